@@ -43,7 +43,7 @@ from pydantic import BaseModel
 
 from cli.campaign.definition import Order
 from cli.campaign.plan import Candidate, order_turns
-from cli.experiments.tuning.candidates import plan_final
+from cli.experiments.candidates import plan_final
 from cli.results.statistics import estimate_ratio
 
 from .support import conclude, show

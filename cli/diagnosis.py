@@ -19,7 +19,7 @@ from .errors import EXIT_FAILED, CliError, ConfigError, RunFailed
 from .experiments.context import make_settings, open_context
 from .experiments.session import CommonOptions, open_session
 from .output import say
-from .plan import check_workload
+from .plan import PlannedRun, check_workload
 from .signals import Interrupts
 from .workloads import begin, complete_data, make_workload
 
@@ -254,8 +254,9 @@ def check_database(request: CommonOptions, interrupts: Interrupts) -> Finding:
             raise ConfigError(str(error)) from error
         try:
             with open_context(session, "doctor", interrupts) as context:
-                settings = context.make_settings(data, CHECK)
-                with context.open_series("check", [settings]) as series:
+                settings = context.make_settings(PlannedRun("check", 1, data, (CHECK,)))
+                logs = context.folder.logs("check")
+                with context.executor.open_series([settings], logs) as series:
                     report = series.run(settings, _PODS_PATIENCE_S, lambda status: None)
         except RunFailed as error:
             return _report_failure("database", error)

@@ -264,15 +264,15 @@ def plan_inserts(sweep: Sweep) -> list[PlannedSeries]:
     check_load(sweep.load, sweep.given)
     if sweep.steps:
         _check_steps(sweep)
-    found = []
+    series = []
     for workers in sweep.counts:
         runs = [_plan_run(sweep, workers, run) for run in range(1, (sweep.steps or sweep.runs) + 1)]
         each = _RUN_BYTES + len(to_json(sweep.data.definition))
         most = min(LONGEST_SERIES, _SERIES_BYTES // each)
         for part, start in enumerate(range(0, len(runs), most), 1):
             name = f"workers-{workers:02d}" + (f"-part-{part}" if part > 1 else "")
-            found.append(PlannedSeries(name, runs[start : start + most]))
-    return found
+            series.append(PlannedSeries(name, runs[start : start + most]))
+    return series
 
 
 def plan_queries(request: Request) -> PlannedSeries:

@@ -9,11 +9,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from simulator.contract import (
+    Carried,
     Client,
     DataSet,
     GroupResult,
     LatencyMs,
     Load,
+    Report,
     Role,
     RunResult,
     RunSettings,
@@ -133,3 +135,9 @@ def insert_run(**changes: Any) -> RunResult:
         "verification": Verification(expected=1000, stored=1000, ok=True),
     }  # fmt: skip
     return RunResult(groups=[GroupResult(**(writers | changes))], **run)
+
+
+def make_report(run: RunResult | None = None, stored: int = 0, **changes: Any) -> Report:
+    """The report on a run: that of `insert_run`, if no other is given."""
+    carried = Carried(next_event=stored, stored=stored)
+    return Report(run=run or insert_run(), environment={}, carried=carried, **changes)

@@ -18,7 +18,7 @@ from ..errors import ConfigError, RunFailed
 from ..output import explain, write_whole
 from ..results.store import FILE_NAME, StoredResult, list_results, now
 from .definition import Definition
-from .plan import Turn, describe_change, join_definitions, keep_common, match_name
+from .plan import Turn
 
 
 class CampaignFolder:
@@ -184,3 +184,59 @@ class CampaignFolder:
         except (FileNotFoundError, DocumentError) as error:
             raise ConfigError(f"{file} {error}: begin anew in another folder") from error
         return found
+
+
+# --- plans that a folder was begun with -----------------------------------------------------------
+
+
+def describe_change(before: Any, now: Any, place: str = "") -> list[str]:
+    """What differs between two definitions as plain values: `variants.small.batch: 100 is now 200`."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = dict.fromkeys([*before, *now])
+        return [
+            text
+            for key in keys
+            for text in describe_change(
+                before.get(key), now.get(key), f"{place}.{key}" if place else str(key)
+            )
+        ]
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        return [
+            text
+            for number, (old, new) in enumerate(zip(before, now, strict=True), 1)
+            for text in describe_change(old, new, f"{place}[{number}]")
+        ]
+    if before == now:
+        return []
+    if before is None or now is None:
+        return [f"{place} is {'new' if before is None else 'gone'}"]
+    return [f"{place}: {before} is now {now}"]
+
+
+def keep_common(
+    before: Mapping[str, Any], now: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two definitions as plain values without what may change under way: targets and variants that only one
+    of them has, and more repetitions."""
+    kept_before, kept_now = dict(before), dict(now)
+    for key in ("targets", "variants"):
+        old, new = before.get(key) or {}, now.get(key) or {}
+        kept_before[key] = {name: one for name, one in old.items() if name in new}
+        kept_now[key] = {name: one for name, one in new.items() if name in old}
+    if now.get("repeats", 1) >= before.get("repeats", 1):
+        kept_before["repeats"] = kept_now["repeats"] = None
+    return kept_before, kept_now
+
+
+def join_definitions(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """A definition with the targets and variants of an earlier one, too, which have results."""
+    joined = dict(now)
+    for key in ("targets", "variants"):
+        if before.get(key) or now.get(key):
+            joined[key] = {**(before.get(key) or {}), **(now.get(key) or {})}
+    return joined
+
+
+def match_name(label: str | None, names: Collection[str]) -> str | None:
+    """The job that a result belongs to: of a campaign that had one repetition at first, the first one."""
+    return next((name for name in (label, f"{label} 1") if name in names), None)

@@ -1,4 +1,4 @@
-"""Definition -> the jobs of a campaign, in order. Pure: no I/O."""
+"""Definition -> the jobs of a campaign, in order, and how long they take. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import click
 from pydantic import BaseModel
 
 from simulator.conditions import Condition, find_conditions
-from simulator.contract import Role
+from simulator.contract import Load, Role
 from simulator.errors import did_you_mean
 from simulator.units import format_count
 
+from ..config import ExecutorName
 from ..errors import ConfigError
 from ..experiments.experiment import AnyExperiment
 from .definition import TARGET, Definition, Installation, Order, Step
@@ -258,59 +259,6 @@ def _name_job(candidate: Candidate, step: Step, repeat: int, repeats: int) -> st
     return " ".join([str(candidate), step.name, *number])
 
 
-def describe_change(before: Any, now: Any, place: str = "") -> list[str]:
-    """What differs between two definitions as plain values: `variants.small.batch: 100 is now 200`."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        keys = dict.fromkeys([*before, *now])
-        return [
-            text
-            for key in keys
-            for text in describe_change(
-                before.get(key), now.get(key), f"{place}.{key}" if place else str(key)
-            )
-        ]
-    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        return [
-            text
-            for number, (old, new) in enumerate(zip(before, now, strict=True), 1)
-            for text in describe_change(old, new, f"{place}[{number}]")
-        ]
-    if before == now:
-        return []
-    if before is None or now is None:
-        return [f"{place} is {'new' if before is None else 'gone'}"]
-    return [f"{place}: {before} is now {now}"]
-
-
-def keep_common(
-    before: Mapping[str, Any], now: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two definitions as plain values without what may change under way: targets and variants that only one
-    of them has, and more repetitions."""
-    kept_before, kept_now = dict(before), dict(now)
-    for key in ("targets", "variants"):
-        old, new = before.get(key) or {}, now.get(key) or {}
-        kept_before[key] = {name: one for name, one in old.items() if name in new}
-        kept_now[key] = {name: one for name, one in new.items() if name in old}
-    if now.get("repeats", 1) >= before.get("repeats", 1):
-        kept_before["repeats"] = kept_now["repeats"] = None
-    return kept_before, kept_now
-
-
-def join_definitions(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition with the targets and variants of an earlier one, too, which have results."""
-    joined = dict(now)
-    for key in ("targets", "variants"):
-        if before.get(key) or now.get(key):
-            joined[key] = {**(before.get(key) or {}), **(now.get(key) or {})}
-    return joined
-
-
-def match_name(label: str | None, names: Collection[str]) -> str | None:
-    """The job that a result belongs to: of a campaign that had one repetition at first, the first one."""
-    return next((name for name in (label, f"{label} 1") if name in names), None)
-
-
 def list_left(turns: Sequence[Turn], done: Collection[str], failed: Collection[str]) -> list[Turn]:
     """What is still to do, in order, by the names of the jobs that are done or have failed.
 
@@ -359,3 +307,71 @@ def list_schema(prepared: AnyExperiment) -> dict[str, Any]:
         for name in type(model).model_fields
         if find_conditions(type(model)).get(name) is Condition.SCHEMA
     }
+
+
+# --- how long jobs take: at first by a model, then by those that were measured ---------------------
+
+
+@dataclass(frozen=True)
+class JobOverhead:
+    """What is around a run's window, in seconds, at most on a machine that isn't idle."""
+
+    job_s: float
+    """Once in each job: a server that the tool starts, the executor, the result."""
+    run_s: float
+    """In each run: processes or pods, tables, the connection barrier, the count, the end."""
+    worker_s: float
+    """On top for each worker."""
+
+
+JOB_OVERHEADS = {
+    ExecutorName.LOCAL: JobOverhead(5.0, 3.0, 0.3),
+    ExecutorName.KUBERNETES: JobOverhead(10.0, 15.0, 0.5),
+}
+VERIFY_SHARE = 0.1
+"""Counting what was stored takes this share of the window, since it is about what was inserted."""
+FILL_PER_S = 20_000
+"""Events per second by which tables are filled before a run: fewer than most databases take."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long jobs take."""
+
+    known_s: float
+    open_runs: int = 0
+    """Runs that last until the last event or query, of which nothing was measured yet."""
+
+
+def model_job(loads: Sequence[Load], prefill: int, executor: ExecutorName) -> Estimate:
+    """How long a job takes by the loads of its runs: rather too long than too short."""
+    overhead = JOB_OVERHEADS[executor]
+    known_s = overhead.job_s
+    for load in loads:
+        known_s += (load.duration_s or 0.0) * (1 + VERIFY_SHARE) + prefill / FILL_PER_S
+        known_s += overhead.run_s + load.workers * overhead.worker_s
+    return Estimate(known_s, sum(load.duration_s is None for load in loads))
+
+
+def estimate_left(
+    left: Sequence[Job],
+    modelled: Mapping[str, Estimate],
+    measured_s: Mapping[Job, float],
+    settle_s: float,
+) -> Estimate:
+    """How long these jobs still take: as long as the candidate's earlier ones of the same step, or else the
+    other candidates', or else by the model. `modelled`: by the jobs' names."""
+    known_s, open_runs = settle_s * max(0, len(left) - 1), 0
+    for job in left:
+        alike = [took_s for one, took_s in measured_s.items() if one.step == job.step]
+        own = [
+            took_s
+            for one, took_s in measured_s.items()
+            if (one.step, one.candidate) == (job.step, job.candidate)
+        ]
+        if found := own or alike:
+            known_s += sum(found) / len(found)
+        else:
+            known_s += modelled[job.name].known_s
+            open_runs += modelled[job.name].open_runs
+    return Estimate(known_s, open_runs)

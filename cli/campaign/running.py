@@ -22,15 +22,10 @@ from ..live.state import JobState
 from ..output import note, print_prose, say, terminal_width
 from ..render.tables import Table
 from ..signals import Interrupted
-from .allowing import allow_commands, list_commands
-from .campaign import Campaign
+from .campaign import Campaign, allow_commands, list_commands
 from .installing import Installer
-from .plan import Job, Turn, check_schemas, list_left
+from .plan import Estimate, Job, Turn, check_schemas, estimate_left, list_left, model_job
 from .reporting import report_campaign, write_report
-from .timing import Estimate, estimate_left, model_job
-
-_SEARCHES = ("capacity", "tune")
-"""Steps that end when they have found what they look for."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -103,7 +98,7 @@ def describe_time(
 ) -> str:
     """How long these jobs take, as far as that can be said before them."""
     found = estimate_campaign(jobs, prepared, campaign)
-    most = " at most" if any(job.command in _SEARCHES for job in jobs) else ""
+    most = " at most" if any(prepared[job.name].at_most for job in jobs) else ""
     count = format_count(len(jobs), "job")
     text = f"{count} to do: about {format_span(found.known_s)}{most}"
     if found.open_runs:

@@ -37,7 +37,7 @@ class LimitOption(click.ParamType["CapacityLimit"]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> CapacityLimit:
-        from ..experiments.capacity.limits import parse_limit
+        from ..experiments.limits import parse_limit
         from ..results.capacity import CapacityLimit
 
         if isinstance(value, CapacityLimit):
@@ -129,8 +129,7 @@ def capacity(ctx: click.Context, /, **given: Any) -> None:
     A short closed loop says where to look; then rates are tried, each on tables that are made anew. The
     two rates next to the limit are repeated until their verdicts are sure.
     """  # fmt: skip
-    from ..experiments.capacity.experiment import CapacityExperiment
-    from ..experiments.capacity.steps import CapacityRequest
+    from ..experiments.capacity import CapacityExperiment, CapacityRequest
 
     set_warm_up(given, "--step-duration", "step")
     readers = None

@@ -9,7 +9,7 @@ import click
 
 from simulator.contract import DataSet
 
-from .options import WorkerCounts, config_option, option_of, workload_option
+from .options import WorkerCounts, config_option, debug_option, option_of, workload_option
 
 if TYPE_CHECKING:
     from simulator.modules.sending import Encoder
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     help="Events to generate and encode for each line; the best of three rounds counts.",
 )
-@click.option("--debug", is_flag=True, help="Show a traceback with an error.")
+@debug_option
 def ceiling(
     chosen: str | None,
     workload: str,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .options import config_option, place_options
+from .options import config_option, debug_option, place_options
 
 
 @click.command()
@@ -19,7 +19,8 @@ from .options import config_option, place_options
     is_flag=True,
     help="Also runs whose pods are still at work: perhaps another user's.",
 )
-@click.option("--debug", is_flag=True, help="Show a traceback with an error.")
+@debug_option
+@place_options
 def clean(
     run_ids: tuple[str, ...],
     config_file: Path,
@@ -80,7 +81,3 @@ def clean(
     for run in chosen:
         remove_run(place, helm, run)
         say(f"Removed {run.run_id}.")
-
-
-for _option in place_options():
-    clean = _option(clean)

@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..signals import Interrupts
-from .options import Function, config_option, place_options
+from .options import combine, config_option, debug_option, place_options
 
 if TYPE_CHECKING:
     from ..install.work import ClusterOptions, Consent
 
 
-def _of_all(function: Function) -> Function:
-    """Options of every subcommand."""
-    options: list[Callable[[Function], Function]] = [
-        config_option(),
-        *place_options(),
-        click.option("--debug", is_flag=True, help="Show a traceback with an error."),
-    ]  # fmt: skip
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def _of_changes(function: Function) -> Function:
-    """Options of what changes the cluster."""
-    options: list[Callable[[Function], Function]] = [
-        click.option("--yes", is_flag=True, help="Don't ask whether the context is meant."),
-        click.option(
-            "--confirm-context", metavar="NAME",
-            help="Don't ask if the context has this name; do nothing if it has another.",
-        ),
-        click.option(
-            "--timeout", "timeout_s", default=900, show_default=True, type=click.IntRange(min=1),
-            help="Seconds that a step may take.",
-        ),
-    ]  # fmt: skip
-    for option in reversed(options):
-        function = option(function)
-    return function
+_of_all = combine(config_option(), place_options, debug_option)
+"""Options of every subcommand."""
+_of_changes = combine(
+    click.option("--yes", is_flag=True, help="Don't ask whether the context is meant."),
+    click.option(
+        "--confirm-context", metavar="NAME",
+        help="Don't ask if the context has this name; do nothing if it has another.",
+    ),
+    click.option(
+        "--timeout", "timeout_s", default=900, show_default=True, type=click.IntRange(min=1),
+        help="Seconds that a step may take.",
+    ),
+)  # fmt: skip
+"""Options of what changes the cluster."""
 
 
 @click.group()

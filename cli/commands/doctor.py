@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -10,7 +9,15 @@ import click
 from simulator.contract import DataSet
 
 from ..signals import Interrupts
-from .options import config_option, option_of, place_options, request_of, workload_option
+from .options import (
+    config_option,
+    debug_option,
+    extra_option,
+    option_of,
+    place_options,
+    request_of,
+    workload_option,
+)
 
 
 @click.command()
@@ -18,13 +25,7 @@ from .options import config_option, option_of, place_options, request_of, worklo
     "-t", "--target", help="Also connect to this target's database, from where it would run."
 )
 @config_option()
-@click.option(
-    "--extra-option",
-    "extra_options",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Option for the database module, over the target's own; may be repeated.",
-)
+@extra_option
 @option_of(DataSet, "workload")
 @workload_option
 @click.option(
@@ -32,7 +33,8 @@ from .options import config_option, option_of, place_options, request_of, worklo
     type=click.Choice(["local", "kubernetes"]),
     help="Where collector and workers would run; default: the target's, or else kubernetes.",
 )
-@click.option("--debug", is_flag=True, help="Show a traceback with an error.")
+@debug_option
+@place_options
 @click.pass_context
 def doctor(ctx: click.Context, /, **given: Any) -> None:
     """Check what a run needs, in order, and say what to do about what is missing.
@@ -45,9 +47,4 @@ def doctor(ctx: click.Context, /, **given: Any) -> None:
 
     interrupts = ctx.obj
     assert isinstance(interrupts, Interrupts)
-    unused = {"timeout_s": 0, "output": Path(), "json_file": None, "label": None, "tags": ()}
-    ctx.exit(diagnose(request_of(given | unused), interrupts))
-
-
-for _option in place_options():
-    doctor = _option(doctor)
+    ctx.exit(diagnose(request_of(given), interrupts))

@@ -61,6 +61,17 @@ class WorkerCounts(click.ParamType[tuple[int, ...]]):
         return tuple(numbers)
 
 
+def combine(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    """Several options as one decorator, in this order."""
+
+    def add(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
 def config_option(text: str = "Config file with the targets.") -> Callable[[Function], Function]:
     """The file that names the targets."""
     return click.option(
@@ -69,13 +80,36 @@ def config_option(text: str = "Config file with the targets.") -> Callable[[Func
     )  # fmt: skip
 
 
-def place_options() -> list[Callable[[Function], Function]]:
-    """Which cluster and namespace; the same for helm and for this tool."""
-    return [
-        click.option("--kubeconfig", help="Kubeconfig file; default: $KUBECONFIG, ~/.kube/config."),
-        click.option("--context", help="Context of the kubeconfig; default: its current one."),
-        click.option("--namespace", help="Kubernetes namespace; default: the config file's."),
-    ]
+place_options = combine(
+    click.option("--kubeconfig", help="Kubeconfig file; default: $KUBECONFIG, ~/.kube/config."),
+    click.option("--context", help="Context of the kubeconfig; default: its current one."),
+    click.option("--namespace", help="Kubernetes namespace; default: the config file's."),
+)
+"""Which cluster and namespace; the same for helm and for this tool."""
+debug_option = click.option("--debug", is_flag=True, help="Show a traceback with an error.")
+"""Every command has it."""
+extra_option = click.option(
+    "--extra-option", "extra_options", multiple=True, metavar="KEY=VALUE",
+    help="Option for the database module, over the target's own; may be repeated.",
+)  # fmt: skip
+workload_option = click.option(
+    "--workload-option", "workload_pairs", multiple=True, metavar="KEY=VALUE",
+    help="Option of the workload, over the target's own; may be repeated.",
+)  # fmt: skip
+live_options = combine(
+    click.option(
+        "--live", is_flag=True,
+        help="Serve a page on this machine that shows the command while it runs.",
+    ),
+    click.option(
+        "--open", "open_live", is_flag=True, help="Serve that page, and open it in a browser.",
+    ),
+    click.option(
+        "--prometheus", "prometheus_file", type=click.Path(path_type=Path, dir_okay=False),
+        help="Serve that page, and tell Prometheus by this file where to read the same figures.",
+    ),
+)  # fmt: skip
+"""The page that shows a command while it runs, of every command that runs something."""
 
 
 class WeightedQueries(click.ParamType[dict[str, float]]):
@@ -238,13 +272,7 @@ def _find_limits(metadata: Sequence[Any]) -> dict[str, Any]:
 
 def options_of(*fields: tuple[type[BaseModel], str]) -> Callable[[Function], Function]:
     """Several fields as options, in this order."""
-
-    def add(function: Function) -> Function:
-        for model, name in reversed(fields):
-            function = option_of(model, name)(function)
-        return function
-
-    return add
+    return combine(*(option_of(model, name) for model, name in fields))
 
 
 def fill_model(model: type[Model], given: Mapping[str, Any], **more: Any) -> Model:
@@ -268,86 +296,49 @@ def fill_request(
     return kind(**({name: given[name] for name in names} | own | more))
 
 
-def workload_option(function: Function) -> Function:
-    """Options of the workload, of every command that has one."""
-    return click.option(
-        "--workload-option", "workload_pairs", multiple=True, metavar="KEY=VALUE",
-        help="Option of the workload, over the target's own; may be repeated.",
-    )(function)  # fmt: skip
-
-
-def live_options(function: Function) -> Function:
-    """The page that shows a command while it runs, of every command that runs something."""
-    options = [
-        click.option(
-            "--live", is_flag=True,
-            help="Serve a page on this machine that shows the command while it runs.",
-        ),
-        click.option(
-            "--open", "open_live", is_flag=True, help="Serve that page, and open it in a browser.",
-        ),
-        click.option(
-            "--prometheus", "prometheus_file", type=click.Path(path_type=Path, dir_okay=False),
-            help="Serve that page, and tell Prometheus by this file where to read the same figures.",
-        ),
-    ]  # fmt: skip
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def take_live(given: dict[str, Any]) -> LiveOptions | None:
-    """The values of `live_options`, which are taken out of `given`."""
+def take_live(given: Mapping[str, Any]) -> LiveOptions | None:
+    """The values of `live_options`."""
     from ..live.serving import LiveOptions
 
-    live, open_it, file = (
-        given.pop(name, None) for name in ("live", "open_live", "prometheus_file")
-    )
+    live, open_it, file = (given.get(name) for name in ("live", "open_live", "prometheus_file"))
     return LiveOptions(bool(open_it), file) if live or open_it or file else None
 
 
-def common(function: Function) -> Function:
-    """Options of every command that runs something against a target."""
-    options = [
-        click.option("-t", "--target", required=True, help="Name of the target in the config file."),
-        config_option(),
-        click.option(
-            "--extra-option", "extra_options", multiple=True, metavar="KEY=VALUE",
-            help="Option for the database module, over the target's own; may be repeated.",
-        ),
-        click.option(
-            "--timeout", "timeout_s", default=0.0, show_default=True, type=Duration(),
-            help="How long one run may take: 10m, or a number of seconds; 0: no limit.",
-        ),
-        option_of(DataSet, "workload"),
-        workload_option,
-        click.option(
-            "--executor", type=click.Choice(["local", "kubernetes"]),
-            help="Where collector and workers run; default: the target's, or else kubernetes.",
-        ),
-        *place_options(),
-        click.option(
-            "--output", default="results", show_default=True, type=click.Path(path_type=Path),
-            help="Folder in which a new folder with the result is made.",
-        ),
-        click.option(
-            "--label", type=Label(),
-            help="What to call the result: it stands for its ID wherever a result is named.",
-        ),
-        click.option(
-            "--tag", "tags", multiple=True, type=Pair(), metavar="KEY=VALUE",
-            help="Kept with the result, to find it by; may be repeated.",
-        ),
-        click.option(
-            "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False),
-            help="Write a copy of result.json to this file.",
-        ),
-        live_options,
-        click.option("--debug", is_flag=True, help="Show a traceback with an error."),
-    ]  # fmt: skip
-    for option in reversed(options):
-        function = option(function)
-    return function
+common = combine(
+    click.option("-t", "--target", required=True, help="Name of the target in the config file."),
+    config_option(),
+    extra_option,
+    click.option(
+        "--timeout", "timeout_s", default=0.0, show_default=True, type=Duration(),
+        help="How long one run may take: 10m, or a number of seconds; 0: no limit.",
+    ),
+    option_of(DataSet, "workload"),
+    workload_option,
+    click.option(
+        "--executor", type=click.Choice(["local", "kubernetes"]),
+        help="Where collector and workers run; default: the target's, or else kubernetes.",
+    ),
+    place_options,
+    click.option(
+        "--output", default="results", show_default=True, type=click.Path(path_type=Path),
+        help="Folder in which a new folder with the result is made.",
+    ),
+    click.option(
+        "--label", type=Label(),
+        help="What to call the result: it stands for its ID wherever a result is named.",
+    ),
+    click.option(
+        "--tag", "tags", multiple=True, type=Pair(), metavar="KEY=VALUE",
+        help="Kept with the result, to find it by; may be repeated.",
+    ),
+    click.option(
+        "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False),
+        help="Write a copy of result.json to this file.",
+    ),
+    live_options,
+    debug_option,
+)  # fmt: skip
+"""Options of every command that runs something against a target."""
 
 
 def results_option(function: Function) -> Function:
@@ -364,11 +355,6 @@ def output_option(default: str | None, text: str) -> Callable[[Function], Functi
         "--output", default=default, show_default=default is not None,
         type=click.Path(path_type=Path, dir_okay=False), help=text,
     )  # fmt: skip
-
-
-def debug_option(function: Function) -> Function:
-    """The option `--debug`, which every command has."""
-    return click.option("--debug", is_flag=True, help="Show a traceback with an error.")(function)
 
 
 def on_command_line(ctx: click.Context) -> frozenset[str]:
@@ -391,25 +377,14 @@ def run(
     ctx.exit(run_experiment(kind(request, open_session(request_of(given))), ctx.obj))
 
 
-def request_of(given: dict[str, Any]) -> CommonOptions:
-    """The values of `common`'s options."""
+def request_of(given: Mapping[str, Any]) -> CommonOptions:
+    """The values of `common`'s options, or of those that a command has of them."""
     from ..experiments.session import CommonOptions
 
-    return CommonOptions(
-        target=given["target"],
-        config_file=given["config_file"],
-        extra_options=given["extra_options"],
-        executor=given["executor"],
-        timeout_s=given["timeout_s"],
-        output=given["output"],
-        json_file=given["json_file"],
-        label=given.get("label"),
-        tags=dict(given.get("tags", ())),
-        namespace=given["namespace"],
-        kubeconfig=given["kubeconfig"],
-        context=given["context"],
-        workload=given["workload"],
-        disturb=given.get("disturb", ()),
-        workload_options=given["workload_pairs"],
-        live=take_live(given),
-    )
+    names = {field.name for field in fields(CommonOptions)} & given.keys()
+    own = {
+        "tags": dict(given.get("tags", ())),
+        "live": take_live(given),
+        "workload_options": given["workload_pairs"],
+    }
+    return CommonOptions(**({name: given[name] for name in names} | own))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import config_option
+from .options import config_option, debug_option
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--example", is_flag=True, help="Print a config file to begin with, and nothing else."
 )
-@click.option("--debug", is_flag=True, help="Show a traceback with an error.")
+@debug_option
 def targets(target: str | None, config_file: Path, example: bool, debug: bool) -> None:
     """List the targets of the config file, and what can be done with each.
 

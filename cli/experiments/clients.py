@@ -16,9 +16,9 @@ from ..plan import PlannedRun, PlannedSeries, Request, check_capabilities, share
 from ..render.clients import describe_clients, tabulate_clients
 from ..render.notes import summarize_notes
 from ..results.model import ClientComparison, ClientTurn, Result
+from .candidates import plan_final
 from .experiment import Experiment, Plan
 from .session import Session
-from .tuning.candidates import plan_final
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +44,16 @@ class ClientsExperiment(Experiment[ClientsRequest]):
             check_capabilities(self.request, session.module, options)
 
     def plan(self) -> Plan:
-        wanted, names = self.request, list(self._comparison.ways)
-        data = share_devices(wanted.data, wanted.load.workers)
-        for place, which in enumerate(plan_final(range(len(names)), wanted.runs)):
+        request, names = self.request, list(self._comparison.ways)
+        data = share_devices(request.data, request.load.workers)
+        for place, which in enumerate(plan_final(range(len(names)), request.runs)):
             client, turn, number = names[which], place // len(names), place + 1
             # The same events for all of one turn.
             own = data.model_copy(update={"seed": (data.seed + turn) % 2**64})
             options = {**self.session.values, "client": client}
-            label = f"{client}, run {turn + 1} of {wanted.runs}"
+            label = f"{client}, run {turn + 1} of {request.runs}"
             self._comparison.turns.append(ClientTurn(client=client, run=number))
-            run = PlannedRun(label, number, own, (wanted.load,), options)
+            run = PlannedRun(label, number, own, (request.load,), options)
             yield PlannedSeries(f"run-{number:03d}", [run])
 
     def list_options(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 import secrets
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from ..executors.base import Executor, Series, Watch
 from ..faults.injector import Action, Doer, FaultInjector
 from ..installation import PACKAGES, program
 from ..live.serving import serve_live
+from ..plan import PlannedRun
 from ..results.faults import find_outages
 from ..results.model import Result
 from ..results.rules import DURATION_OPTIONS
@@ -91,28 +92,22 @@ class RunContext:
         end = self.describe_end()
         return f"{failure}; {end}" if end else failure
 
-    def make_settings(
-        self,
-        data: DataSet,
-        *loads: Load,
-        token: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        loads_by_prefill: bool = False,
-    ) -> RunSettings:
-        """What collector and workers are told of a run: a group of workers for each load.
-
-        Runs that one collector makes one after the other share its `token`. `options`: the module's, if
-        they aren't those of the session; `loads_by_prefill`: see there.
-        """
-        target = self.session.target
+    def make_settings(self, planned: PlannedRun, token: str | None = None) -> RunSettings:
+        """What collector and workers are told of a run. Runs that one collector makes one after the other
+        share its `token`."""
+        target, options = self.session.target, planned.options
         values = {**(self.session.values if options is None else options), **self.server}
-        settings = make_settings(target.name, target.module, values, data, *loads, token=token)
-        # Each event is looked up after a run in which something was done to the database.
-        own = {
-            "look_up": bool(self.session.disturbances),
-            "loads_by_prefill": loads_by_prefill,
-        }
-        return settings.model_copy(update=own)
+        return make_settings(
+            target.name,
+            target.module,
+            values,
+            planned.data,
+            *planned.loads,
+            token=token or new_token(),
+            # After a run in which something was done to the database.
+            look_up=bool(self.session.disturbances),
+            loads_by_prefill=planned.loads_by_prefill,
+        )
 
     def make_result(
         self, options: Mapping[str, Any], environment: Mapping[str, Any], **measured: Any
@@ -135,24 +130,14 @@ class RunContext:
             }
         )
 
-    def keep(self, result: Result) -> None:
-        """Write an unfinished result into the folder, as far as that can be done now."""
-        with suppress(RunFailed):
-            self.folder.write(result, None)
-
-    def write(self, result: Result) -> RunFailed | None:
-        """Write the result; the error if that failed: its figures are shown all the same."""
+    def write(self, result: Result, finished: bool) -> RunFailed | None:
+        """Write the result, and once it is finished its copy; the error if that failed: its figures are shown
+        all the same."""
         try:
-            self.folder.write(result, self.session.request.json_file)
+            self.folder.write(result, self.session.request.json_file if finished else None)
         except RunFailed as error:
             return error
         return None
-
-    def open_series(
-        self, name: str, settings: Sequence[RunSettings]
-    ) -> AbstractContextManager[Series]:
-        """Ready for these runs; their logs go to a folder `name`."""
-        return self.executor.open_series(settings, self.folder.logs(name))
 
 
 @contextmanager
@@ -205,18 +190,19 @@ def make_settings(
     options: Mapping[str, Any],
     data: DataSet,
     *loads: Load,
-    token: str | None = None,
+    **more: Any,
 ) -> RunSettings:
-    """A run of its own, with an ID of eight hexadecimal digits; see `RunContext.make_settings`."""
+    """A run with a group of workers for each load, and an ID of eight hexadecimal digits. `more`: further
+    fields of its settings; without a `token` it has one of its own."""
+    own = {"token": new_token(), "program": program()} | more
     return RunSettings(
         run_id=secrets.token_hex(4),
-        token=token or new_token(),
         target=target,
-        program=program(),
         module=module,
         options=dict(options),
         data=data,
         groups=make_groups(*loads),
+        **own,
     )
 
 

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
-from simulator.contract import Carried, GroupResult, Load, Role, RunResult, RunSettings
+from simulator.contract import Carried, GroupResult, Load, Role, RunResult
 
 from ..errors import EXIT_FAILED, RunFailed, RunGivenUp
 from ..faults.injector import check_times
@@ -124,10 +124,10 @@ _checked: ContextVar[list[AnyExperiment] | None] = ContextVar("checked", default
 def check_only() -> Iterator[list[AnyExperiment]]:
     """Inside, commands check all that they check before their runs, make none, and end with status 0. What
     they would make is added to the list."""
-    found: list[AnyExperiment] = []
-    before = _checked.set(found)
+    experiments: list[AnyExperiment] = []
+    before = _checked.set(experiments)
     try:
-        yield found
+        yield experiments
     finally:
         _checked.reset(before)
 
@@ -157,7 +157,7 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
         with interrupts.shield():
             result = runner.make_result(complete=stopped is None)
             result.ended_by = None if stopped is None else _name_end(stopped)
-            unwritten = context.write(result) if experiment.runs else None
+            unwritten = context.write(result, finished=True) if experiment.runs else None
     if experiment.runs:
         experiment.show(result)
         if unwritten is None:
@@ -207,29 +207,22 @@ class Runner:
     def _make_series(self, series: PlannedSeries) -> None:
         """Runs that one collector makes. RunFailed if one gave no figures: the others can't be made."""
         token, context, display = new_token(), self._context, self._display
-        settings = [
-            context.make_settings(
-                one.data,
-                *one.loads,
-                token=token,
-                options=one.options,
-                loads_by_prefill=one.loads_by_prefill,
-            )
-            for one in series.runs
-        ]
-        settings[0] = self._follow_last(settings[0])
+        settings = [context.make_settings(planned, token) for planned in series.runs]
+        settings[0].after = self._carried
         left = list(zip(series.runs, settings, strict=True))
         if series.left is not None:
             display.expect(series.left, at_most=True)
         display.begin(series.runs[0].label)
         try:
-            with context.open_series(series.name, settings) as opened:
+            logs = context.folder.logs(series.name)
+            with context.executor.open_series(settings, logs) as opened:
                 while left:
-                    planned = left[0][0]
+                    planned, own = left[0]
                     display.begin(planned.label)
-                    report = context.run(opened, self._follow_last(left[0][1]), display.update)
+                    own.after = self._carried
+                    report = context.run(opened, own, display.update)
                     del left[0]
-                    self._join_environment(report.environment)
+                    self._environment = join_environments(self._environment, report.environment)
                     if len(planned.loads) == 1:
                         self._carried = report.carried
                     self._take_in(planned, report.run)
@@ -238,14 +231,11 @@ class Runner:
                 self._take_in(left[0][0], self._make_failed(left[0][0], error), error)
             raise
 
-    def _follow_last(self, settings: RunSettings) -> RunSettings:
-        """The settings, with what the last run left."""
-        return settings.model_copy(update={"after": self._carried})
-
     def _make_failed(self, planned: PlannedRun, error: RunFailed) -> RunResult:
         """A run that failed: what was measured by then, if anything was, and else only why."""
         if isinstance(error, RunGivenUp):
-            self._join_environment(error.report.environment)
+            latest = error.report.environment
+            self._environment = join_environments(self._environment, latest)
             return error.report.run
         level = planned.data.prefill
         if not planned.data.clean and self._carried:
@@ -270,9 +260,6 @@ class Runner:
         self._keep()
         self._display.end(outcome)
 
-    def _join_environment(self, latest: Mapping[str, Any]) -> None:
-        self._environment = join_environments(self._environment, latest)
-
     def _keep(self) -> None:
         """Write what was made so far, so that a command which is killed loses the run that was under way and
         no other. Of runs that are so short that writing would take much of their time some wait for the
@@ -281,7 +268,7 @@ class Runner:
         if began < self._next_checkpoint_s:
             return
         with self._context.interrupts.shield():
-            self._context.keep(self.make_result(complete=False))
+            self._context.write(self.make_result(complete=False), finished=False)
         ended = time.monotonic()
         self._next_checkpoint_s = ended + (ended - began) / _MOST_SHARE
 

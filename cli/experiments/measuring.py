@@ -99,7 +99,9 @@ class QueryExperiment(_PlannedExperiment[Request]):
     def list_options(self) -> dict[str, Any]:
         load, kept = self.request.load, public_data(self.request.data)
         # Of the data set, which events were asked for.
-        asked: dict[str, Any] = {name: kept[name] for name in ("workload", "seed", "definition") if name in kept}
+        asked: dict[str, Any] = {
+            name: kept[name] for name in ("workload", "seed", "definition") if name in kept
+        }
         return {"workers": load.workers, **public_load(load), **asked}
 
     def summarize(self) -> dict[str, Any]:

@@ -40,11 +40,11 @@ class CommonOptions:
 
     target: str
     config_file: Path
-    extra_options: Sequence[str]
-    executor: str | None
-    timeout_s: float
-    output: Path
-    json_file: Path | None
+    extra_options: Sequence[str] = ()
+    executor: str | None = None
+    timeout_s: float = 0.0
+    output: Path = Path("results")
+    json_file: Path | None = None
     namespace: str | None = None
     kubeconfig: str | None = None
     context: str | None = None

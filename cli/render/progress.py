@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -54,11 +54,6 @@ class Display(ABC):
         self._live = live
         self._label = ""
         self._at_most = False
-        self._after_each: Callable[[], None] | None = None
-
-    def after_each(self, do: Callable[[], None]) -> None:
-        """Do this whenever a run has ended, before its outcome is shown."""
-        self._after_each = do
 
     def expect(self, loads: Sequence[Load], at_most: bool = False) -> None:
         """The runs that are still to come, before the next one begins. `at_most`: not all may be needed."""
@@ -85,8 +80,6 @@ class Display(ABC):
     def end(self, outcome: str) -> None:
         """The run's outcome, in a few words; stays visible."""
         self._forecast.end(time.monotonic())
-        if self._after_each is not None:
-            self._after_each()
         note(f"{self._label}: {outcome}")
         if self._live is not None:
             self._live.end_run(outcome)

@@ -133,7 +133,9 @@ def _pair(writers: Sequence[Document], readers: Sequence[Document]) -> list[Docu
     runs = {run.get("run"): run for run in writers}
     for read in readers:
         if (known := runs.get(read.get("run"))) is not None:
-            known["groups"] += read["groups"]
+            known["groups"] += read.pop("groups")
+            for name, value in read.items():
+                known[name] = value if known.get(name) in (None, [], {}) else known[name]
         else:
             runs[read.get("run")] = read
     return list(runs.values())

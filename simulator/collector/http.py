@@ -42,6 +42,7 @@ from .barrier import HOLD_S, Refused
 from .run import Collector
 
 _MESSAGE = TypeVar("_MESSAGE", bound=Message)
+_Answer = Awaitable[Message] | None
 
 
 def application(collector: Collector, end: Callable[[], None]) -> Starlette:
@@ -65,32 +66,21 @@ def application(collector: Collector, end: Callable[[], None]) -> Starlette:
 
         return answer
 
-    async def parse(request: Request, model: type[_MESSAGE]) -> _MESSAGE:
-        message = model.model_validate_json(await request.body())
-        if collector.failure and model is not Failure:
-            raise Refused(410, collector.failure)
-        if collector.given_up and model is Progress:
-            raise Refused(410, collector.given_up)
-        return message
+    def post(path: str, model: type[_MESSAGE], take: Callable[[_MESSAGE], _Answer]) -> Route:
+        """A route to which workers and the executor send messages of one kind."""
 
-    async def ready(request: Request) -> Response:
-        return _json(await collector.ready(await parse(request, Ready)))
+        async def handle(request: Request) -> Response:
+            message = model.model_validate_json(await request.body())
+            if collector.failure and model is not Failure:
+                raise Refused(410, collector.failure)
+            if collector.given_up and model is Progress:
+                raise Refused(410, collector.given_up)
+            answer = take(message)
+            if answer is None:
+                return PlainTextResponse("taken")
+            return _json(await answer)
 
-    async def progress(request: Request) -> Response:
-        collector.progress(await parse(request, Progress))
-        return PlainTextResponse("noted")
-
-    async def result(request: Request) -> Response:
-        collector.result(await parse(request, WorkerResult))
-        return PlainTextResponse("taken")
-
-    async def answers(request: Request) -> Response:
-        collector.take_answers(await parse(request, WorkerAnswers))
-        return PlainTextResponse("taken")
-
-    async def failure(request: Request) -> Response:
-        collector.take_failure(await parse(request, Failure))
-        return PlainTextResponse("noted")
+        return Route(path, guard(handle), methods=["POST"])
 
     async def status(request: Request) -> Response:
         return _json(collector.status())
@@ -116,11 +106,11 @@ def application(collector: Collector, end: Callable[[], None]) -> Starlette:
         routes=[
             Route("/healthz", alive),
             Route("/readyz", alive),
-            Route("/ready", guard(ready), methods=["POST"]),
-            Route("/progress", guard(progress), methods=["POST"]),
-            Route("/result", guard(result), methods=["POST"]),
-            Route("/answers", guard(answers), methods=["POST"]),
-            Route("/failure", guard(failure), methods=["POST"]),
+            post("/ready", Ready, collector.ready),
+            post("/progress", Progress, collector.progress),
+            post("/result", WorkerResult, collector.result),
+            post("/answers", WorkerAnswers, collector.take_answers),
+            post("/failure", Failure, collector.take_failure),
             Route("/status", guard(status)),
             Route("/report", guard(report)),
             # A GET, since some users may only send those through the API server's proxy.

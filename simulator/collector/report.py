@@ -24,9 +24,8 @@ from ..contract import (
     Verification,
     WorkerFigures,
 )
-from ..environment import client_environment
 from ..errors import Retryable, SimulatorError
-from ..machine import merge_machines
+from ..machine import client_environment, merge_machines
 from ..modules.base import AnyModule, await_count
 from ..oracle.stored import Stored, StoredPart
 from ..workloads.base import Workload

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from ..build import build
 from ..contract import (
@@ -40,6 +41,7 @@ from .report import add_long_windows, make_early_report, make_report
 from .status import PhaseTracker
 
 _log = logging.getLogger(__name__)
+_RESULT = TypeVar("_RESULT")
 
 _OTHERS_PATIENCE_S = 3.0
 """How long a run that is given up waits for what other workers have measured. Those that have none end with
@@ -55,7 +57,7 @@ class Collector:
         self._phases = PhaseTracker(settings, born)
         self._database = CallThread("database")
         self._preparation: Preparation | None = None
-        self._prepared = False
+        self._is_prepared = False
         self._closing = threading.Lock()
         self._changed = asyncio.Event()
         self._answers: Checker | None = None
@@ -72,27 +74,42 @@ class Collector:
 
     async def run(self) -> None:
         """Prepare, then watch deadlines until the report is there or the run has failed."""
-        try:
+        with self._failing():
             self._phases.enter(Phase.PREPARE)
             workload, module = build(self.settings)
             self._preparation = Preparation(self.settings, module, workload)
-            timeout_s = module.options.database_timeout_s
-            await self._database.call(
-                self._preparation.prepare, timeout_s, "preparing the database"
-            )
+            await self._ask(self._preparation.prepare, "preparing the database")
             if self.failure is not None:
                 return  # a worker gave the run up meanwhile
-            self._prepared = True
+            self._is_prepared = True
             self._phases.queries = self._preparation.queries
             self._phases.enter(Phase.PREFILL if self.settings.data.prefill else Phase.BARRIER)
             self._notify()
             await self._watch()
+
+    @property
+    def _prepared(self) -> Preparation:
+        """The run's database."""
+        assert self._preparation is not None
+        return self._preparation
+
+    async def _ask(self, question: Callable[[], _RESULT], what: str) -> _RESULT:
+        """What the database answers; SimulatorError if that takes longer than the target allows."""
+        timeout_s = self._prepared.module.options.database_timeout_s
+        return await self._database.call(question, timeout_s, what)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Whatever goes wrong meanwhile ends the run, and the executor is told."""
+        try:
+            yield
         except SimulatorError as error:
             self.fail(str(error))
         except Retryable as error:
             self.fail(f"the database failed: {error}")
-        except Exception as error:  # noqa: BLE001 - whatever it is, the executor must be told
-            self._fail_unexpectedly(error)
+        except Exception as error:  # noqa: BLE001 - nothing of it may be lost
+            _log.exception("failed unexpectedly")
+            self.fail(f"unexpected {type(error).__name__}: {error} (see the collector's log)")
 
     async def _watch(self) -> None:
         """Wait for the end; fail if a worker doesn't appear in time or falls silent."""
@@ -112,8 +129,12 @@ class Collector:
 
     async def await_end(self, patience_s: float) -> None:
         """Wait until there is a report or a failure, `patience_s` at most."""
+        await self._await(lambda: self.report is not None or self.failure is not None, patience_s)
+
+    async def _await(self, is_so: Callable[[], bool], patience_s: float) -> None:
+        """Wait until something is so, `patience_s` at most."""
         until = time.monotonic() + patience_s
-        while self.report is None and self.failure is None:
+        while not is_so():
             try:
                 await asyncio.wait_for(self._changed.wait(), until - time.monotonic())
             except TimeoutError:
@@ -128,50 +149,33 @@ class Collector:
             self._phases.enter(Phase.FAILED)
             self._notify()
 
-    def _fail_unexpectedly(self, error: Exception) -> None:
-        _log.exception("failed unexpectedly")
-        self.fail(f"unexpected {type(error).__name__}: {error} (see the collector's log)")
-
     async def finish(self) -> None:
         """Count, merge, and have the report ready."""
         self._phases.enter(Phase.VERIFY)
-        prepared = self._preparation
-        assert prepared is not None
-        try:
-            report = await self._database.call(
-                lambda: make_report(self.settings, prepared, self.barrier),
-                prepared.module.options.database_timeout_s,
-                "counting the events",
+        prepared = self._prepared
+        with self._failing():
+            report = await self._ask(
+                lambda: make_report(self.settings, prepared, self.barrier), "counting the events"
             )
-            if report.run.writers is not None:
-                await self._look_up(report.run.writers, prepared)
-                await self._build_indexes(report.run, report.run.writers, prepared)
-                await self._measure_storage(report.run, report.run.writers, prepared)
+            run = report.run
+            if run.writers is not None:
+                await self._look_up(run.writers)
+                await self._build_indexes(run, run.writers)
+                await self._measure_storage(run, run.writers)
             if prepared.checks:
                 await self._database.call(prepared.survey)
-            add_long_windows(report.run, prepared)
-        except SimulatorError as error:
-            self.fail(str(error))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the executor must be told
-            self._fail_unexpectedly(error)
-        else:
-            if self.failure is None and prepared.checks and report.run.readers is not None:
-                add_answers(report.run.readers, await self._check(prepared))
+            add_long_windows(run, prepared)
+            if self.failure is None and prepared.checks and run.readers is not None:
+                add_answers(run.readers, await self._check())
             self._publish(report)
 
     async def _finish_early(self) -> None:
         """Report what has been measured, once the other workers have handed in theirs, or soon."""
-        assert self._preparation is not None and self.given_up is not None
-        until = time.monotonic() + _OTHERS_PATIENCE_S
-        while len(self.barrier.results) < self.settings.workers:
-            try:
-                await asyncio.wait_for(self._changed.wait(), until - time.monotonic())
-            except TimeoutError:
-                break
+        assert self.given_up is not None
+        everybody = self.settings.workers
+        await self._await(lambda: len(self.barrier.results) == everybody, _OTHERS_PATIENCE_S)
         try:
-            report = make_early_report(
-                self.settings, self._preparation, self.barrier, self.given_up
-            )
+            report = make_early_report(self.settings, self._prepared, self.barrier, self.given_up)
         except Exception:  # noqa: BLE001 - why the run was given up must be told all the same
             _log.exception("what was measured could not be told")
             self.fail(self.given_up)
@@ -186,13 +190,12 @@ class Collector:
             self.report = report
             self._notify()
 
-    async def _look_up(self, writers: GroupResult, prepared: Preparation) -> None:
+    async def _look_up(self, writers: GroupResult) -> None:
         if not self.settings.look_up:
             return
         try:
-            found = await self._database.call(
-                lambda: look_up_events(self.settings, prepared, self.barrier),
-                prepared.module.options.database_timeout_s,
+            found = await self._ask(
+                lambda: look_up_events(self.settings, self._prepared, self.barrier),
                 "looking up the events",
             )
         except SimulatorError as error:
@@ -200,39 +203,30 @@ class Collector:
         writers.lookup = found
         writers.invalid_reasons += describe_wrong(found)
 
-    async def _build_indexes(
-        self, run: RunResult, writers: GroupResult, prepared: Preparation
-    ) -> None:
+    async def _build_indexes(self, run: RunResult, writers: GroupResult) -> None:
         """Build those that were to wait for the run's own events. What was measured is kept if that fails."""
-        if not prepared.indexing.builds_after_run:
+        indexing = self._prepared.indexing
+        if not indexing.builds_after_run:
             return
         self._phases.enter(Phase.INDEX)
         try:
-            await self._database.call(
-                prepared.indexing.build,
-                prepared.module.options.database_timeout_s,
-                "building the indexes",
-            )
+            await self._ask(indexing.build, "building the indexes")
         except (SimulatorError, Retryable) as error:
             writers.invalid_reasons.append(f"the indexes could not be built: {error}")
-        run.index_build_s = prepared.indexing.build_s
+        run.index_build_s = indexing.build_s
 
-    async def _measure_storage(
-        self, run: RunResult, writers: GroupResult, prepared: Preparation
-    ) -> None:
+    async def _measure_storage(self, run: RunResult, writers: GroupResult) -> None:
         if self.failure is not None:
             return
-        module = prepared.module
+        module, compact = self._prepared.module, self.settings.data.compact
         try:
-            writers.storage, writers.storage_compacted = await self._database.call(
-                lambda: measure_storage(module, writers, self.settings.data.compact),
-                module.options.database_timeout_s,
-                "asking what is on disk",
+            writers.storage, writers.storage_compacted = await self._ask(
+                lambda: measure_storage(module, writers, compact), "asking what is on disk"
             )
         except SimulatorError as error:
             writers.storage = Storage(reason=str(error))
         amid = await self._amid if self._amid is not None else None
-        if prepared.indexing.builds_after_run:
+        if self._prepared.indexing.builds_after_run:
             writers.storage_during = Storage(reason="its indexes are built after the run")
         elif amid is not None:
             writers.storage_during = place_amid(run, *amid)
@@ -253,8 +247,9 @@ class Collector:
                 self._database.call(lambda: measure_during(module, start_at))
             )
 
-    async def _check(self, prepared: Preparation) -> Answers:
+    async def _check(self) -> Answers:
         """Collect the readers' answers, and compare them with the right ones."""
+        prepared = self._prepared
         self._phases.enter(Phase.CHECK)
         checker = Checker(prepared.module)
         results = self.barrier.results.items()
@@ -287,26 +282,26 @@ class Collector:
 
     async def ready(self, message: Ready) -> Go:
         """Hold the worker until its stage begins (or HOLD_S, then it asks again)."""
-        barrier = self.barrier
-        barrier.hear(message.worker)
-        hold_until = time.monotonic() + HOLD_S
-        if message.stage is Stage.RUN:
+        self.barrier.hear(message.worker)
+        stage = message.stage
+        if stage is Stage.RUN:
             self._arrive(message)
-        while self.failure is None:
-            if message.stage is Stage.PREPARED and self._prepared:
-                assert self._preparation is not None
-                prepared = self._preparation
-                return _publish_prepared(prepared)
-            if message.stage is Stage.CHECK and self._answers is not None:
-                return Go(go=True)
-            if message.stage is Stage.RUN and barrier.start_at is not None:
-                return Go(go=True, start_in_s=max(0.0, barrier.start_at - time.monotonic()))
-            changed = self._changed
-            try:
-                await asyncio.wait_for(changed.wait(), hold_until - time.monotonic())
-            except TimeoutError:
-                return Go(go=False)
-        return Go(go=False, failure=self.failure)
+        await self._await(lambda: self.failure is not None or self._has_begun(stage), HOLD_S)
+        if self.failure is not None or not self._has_begun(stage):
+            return Go(go=False, failure=self.failure)
+        if stage is Stage.PREPARED:
+            return _publish_prepared(self._prepared)
+        start_at = self.barrier.start_at
+        if stage is Stage.RUN and start_at is not None:
+            return Go(go=True, start_in_s=max(0.0, start_at - time.monotonic()))
+        return Go(go=True)
+
+    def _has_begun(self, stage: Stage) -> bool:
+        return {
+            Stage.PREPARED: self._is_prepared,
+            Stage.RUN: self.barrier.start_at is not None,
+            Stage.CHECK: self._answers is not None,
+        }[stage]
 
     def _arrive(self, message: Ready) -> None:
         complete = self.barrier.arrive(message)
@@ -321,9 +316,7 @@ class Collector:
     @property
     def _must_settle(self) -> bool:
         """Whether something is left to do between the prefill and the start."""
-        prepared = self._preparation
-        assert prepared is not None
-        return self._asks_prefill or prepared.indexing.builds_before_run
+        return self._asks_prefill or self._prepared.indexing.builds_before_run
 
     @property
     def _asks_prefill(self) -> bool:
@@ -332,22 +325,17 @@ class Collector:
         return bool(settings.data.prefill and settings.groups_of(Role.READ))
 
     async def _settle(self) -> None:
-        prepared = self._preparation
-        assert prepared is not None
-        timeout_s = prepared.module.options.database_timeout_s
         what = "counting the prefill"
-        try:
-            if self._asks_prefill:
-                await self._database.call(prepared.await_prefill, timeout_s, what)
-            if prepared.indexing.builds_before_run:
-                what = "building the indexes"
-                self._phases.enter(Phase.INDEX)
-                await self._database.call(prepared.build_indexes, timeout_s, what)
-        except (SimulatorError, Retryable) as error:
-            self.fail(f"{what} failed: {error}")
-        except Exception as error:  # noqa: BLE001 - whatever it is, the executor must be told
-            self._fail_unexpectedly(error)
-        else:
+        with self._failing():
+            try:
+                if self._asks_prefill:
+                    await self._ask(self._prepared.await_prefill, what)
+                if self._prepared.indexing.builds_before_run:
+                    what = "building the indexes"
+                    self._phases.enter(Phase.INDEX)
+                    await self._ask(self._prepared.build_indexes, what)
+            except (SimulatorError, Retryable) as error:
+                raise SimulatorError(f"{what} failed: {error}") from error
             self._start()
 
     def _start(self) -> None:

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from ..contract import Answers, GivenAnswer, GroupResult, WorkerAnswers, WrongAnswer
-from ..environment import free_memory_bytes
+from ..machine import free_memory_bytes
 from ..modules.base import AnyModule
 from ..workloads.queries import BoundQuery
 from .answers import answer_all, estimate_memory, find_needed

@@ -11,8 +11,7 @@ from typing import Any
 
 from ..build import build
 from ..contract import RunSettings, Stage, WorkerFigures, WorkerResult
-from ..environment import node_name
-from ..machine import Reading, measure_machine, read_machine
+from ..machine import Reading, measure_machine, node_name, read_machine
 from .client import CollectorClient, RunOver
 
 EARLY_S = 0.005

@@ -10,8 +10,9 @@ import logging
 import math
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import GaveUp, Retryable, SimulatorError
 from ..modules.arrival import find_arrival, find_sending
@@ -49,54 +50,12 @@ def insert_all(
 
     Raises SimulatorError if a request failed for good or events were refused.
     """
-    schedule = schedule or ClosedLoop()
     patience = _RetryDeadline(max_retries, patience_s)
+    sender = _InFlight if writer.max_in_flight > 1 else _OneByOne
     try:
-        if writer.max_in_flight > 1:
-            _InFlight(writer, recorder, patience, abort, schedule).run(feed)
-        else:
-            _insert_one_by_one(feed, writer, recorder, patience, abort, schedule)
+        sender(writer, recorder, patience, abort, schedule or ClosedLoop()).run(feed)
     finally:
         set_deadline(math.inf)
-
-
-def _insert_one_by_one(
-    feed: Iterable[Payload],
-    writer: Writer,
-    recorder: Recorder,
-    patience: _RetryDeadline,
-    abort: Callable[[], None],
-    schedule: Schedule,
-) -> None:
-    clock, is_open, ends = time.perf_counter, schedule.is_open, schedule.ends
-    free = clock()
-    for payload in feed:
-        sent = clock()
-        due = schedule.next_due(sent)
-        if sent < due < ends:
-            time.sleep(due - sent)
-            sent = clock()
-        if sent >= ends or due >= ends:
-            if is_open and due < ends:
-                recorder.leave_unsent(due, payload.events)
-            return
-        deadline_s = patience.start(sent)
-        try:
-            stored = writer.send(payload)
-        except Retryable as error:
-            stored = _retry(payload, error, writer, recorder, patience, deadline_s, abort)
-            answered = clock()
-        else:
-            answered = clock()
-            if is_open:
-                sent = find_sending(sent)
-                answered = find_arrival(sent)
-        _check(payload, stored)
-        if is_open:
-            recorder.record_due(due, free, sent, answered, stored)
-            free = clock()
-        else:
-            recorder.record(sent, answered, stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,40 +84,6 @@ class _RetryDeadline:
         return GaveUp(f"gave up after {how_long} ({error.kind}): {error}")
 
 
-def _retry(
-    payload: Payload,
-    error: Retryable,
-    writer: Writer,
-    recorder: Recorder,
-    patience: _RetryDeadline,
-    deadline_s: float,
-    abort: Callable[[], None],
-) -> int:
-    """Try again until it works; the number of events stored."""
-    attempts = 0
-    while not patience.is_over(attempts, deadline_s):
-        delay = _count_error(recorder, error, attempts, deadline_s)
-        attempts += 1
-        time.sleep(delay)
-        abort()
-        recorder.retries += 1
-        try:
-            if writer.recover(payload):
-                return payload.events
-            return writer.send(payload)
-        except Retryable as next_error:
-            error = next_error
-    recorder.errors[error.kind] += 1
-    raise patience.give_up(error) from error
-
-
-def _count_error(recorder: Recorder, error: Retryable, attempt: int, deadline_s: float) -> float:
-    """Count an error that will be retried; the time to wait, not beyond the deadline."""
-    recorder.errors[error.kind] += 1
-    left_s = max(0.0, deadline_s - time.perf_counter())
-    return min(choose_backoff_s(error, attempt), left_s)
-
-
 def choose_backoff_s(error: Retryable, attempt: int) -> float:
     """Say that there will be a retry, after how many; the time to wait, exponential with full jitter.
 
@@ -176,6 +101,82 @@ def _check(payload: Payload, stored: int) -> None:
         )
 
 
+@dataclass
+class _Sender(ABC):
+    """What sending needs, however many requests are under way."""
+
+    _writer: Writer
+    _recorder: Recorder
+    _patience: _RetryDeadline
+    _abort: Callable[[], None]
+    _schedule: Schedule
+
+    @abstractmethod
+    def run(self, feed: Iterable[Payload]) -> None:
+        """Send all; see `insert_all`."""
+
+    def _put_off(self, error: Retryable, attempts: int, deadline_s: float) -> float:
+        """Count an error, after so many retries; the time to wait until the next, not beyond the deadline.
+        GaveUp if there is none."""
+        self._recorder.errors[error.kind] += 1
+        if self._patience.is_over(attempts, deadline_s):
+            raise self._patience.give_up(error) from error
+        left_s = max(0.0, deadline_s - time.perf_counter())
+        return min(choose_backoff_s(error, attempts), left_s)
+
+
+class _OneByOne(_Sender):
+    """Sends one request after the other."""
+
+    def run(self, feed: Iterable[Payload]) -> None:
+        writer, recorder, patience = self._writer, self._recorder, self._patience
+        schedule, clock = self._schedule, time.perf_counter
+        is_open, ends = schedule.is_open, schedule.ends
+        free = clock()
+        for payload in feed:
+            sent = clock()
+            due = schedule.next_due(sent)
+            if sent < due < ends:
+                time.sleep(due - sent)
+                sent = clock()
+            if sent >= ends or due >= ends:
+                if is_open and due < ends:
+                    recorder.leave_unsent(due, payload.events)
+                return
+            deadline_s = patience.start(sent)
+            try:
+                stored = writer.send(payload)
+            except Retryable as error:
+                stored = self._retry(payload, error, deadline_s)
+                answered = clock()
+            else:
+                answered = clock()
+                if is_open:
+                    sent = find_sending(sent)
+                    answered = find_arrival(sent)
+            _check(payload, stored)
+            if is_open:
+                recorder.record_due(due, free, sent, answered, stored)
+                free = clock()
+            else:
+                recorder.record(sent, answered, stored)
+
+    def _retry(self, payload: Payload, error: Retryable, deadline_s: float) -> int:
+        """Try again until it works; the number of events stored."""
+        attempts = 0
+        while True:
+            time.sleep(self._put_off(error, attempts, deadline_s))
+            self._abort()
+            self._recorder.retries += 1
+            try:
+                if self._writer.recover(payload):
+                    return payload.events
+                return self._writer.send(payload)
+            except Retryable as next_error:
+                error = next_error
+            attempts += 1
+
+
 @dataclass(slots=True)
 class _Request:
     payload: Payload
@@ -188,26 +189,14 @@ class _Request:
     attempts: int = 0
 
 
-class _InFlight:
+@dataclass
+class _InFlight(_Sender):
     """Keeps up to `writer.max_in_flight` requests under way."""
 
-    def __init__(
-        self,
-        writer: Writer,
-        recorder: Recorder,
-        patience: _RetryDeadline,
-        abort: Callable[[], None],
-        schedule: Schedule,
-    ) -> None:
-        self._writer = writer
-        self._recorder = recorder
-        self._patience = patience
-        self._abort = abort
-        self._schedule = schedule
-        self._waiting: list[tuple[float, int, _Request]] = []
-        self._under_way = 0
-        self._free = 0.0
-        """Since when there has been a place, and the database didn't hold up the writer."""
+    _waiting: list[tuple[float, int, _Request]] = field(default_factory=list)
+    _under_way: int = 0
+    _free: float = 0.0
+    """Since when there has been a place, and the database didn't hold up the writer."""
 
     def run(self, feed: Iterable[Payload]) -> None:
         try:
@@ -292,10 +281,7 @@ class _InFlight:
             self._recorder.record(request.sent, answered, events)
 
     def _postpone(self, request: _Request, error: Retryable) -> None:
-        if self._patience.is_over(request.attempts, request.deadline_s):
-            self._recorder.errors[error.kind] += 1
-            raise self._patience.give_up(error) from error
-        delay = _count_error(self._recorder, error, request.attempts, request.deadline_s)
+        delay = self._put_off(error, request.attempts, request.deadline_s)
         due = time.perf_counter() + delay
         request.attempts += 1
         heapq.heappush(self._waiting, (due, id(request), request))

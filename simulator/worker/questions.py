@@ -41,8 +41,10 @@ class Questions:
             shared = _share_devices(workload, go.sharing_workers)
             self._stored = Stored(shared, parts, go.before_ms)
 
-    def renew(self) -> None:
-        """After a new connection."""
+    def connect_again(self) -> None:
+        """Disconnect and connect; Retryable or SimulatorError if that fails."""
+        self._module.close()
+        self._module.open()
         self._fixed = self._module.queries()
 
     def make(self, name: str, execution: int) -> Query:

@@ -35,7 +35,7 @@ def _ignore(name: str, execution: int, rows: Sequence[tuple[Any, ...]]) -> None:
 
 
 class ReadingWorker(Worker):
-    """Asks queries. It is the `Reader` of its `QueryRunner`."""
+    """Asks queries."""
 
     def run(self) -> WorkerResult:
         go = self._client.ready(Stage.PREPARED)
@@ -62,7 +62,9 @@ class ReadingWorker(Worker):
         schedule = make_schedule(load, number, self._data.seed)
         recorder = Recorder(schedule)
         own = self._number if by_number else None
-        runner = QueryRunner(self, turns, recorder, schedule, self._answers.note, own)
+        runner = QueryRunner(
+            self._questions, turns, recorder, schedule, self._check_on, self._answers.note, own
+        )
         if schedule.is_open:
             sharpen_sleep()
 
@@ -86,35 +88,17 @@ class ReadingWorker(Worker):
             schema = self._module.job.schema
             self._client.answers(self._answers.hand_in(self._number, self._questions, schema))
 
-    def names(self) -> Sequence[str]:
-        return self._questions.names
 
-    def query(self, name: str, execution: int) -> Query:
-        return self._questions.make(name, execution)
+class Asked(Protocol):
+    """What is asked, and over which connection: `Questions`."""
 
-    def connect_again(self) -> None:
-        self._module.close()
-        self._module.open()
-        self._questions.renew()
+    names: list[str]
 
-    def check_on(self) -> None:
-        self._check_on()
-
-
-class Reader(Protocol):
-    """What asking needs of a reader."""
-
-    def names(self) -> Sequence[str]:
-        """Of the queries to ask."""
-
-    def query(self, name: str, execution: int) -> Query:
+    def make(self, name: str, execution: int) -> Query:
         """A query with the parameters of an execution, to be asked over the connection that there is."""
 
     def connect_again(self) -> None:
         """Disconnect and connect; Retryable or SimulatorError if that fails."""
-
-    def check_on(self) -> None:
-        """RunOver if the collector has given the run up."""
 
 
 @dataclass
@@ -191,21 +175,24 @@ class QueryRunner:
 
     def __init__(
         self,
-        reader: Reader,
+        questions: Asked,
         turns: Iterator[str],
         recorder: Recorder,
         schedule: Schedule,
+        abort: Callable[[], None] = lambda: None,
         note: Note = _ignore,
         worker: int | None = None,
     ) -> None:
-        """`note` is told each answer; `worker`: keep every execution, under this reader's number."""
-        self._reader = reader
+        """`abort` is called before each query, and raises if the run is over; `note` is told each answer;
+        `worker`: keep every execution, under this reader's number."""
+        self._questions = questions
+        self._abort = abort
         self._note = note
         self._turns = turns
         self._recorder = recorder
         self._schedule = schedule
         self._connected = True
-        self.asked = {name: QueryStats(name, worker) for name in reader.names()}
+        self.asked = {name: QueryStats(name, worker) for name in questions.names}
 
     @property
     def failed(self) -> int:
@@ -221,10 +208,10 @@ class QueryRunner:
         schedule, clock = self._schedule, time.perf_counter
         free = clock()
         for name in self._turns:
-            self._reader.check_on()
+            self._abort()
             asked = self.asked[name]
             # Before the query is due, so that drawing and compiling aren't in its time.
-            query = self._reader.query(name, asked.begun)
+            query = self._questions.make(name, asked.begun)
             asked.begun += 1
             sent = clock()
             due = schedule.next_due(sent)
@@ -241,8 +228,8 @@ class QueryRunner:
     def _ask(self, asked: QueryStats, query: Query, due: float, sent: float, free: float) -> None:
         try:
             if not self._connected:
-                self._reader.connect_again()
-                query = self._reader.query(asked.query, asked.begun - 1)
+                self._questions.connect_again()
+                query = self._questions.make(asked.query, asked.begun - 1)
                 self._connected = True
             rows = query()
         except Retryable as error:

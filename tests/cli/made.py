@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cli.experiments.capacity.answer import find_answer
-from cli.experiments.capacity.state import CapacityRequest, SearchState
-from cli.experiments.tuning.halving import combine
-
-from cli.experiments.capacity.experiment import list_options
-from cli.experiments.capacity.limits import judge_run, parse_limit
-from cli.experiments.capacity.search import choose_next
+from cli.experiments.candidates import combine
+from cli.experiments.capacity import CapacityRequest, CapacitySearch, find_answer
+from cli.experiments.limits import judge_run, parse_limit
+from cli.experiments.search import choose_next
 from cli.results.capacity import CapacityStep
 from cli.results.faults import find_outages
 from cli.results.model import ClientComparison, ClientTurn, Result
@@ -22,16 +19,17 @@ from cli.results.tuning import Trial, TunedSetting, Tuning
 from simulator.contract import (
     Client,
     DataSet,
-    InsertRun,
+    Execution,
+    GroupResult,
     LatencyMs,
     Load,
     Lookup,
     Mark,
     Offered,
-    QueryFigures,
-    QueryRun,
-    ReadRun,
+    QueryResult,
     Resources,
+    Role,
+    RunResult,
     Storage,
     Verification,
     WorkerSpan,
@@ -74,7 +72,7 @@ def inserts(
         insert_run(
             workers=workers,
             run=number,
-            inserts_per_s=rate,
+            rate_per_s=rate,
             window_s=20.0,
             timeline=[(0, int(rate)), (1, int(rate) // 2), (3, 7)],
             slowest_worker=WorkerTimeline(worker=workers - 1, timeline=[(0, 11), (3, 3)]),
@@ -84,7 +82,7 @@ def inserts(
                       "clean_up": 1.5},
             per_worker=[
                 WorkerSpan(worker=worker, node=f"node-{worker}", start_s=0.001 * worker, end_s=20.0,
-                           events=1000 - worker, cpu_s=1.0, clock_offset_s=0.0)
+                           count=1000 - worker, cpu_s=1.0, clock_offset_s=0.0)
                 for worker in range(workers)
             ],
         )
@@ -109,8 +107,9 @@ def open_loop(
         "num_inserts": None,
     }  # fmt: skip
     result = inserts(rates, options=given | dict(options or {}))
-    for run in result.insert_runs:
-        achieved = int((run.inserts_per_s or 0) * 20)
+    for one in result.writers:
+        group = one.group
+        achieved = int((group.rate_per_s or 0) * 20)
         due = int(rate_per_s * 20)
         values = {
             "rate_per_s": rate_per_s, "due": due, "achieved": achieved, "backlog_max": 50,
@@ -119,29 +118,29 @@ def open_loop(
             "reason": f"{due:,} events were due in the window, {achieved:,} were done in it"
             if saturated else None,
         }  # fmt: skip
-        run.offered = Offered(**(values | offered))
-        run.service_ms = LatencyMs(p50=0.5, p90=0.75, p99=1.25, p99_9=2.0, max=3.0)
-        run.warm_up_s = 1.0
+        group.offered = Offered(**(values | offered))
+        group.service_ms = LatencyMs(p50=0.5, p90=0.75, p99=1.25, p99_9=2.0, max=3.0)
+        group.warm_up_s = 1.0
     return result
 
 
 def disturbed(*outages: tuple[float, float], target: str = "alpha") -> Result:
     """One run of 40 s with a mark at the beginning of each gap of so many seconds."""
     result = inserts({1: [100.0]}, target)
-    (run,) = result.insert_runs
-    run.gaps = [(at + 0.1, at + gap_s) for at, gap_s in outages if gap_s]
+    ((run, group),) = [(one.run, one.group) for one in result.writers]
+    group.gaps = [(at + 0.1, at + gap_s) for at, gap_s in outages if gap_s]
     run.marks = [
         Mark(at_s=at, ended_s=at, action=f"{at:g}s run number-{place}")
         for place, (at, _) in enumerate(outages, 1)
     ]
-    run.timeline = [
+    group.timeline = [
         (second, 100)
         for second in range(40)
-        if not any(began - 1 < second < ended for began, ended in run.gaps)
+        if not any(began - 1 < second < ended for began, ended in group.gaps)
     ]
-    run.outages = find_outages(run)
-    run.verification = Verification(expected=100, stored=100, ok=True)
-    run.lookup = Lookup(events=100, missing=0, doubled=0, per_group=1)
+    group.outages = find_outages(run)
+    group.verification = Verification(expected=100, stored=100, ok=True)
+    group.lookup = Lookup(events=100, missing=0, doubled=0, per_group=1)
     return result
 
 
@@ -151,7 +150,7 @@ def steps(
 ) -> Result:  # fmt: skip
     """Growing data: fill level -> inserts per second."""
     runs = [
-        insert_run(workers=2, run=number, fill_level=level, inserts_per_s=rate, window_s=20.0)
+        insert_run(workers=2, run=number, fill_level=level, rate_per_s=rate, window_s=20.0)
         for number, (level, rate) in enumerate(rates.items(), 1)
     ]
     given = {"workers": [2], "runs": 1, "steps": len(rates)} | dict(options or {})
@@ -169,19 +168,19 @@ def capacity(
     """The search of a database whose p99 reaches 100 ms at this rate, and which does 100,000 events/s at
     most; with `client_bound` its client can't do more than `at`."""
     quest = CapacityRequest(
-        Load(workers=4, batch=100, duration_s=30.0, warm_up_s=5.0),
-        DataSet(),
-        [parse_limit(text) for text in limits],
+        load=Load(workers=4, batch=100, duration_s=30.0, warm_up_s=5.0),
+        data=DataSet(),
+        limits=[parse_limit(text) for text in limits],
         max_steps=max_steps,
     )
-    course = SearchState(
+    course = CapacitySearch(
         quest, [_make_step(1, None, at, client_bound)], steps=[CapacityStep(run=1)]
     )
     assert course.goal is not None
     while (rate := choose_next(course.goal, course.tried)) is not None:
         run = _make_step(len(course.runs) + 1, rate, at, client_bound)
         course.runs.append(run)
-        verdict = judge_run(run, None, quest.limits, 100)
+        verdict = judge_run(run, quest.limits, 100)
         course.steps.append(
             CapacityStep(
                 run=run.run, rate_per_s=rate, holds=verdict.holds, reasons=list(verdict.reasons),
@@ -190,7 +189,7 @@ def capacity(
         )  # fmt: skip
     values: dict[str, Any] = {
         "command": "capacity", "target": "alpha", "module": "postgres", "executor": "local",
-        "started_at": "2025-01-02T03:04:05+00:00", "options": {**list_options(quest), "module": {}},
+        "started_at": "2025-01-02T03:04:05+00:00", "options": {**quest.list_options(), "module": {}},
         "environment": ENVIRONMENT, "runs": course.runs, "cost_per_hour": cost_per_hour,
         "capacity": find_answer(course, cost_per_hour),
     }  # fmt: skip
@@ -215,7 +214,10 @@ def tuned(
                 )
     runs = [
         insert_run(
-            run=number, workers=2, inserts_per_s=trial.rate_per_s, valid=bool(trial.rate_per_s)
+            run=number,
+            workers=2,
+            rate_per_s=trial.rate_per_s,
+            invalid_reasons=[] if trial.rate_per_s else ["no figure"],
         )
         for number, trial in enumerate(trials, 1)
     ]
@@ -230,7 +232,7 @@ def tuned(
     return Result(**(values | changes))
 
 
-def _make_step(number: int, rate: float | None, at: float, client_bound: bool) -> InsertRun:
+def _make_step(number: int, rate: float | None, at: float, client_bound: bool) -> RunResult:
     offered = 100_000.0 if rate is None else rate
     p99 = 100.0 * offered / at
     saturated = offered > (at if client_bound else 100_000)
@@ -238,9 +240,9 @@ def _make_step(number: int, rate: float | None, at: float, client_bound: bool) -
     done: dict[str, Any] = {
         "workers": 4,
         "run": number,
-        "inserts_per_s": offered,
+        "rate_per_s": offered,
         "window_s": 25.0,
-        "events": due,
+        "count": due,
     }
     if rate is not None:
         done["offered"] = Offered(
@@ -267,7 +269,7 @@ def _insert_result(
         "environment": ENVIRONMENT, "runs": runs,
     }  # fmt: skip
     summary = summarize_inserts(runs, by_fill_level=bool(options.get("steps")))
-    return Result(**(values | {"summary": summary} | dict(changes)))
+    return Result(**(values | {"insert_summary": summary} | dict(changes)))
 
 
 def queries(
@@ -279,25 +281,42 @@ def queries(
     """Query -> seconds of each execution by one worker after the first one, which took `cold`; with
     `cold` None there was no such. None for an execution that failed."""
     first = [] if cold is None else [cold]
-    runs = [
-        QueryRun(query=query, run=number, worker=0, duration_s=duration,
-                 rows=None if duration is None else 1, error="no" if duration is None else None)
+    asked = [
+        ask(query, [
+            Execution(run=number, worker=0, duration_s=duration, rows=None if duration is None else 1,
+                      error="no" if duration is None else None)
+            for number, duration in enumerate([*first, *values], 1)
+        ])
         for query, values in durations.items()
-        for number, duration in enumerate([*first, *values], 1)
     ]  # fmt: skip
+    of_run, of_group = (
+        {n: changes.pop(n) for n in m.model_fields if n in changes}
+        for m in (RunResult, GroupResult)
+    )
+    phases_s = {"start": 0.5, "prepare": 0.25, "run": 2.0, "clean_up": 0.25}
+    group = GroupResult(role=Role.READ, **({"workers": 1, "queries": asked} | of_group))
+    runs = [RunResult(**({"phases_s": phases_s} | of_run), groups=[group])]
     values: dict[str, Any] = {
         "command": "query", "target": target, "module": "postgres", "executor": "local",
         "started_at": "2025-01-02T03:04:05+00:00",
         "options": {"workers": 1, "runs": 3, "module": {}}, "environment": ENVIRONMENT,
-        "phases_s": {"start": 0.5, "prepare": 0.25, "run": 2.0, "clean_up": 0.25},
-        "runs": runs, "summary": summarize_queries(runs),
+        "runs": runs, "query_summary": summarize_queries(runs),
     }  # fmt: skip
     return Result(**(values | changes))
 
 
+def ask(query: str, executions: Sequence[Execution]) -> QueryResult:
+    """A query that was asked by number."""
+    answered = [one for one in executions if one.duration_s is not None]
+    return QueryResult(
+        query=query, executions=len(answered), errors=len(executions) - len(answered),
+        each=list(executions),
+    )  # fmt: skip
+
+
 def asked_by_the_clock(target: str = "alpha") -> Result:
     """Two runs of readers beside writers: of one query 10 and 20 ms, of the other 1 and 2 s."""
-    reads = []
+    beside = inserts({2: [100.0, 101.0]}, target)
     for run in (1, 2):
         figures = []
         for query, took_s in (("fast", 0.01), ("slow", 1.0)):
@@ -306,18 +325,17 @@ def asked_by_the_clock(target: str = "alpha") -> Result:
                 recorder.record(took_s * run)
             found = recorder.finish()
             figures.append(
-                QueryFigures(
+                QueryResult(
                     query=query, executions=100, rows_min=1, rows_max=1, cold_s=took_s,
                     warm_s=[took_s * run] * 2, latency_ms=latency_ms(found),
                     histogram=encode_histogram(found),
                 )
             )  # fmt: skip
-        reads.append(
-            ReadRun(workers=2, run=run, valid=True, invalid_reasons=[], window_s=20.0,
-                    queries_per_s=10.0, queries=figures)
-        )  # fmt: skip
-    beside = inserts({2: [100.0, 101.0]}, target)
-    return beside.model_copy(update={"command": "mixed", "reads": reads})
+        beside.runs[run - 1].groups.append(
+            GroupResult(role=Role.READ, workers=2, window_s=20.0, rate_per_s=10.0, queries=figures)
+        )
+    asked = summarize_queries(beside.runs)
+    return beside.model_copy(update={"command": "mixed", "query_summary": asked})
 
 
 def client(share: float, bound: bool = False) -> Client:
@@ -333,9 +351,9 @@ _WAYS = {"lean": "the lean path (copy)", "official": "psycopg2's copy_expert"}
 
 def _client_run(
     number: int, rate: float, cpu_s: float, p50: float, valid: bool = True
-) -> InsertRun:
+) -> RunResult:
     return insert_run(
-        workers=1, run=number, inserts_per_s=rate, window_s=20.0, valid=valid,
+        workers=1, run=number, rate_per_s=rate, window_s=20.0,
         invalid_reasons=[] if valid else ["1 of 9 events is missing"],
         latency_ms=LatencyMs(p50=p50, p90=9, p99=4 * p50, p99_9=10, max=11),
         client=client(0.1).model_copy(update={"cpu_s": cpu_s}),
@@ -352,13 +370,13 @@ def compare_in_turns(*, lost: bool = False, bound: bool = False) -> Result:
         cpu_us = 0.5 if lean else 4.0
         valid = not (lost and not lean)
         run = _client_run(number, rate, cpu_us * rate * 20 / 1e6, 2.0 if lean else 6.0, valid)
-        if bound and lean and run.client is not None:
-            run.client.bound = True
+        if bound and lean and run.groups[0].client is not None:
+            run.groups[0].client.bound = True
         runs.append(run)
         turns.append(ClientTurn(client=name, run=number))
     base = inserts({1: [1.0]})
     values = base.model_dump() | {
-        "command": "clients", "runs": runs, "summary": [],
+        "command": "clients", "runs": runs, "insert_summary": [],
         "clients": ClientComparison(ways=_WAYS, turns=turns),
     }  # fmt: skip
     return Result.model_validate(values)

@@ -218,8 +218,10 @@ def invoke(*arguments: str) -> Result:
 # --- series and results ---------------------------------------------------------------------------
 
 
-def test_large_definitions_make_series_shorter() -> None:
-    data = DataSet(definition={"about": "x" * 90_000})
+def test_large_definitions_make_series_shorter(tmp_path: Path) -> None:
+    definition = choose_workload(write(tmp_path, "boilers.yaml", BOILERS), None).definition or {}
+    about = {"about": "x" * (90_000 - len(json.dumps(definition)))}
+    data = DataSet(workload="boilers", definition=definition | about)
     plan = plan_inserts(Sweep(load=Load(), data=data, counts=(1,), runs=20))
     assert [len(series.runs) for series in plan] == [7, 7, 6]
 

@@ -81,7 +81,7 @@ def test_the_references_fill_levels() -> None:
     levels = [step * 50_000_000 for step in range(10)]
     for target, result in results.items():
         assert [entry.fill_level for entry in result.insert_summary] == levels
-        assert [run.inserts_per_s for run in result.insert_runs] == [
+        assert [one.group.rate_per_s for one in result.writers] == [
             entry.avg for entry in result.insert_summary
         ]
         assert "read off a picture" in (result.source or ""), target

@@ -15,7 +15,7 @@ from simulator.contract import Role
 
 from ..helpers import settings as run_settings
 from .server import Server
-from .test_runs import PHASES, check_keys, check_run, check_stored
+from .test_runs import PHASES, check_keys, check_run, check_stored, is_flag
 from .test_runs import RUN as RUN_KEYS
 from .tool import PASSWORD, ROOT, Running, Tool, eventually, flatten
 
@@ -181,7 +181,12 @@ def test_pods_insert_and_query_a_database(tool: Tool, server: Server) -> None:
             assert PASSWORD not in " ".join(process.cmdline())
         report = by_hand.report()
         assert PASSWORD not in str(report)
-    check_keys(report["run"], RUN_KEYS | {"groups": lambda groups: len(groups) == 1})
+    own = {
+        "groups": lambda groups: len(groups) == 1,
+        "valid": is_flag,
+        "invalid_reasons": lambda found: found == [],
+    }
+    check_keys(report["run"], RUN_KEYS | own)
     check_stored(flatten(report["run"]), 301)
     assert server.value("SELECT count(*) FROM events") == 1301
     assert report["carried"] == {"next_event": 651, "stored": 1301}

@@ -126,7 +126,7 @@ def test_hover_shows_the_stored_figures(opened: Opened) -> None:
     ]
     times = [opened.hover("queries", n).splitlines()[1] for n in range(2)]
     assert times == [f"{entry.query}: mean {entry.avg:.4f} s" for entry in ASKED.query_summary]
-    run = BASE.insert_runs[0]
+    run = BASE.runs[0]
     assert opened.hover("phases", 0).splitlines() == [
         "alpha, 1 worker, run 1", f"start: {run.phases_s['start']:.3f} s",
     ]  # fmt: skip
@@ -145,7 +145,7 @@ def test_the_pointer_needs_not_be_on_the_mark(opened: Opened) -> None:
 
 
 def test_tables_show_the_stored_figures(opened: Opened) -> None:
-    rates = [f"{run.inserts_per_s or 0:,.0f}" for run in BASE.insert_runs]
+    rates = [f"{one.group.rate_per_s or 0:,.0f}" for one in BASE.writers]
     assert opened.column(1, 4) == rates
     page = opened.page.inner_text("main")
     speed = estimate_ratio([50.0, 51.0, 49.0], [100.5, 101.0, 99.0])

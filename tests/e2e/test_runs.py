@@ -217,7 +217,7 @@ PER_WORKER: dict[str, Check] = {
     "node": is_text,
     "start_s": is_number,
     "end_s": is_seconds,
-    "events": is_count,
+    "count": is_count,
     "measured": is_count,
     "cpu_s": is_seconds,
     "clock_offset_s": is_number,
@@ -291,10 +291,10 @@ def check_run(run: Mapping[str, Any], num_inserts: int, batch: int) -> None:
     assert [worker["worker"] for worker in workers] == list(range(run["workers"]))
     for worker in workers:
         check_keys(worker, PER_WORKER)
-    assert sum(worker["events"] for worker in workers) == run["count"]
-    slowest = min(workers, key=lambda w: w["events"] / (w["end_s"] - w["start_s"]))
+    assert sum(worker["count"] for worker in workers) == run["count"]
+    slowest = min(workers, key=lambda w: w["count"] / (w["end_s"] - w["start_s"]))
     assert run["slowest_worker"]["worker"] == slowest["worker"]
-    assert sum(n for _, n in run["slowest_worker"]["timeline"]) == slowest["events"]
+    assert sum(n for _, n in run["slowest_worker"]["timeline"]) == slowest["count"]
     span = max(w["end_s"] for w in workers) - min(w["start_s"] for w in workers)
     assert run["window_s"] == pytest.approx(span)
     check_keys(run["client"], CLIENT)

@@ -12,7 +12,7 @@ import pytest
 
 from simulator.contract import Answers, Go, GroupResult, Load, Role, StoredEvents
 from simulator.contract.messages import WorkerAnswers
-from simulator.environment import free_memory_bytes
+from simulator.machine import free_memory_bytes
 from simulator.modules.base import Job, Query
 from simulator.modules.blackhole import Blackhole
 from simulator.oracle.answers import answer

@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 import pytest
 
-from simulator.environment import client_environment
+from simulator.machine import client_environment
 from simulator.modules import load_module, module_names
 
 

@@ -31,23 +31,18 @@ class Answers:
 
     def __init__(self, *answers: float | Exception) -> None:
         """Each query takes so many seconds, or fails; the last goes for all that follow."""
+        self.names = ["one", "two"]
         self.answers = list(answers)
         self.asked: list[str] = []
         self.executions: list[tuple[str, int]] = []
         self.connected = 1
 
-    def names(self) -> Sequence[str]:
-        return ["one", "two"]
-
-    def query(self, name: str, execution: int) -> Query:
+    def make(self, name: str, execution: int) -> Query:
         self.executions.append((name, execution))
         return partial(self._answer, name)
 
     def connect_again(self) -> None:
         self.connected += 1
-
-    def check_on(self) -> None:
-        """The run goes on."""
 
     def _answer(self, name: str) -> Sequence[tuple[int]]:
         self.asked.append(name)

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.campaign.allowing import allow_commands
-from cli.campaign.campaign import Campaign, open_campaign
+from cli.campaign.campaign import Campaign, allow_commands, open_campaign
 from cli.campaign.running import run_campaign, show_plan
 from cli.errors import ConfigError
 from cli.install.work import Consent

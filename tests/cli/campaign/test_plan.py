@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from cli.campaign.definition import EXAMPLE, Definition, Order, load_definition
+from cli.campaign.folder import describe_change
 from cli.campaign.installing import add_recipe_options, find_sites
 from cli.campaign.plan import (
     Candidate,
     Job,
-    describe_change,
     list_left,
     order_turns,
     plan_turns,

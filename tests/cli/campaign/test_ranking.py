@@ -11,8 +11,7 @@ import pytest
 from benchmarks.false_alarms import Series, load_series
 from cli.campaign.definition import Order
 from cli.campaign.plan import Candidate, order_turns
-from cli.campaign.ranking import find_ranks, rank_candidates
-from cli.campaign.ranking_figure import draw_ranking
+from cli.campaign.ranking import draw_ranking, find_ranks, rank_candidates
 from cli.campaign.samples import CandidateFigures, estimate_speed
 from cli.results.capacity import Capacity
 from cli.results.model import Result
@@ -173,9 +172,9 @@ def _offer(
     """At a rate, of which a part was done; with each worker count after the first it responds later."""
     rates = {count: [rate * done, rate * done * 1.001] for count in workers}
     result = open_loop(rates, rate_per_s=rate, **offered)
-    for number, run in enumerate(result.insert_runs):
+    for number, one in enumerate(result.writers):
         ms = response_ms + number / 100
-        run.latency_ms = LatencyMs(p50=ms, p90=ms, p99=2 * ms, p99_9=2 * ms, max=2 * ms)
+        one.group.latency_ms = LatencyMs(p50=ms, p90=ms, p99=2 * ms, p99_9=2 * ms, max=2 * ms)
     return result
 
 
@@ -241,9 +240,9 @@ def test_who_has_no_figure_is_named() -> None:
 
 def test_queries_about_different_numbers_of_events_are_named() -> None:
     few, many = queries({"count-events": [0.1, 0.1]}), queries({"count-events": [0.3, 0.3]})
-    few.fill_level, many.fill_level = 1000, 1040
+    few.runs[0].fill_level, many.runs[0].fill_level = 1000, 1040
     assert len(rank_candidates("query", {"a": [few], "b": [many]}, 1).lines) == 3
-    many.fill_level = 3000
+    many.runs[0].fill_level = 3000
     ranking = rank_candidates("query", {"a": [few], "b": [many]}, 1)
     assert "between 1,000 and 3,000 events" in ranking.lines[-1]
 

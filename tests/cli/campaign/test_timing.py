@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.campaign.plan import Candidate, Job
-from cli.campaign.timing import Estimate, estimate_left, model_job
+from cli.campaign.plan import Candidate, Estimate, Job, estimate_left, model_job
 from cli.config import ExecutorName
 from simulator.contract import Load
 

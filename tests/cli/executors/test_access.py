@@ -21,10 +21,10 @@ from simulator.contract import (
     STATUS_PREFIX,
     Carried,
     Phase,
-    Report,
     Status,
 )
 
+from ...helpers import make_report
 from ..api_server import Api
 
 POD: dict[str, Any] = {
@@ -38,7 +38,7 @@ POD: dict[str, Any] = {
         ],
     },
 }  # fmt: skip
-REPORT = Report(phases_s={}, environment={}, carried=Carried(next_event=7, stored=7))
+REPORT = make_report(stored=7)
 
 
 def write_status(run: str) -> str:

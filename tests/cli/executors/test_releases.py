@@ -13,7 +13,9 @@ import pytest
 from cli.cluster import Place
 from cli.executors.kubernetes import KubernetesExecutor, _Releases
 from cli.signals import Interrupts
-from simulator.contract import Carried, DataSet, Group, Load, Phase, Report, RunSettings
+from simulator.contract import DataSet, Group, Load, Phase, Report, RunSettings
+
+from ...helpers import insert_run, make_report
 
 
 class Clock:
@@ -57,7 +59,7 @@ class Installed:
             self.clock.now_s += 10
             release.by_log |= self.runs == self.lost_in
             phases = {Phase.START: 1.0, Phase.RUN: 10.0, Phase.CLEAN_UP: 0.5}
-            return Report(phases_s=phases, environment={}, carried=Carried(next_event=0, stored=0))
+            return make_report(insert_run(phases_s=phases))
 
         release: Any = SimpleNamespace(by_log=by_log, run=run)
         yield release
@@ -108,8 +110,8 @@ def test_a_release_is_kept_for_as_long_as_its_collector_can_be_told_to_go_on(
         reports = [series.run(one, 0.0, lambda _: None) for one in settings]
     assert executor.made == made
     assert executor.there == 0
-    assert [report.phases_s[Phase.START] for report in reports] == start
-    assert [report.phases_s[Phase.CLEAN_UP] for report in reports] == clean_up
+    assert [report.run.phases_s[Phase.START] for report in reports] == start
+    assert [report.run.phases_s[Phase.CLEAN_UP] for report in reports] == clean_up
 
 
 def test_the_first_runs_start_begins_with_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:

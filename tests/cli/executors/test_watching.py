@@ -17,7 +17,9 @@ from cli.executors.base import (
     RunUnderWay,
     await_report,
 )
-from simulator.contract import Carried, GroupStatus, Phase, Report, Role, Status
+from simulator.contract import GroupStatus, Phase, Report, Role, Status
+
+from ...helpers import make_report
 
 RUN = "run"
 
@@ -39,7 +41,7 @@ def status(phase: Phase = Phase.RUN, run: str = RUN, **more: Any) -> Status:
 
 def report() -> Report:
     """Whose content doesn't matter."""
-    return Report(phases_s={}, environment={}, carried=Carried(next_event=0, stored=0))
+    return make_report()
 
 
 def failure(parts: Parts, within_s: float | None = None) -> str:

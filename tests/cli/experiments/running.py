@@ -14,7 +14,9 @@ from cli.experiments.session import CommonOptions, Session, open_session
 from cli.render.progress import PlainDisplay
 from cli.results.store import ResultFolder, now
 from cli.signals import Interrupts
-from simulator.contract import Carried, Report, RunResult, RunSettings
+from simulator.contract import Report, RunResult, RunSettings
+
+from ...helpers import make_report
 
 
 def open_blackhole(place: Path) -> Session:
@@ -49,11 +51,6 @@ class FakeExecutor(Executor, Series):
     def measure(self, settings: RunSettings) -> RunResult:
         """RunFailed if it gives nothing."""
         raise NotImplementedError
-
-
-def make_report(run: RunResult, **changes: Any) -> Report:
-    carried = Carried(next_event=0, stored=0)
-    return Report(run=run, environment={}, carried=carried, **changes)
 
 
 def make_context(

@@ -11,7 +11,7 @@ from cli.render.clients_figure import draw_client_cpu, draw_clients
 from cli.render.figure import Figure, NamedResult
 from cli.render.stored import tabulate_result
 from cli.results.caveats import Kind
-from cli.results.clients import compare_clients, find_cpu_us
+from cli.results.clients import collect_figures, compare_figures, find_cpu_us
 from cli.results.verdicts import find_caveats
 
 from ..made import compare_in_turns, inserts
@@ -20,8 +20,8 @@ from ..made import compare_in_turns, inserts
 def test_a_clients_figures_stand_beside_those_of_the_lean_path() -> None:
     result = compare_in_turns()
     assert result.clients is not None
-    assert find_cpu_us(result.insert_runs[0]) == pytest.approx(0.5)
-    (cost,) = compare_clients(result.clients, result.insert_runs)
+    assert find_cpu_us(result.writers[0].group) == pytest.approx(0.5)
+    (cost,) = compare_figures(collect_figures(result))
     assert cost.figures.client == "official"
     assert cost.rate.value == pytest.approx(0.25, rel=1e-3)
     assert cost.rate.differs

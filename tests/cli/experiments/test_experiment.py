@@ -35,8 +35,8 @@ from simulator.contract import (
     RunSettings,
 )
 
-from ...helpers import insert_run
-from .running import FakeExecutor, make_report, make_runs, open_blackhole
+from ...helpers import insert_run, make_report
+from .running import FakeExecutor, make_runs, open_blackhole
 
 LOAD, DATA = Load(), DataSet(clean=False, prefill=5)
 

@@ -16,7 +16,7 @@ from cli.experiments.clients import ClientsExperiment, ClientsRequest
 from cli.experiments.context import name_durations
 from cli.experiments.measuring import QueryExperiment
 from cli.experiments.session import CommonOptions, Session, open_session
-from cli.experiments.tuning.experiment import TuneExperiment, TuneRequest
+from cli.experiments.tuning import TuneExperiment, TuneRequest
 from cli.faults.injector import FaultInjector, parse_disturbance
 from cli.plan import Request
 from cli.signals import Interrupts
@@ -33,8 +33,8 @@ from simulator.contract import (
 )
 from simulator.modules import load_module, module_names
 
-from ...helpers import eventually, insert_run
-from .running import make_context, make_report
+from ...helpers import eventually, insert_run, make_report
+from .running import make_context
 
 
 def request_for(place: Path, keys: str) -> CommonOptions:

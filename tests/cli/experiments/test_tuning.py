@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.errors import ConfigError, RunFailed
-from cli.experiments.capacity.limits import parse_limit
-from cli.experiments.tuning.candidates import (
+from cli.experiments.candidates import (
     apply_settings,
     choose_better_half,
     choose_finalists,
@@ -23,7 +22,8 @@ from cli.experiments.tuning.candidates import (
     shuffle,
     stretch,
 )
-from cli.experiments.tuning.experiment import ROUGH_STEPS, TuneExperiment, TuneRequest, list_loads
+from cli.experiments.limits import parse_limit
+from cli.experiments.tuning import ROUGH_STEPS, TuneExperiment, TuneRequest, list_loads
 from cli.render.notes import list_notes
 from cli.render.tuning import advise, describe_tuning, tabulate_tuning
 from cli.render.words import describe_measurement, describe_validity, write_headline
@@ -262,8 +262,8 @@ def test_runs_of_the_comparison_may_be_short(window_s: float, short: bool) -> No
     """Those of the search are."""
     rates = {0: [10.0], 1: [50.0]}
     result = tuned(OVER[:1], rates, rates, options=OPTIONS | {"duration_s": 5.0})
-    for run, taken_s in zip(result.insert_runs, (4.2, 4.2, window_s, window_s), strict=True):
-        run.window_s = taken_s
+    for one, taken_s in zip(result.writers, (4.2, 4.2, window_s, window_s), strict=True):
+        one.group.window_s = taken_s
     notes = [note for note in list_notes(result, False) if note.startswith("short: ")]
     wanted = (
         "short: runs of 8.3 s measure much of their own start and end; with --run-duration 7s those of"

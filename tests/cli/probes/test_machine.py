@@ -20,9 +20,10 @@ from cli.probes.background import read_families, take_snapshot
 from cli.probes.database import Counters, Use
 from cli.probes.machine import BackgroundLoadSampler
 from cli.signals import Interrupted
-from simulator.contract import Carried, Machine, Report
+from simulator.contract import Machine
 
 from ...e2e.tool import eventually
+from ...helpers import insert_run, make_report
 from .connected import connected
 
 _BUSY = f"""#!{sys.executable}
@@ -69,22 +70,21 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
         watch.start()
         eventually(lambda: len(watch._uses) >= 4, "looks at the database's processes")
         watch.stop()
-        report = Report(
-            phases_s={}, environment={}, carried=Carried(next_event=0, stored=None),
+        run = insert_run(
             began_at=began.isoformat(), ended_at=datetime.now(UTC).isoformat(),
             machines=[Machine(node="n", cpus=2, busy_share=0.5)],
         )  # fmt: skip
-        watch.complete(report)
-    (machine,) = report.machines
+        watch.complete(make_report(run))
+    (machine,) = run.machines
     assert machine.others_share is not None
     assert machine.others_share >= machine.others["busy-bee"] > 0
     assert "busy-server" not in machine.others
     # And what it used is the database's.
-    assert report.resources is not None
-    assert report.resources.names == ["busy-server"]
-    assert (report.resources.cpu_s or 0) > 0
-    assert (report.resources.memory_peak_bytes or 0) > 1_000_000
-    assert len(report.resources.timeline) >= 3
+    assert run.resources is not None
+    assert run.resources.names == ["busy-server"]
+    assert (run.resources.cpu_s or 0) > 0
+    assert (run.resources.memory_peak_bytes or 0) > 1_000_000
+    assert len(run.resources.timeline) >= 3
     assert (machine.node, machine.busy_share) == ("n", 0.5)
 
 
@@ -102,14 +102,11 @@ def test_what_a_server_used_until_it_ended_is_told() -> None:
         for second in range(5)
     ]
     began, ended = (datetime.fromtimestamp(at, UTC).isoformat() for at in (100.0, 104.0))
-    report = Report(
-        phases_s={}, environment={}, carried=Carried(next_event=0, stored=None),
-        began_at=began, ended_at=ended,
-    )  # fmt: skip
-    watch.complete(report)
-    assert report.resources is not None
-    assert (report.resources.reason, report.resources.names) == (None, ["busy-server"])
-    assert report.resources.cpu_s == pytest.approx(2.0)
+    run = insert_run(began_at=began, ended_at=ended)
+    watch.complete(make_report(run))
+    assert run.resources is not None
+    assert (run.resources.reason, run.resources.names) == (None, ["busy-server"])
+    assert run.resources.cpu_s == pytest.approx(2.0)
 
 
 def test_a_snapshot_has_this_process_and_its_parent() -> None:

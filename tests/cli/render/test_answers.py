@@ -9,15 +9,19 @@ import pytest
 from cli.render.answers import describe_answers
 from cli.render.tables import describe_durations
 from cli.results.model import Result
-from simulator.contract import Answers, ReadRun, WrongAnswer
+from simulator.contract import Answers, GroupResult, Role, RunResult, WrongAnswer
 
 
-def result_of(answers: Answers | None, **more: Any) -> Result:
+def asked(answers: Answers | None, run: int = 1, **more: Any) -> RunResult:
+    group = GroupResult(role=Role.READ, workers=1, answers=answers, **more)
+    return RunResult(run=run, fill_level=1000, groups=[group])
+
+
+def result_of(*runs: RunResult, **more: Any) -> Result:
     return Result.model_validate(
         {
-            "command": "query", "target": "t", "module": "m", "executor": "local", "runs": [],
-            "started_at": "2026-01-01T00:00:00+00:00", "options": {}, "environment": {},
-            "answers": answers, **more,
+            "command": "query", "target": "t", "module": "m", "executor": "local", "runs": runs,
+            "started_at": "2026-01-01T00:00:00+00:00", "options": {}, "environment": {}, **more,
         }
     )  # fmt: skip
 
@@ -45,24 +49,20 @@ WRONG = WrongAnswer(query="a", workers=[0, 1], parameters="all", difference="x i
 def test_how_many_were_checked_and_why_others_were_not(
     answers: Answers | None, said: str | None
 ) -> None:
-    assert describe_answers(result_of(answers)) == said
+    assert describe_answers(result_of(asked(answers))) == said
 
 
 def test_those_of_all_runs_are_added_up() -> None:
-    reads = [
-        ReadRun(
-            workers=1, run=run, valid=True, invalid_reasons=[],
-            answers=Answers(checked=run, unchecked=1, reasons={"grew": ["a"]}),
-        )
-        for run in (1, 2)
-    ]  # fmt: skip
-    found = result_of(None, command="mixed", reads=reads, baseline={"reads": reads[:1]})
+    runs = [
+        asked(Answers(checked=run, unchecked=1, reasons={"grew": ["a"]}), run) for run in (1, 2)
+    ]
+    found = result_of(*runs, command="mixed", baseline=runs[:1])
     assert describe_answers(found) == "Answers: 4 checked, all right; 3 not checked: a (grew)."
 
 
 def test_queries_per_second_stand_beside_the_times() -> None:
-    said = describe_durations(result_of(None, fill_level=1000, queries_per_s=12.345))
+    said = describe_durations(result_of(asked(None, rate_per_s=12.345)))
     assert said.endswith(
         "; 1,000 events in the database. All executions together: 12.3 queries per second."
     )
-    assert describe_durations(result_of(None)).endswith("of each worker.")
+    assert describe_durations(result_of()).endswith("of each worker.")

@@ -27,8 +27,9 @@ def test_the_ratio_table() -> None:
 def test_response_times_have_the_digits_that_a_histogram_knows() -> None:
     results = [open_loop({2: [900.0]}), open_loop({2: [900.0]})]
     for result, p99 in zip(results, (12.345, 1234.5), strict=True):
-        (run,) = result.insert_runs
-        run.latency_ms = LatencyMs(p50=0.98765, p90=1, p99=p99, p99_9=p99, max=p99)
+        result.writers[0].group.latency_ms = LatencyMs(
+            p50=0.98765, p90=1, p99=p99, p99_9=p99, max=p99
+        )
     rows = tabulate_ratios(["a", "b"], compare(results)).rows
     shown = [row[:3] for row in rows if "response" in str(row[0])]
     assert shown == [
@@ -79,7 +80,7 @@ def test_queries_have_a_column_each() -> None:
 
 def test_what_can_not_be_used_is_said() -> None:
     base, other = inserts({1: SLOW, 4: SLOW}), inserts({1: FAST})
-    base.insert_runs[0].valid = False
+    base.writers[0].group.invalid_reasons = ["lost"]
     text = describe_comparison(["a", "b"], [base, other], markdown=False)
     assert "not compared at 4 workers: b has no valid figure there" in text
     assert "warning: a: 1 of 6 runs is invalid and left out" in text
@@ -96,7 +97,7 @@ def test_sentences_fit_the_terminal() -> None:
 
 def test_latencies_and_what_to_know_stand_beside_the_rates() -> None:
     short = inserts({1: [100.0, 101.0]}, "beta")
-    short.insert_runs[0].window_s = 2.0
+    short.writers[0].group.window_s = 2.0
     table = tabulate_overview(["alpha", "beta"], [inserts({1: SLOW}), short])
     alpha, beta = [dict(zip(table.headers, row, strict=True)) for row in table.rows]
     assert (alpha["p50 ms"], alpha["p99 ms"]) == ("1.5", "6")

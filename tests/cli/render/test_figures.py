@@ -91,9 +91,9 @@ def grown(target: str = "alpha") -> Result:
     """Steps of 5,000 events, each of which takes less than the one before."""
     result = steps({0: 200.0, 5000: 150.5, 10_000: 120.0}, target)
     pages = Allocation(unit_bytes=8192, cause="files grow by pages")
-    for run, size in zip(result.insert_runs, (500_000, 900_000, 1_200_000), strict=True):
-        events = run.fill_level + 5000
-        run.storage = Storage(
+    for one, size in zip(result.writers, (500_000, 900_000, 1_200_000), strict=True):
+        events = (one.run.fill_level or 0) + 5000
+        one.group.storage = Storage(
             total_bytes=size, index_bytes=size // 4, events=events, allocation=pages
         )
     return result
@@ -157,10 +157,10 @@ def test_what_is_on_disk_by_fill_level() -> None:
         ("growth", 10_000, 80.0), ("growth", 15_000, 60.0),
     ]  # fmt: skip
     # Indexes of which nothing is told have no panel, runs of which nothing is told no points.
-    for run in result.insert_runs:
-        assert run.storage is not None
-        run.storage.index_bytes = None
-    result.insert_runs[1].storage = Storage(reason="it doesn't tell")
+    for one in result.writers:
+        assert one.group.storage is not None
+        one.group.storage.index_bytes = None
+    result.writers[1].group.storage = Storage(reason="it doesn't tell")
     parts = [(row["part"], row["events"]) for row in rows(drawn("storage", result))]
     assert parts == [("all", 5000), ("all", 15_000)]
     assert KINDS["storage"](named(LEVELS, SWEEP)) is None
@@ -197,7 +197,7 @@ def test_over_time_an_open_loop_shows_its_backlog_and_where_its_warm_up_ended() 
 def test_a_last_second_that_is_not_whole_is_cut(end_s: float, last: int) -> None:
     """It would look like a drop."""
     result = inserts({1: [300.0]})
-    result.insert_runs[0].per_worker[0].end_s = end_s
+    result.writers[0].group.per_worker[0].end_s = end_s
     seconds = [row["second"] for row in rows(drawn("time", result))]
     # Of the slowest worker, too; a second without events before it stays.
     assert max(seconds) == (last if last == 3 else 1)
@@ -205,9 +205,9 @@ def test_a_last_second_that_is_not_whole_is_cut(end_s: float, last: int) -> None
 
 def test_a_long_run_is_drawn_in_steps() -> None:
     result = inserts({1: [10.0]})
-    run = result.insert_runs[0]
-    run.timeline = [(second, second) for second in range(700)]
-    run.slowest_worker = None
+    group = result.writers[0].group
+    group.timeline = [(second, second) for second in range(700)]
+    group.slowest_worker = None
     found = rows(drawn("time", result))
     assert len(found) == 234
     # Steps of three seconds, the last one of a single second.
@@ -219,7 +219,7 @@ def test_a_long_run_is_drawn_in_steps() -> None:
 
 def test_throughput_over_time_is_that_of_the_slowest_valid_run() -> None:
     result = inserts({4: [300.0, 200.0, 100.0]})
-    result.insert_runs[2].valid = False
+    result.writers[2].group.invalid_reasons = ["lost"]
     assert {row["series"] for row in rows(drawn("time", result))} == {"4 workers, run 2"}
 
 
@@ -253,8 +253,8 @@ def test_latencies_with_a_histogram_are_a_curve() -> None:
         recorder.record(number / 1000)
     histogram = recorder.finish()
     result = inserts({1: [10.0]})
-    (run,) = result.insert_runs
-    run.histogram, run.latency_ms = encode_histogram(histogram), latency_ms(histogram)
+    group = result.writers[0].group
+    group.histogram, group.latency_ms = encode_histogram(histogram), latency_ms(histogram)
     figure = drawn("latency", result)
     line, _ = figure.spec["layer"]
     curve = [(row["rank"], row["ms"]) for row in line["data"]["values"]]
@@ -474,7 +474,7 @@ def test_query_times_far_apart_have_a_logarithmic_axis(longest: float, scale: st
 
 def test_the_clients_share_is_that_of_the_busiest_run() -> None:
     result = inserts({4: [10.0, 11.0]})
-    result.insert_runs[0].client = client(0.9, bound=True)
+    result.writers[0].group.client = client(0.9, bound=True)
     (row,) = rows(drawn("client", result))
     assert row["share"] == pytest.approx(90.0)
     assert "client-bound: much to do" in row["text"]
@@ -753,7 +753,7 @@ def test_what_can_not_be_drawn(
 def test_the_database_cpu_is_beside_the_rate_over_time() -> None:
     used = Resources(cpu_s=2.0, timeline=[(0, 0.5, 10_000_000), (1, 1.5, 20_000_000)])
     result = inserts({1: [100.0]})
-    result.insert_runs[0].resources = used
+    result.runs[0].resources = used
     figure = drawn("time", result)
     shown = [row for row in rows(figure) if row["part"] == "database"]
     assert [(row["second"], row["events"]) for row in shown] == [(0, 0.5), (1, 1.5)]

@@ -74,9 +74,10 @@ def test_below_a_table_each_kind_has_one_line() -> None:
 def test_below_a_table_there_are_five_lines_at_most_the_gravest_first() -> None:
     result = open_loop({1: [900.0, 901.0, 1500.0], 4: [950.0]}, saturated=True)
     result.complete = False
-    for run in result.insert_runs:
-        run.window_s, run.retries, run.errors = 3.0, 2, {"timeout": 2}
-        run.invalid_reasons, run.valid = (["late"], False) if run.run == 2 else ([], True)
+    for one in result.writers:
+        group = one.group
+        group.window_s, group.retries, group.errors = 3.0, 2, {"timeout": 2}
+        group.invalid_reasons = ["late"] if one.run.run == 2 else []
     lines = summarize_notes(result, False, "Open loop.", None)
     assert len(lines) == MOST_LINES
     assert lines[0] == "Open loop."

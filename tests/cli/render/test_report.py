@@ -135,8 +135,8 @@ def test_machines_are_told_once_with_who_ran_there() -> None:
     other = {"client": {"cpu_model": "Other CPU", "cpus": 8, "cpus_usable": 4}}
     nodes = {"nodes": {name: {"instance_type": "m5", "cpu": "4"} for name in "ab"}}
     near, far = inserts({1: [1.0]}), inserts({1: [1.0]}, environment={**other, "kubernetes": nodes})
-    near.insert_runs[0].resources = Resources(cpu_s=1.0, cpus=2.0)
-    far.insert_runs[0].resources = Resources(cpu_s=1.0, cpus=6.0, nodes=["a", "b"])
+    near.runs[0].resources = Resources(cpu_s=1.0, cpus=2.0)
+    far.runs[0].resources = Resources(cpu_s=1.0, cpus=6.0, nodes=["a", "b"])
     assert describe_hardware(
         [NamedResult("near", near), NamedResult("again", near), NamedResult("far", far)]
     ) == [
@@ -178,7 +178,7 @@ def test_what_was_done_to_the_database_is_told() -> None:
 def test_what_was_not_done_to_the_database_is_told() -> None:
     result = disturbed((10.0, 5.0))
     late = SkippedFault(due_s=60.0, action="60s kill-server", reason="the run was over before")
-    result.insert_runs[0].undone = [late]
+    result.runs[0].undone = [late]
     assert "'60s kill-server' was not done: the run was over before" in Page(report(result)).text
     shown = describe_result(stored(result), terminal=False)
     assert "disturbance: 1 worker, run 1: '60s kill-server' was not done: the run was" in shown
@@ -234,8 +234,7 @@ def test_what_a_file_says_does_no_harm() -> None:
         {1: [1.0, 2.0]}, evil, {"module": {evil: evil}}, source=evil,
         environment={"database": {"version": evil}},
     )  # fmt: skip
-    result.insert_runs[0].valid = False
-    result.insert_runs[0].invalid_reasons = [evil]
+    result.writers[0].group.invalid_reasons = [evil]
     html = make_report([stored(result, evil), stored(inserts({1: [3.0]}), "b")], evil)
     page = Page(html)
     assert [tag for tag, _ in page.tags].count("script") == 1
@@ -245,7 +244,7 @@ def test_what_a_file_says_does_no_harm() -> None:
 
 def test_invalid_figures_are_struck_through() -> None:
     result = inserts({1: [123.0]})
-    result.insert_runs[0].valid = False
+    result.writers[0].group.invalid_reasons = ["lost"]
     html = report(inserts({}, runs=result.runs))
     assert "<s>123</s>" in html
     assert "~~" not in html

@@ -14,15 +14,15 @@ from cli.errors import ConfigError
 from cli.render.stored import describe_result, tabulate_result
 from cli.results.export import COLUMNS, FORMATS, choose_format, export_runs, list_rows
 from cli.results.store import read_result
-from simulator.contract import InsertRun, Machine
+from simulator.contract import GroupResult, Machine, Role, RunResult
 
 from ..made import STORED, inserts, open_loop, queries, steps, stored
 
 
 def test_one_result_has_everything() -> None:
     result = inserts({2: [10.0]})
-    run = result.insert_runs[0]
-    run.retries, run.errors = 3, {"deadlock": 2}
+    group = result.writers[0].group
+    group.retries, group.errors = 3, {"deadlock": 2}
     tables = tabulate_result(result, terminal=False)
     assert [list(map(str, row)) for row in tables["Runs"].rows] == [
         ["2", "1", "0", "yes", "10", "510", "20.00", "98.0%", "1,000", "1,000", "10.0%"]
@@ -55,7 +55,7 @@ def test_what_was_to_be_done_to_the_database_is_among_the_options() -> None:
 
 def test_an_open_loop_with_all_that_was_due() -> None:
     result = open_loop({2: [800.0]}, saturated=True, unsent=3)
-    result.insert_runs[0].per_worker[0].measured = 500
+    result.writers[0].group.per_worker[0].measured = 500
     text = describe_result(stored(result), terminal=False)
     assert "The first 1 s (warm-up) are in no figure." in text
     tables = tabulate_result(result, terminal=False)
@@ -81,7 +81,7 @@ def test_an_open_loop_with_all_that_was_due() -> None:
 
 def test_when_a_run_was_and_on_how_busy_a_machine() -> None:
     result = inserts({2: [10.0, 11.0]})
-    run = result.insert_runs[0]
+    run = result.runs[0]
     run.began_at, run.ended_at = "2025-01-02T03:04:05.678+00:00", "2025-01-02T03:14:06.000+00:00"
     run.machines = [
         Machine(node="a", cpus=4, busy_share=0.9, steal_share=0.02, others_share=0.1),
@@ -100,8 +100,9 @@ def test_when_a_run_was_and_on_how_busy_a_machine() -> None:
 def test_when_queries_were_asked() -> None:
     result = queries({"q": [1.0]})
     assert "Time and machine" not in tabulate_result(result, terminal=False)
-    result.began_at, result.ended_at = "2025-01-02T23:59:59.000+00:00", "2025-01-03T00:00:01+00:00"
-    result.machines = [Machine(node="a", others_share=0.25)]
+    [run] = result.runs
+    run.began_at, run.ended_at = "2025-01-02T23:59:59.000+00:00", "2025-01-03T00:00:01+00:00"
+    run.machines = [Machine(node="a", others_share=0.25)]
     (row,) = tabulate_result(result, terminal=False)["Time and machine"].rows
     assert list(row) == ["2025-01-02 23:59:59", "00:00:01", "a", "-", "-", "-", "-", "25%"]
 
@@ -113,7 +114,7 @@ def test_every_stored_result_can_be_shown(name: str) -> None:
     kind = "Queries to" if name == "query" else "Inserts into"
     assert text.startswith(f"Result one\n{kind} {result.target} (PostgreSQL 18.4) by ")
     strike = "\x1b[9m"
-    assert (strike in text) is any(not run.valid for run in result.insert_runs)
+    assert (strike in text) is any(not one.group.valid for one in result.writers)
 
 
 def test_sentences_fit_the_terminal() -> None:
@@ -126,7 +127,7 @@ def test_sentences_fit_the_terminal() -> None:
 
 def test_figures_of_an_invalid_run_are_struck_through() -> None:
     result = inserts({2: [10.0]})
-    result.insert_runs[0].valid = False
+    result.writers[0].group.invalid_reasons = ["lost"]
     tables = tabulate_result(result, terminal=False)
     (run,) = tables["Runs"].rows
     assert [cell for cell in run if "~~" in str(cell)] == ["~~10~~", "~~510~~", "~~10.0%~~"]
@@ -136,7 +137,8 @@ def test_figures_of_an_invalid_run_are_struck_through() -> None:
 
 
 def test_failed_runs_have_no_figures() -> None:
-    failed = InsertRun(workers=1, run=1, fill_level=0, valid=False, invalid_reasons=["x"])
+    group = GroupResult(role=Role.WRITE, workers=1, invalid_reasons=["x"])
+    failed = RunResult(fill_level=0, groups=[group])
     tables = tabulate_result(inserts({}, runs=[failed]), terminal=False)
     assert list(tables["Runs"].rows[0])[3:] == ["no", *["-"] * 7]
     assert "Spread of the workers" not in tables
@@ -165,7 +167,7 @@ def test_csv_has_a_line_for_each_run() -> None:
 def test_no_cell_of_csv_is_a_formula() -> None:
     result = inserts({2: [10.5]})
     result.label = "=cmd()"
-    result.insert_runs[0].events = 2**70
+    result.writers[0].group.count = 2**70
     for form, label in ((FORMATS[".csv"], "'=cmd()"), (FORMATS[".parquet"], "=cmd()")):
         content = export_runs([stored(result)], form)
         if form == FORMATS[".csv"]:
@@ -188,9 +190,9 @@ def test_parquet_has_the_same_with_types(tmp_path: Path) -> None:
 
 def test_what_a_row_holds() -> None:
     (row, _) = list_rows(EXPORTED[0])
-    run = EXPORTED[0].result.insert_runs[0]
-    assert run.latency_ms is not None
-    assert row["latency_p99_9_ms"] == run.latency_ms.p99_9
+    group = EXPORTED[0].result.writers[0].group
+    assert group.latency_ms is not None
+    assert row["latency_p99_9_ms"] == group.latency_ms.p99_9
     assert row["events_per_cost"] == 10.5 * 3600 / 2
     assert row["database_version"] == "PostgreSQL 18.4 on x86_64, compiled"
     # Nothing is measured that can't be exported.

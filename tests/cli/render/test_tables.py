@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pytest
 
@@ -17,22 +18,26 @@ from cli.render.tables import (
     tabulate_queries,
     tabulate_steps,
 )
-from cli.results.model import InsertSummary, QuerySummary
+from cli.results.model import GroupRun, InsertSummary, list_groups
 from cli.results.statistics import find_unanswered, summarize_inserts
 from cli.results.store import read_result
-from simulator.contract import InsertRun, Queryable, QueryRun
+from simulator.contract import GroupResult, Queryable, Role, RunResult
 
 from ...helpers import insert_run
 from ..made import STORED, asked_by_the_clock, inserts, open_loop
 
 
-def stored_inserts(name: str) -> tuple[list[InsertRun], list[InsertSummary]]:
+def stored_inserts(name: str) -> tuple[list[GroupRun], list[InsertSummary]]:
     result = read_result(STORED / f"{name}.json")
-    runs = [run for run in result.runs if isinstance(run, InsertRun)]
-    summary = [entry for entry in result.summary if isinstance(entry, InsertSummary)]
-    assert runs
-    assert summary
-    return runs, summary
+    assert result.writers
+    assert result.insert_summary
+    return result.writers, result.insert_summary
+
+
+def tabulate(runs: Sequence[RunResult]) -> Table:
+    """The table of inserts of runs that are summed up."""
+    summary = summarize_inserts(runs, by_fill_level=False)
+    return tabulate_inserts(list_groups(runs, Role.WRITE), summary, terminal=False)
 
 
 def cells(table: str) -> list[list[str]]:
@@ -73,10 +78,10 @@ def test_a_table_wider_than_the_terminal_goes_on_below() -> None:
 
 def test_an_open_loop_shows_what_was_offered_and_that_its_times_are_response_times() -> None:
     result = open_loop({1: [990.0, 1010.0], 2: [800.0]})
-    for run in result.insert_runs[2:]:
-        assert run.offered is not None
-        run.offered.saturated = True
-    table = tabulate_inserts(result.insert_runs, result.insert_summary, terminal=False)
+    for one in result.writers[2:]:
+        assert one.group.offered is not None
+        one.group.offered.saturated = True
+    table = tabulate_inserts(result.writers, result.insert_summary, terminal=False)
     assert cells(table.text()) == [
         ["Workers", "Offered/s", "Achieved/s", "Response p50 ms", "p99 ms", "Service p99", "Client CPU"],
         ["1", "1,000", "1,000", "1.5", "5", "1.25", "20%"],
@@ -92,7 +97,7 @@ def test_an_open_loop_shows_what_was_offered_and_that_its_times_are_response_tim
 def test_what_was_offered_is_by_the_time_in_which_it_was_due() -> None:
     """By a number of events, of which the database did half as many per second as were due."""
     result = open_loop({1: [500.0]}, saturated=True, due=10_000, due_s=10.0)
-    table = tabulate_inserts(result.insert_runs, result.insert_summary, terminal=False)
+    table = tabulate_inserts(result.writers, result.insert_summary, terminal=False)
     assert cells(table.text())[1][1:3] == ["1,000", "500 saturated"]
 
 
@@ -105,17 +110,17 @@ def test_milliseconds_have_three_digits_and_no_exponent(value: float, shown: str
 
 def test_an_open_loops_table_fits_a_hundred_columns() -> None:
     result = open_loop({16: [412_345.0, 1_000.0]}, rate_per_s=500_000.0, saturated=True)
-    table = tabulate_inserts(result.insert_runs, result.insert_summary, terminal=False)
+    table = tabulate_inserts(result.writers, result.insert_summary, terminal=False)
     assert max(map(len, table.text().splitlines())) <= 100
 
 
 def test_an_open_loops_invalid_runs_and_steps() -> None:
     result = open_loop({1: [990.0]}, saturated=True)
-    (run,) = result.insert_runs
-    steps = tabulate_steps([run], terminal=False)
+    (one,) = result.writers
+    steps = tabulate_steps([one], terminal=False)
     assert cells(steps.text())[1][:3] == ["0", "1,000", "990 saturated"]
-    run.valid = False
-    table = tabulate_inserts([run], [], terminal=False)
+    one.group.invalid_reasons = ["lost"]
+    table = tabulate_inserts([one], [], terminal=False)
     assert cells(table.text())[1] == ["1", "1,000", "~~990~~", "-", "-", "-", "-"]
 
 
@@ -129,8 +134,8 @@ def test_what_can_be_queried_later_is_shown_where_there_is_such_a_thing() -> Non
         )
     ]
     for table in (
-        tabulate_inserts(runs, summarize_inserts(runs, by_fill_level=False), terminal=False),
-        tabulate_steps([runs[1], runs[2]], terminal=False),
+        tabulate(runs),
+        tabulate_steps(list_groups(runs[1:], Role.WRITE), terminal=False),
     ):
         found = cells(table.text())
         head = next(line for line in found if "Lag s" in line)
@@ -144,14 +149,16 @@ def test_what_can_be_queried_later_is_shown_where_there_is_such_a_thing() -> Non
 def test_metrics_are_shown_where_an_event_has_several() -> None:
     runs = [
         insert_run(run=1, metrics_per_s=5000.0),
-        insert_run(run=2, inserts_per_s=700.0, metrics_per_s=7000.0),
-        insert_run(run=3, inserts_per_s=900.0, metrics_per_s=9000.0, valid=False),
-        insert_run(run=1, workers=8, inserts_per_s=900.0, metrics_per_s=9000.0, valid=False),
+        insert_run(run=2, rate_per_s=700.0, metrics_per_s=7000.0),
+        insert_run(run=3, rate_per_s=900.0, metrics_per_s=9000.0, invalid_reasons=["lost"]),
+        insert_run(
+            run=1, workers=8, rate_per_s=900.0, metrics_per_s=9000.0, invalid_reasons=["lost"]
+        ),
     ]
-    table = tabulate_inserts(runs, summarize_inserts(runs, by_fill_level=False), terminal=False)
+    table = tabulate(runs)
     assert [line[-1] for line in cells(table.text())] == ["Metrics/s", "6,000", "-"]
     one = [insert_run(metrics_per_s=500.0)]
-    table = tabulate_inserts(one, summarize_inserts(one, by_fill_level=False), terminal=False)
+    table = tabulate(one)
     assert "Metrics/s" not in table.text()
 
 
@@ -182,17 +189,16 @@ def test_steps_table() -> None:
 
 
 def test_a_step_without_a_figure() -> None:
-    failed = InsertRun(workers=1, run=1, fill_level=5, valid=False, invalid_reasons=["x"])
+    group = GroupResult(role=Role.WRITE, workers=1, invalid_reasons=["x"])
+    failed = GroupRun(RunResult(fill_level=5, groups=[group]), group)
     assert cells(tabulate_steps([failed], terminal=False).text())[1][:2] == ["5", "-"]
 
 
 def test_query_table() -> None:
     result = read_result(STORED / "query.json")
-    summary = [entry for entry in result.summary if isinstance(entry, QuerySummary)]
-    runs = [run for run in result.runs if isinstance(run, QueryRun)]
-    failed = find_unanswered(runs)
-    assert failed == ["temperature-stats"]
-    assert cells(tabulate_queries(summary, failed, unasked=["unasked"]).text()) == [
+    failed, unasked = find_unanswered(result.asked)
+    assert (failed, unasked) == (["temperature-stats"], [])
+    assert cells(tabulate_queries(result.query_summary, failed, unasked=["unasked"]).text()) == [
         ["Query", "Min", "Max", "Avg", "Median", "95% interval", "p95", "Cold", "Rows", "Runs"],
         ["count-events", "0.2500", "0.7500", "0.5000", "0.5000", "-", "0.7250",
          "0.5000", "1", "2"],
@@ -204,8 +210,7 @@ def test_query_table() -> None:
 
 
 def test_queries_from_a_histogram_have_the_three_digits_that_it_knows() -> None:
-    reads = asked_by_the_clock().reads
-    _, fast, slow = cells(tabulate_reads_by_query(reads).text())
+    _, fast, slow = cells(tabulate_reads_by_query(asked_by_the_clock()).text())
     assert (fast[1], slow[1], slow[2]) == ("0.0100", "1.00", "2.00")
 
 
@@ -255,39 +260,37 @@ def test_no_runs() -> None:
     [(0.012345, "0.0123"), (1.0, "1"), (99.96, "100"), (1500.4, "1,500"), (123_456.0, "123,456")],
 )
 def test_latencies_have_three_digits_and_no_exponent(milliseconds: float, shown: str) -> None:
-    run = insert_run()
-    assert run.latency_ms is not None
-    run.latency_ms.p50 = run.latency_ms.p99 = milliseconds
-    row = cells(tabulate_steps([run], terminal=False).text())[1]
+    [one] = list_groups([insert_run()], Role.WRITE)
+    assert one.group.latency_ms is not None
+    one.group.latency_ms.p50 = one.group.latency_ms.p99 = milliseconds
+    row = cells(tabulate_steps([one], terminal=False).text())[1]
     assert row[2:4] == [shown, shown]
 
 
 def test_details_are_those_of_the_slowest_run() -> None:
     """An average over runs would hide it."""
-    slow, quick = insert_run(), insert_run()
+    runs = [insert_run(), insert_run(), insert_run()]
+    slow = runs[1].groups[0]
     assert slow.latency_ms is not None
     assert slow.client is not None
     slow.latency_ms.p50, slow.latency_ms.p99, slow.client.cpu_share = 7.0, 70.0, 0.01
-    runs = [quick, slow, insert_run()]
-    row = cells(tabulate_inserts(runs, summarize_inserts(runs, False), terminal=False).text())[1]
+    row = cells(tabulate(runs).text())[1]
     assert row[-3:] == ["7", "70", "12%"]
 
 
 def test_invalid_runs_enter_no_figure() -> None:
     """Neither rates nor percentiles, nor what was queryable: an invalid run may be slow or fast for a
     reason that is not the database's."""
-    good, bad = insert_run(run=1), insert_run(run=2, valid=False)
+    runs = [insert_run(run=1), insert_run(run=2, invalid_reasons=["lost"])]
+    good, bad = (run.groups[0] for run in runs)
     bad.queryable = Queryable(lag_s=99.0, events_per_s=1.0)
     good.queryable = Queryable(lag_s=1.0, events_per_s=400.0)
     assert bad.latency_ms is not None
     assert bad.client is not None
     bad.latency_ms.p99, bad.client.cpu_share, bad.client.bound = 9999.0, 1.0, True
-    alone, both = (
-        tabulate_inserts(runs, summarize_inserts(runs, False), terminal=False).rows
-        for runs in ([good], [good, bad])
-    )
+    alone, both = (tabulate(some).rows for some in (runs[:1], runs))
     assert alone == both
-    (step,) = tabulate_steps([bad], terminal=False).rows
+    (step,) = tabulate_steps(list_groups(runs[1:], Role.WRITE), terminal=False).rows
     assert list(step)[2:] == ["-"] * 5
 
 
@@ -307,7 +310,7 @@ def test_a_text_that_is_too_wide_ends_between_words() -> None:
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_the_table_of_inserts_fits_the_terminal(width: int) -> None:
     result = read_result(STORED.parents[2] / "img" / "results" / "demo-insert.json")
-    table = tabulate_inserts(result.insert_runs, result.insert_summary, terminal=True)
+    table = tabulate_inserts(result.writers, result.insert_summary, terminal=True)
     lines = table.text(width=width).splitlines()
     assert max(map(len, lines)) <= width
     assert all(line.split()[0] == "Workers" for line in lines if "Workers" in line)

@@ -74,9 +74,9 @@ def test_an_open_loop_in_words() -> None:
         " p99 5 ms."
     )
     assert words.write_headline(result) == "1,001 inserts/s with 2 workers, response p99 5 ms"
-    for run in result.insert_runs:
-        assert run.latency_ms is not None
-        run.latency_ms.p99 = 4750.6
+    for one in result.writers:
+        assert one.group.latency_ms is not None
+        one.group.latency_ms.p99 = 4750.6
     assert words.write_headline(result).endswith("response p99 4,751 ms")
     result = open_loop({2: [800.0]}, saturated=True)
     assert "not kept up with (saturated): 800 inserts/s" in words.give_answer(result)
@@ -140,7 +140,7 @@ def test_valid_and_stable() -> None:
     good = inserts({1: MANY})
     assert (words.describe_validity(good), words.describe_stability(good)) == ("yes", "yes")
     bad = inserts({1: [100.0, 200.0]}, complete=False)
-    bad.insert_runs[0].valid = False
+    bad.writers[0].group.invalid_reasons = ["lost"]
     assert (words.describe_validity(bad), words.describe_stability(bad)) == (
         "1 of 2 not, incomplete",
         "no",

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from cli.results.bottleneck import Limit, find_bottleneck
-from simulator.contract import Client, InsertRun, Machine, Offered, Resources
+from simulator.contract import Client, Machine, Offered, Resources, RunResult
+
+from ...helpers import insert_run
 
 CLIENT = Client(
     cpu_s=1.0, cpu_share=0.2, generate_s=0.1, encode_s=0.1, ceiling_share=0.1, throttled_share=None,
@@ -18,17 +20,16 @@ OFFERED = Offered(
 )
 
 
-def make_run(cpu_share: float | None = 0.3, disk: float = 0.1, **changes: Any) -> InsertRun:
+def make_run(cpu_share: float | None = 0.3, disk: float = 0.1, **changes: Any) -> RunResult:
     used = Resources(
         cpu_s=None if cpu_share is None else 10 * cpu_share, cpus=2, cpu_share=cpu_share,
         cpu_us_per_event=3.14159, disk_busy_share=disk,
     )  # fmt: skip
-    values = {
-        "window_s": 10.0, "workers": 1, "run": 1, "fill_level": 0, "valid": True, "invalid_reasons": [],
-        "inserts_per_s": 1e5, "client": CLIENT, "resources": used,
+    values: dict[str, Any] = {
+        "window_s": 10.0, "workers": 1, "rate_per_s": 1e5, "client": CLIENT, "resources": used,
         "machines": [Machine(node="n", cpus=2, busy_share=0.5)],
     }  # fmt: skip
-    return InsertRun(**(values | changes))
+    return insert_run(**(values | changes))
 
 
 def used_by_pods(**changes: Any) -> Resources:
@@ -77,7 +78,7 @@ LINKED = Machine(node="l", link_share=0.9)
         ),
     ],
 )
-def test_what_held_a_run_back(run: InsertRun, limit: Limit) -> None:
+def test_what_held_a_run_back(run: RunResult, limit: Limit) -> None:
     found = find_bottleneck(run)
     assert found is not None
     assert found.limit is limit
@@ -118,6 +119,8 @@ def test_the_evidence_names_pods_and_links() -> None:
     assert "used 6 s of CPU, of how many CPUs is not known, 25 MB/s" in found.evidence
 
 
-@pytest.mark.parametrize("changes", [{"valid": False}, {"inserts_per_s": None}, {"client": None}])
+@pytest.mark.parametrize(
+    "changes", [{"invalid_reasons": ["lost"]}, {"rate_per_s": None}, {"client": None}]
+)
 def test_a_run_without_figures_has_no_bottleneck(changes: dict[str, Any]) -> None:
     assert find_bottleneck(make_run(**changes)) is None

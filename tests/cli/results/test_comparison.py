@@ -18,9 +18,9 @@ from cli.results.model import Result
 from cli.results.place import Place
 from cli.results.statistics import combine_cv, count_runs_needed, estimate_ratio
 from simulator.conditions import Condition
-from simulator.contract import QueryRun
+from simulator.contract import Execution
 
-from ..made import inserts, open_loop, queries, steps, stored
+from ..made import ask, inserts, open_loop, queries, steps, stored
 
 SLOW = [100.0, 101.0, 99.0]
 FAST = [110.0, 112.0, 111.0]
@@ -44,7 +44,7 @@ def test_inserts_are_compared_by_worker_count() -> None:
 
 def test_only_valid_runs_count() -> None:
     base, other = inserts({1: SLOW}), inserts({1: [*FAST, 5.0]})
-    other.insert_runs[-1].valid = False
+    other.writers[-1].group.invalid_reasons = ["lost"]
     assert collect_samples(other) == {Place(workers=1): FAST}
     assert one([base, other]).speed == estimate_ratio(FAST, SLOW)
 
@@ -60,12 +60,12 @@ def test_a_shorter_query_time_is_a_higher_speed() -> None:
 def test_the_executions_of_one_worker_are_one_sample() -> None:
     """Workers that ask together disturb each other: their executions, taken singly, would make the
     interval too small. The first of each is not among them."""
-    runs = [
-        QueryRun(query="q", run=run, worker=worker, duration_s=run + worker / 10, rows=1)
+    each = [
+        Execution(run=run, worker=worker, duration_s=run + worker / 10, rows=1)
         for run in (1, 2, 3)
         for worker in range(10)
     ]
-    (found,) = collect_samples(queries({}, runs=runs)).values()
+    (found,) = collect_samples(queries({}, queries=[ask("q", each)])).values()
     assert found == pytest.approx([2.5 + worker / 10 for worker in range(10)])
 
 
@@ -124,9 +124,10 @@ def test_what_can_not_be_compare(results: list[Result], reason: str) -> None:
 def test_response_times_are_compared_with_response_times() -> None:
     """The less, the faster."""
     base, other = open_loop({4: [1000.0, 1001.0]}), open_loop({4: [1000.0, 1001.0]})
-    for number, run in enumerate(other.insert_runs):
-        assert run.latency_ms is not None
-        run.latency_ms = run.latency_ms.model_copy(update={"p50": 3.0, "p99": 2.0 + 0.5 * number})
+    for number, one in enumerate(other.writers):
+        assert one.group.latency_ms is not None
+        changes = {"p50": 3.0, "p99": 2.0 + 0.5 * number}
+        one.group.latency_ms = one.group.latency_ms.model_copy(update=changes)
     found = {str(one.place): one for one in compare([base, other])}
     assert list(found) == ["4 workers", "4 workers, response p50", "4 workers, response p99"]
     assert found["4 workers"].verdict == "no difference shown"

@@ -133,9 +133,9 @@ def test_every_module_declares_options_that_it_has(module: str) -> None:
 
 def holding(in_flight: int, result: Result) -> Result:
     """The result of runs with so many requests in flight."""
-    for run in result.insert_runs:
-        assert run.client is not None
-        run.client.in_flight = in_flight
+    for one in result.writers:
+        assert one.group.client is not None
+        one.group.client.in_flight = in_flight
     return result
 
 

@@ -69,7 +69,7 @@ def collect_figures(names: Sequence[str]) -> dict[str, Any]:
         text = describe_comparison([one.name for one in named], results, markdown=False)
         return shown | {"compared": list_numbers(text.splitlines())}
     text = describe_result(stored[0], terminal=False).rpartition("\n\nOptions\n")[0]
-    rows = [_pick_cells(row) for row in list_rows(stored[0])]
+    rows = sorted(map(_pick_cells, list_rows(stored[0])), key=str)
     return shown | {
         "notes": list_numbers(summarize_notes(stored[0].result, terminal=False)),
         "shown": _fold(list_numbers(text.splitlines())),

@@ -7,8 +7,9 @@ import pytest
 from cli.render.database import tabulate_storage
 from cli.results.caveats import Caveat, Kind
 from cli.results.growth import EventSize, list_event_sizes, weigh_together
+from cli.results.model import GroupRun
 from cli.results.rules import find_unknown_sizes
-from simulator.contract import Allocation, InsertRun, Level, Storage
+from simulator.contract import Allocation, GroupResult, Level, Role, RunResult, Storage
 
 PAGES = Allocation(unit_bytes=1_000, cause="files grow by 1 kB at a time")
 
@@ -23,12 +24,12 @@ def size(
 
 def run(
     storage: Storage | None, amid: Storage | None = None, fill_level: int = 0, number: int = 1
-) -> InsertRun:
+) -> GroupRun:
     events = (storage.events or 0) - fill_level if storage else 0
-    return InsertRun(
-        workers=1, run=number, fill_level=fill_level, events=events, valid=True, invalid_reasons=[],
-        storage=storage, storage_during=amid,
-    )  # fmt: skip
+    group = GroupResult(
+        role=Role.WRITE, workers=1, count=events, storage=storage, storage_during=amid
+    )
+    return GroupRun(RunResult(run=number, fill_level=fill_level, groups=[group]), group)
 
 
 def test_an_event_takes_what_the_run_grew_by_since_its_middle() -> None:
@@ -94,9 +95,9 @@ def test_a_step_is_compared_with_the_end_of_the_one_before_it() -> None:
 
 def test_indexes_and_what_compaction_leaves_have_their_share() -> None:
     whole = run(size(4_000, 80_000), size(2_000, 40_000))
-    assert whole.storage is not None
-    whole.storage.index_bytes = 20_000
-    whole.storage_compacted = size(4_000, 60_000)
+    assert whole.group.storage is not None
+    whole.group.storage.index_bytes = 20_000
+    whole.group.storage_compacted = size(4_000, 60_000)
     [found] = list_event_sizes([whole])
     assert found == EventSize(20.0, index_bytes=5.0, compacted_bytes=15.0)
     assert (found.lasting_bytes, weigh_together([whole])) == (15.0, EventSize(15.0))

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from cli.results.faults import describe_outages, find_outages
-from simulator.contract import InsertRun, Lookup, Mark, Verification
+from cli.results.model import GroupRun
+from simulator.contract import GroupResult, Lookup, Mark, Role, RunResult, Verification
 
 RESTART = Mark(at_s=20.4, ended_s=21.0, action="20s restart-server")
 
@@ -19,25 +20,29 @@ def make_run(
     marks: Sequence[Mark] = (RESTART,),
     stored: int | None = 100,
     window_s: float | None = None,
-) -> InsertRun:
-    run = InsertRun(
-        workers=1, run=1, fill_level=0, valid=True, invalid_reasons=[], window_s=window_s,
+) -> GroupRun:
+    group = GroupResult(
+        role=Role.WRITE, workers=1, window_s=window_s, gaps=list(gaps),
         timeline=[(second, rate) for second, rate in enumerate(rates) if rate],
-        gaps=list(gaps), marks=list(marks),
         verification=Verification(expected=100, stored=stored, ok=stored == 100),
     )  # fmt: skip
-    found = look_up(run, 0, 0)
-    return found.model_copy(update={"outages": find_outages(found)})
+    run = RunResult(fill_level=0, marks=list(marks), groups=[group])
+    group.outages = find_outages(run)
+    return look_up(GroupRun(run, group), 0, 0)
 
 
-def look_up(run: InsertRun, missing: int, doubled: int) -> InsertRun:
-    return run.model_copy(update={"lookup": Lookup(events=100, missing=missing, doubled=doubled)})
+def look_up(one: GroupRun, missing: int, doubled: int) -> GroupRun:
+    return looked_up(one, Lookup(events=100, missing=missing, doubled=doubled))
+
+
+def looked_up(one: GroupRun, found: Lookup) -> GroupRun:
+    return GroupRun(one.run, one.group.model_copy(update={"lookup": found}))
 
 
 def test_an_outage_and_the_way_back() -> None:
     rates = [100] * 20 + [40] + [0] * 6 + [50, 70, *[96] * 12]
     run = make_run(rates, [(3.0, 4.0), (20.6, 27.3)])
-    [outage] = run.outages
+    [outage] = run.group.outages
     assert outage.gap_began_s == 20.6
     assert outage.gap_s == pytest.approx(6.7)
     assert outage.recovered_after_s == pytest.approx(28 - 20.4)
@@ -49,19 +54,19 @@ def test_an_outage_and_the_way_back() -> None:
 
 
 def test_a_gap_that_began_before_counts_from_the_mark() -> None:
-    [outage] = make_run([100] * 40, [(19.9, 21.4)]).outages
+    [outage] = make_run([100] * 40, [(19.9, 21.4)]).group.outages
     assert outage.gap_began_s == 20.4
     assert outage.gap_s == pytest.approx(1.0)
     assert outage.recovered_after_s == pytest.approx(1.0)
 
 
 def test_without_a_mark_there_is_no_outage() -> None:
-    assert make_run([100] * 20, [(3.0, 4.0)], marks=[]).outages == []
+    assert make_run([100] * 20, [(3.0, 4.0)], marks=[]).group.outages == []
 
 
 def test_an_outage_long_after_a_mark_is_not_put_down_to_it() -> None:
     run = make_run([100] * 200, [(150.0, 154.0), (190.0, 191.0)])
-    assert [outage.gap_s for outage in run.outages] == [0.0]
+    assert [outage.gap_s for outage in run.group.outages] == [0.0]
     [text] = describe_outages(run)
     assert text == (
         "After restart-server at 20.4 s events went on being acknowledged; an outage of 4.0 s that began"
@@ -71,13 +76,13 @@ def test_an_outage_long_after_a_mark_is_not_put_down_to_it() -> None:
 
 def test_single_low_seconds_are_chance() -> None:
     rates = [100] * 20 + [100, 80, 100, 100, 85, *[100] * 20]
-    [outage] = make_run(rates).outages
+    [outage] = make_run(rates).group.outages
     assert (outage.gap_s, outage.recovered_after_s) == (0.0, 0.0)
 
 
 def test_a_rate_that_fell_without_a_gap() -> None:
     rates = [100] * 20 + [100] + [30] * 8 + [100] * 10
-    [outage] = make_run(rates).outages
+    [outage] = make_run(rates).group.outages
     assert outage.recovered_after_s == pytest.approx(28 - 20.4)
 
 
@@ -118,13 +123,11 @@ def test_a_rate_that_fell_without_a_gap() -> None:
         (look_up(make_run([100] * 40), 0, 1), "; 1 event is stored twice."),
         (look_up(make_run([100] * 40), 0, 0), "nothing was lost"),
         (
-            make_run([100] * 40).model_copy(update={"lookup": Lookup(reason="no such table")}),
+            looked_up(make_run([100] * 40), Lookup(reason="no such table")),
             "but they were not looked up one by one (no such table), so one lost and another stored",
         ),
         (
-            make_run([100] * 40).model_copy(
-                update={"lookup": Lookup(events=1, missing=0, doubled=0, per_group=7)}
-            ),
+            looked_up(make_run([100] * 40), Lookup(events=1, missing=0, doubled=0, per_group=7)),
             "; nothing was lost or stored twice, as counted by 7 events of a device.",
         ),
         (
@@ -138,7 +141,7 @@ def test_a_rate_that_fell_without_a_gap() -> None:
         ),
     ],
 )
-def test_what_is_said_of_it(run: InsertRun, words: str) -> None:
+def test_what_is_said_of_it(run: GroupRun, words: str) -> None:
     [text] = describe_outages(run)
     assert words in text
 
@@ -156,7 +159,10 @@ def test_of_a_long_command_its_beginning_is_told() -> None:
 def test_each_mark_has_the_time_to_the_next() -> None:
     marks: list[Any] = [RESTART, Mark(at_s=30.0, action="30s kill-server")]
     run = make_run([100] * 60, [(20.5, 22.0), (30.2, 34.0)], marks)
-    assert [outage.gap_s for outage in run.outages] == [pytest.approx(1.5), pytest.approx(3.8)]
+    assert [outage.gap_s for outage in run.group.outages] == [
+        pytest.approx(1.5),
+        pytest.approx(3.8),
+    ]
 
 
 def make_marks(*times: float, failed: float | None = None) -> list[Mark]:
@@ -183,15 +189,15 @@ def test_a_gap_is_put_down_to_the_last_mark_before_it(
     marks: Sequence[Mark], gap: tuple[float, float], cause: int
 ) -> None:
     run = make_run([100] * 10 + [0] * 10 + [100] * 10, [gap], marks)
-    for place, outage in enumerate(run.outages):
+    for place, outage in enumerate(run.group.outages):
         assert outage.shared_with == (None if place == cause or not outage.gap_s else cause)
-    assert run.outages[cause].gap_s == pytest.approx(gap[1] - max(gap[0], marks[cause].at_s))
+    assert run.group.outages[cause].gap_s == pytest.approx(gap[1] - max(gap[0], marks[cause].at_s))
 
 
 def test_marks_that_share_a_gap_say_so_and_have_the_same_rate_before() -> None:
     rates = [100] * 20 + [10] + [0] * 6 + [5] + [100] * 20
     run = make_run(rates, [(20.4, 27.6)], make_marks(20, 24.0, 24.2))
-    assert [outage.recovered_after_s for outage in run.outages] == [
+    assert [outage.recovered_after_s for outage in run.group.outages] == [
         pytest.approx(27.6 - at) for at in (20, 24, 24.2)
     ]
     first, second, third = describe_outages(run)
@@ -202,4 +208,4 @@ def test_marks_that_share_a_gap_say_so_and_have_the_same_rate_before() -> None:
 
 def test_another_mark_right_after_says_nothing_of_the_rate() -> None:
     run = make_run([100] * 40, marks=make_marks(20, 20.5))
-    assert [outage.recovered_after_s for outage in run.outages] == [0.0, 0.0]
+    assert [outage.recovered_after_s for outage in run.group.outages] == [0.0, 0.0]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-from cli.results.reads import (
-    collect_query_samples,
-    compare_with_alone,
-    find_unanswered_reads,
-    summarize_reads,
-)
+from typing import Any
 
+import pytest
+
+from cli.results.comparison import compare_with_alone
 from cli.results.export import COLUMNS, list_rows
-from cli.results.model import Baseline
-from simulator.contract import LatencyMs, QueryFigures, ReadRun
+from cli.results.statistics import collect_query_samples, find_unanswered, summarize_queries
+from simulator.contract import GroupResult, LatencyMs, QueryResult, Role, RunResult
 from simulator.histograms import encode_histogram, new_histogram
 
 from ...helpers import insert_run
@@ -21,12 +18,12 @@ from ..made import inserts, stored
 
 def figures(
     query: str, warm_s: list[float], times_ms: list[float], rows: int | None = 1
-) -> QueryFigures:
+) -> QueryResult:
     """A query with these readers' means and these executions."""
     histogram = new_histogram()
     for ms in times_ms:
         histogram.record_value(ms * 1000)
-    return QueryFigures(
+    return QueryResult(
         query=query,
         executions=len(times_ms),
         rows_min=rows,
@@ -37,54 +34,54 @@ def figures(
     )
 
 
-def read_run(*queries: QueryFigures, **changes: object) -> ReadRun:
-    """A valid run of two readers."""
-    values = {"workers": 2, "run": 1, "valid": True, "invalid_reasons": [], "queries": queries}
-    return ReadRun.model_validate(values | changes)
+def readers(*queries: QueryResult, **changes: Any) -> GroupResult:
+    """A valid group of two."""
+    return GroupResult(role=Role.READ, workers=2, queries=list(queries), **changes)
+
+
+def runs_of(*groups: GroupResult) -> list[RunResult]:
+    """A run of each."""
+    return [RunResult(run=number, groups=[group]) for number, group in enumerate(groups, 1)]
 
 
 def test_of_one_run_each_reader_is_a_sample_of_several_each_run() -> None:
-    one = read_run(figures("a", [0.1, 0.3], [100, 300]))
-    other = read_run(figures("a", [0.5, 0.7], [500, 700]))
+    one, other = figures("a", [0.1, 0.3], [100, 300]), figures("a", [0.5, 0.7], [500, 700])
     assert collect_query_samples([one], "a") == [0.1, 0.3]
     assert collect_query_samples([one, other], "a") == pytest.approx([0.2, 0.6])
 
 
 def test_a_summary_is_over_all_executions_and_its_interval_over_the_samples() -> None:
-    runs = [
-        read_run(figures("a", [0.1, 0.3], [100, 300]), figures("b", [], [], None)),
-        read_run(figures("a", [0.5, 0.7], [500, 700])),
+    groups = [
+        readers(figures("a", [0.1, 0.3], [100, 300]), figures("b", [], [], None)),
+        readers(figures("a", [0.5, 0.7], [500, 700])),
     ]
-    [summary] = summarize_reads(runs)
+    [summary] = summarize_queries(runs_of(*groups))
     assert (summary.query, summary.runs, summary.rows, summary.cold) == ("a", 4, 1, 0.5)
     assert summary.min == pytest.approx(0.1, rel=1e-3)
     assert summary.max == pytest.approx(0.7, rel=1e-3)
     assert summary.avg == pytest.approx(0.4)
     assert summary.ci95 is None  # of two samples
-    assert find_unanswered_reads(runs) == ([], ["b"])
+    asked = [query for group in groups for query in group.queries]
+    assert find_unanswered(asked) == ([], ["b"])
 
 
 def test_a_query_for_which_there_was_no_time_did_not_fail() -> None:
     failed = figures("failed", [], [], None).model_copy(update={"errors": 1})
-    assert find_unanswered_reads([read_run(figures("late", [], [], None), failed)]) == (
-        ["failed"],
-        ["late"],
-    )
+    assert find_unanswered([figures("late", [], [], None), failed]) == (["failed"], ["late"])
 
 
 def test_what_groups_cost_each_other_is_the_figure_beside_by_that_alone() -> None:
     def latency(ms: float) -> LatencyMs:
         return LatencyMs(p50=ms, p90=ms, p99=ms * 3, p99_9=ms, max=ms)
 
-    writers = [insert_run(inserts_per_s=rate, latency_ms=latency(4)) for rate in (80.0, 80.0)]
-    alone = [insert_run(inserts_per_s=rate, latency_ms=latency(2)) for rate in (100.0, 100.0)]
-    invalid = insert_run(inserts_per_s=1.0, latency_ms=latency(9), valid=False)
-    readers = [read_run(queries_per_s=3.0, latency_ms=latency(10))]
-    costs = compare_with_alone(
-        [*writers, invalid],
-        readers,
-        Baseline(runs=alone, reads=[read_run(queries_per_s=6.0, latency_ms=latency(5))]),
-    )
+    beside = [insert_run(run=n, rate_per_s=80.0, latency_ms=latency(4)) for n in (1, 2)]
+    alone = [insert_run(run=n, rate_per_s=100.0, latency_ms=latency(2)) for n in (1, 2)]
+    invalid = insert_run(run=3, rate_per_s=1.0, latency_ms=latency(9), invalid_reasons=["lost"])
+    beside[0].groups.append(readers(rate_per_s=3.0, latency_ms=latency(10)))
+    result = inserts({}, command="mixed", runs=[*beside, invalid])
+    assert compare_with_alone(result) == []
+    by_themselves = runs_of(readers(rate_per_s=6.0, latency_ms=latency(5)))
+    costs = compare_with_alone(result.model_copy(update={"baseline": [*alone, *by_themselves]}))
     found = {(cost.group, cost.figure): cost for cost in costs}
     assert found["writers", "rate"].ratio.value == pytest.approx(0.8)
     assert found["writers", "rate"].unit == "events/s"
@@ -93,15 +90,15 @@ def test_what_groups_cost_each_other_is_the_figure_beside_by_that_alone() -> Non
     assert found["readers", "rate"].ratio.value == pytest.approx(0.5)
     # Single runs show no interval.
     assert found["readers", "rate"].ratio.interval is None
-    assert compare_with_alone(writers, readers, Baseline()) == []
 
 
 def test_an_export_has_a_row_for_each_query_of_each_run() -> None:
     result = inserts({4: [10.0, 11.0]})
     result.command = "mixed"
+    result.runs[0].fill_level = 7
     asked = figures("a", [0.1, 0.3], [100, 300])
-    result.reads = [read_run(asked, figures("b", [], [], None), queries_per_s=3.0, fill_level=7)]
-    result.baseline = Baseline(runs=result.insert_runs[:1], reads=[read_run(asked)])
+    result.baseline = [result.runs[0].model_copy(deep=True), *runs_of(readers(asked))]
+    result.runs[0].groups.append(readers(asked, figures("b", [], [], None), rate_per_s=3.0))
     rows = list_rows(stored(result))
     assert [(row["group"], row.get("query")) for row in rows] == [
         ("writers", None), ("writers", None), ("writers alone", None),

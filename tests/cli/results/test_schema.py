@@ -18,6 +18,8 @@ def test_the_schema_in_docs_is_that_of_the_models() -> None:
 
 def test_it_tells_what_each_command_keeps() -> None:
     schema = json.loads(make_schema())
-    assert {"command", "runs", "reads", "baseline", "options"} <= set(schema["properties"])
-    assert {"InsertRun", "ReadRun", "QueryRun", "Offered", "LatencyMs"} <= set(schema["$defs"])
-    assert schema["properties"]["format"]["const"] == 1
+    assert {"command", "runs", "baseline", "options"} <= set(schema["properties"])
+    assert {"RunResult", "GroupResult", "QueryResult", "Execution", "Offered", "LatencyMs"} <= set(
+        schema["$defs"]
+    )
+    assert schema["properties"]["format"]["const"] == 2

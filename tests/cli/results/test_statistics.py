@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from cli.results.model import QuerySummary
 from cli.results.statistics import (
     MOST_RUNS,
     combine_cv,
@@ -21,9 +22,10 @@ from cli.results.statistics import (
     summarize_queries,
     summarize_times,
 )
-from simulator.contract import QueryRun
+from simulator.contract import Execution, GroupResult, Role, RunResult
 
 from ...helpers import insert_run
+from ..made import ask as make_query
 
 SAMPLES = [
     [428_000.0, 431_500.0, 402_000.0],
@@ -249,11 +251,11 @@ def test_events_per_unit_of_money() -> None:
 
 def test_inserts_are_summarised_by_workers_over_valid_runs() -> None:
     runs = [
-        insert_run(workers=4, inserts_per_s=100.0),
-        insert_run(workers=1, inserts_per_s=10.0),
-        insert_run(workers=4, inserts_per_s=200.0),
-        insert_run(workers=4, inserts_per_s=9000.0, valid=False),
-        insert_run(workers=8, inserts_per_s=None, valid=False),
+        insert_run(workers=4, rate_per_s=100.0),
+        insert_run(workers=1, rate_per_s=10.0),
+        insert_run(workers=4, rate_per_s=200.0),
+        insert_run(workers=4, rate_per_s=9000.0, invalid_reasons=["lost"]),
+        insert_run(workers=8, rate_per_s=None, invalid_reasons=["lost"]),
     ]
     four, one = summarize_inserts(runs, by_fill_level=False)
     assert (four.workers, four.fill_level, four.runs) == (4, None, 2)
@@ -263,24 +265,30 @@ def test_inserts_are_summarised_by_workers_over_valid_runs() -> None:
 
 
 def test_steps_are_summarised_by_fill_level() -> None:
-    runs = [insert_run(fill_level=level, inserts_per_s=100.0 + level) for level in (0, 50)]
+    runs = [insert_run(fill_level=level, rate_per_s=100.0 + level) for level in (0, 50)]
     assert [(entry.fill_level, entry.avg) for entry in summarize_inserts(runs, True)] == [
         (0, 100),
         (50, 150),
     ]
 
 
-def ask(worker: int, *durations: float | None) -> list[QueryRun]:
+def ask(worker: int, *durations: float | None) -> list[Execution]:
     """What a worker was answered, one execution after the other."""
     return [
-        QueryRun(query="a", run=run, worker=worker, duration_s=duration, rows=7,
-                 error="failed" if duration is None else None)
+        Execution(run=run, worker=worker, duration_s=duration, rows=7,
+                  error="failed" if duration is None else None)
         for run, duration in enumerate(durations, 1)
     ]  # fmt: skip
 
 
+def sum_up(executions: list[Execution]) -> list[QuerySummary]:
+    """What a run gives in which these were all."""
+    group = GroupResult(role=Role.READ, workers=3, queries=[make_query("a", executions)])
+    return summarize_queries([RunResult(groups=[group])])
+
+
 def test_queries_are_summarised_without_each_workers_first() -> None:
-    (only,) = summarize_queries([*ask(0, 50.0, 1.0, 3.0), *ask(1, 30.0, 5.0, 7.0)])
+    (only,) = sum_up([*ask(0, 50.0, 1.0, 3.0), *ask(1, 30.0, 5.0, 7.0)])
     assert (only.query, only.runs, only.rows, only.cold) == ("a", 4, 7, 40.0)
     assert (only.min, only.max, only.avg, only.median) == (1.0, 7.0, 4.0, 4.0)
     assert only.p95 == pytest.approx(6.7)
@@ -289,19 +297,19 @@ def test_queries_are_summarised_without_each_workers_first() -> None:
 def test_the_interval_is_over_the_workers_means() -> None:
     """1,000 executions of two workers are two samples: the interval doesn't shrink with them."""
     runs = [ask(worker, 9.0, *[mean] * 500) for worker, mean in enumerate((1.0, 2.0, 4.0))]
-    (only,) = summarize_queries([one for own in runs for one in own])
+    (only,) = sum_up([one for own in runs for one in own])
     assert only.ci95 == summarize_times([1.0, 2.0, 4.0]).ci95
-    (alone,) = summarize_queries(ask(0, 9.0, 1.0, 2.0, 4.0))
+    (alone,) = sum_up(ask(0, 9.0, 1.0, 2.0, 4.0))
     assert alone.ci95 == only.ci95
 
 
 def test_first_executions_count_if_there_are_no_others() -> None:
-    (only,) = summarize_queries([*ask(0, 2.0), *ask(1, 4.0)])
+    (only,) = sum_up([*ask(0, 2.0), *ask(1, 4.0)])
     assert (only.runs, only.avg, only.cold) == (2, 3.0, 3.0)
     assert only.ci95 is None  # of two
 
 
 def test_what_failed_is_no_execution() -> None:
-    (only,) = summarize_queries(ask(0, None, 2.0, None, 4.0))
+    (only,) = sum_up(ask(0, None, 2.0, None, 4.0))
     assert (only.runs, only.avg, only.cold) == (2, 3.0, None)
-    assert summarize_queries(ask(0, None, None)) == []
+    assert sum_up(ask(0, None, None)) == []

@@ -24,7 +24,7 @@ from cli.results.store import (
     open_result,
     read_result,
 )
-from simulator.contract import InsertRun, QueryRun
+from simulator.contract import Role
 
 from ...helpers import insert_run
 
@@ -37,7 +37,7 @@ def result(**changes: Any) -> Result:
     values: dict[str, Any] = {
         "command": "insert", "target": "embedded", "module": "postgres", "executor": "local",
         "started_at": STARTED.isoformat(), "options": {"workers": [4]}, "environment": {},
-        "runs": [insert_run()], "summary": summarize_inserts([insert_run()], False),
+        "runs": [insert_run()], "insert_summary": summarize_inserts([insert_run()], False),
     }  # fmt: skip
     return Result(**(values | changes))
 
@@ -61,17 +61,19 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 def test_the_format_is_the_documented_one(tmp_path: Path) -> None:
     written = json.loads(folder(tmp_path).write(result(), None).read_text())
-    assert written["format"] == 1
+    assert written["format"] == 2
     assert set(written) >= {
         "format", "command", "target", "module", "executor", "started_at", "options",
-        "environment", "runs", "summary",
+        "environment", "runs", "baseline", "insert_summary", "query_summary",
     }  # fmt: skip
-    assert set(written["runs"][0]) >= {
-        "workers", "run", "fill_level", "valid", "invalid_reasons", "events", "window_s",
-        "inserts_per_s", "inserts_per_s_mean_duration", "overlap", "latency_ms", "histogram",
-        "client", "retries", "errors", "verification", "timeline", "phases_s", "per_worker",
+    (run,) = written["runs"]
+    assert set(run) >= {"run", "fill_level", "machines", "resources", "phases_s", "groups"}
+    assert set(run["groups"][0]) >= {
+        "role", "workers", "invalid_reasons", "count", "window_s", "rate_per_s",
+        "rate_per_s_mean_duration", "overlap", "latency_ms", "histogram", "client", "retries", "errors",
+        "verification", "timeline", "per_worker", "queries",
     }  # fmt: skip
-    assert set(written["summary"][0]) >= {
+    assert set(written["insert_summary"][0]) >= {
         "workers", "runs", "min", "max", "avg", "median", "ci95", "cv", "stable",
     }  # fmt: skip
 
@@ -81,9 +83,9 @@ def test_stored_results_stay_readable(name: str) -> None:
     """Written by the first version; whoever compares has such files."""
     stored = read_result(STORED / f"{name}.json")
     assert stored.command == ("query" if name == "query" else "insert")
-    kind = QueryRun if name == "query" else InsertRun
+    role = Role.READ if name == "query" else Role.WRITE
     assert stored.runs
-    assert all(isinstance(run, kind) for run in stored.runs)
+    assert all([group.role for group in run.groups] == [role] for run in stored.runs)
 
 
 def test_a_copy_is_the_same(tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ def changed(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda d: d.update(format=2), "format 2, made by a newer version of this tool, "),
+        (lambda d: d.update(format=3), "format 3, made by a newer version of this tool, "),
         (
             lambda d: d.update(format=7, environment={"tool": {"version": "3.1"}}),
             r"format 7, made by a newer version of this tool \(version 3.1\), .*update the tool",
@@ -148,10 +150,13 @@ def changed(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
         (lambda d: d.update(format="1"), "format '1', which no version"),
         (lambda d: d.pop("format"), "does not say its `format`"),
         (lambda d: d.pop("target"), "damaged: target: field required"),
-        (lambda d: d["runs"][0].pop("valid"), "damaged: runs.0.valid: field required"),
-        (lambda d: d["runs"][0].update(rate=1), "runs.0.rate is not a field of format 1"),
-        (lambda d: d["runs"][0].update(workers="many"), "runs.0.workers: input should be a valid int"),
-        (lambda d: d["summary"][0].pop("avg"), "summary.0.avg: field required"),
+        (lambda d: d["runs"][0].pop("groups"), "damaged: runs.0.groups: field required"),
+        (lambda d: d["runs"][0].update(rate=1), "runs.0.rate is not a field of format 2"),
+        (
+            lambda d: d["runs"][0]["groups"][0].update(workers="many"),
+            "runs.0.groups.0.workers: input should be a valid int",
+        ),
+        (lambda d: d["insert_summary"][0].pop("avg"), "insert_summary.0.avg: field required"),
         (lambda d: d.update(command="query"), "damaged"),
         (lambda d: d.update(cost_per_hour=0), "cost_per_hour: input should be greater than 0"),
     ],
@@ -188,7 +193,11 @@ def test_a_result_without_the_newer_fields_is_read(tmp_path: Path) -> None:
     """As the first versions wrote it."""
 
     def age(document: dict[str, Any]) -> None:
-        del document["source"], document["cost_per_hour"], document["runs"][0]["slowest_worker"]
+        del (
+            document["source"],
+            document["cost_per_hour"],
+            document["runs"][0]["groups"][0]["slowest_worker"],
+        )
 
     assert read_result(changed(tmp_path, age)) == result()
 
@@ -384,13 +393,13 @@ def test_labels_and_latest_name_results(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    ("place", "entry"), [("runs", []), ("summary", {}), ("timeline", []), ("timeline", [1])]
+    ("place", "entry"), [("runs", []), ("insert_summary", {}), ("timeline", []), ("timeline", [1])]
 )
 def test_a_million_wrong_entries_are_one_problem(tmp_path: Path, place: str, entry: Any) -> None:
     """Each was kept, with all that is known of it: 3 kB."""
 
     def change(document: dict[str, Any]) -> None:
-        part = document if place in document else document["runs"][0]
+        part = document if place in document else document["runs"][0]["groups"][0]
         part[place] = [entry] * 10_000
 
     with pytest.raises(UnreadableResult) as refused:

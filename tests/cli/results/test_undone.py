@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from cli.results.caveats import Caveat, Kind
 from cli.results.faults import find_skipped_faults
-from cli.results.model import Baseline, Result
+from cli.results.model import Result
 from cli.results.place import Place
 from cli.results.verdicts import list_kinds, summarize_doubts
-from simulator.contract import Mark, ReadRun, SkippedFault
+from simulator.contract import GroupResult, Mark, Role, RunResult, SkippedFault
 
 from ..made import inserts
 
@@ -21,13 +21,13 @@ def of_two_runs() -> Result:
 
 def test_what_was_done_is_no_caveat() -> None:
     result = of_two_runs()
-    result.insert_runs[0].marks = [FAILED.model_copy(update={"ok": True, "said": None})]
+    result.runs[0].marks = [FAILED.model_copy(update={"ok": True, "said": None})]
     assert list(find_skipped_faults(result)) == []
 
 
 def test_in_one_run_it_is_told_with_the_run() -> None:
     result = of_two_runs()
-    result.insert_runs[1].undone = [LATE]
+    result.runs[1].undone = [LATE]
     text = "'60s kill-server' was not done in 1 of 2 runs: the run was over before"
     place = Place(workers=2, run=2)
     assert list(find_skipped_faults(result)) == [Caveat(Kind.DISTURBANCE, text, place)]
@@ -35,7 +35,7 @@ def test_in_one_run_it_is_told_with_the_run() -> None:
 
 def test_in_several_runs_it_is_told_once() -> None:
     result = of_two_runs()
-    for run in result.insert_runs:
+    for run in result.runs:
         run.marks, run.undone = [FAILED], [LATE]
     assert [(one.text, one.where) for one in find_skipped_faults(result)] == [
         ("'10s run upgrade' failed in 2 of 2 runs: no such release", None),
@@ -45,14 +45,14 @@ def test_in_several_runs_it_is_told_once() -> None:
 
 def test_of_readers_alone() -> None:
     result = of_two_runs()
-    read = ReadRun(workers=3, run=1, valid=True, invalid_reasons=[], undone=[LATE])
-    result.baseline = Baseline(reads=[read])
+    readers = GroupResult(role=Role.READ, workers=3)
+    result.baseline = [RunResult(undone=[LATE], groups=[readers])]
     (found,) = find_skipped_faults(result)
     assert str(found.where) == "3 readers alone, run 1"
 
 
 def test_it_makes_figures_others_and_is_said_in_comparisons() -> None:
     result = of_two_runs()
-    result.insert_runs[0].undone = [LATE]
+    result.runs[0].undone = [LATE]
     assert Kind.DISTURBANCE in list_kinds(result)
     assert any("'60s kill-server' was not done" in text for text in summarize_doubts(result))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from cli.results.caveats import Caveat, Kind
-from cli.results.model import Baseline, Result
+from cli.results.model import Result
 from cli.results.place import Place
 from cli.results.statistics import summarize_inserts
 from cli.results.store import read_result
 from cli.results.verdicts import find_caveats, is_stable, summarize_doubts
-from simulator.contract import Lateness, LongWindows, Machine, QueryRun
+from simulator.contract import Execution, Lateness, LongWindows, Machine
 
-from ..made import STORED, capacity, client, inserts, open_loop, queries, steps
+from ..made import STORED, ask, capacity, client, inserts, open_loop, queries, steps
 
 MANY = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]
 
@@ -61,17 +61,17 @@ def test_client_bound_runs() -> None:
 @pytest.mark.parametrize(("others", "steal"), [(0.8, 0.0), (None, 0.1)])
 def test_a_client_that_is_bound_as_others_are_busy(others: float | None, steal: float) -> None:
     result = inserts({1: MANY})
-    run = result.insert_runs[0]
-    run.client = client(0.9, bound=True)
-    run.machines = [Machine(node="n", others_share=others, steal_share=steal)]
+    one = result.writers[0]
+    one.group.client = client(0.9, bound=True)
+    one.run.machines = [Machine(node="n", others_share=others, steal_share=steal)]
     (found,) = of_kind(result, Kind.CLIENT_BOUND)
     assert "your client's speed on a machine that others were busy on, not your" in found.text
 
 
 def test_an_invalid_run_is_not_called_client_bound() -> None:
     result = inserts({1: MANY})
-    run = result.insert_runs[0]
-    run.client, run.valid = client(0.9, bound=True), False
+    group = result.writers[0].group
+    group.client, group.invalid_reasons = client(0.9, bound=True), ["lost"]
     assert of_kind(result, Kind.CLIENT_BOUND) == []
 
 
@@ -86,7 +86,7 @@ def test_the_clients_part_of_a_requests_time(
     result = inserts({1: MANY})
     part = client(share)
     part.in_flight = in_flight
-    result.insert_runs[3].client = part
+    result.writers[3].group.client = part
     said = (
         "15% of each request's time is the client's own CPU; with an ideal client the rate could be up"
         f" to {limit} times as high"
@@ -99,7 +99,7 @@ def test_a_client_bound_run_needs_no_word_of_the_clients_part() -> None:
     result = inserts({1: MANY})
     part = client(0.6, bound=True)
     part.in_flight = 1
-    result.insert_runs[0].client = part
+    result.writers[0].group.client = part
     assert of_kind(result, Kind.CLIENTS_PART) == []
 
 
@@ -126,15 +126,15 @@ def test_a_saturated_run_of_which_all_was_sent_says_nothing_of_what_was_not() ->
 @pytest.mark.parametrize("saturated", [False, True])
 def test_in_an_open_loop_a_client_has_a_part_only_if_it_never_waits(saturated: bool) -> None:
     result = open_loop({1: [800.0]}, saturated=saturated)
-    for run in result.insert_runs:
-        run.client = client(0.2).model_copy(update={"in_flight": 1})
+    for one in result.writers:
+        one.group.client = client(0.2).model_copy(update={"in_flight": 1})
     assert (Kind.CLIENTS_PART in kinds(result)) is saturated
 
 
 def test_a_run_by_the_clock_is_short_by_its_duration() -> None:
     result = open_loop({1: [800.0]})
-    for run in result.insert_runs:
-        run.window_s = 4.0
+    for one in result.writers:
+        one.group.window_s = 4.0
     (found,) = of_kind(result, Kind.SHORT)
     assert found.text == (
         "runs of 4.0 s measure much of their own start and end; with --duration 11s or longer they"
@@ -144,8 +144,8 @@ def test_a_run_by_the_clock_is_short_by_its_duration() -> None:
 
 def test_a_longer_step_of_a_search_has_a_longer_warm_up() -> None:
     result = capacity()
-    for run in result.insert_runs:
-        run.window_s = 4.0
+    for one in result.writers:
+        one.group.window_s = 4.0
     (found,) = of_kind(result, Kind.SHORT)
     # Of which a sixth is left out: ten seconds stay.
     assert "with --step-duration 12s or longer" in found.text
@@ -158,7 +158,7 @@ def busy(node: str = "vm", **shares: float) -> list[Machine]:
 @pytest.mark.parametrize(("share", "named"), [(0.099, False), (0.1, True)])
 def test_a_machine_that_others_used(share: float, named: bool) -> None:
     result = inserts({1: MANY, 2: MANY})
-    result.insert_runs[1].machines = busy(others_share=share)
+    result.runs[1].machines = busy(others_share=share)
     found = of_kind(result, Kind.BUSY)
     text = "others took 10% of the CPU of vm in 1 of 6 runs: stop them, or measure where there are none"
     assert [(one.where, one.text) for one in found] == [(Place(workers=1), text)] * named
@@ -167,8 +167,8 @@ def test_a_machine_that_others_used(share: float, named: bool) -> None:
 def test_the_busiest_of_several_runs_is_told_of() -> None:
     result = inserts({1: MANY})
     for number, share in ((0, 0.2), (2, 0.345), (3, 0.05)):
-        result.insert_runs[number].machines = busy(f"node-{number}", others_share=share)
-    machine = result.insert_runs[2].machines[1]
+        result.runs[number].machines = busy(f"node-{number}", others_share=share)
+    machine = result.runs[2].machines[1]
     machine.others = {"java": 0.3, "chrome": 0.04}
     (found,) = of_kind(result, Kind.BUSY)
     assert found.text.startswith(
@@ -178,7 +178,7 @@ def test_the_busiest_of_several_runs_is_told_of() -> None:
 
 def test_a_machine_of_which_the_hypervisor_took() -> None:
     result = steps({0: 1.0, 7: 2.0})
-    result.insert_runs[1].machines = busy(steal_share=0.12, others_share=0.5)
+    result.runs[1].machines = busy(steal_share=0.12, others_share=0.5)
     found = of_kind(result, Kind.BUSY)
     assert [one.where for one in found] == [Place(level=7)] * 2
     assert found[1].text == (
@@ -189,15 +189,15 @@ def test_a_machine_of_which_the_hypervisor_took() -> None:
 
 def test_a_machine_that_was_busy_while_queries_were_asked() -> None:
     result = queries({"q": MANY})
-    result.machines = busy(others_share=0.25)
+    result.runs[0].machines = busy(others_share=0.25)
     (found,) = of_kind(result, Kind.BUSY)
     assert (found.where, found.text[:40]) == (None, "others took 25% of the CPU of vm: stop t")
 
 
 def test_groups_that_ran_alone_are_told_apart() -> None:
     result = inserts({1: MANY})
-    alone = result.insert_runs[0].model_copy(update={"machines": busy(others_share=0.5)})
-    result.baseline = Baseline(runs=[alone, result.insert_runs[1]])
+    alone = result.runs[0].model_copy(update={"machines": busy(others_share=0.5)})
+    result.baseline = [alone, result.runs[1]]
     (found,) = of_kind(result, Kind.BUSY)
     assert found.where is not None
     assert str(found.where) == "1 writer alone"
@@ -211,8 +211,7 @@ def test_retries() -> None:
 
 @pytest.mark.parametrize(("overlap", "apart"), [(0.79, True), (0.8, False), (None, False)])
 def test_readers_that_did_not_ask_at_once(overlap: float | None, apart: bool) -> None:
-    result = queries({"q": MANY})
-    result.overlap = overlap
+    result = queries({"q": MANY}, overlap=overlap)
     found = [caveat.text for caveat in of_kind(result, Kind.APART)]
     assert [text.startswith("all workers asked at once for only 79%") for text in found] == [
         True
@@ -222,7 +221,7 @@ def test_readers_that_did_not_ask_at_once(overlap: float | None, apart: bool) ->
 @pytest.mark.parametrize(("window_s", "short"), [(9.9, True), (9.96, False), (10.0, False)])
 def test_short_runs(window_s: float, short: bool) -> None:
     result = inserts({1: MANY})
-    result.insert_runs[2].window_s = window_s
+    result.writers[2].group.window_s = window_s
     texts = [one.text for one in of_kind(result, Kind.SHORT)]
     assert [text.startswith("runs of 9.9 s measure much") for text in texts] == [True] * short
 
@@ -274,9 +273,10 @@ def test_what_was_not_measured_and_what_is_missing_come_first() -> None:
 
 def test_the_order_is_that_of_gravity() -> None:
     result = inserts({1: [100.0, 200.0], 2: MANY, 3: [5.0]}, complete=False)
-    first, _, bound, *_, last = result.insert_runs
-    first.valid, bound.client, last.window_s, last.retries = False, client(0.9, bound=True), 0.5, 1
-    result.summary = summarize_inserts(result.insert_runs, by_fill_level=False)
+    first, _, bound, *_, last = (one.group for one in result.writers)
+    first.invalid_reasons, bound.client = ["lost"], client(0.9, bound=True)
+    last.window_s, last.retries = 0.5, 1
+    result.insert_summary = summarize_inserts(result.runs, by_fill_level=False)
     assert kinds(result) == [
         Kind.INCOMPLETE, Kind.INVALID, Kind.CLIENT_BOUND, Kind.RETRIES, Kind.SHORT, Kind.FEW_RUNS,
     ]  # fmt: skip
@@ -314,13 +314,13 @@ def test_queries_asked_once() -> None:
 
 
 def test_many_executions_of_few_workers_are_few_samples() -> None:
-    runs = [
-        QueryRun(query="q", run=run, worker=worker, duration_s=1.0 + worker / 100, rows=1)
+    each = [
+        Execution(run=run, worker=worker, duration_s=1.0 + worker / 100, rows=1)
         for run in range(1, 50)
         for worker in range(2)
     ]
     (found,) = find_caveats(
-        queries({}, runs=runs, options={"workers": 2, "runs": 49, "module": {}})
+        queries({}, queries=[ask("q", each)], options={"workers": 2, "runs": 49, "module": {}})
     )
     assert found.kind is Kind.FEW_RUNS
     assert found.text.startswith("2 workers are 2 samples, however often each of them asks")
@@ -340,8 +340,8 @@ def test_stability() -> None:
 
 def test_what_makes_a_result_unfit_for_a_comparison() -> None:
     result = inserts({1: [*MANY, 7.0]}, complete=False)
-    result.insert_runs[0].valid = False
-    result.insert_runs[1].client = client(0.9, bound=True)
+    result.writers[0].group.invalid_reasons = ["lost"]
+    result.writers[1].group.client = client(0.9, bound=True)
     assert summarize_doubts(result) == [
         "not all runs were made: the command was ended, or is still at work",
         "1 of 7 runs is invalid and left out",
@@ -352,15 +352,13 @@ def test_what_makes_a_result_unfit_for_a_comparison() -> None:
 
 
 def test_what_was_asked_for_and_not_given_is_said() -> None:
-    result = queries({"q": MANY})
-    result.long_windows = LongWindows(
-        stored_ms=80_000, queries={"week": 604_800_000, "day": 86_400_000}
-    )
+    long = LongWindows(stored_ms=80_000, queries={"week": 604_800_000, "day": 86_400_000})
+    result = queries({"q": MANY}, long_windows=long)
     assert [caveat.text for caveat in of_kind(result, Kind.NOT_AS_ASKED)] == [
         "the stored events span 1.33 min, less than the windows of week (7 d), day (1 d): store more"
     ]
     result = inserts({1: MANY})
-    result.insert_runs[2].lateness = Lateness(asked=0.02, came=0.0038)
+    result.writers[2].group.lateness = Lateness(asked=0.02, came=0.0038)
     (caveat,) = of_kind(result, Kind.NOT_AS_ASKED)
     assert caveat.text.startswith(
         "2% of the events were to come late, and 0.38% did: the others would"

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from cli.errors import RunFailed
-from cli.experiments.capacity.experiment import CapacityExperiment
-from cli.experiments.capacity.limits import parse_limit
-from cli.experiments.capacity.steps import (
+from cli.experiments.capacity import (
+    CapacityExperiment,
     CapacityRequest,
     CapacitySearch,
     derive_seed,
     find_answer,
 )
+from cli.experiments.limits import parse_limit
 from simulator.contract import (
     DataSet,
     GroupResult,
@@ -26,8 +26,8 @@ from simulator.contract import (
     RunSettings,
 )
 
-from ....helpers import insert_run
-from ..running import FakeExecutor, make_runs, open_blackhole
+from ...helpers import insert_run
+from .running import FakeExecutor, make_runs, open_blackhole
 
 WRITERS = Load(workers=2, batch=10, duration_s=30.0, warm_up_s=6.0)
 
@@ -109,9 +109,7 @@ def test_all_steps_are_alike_but_for_rate_and_seed(
     assert [step.run for step in answer.steps] == [run.run for run in state.runs]
     assert [step.seed for step in answer.steps[1:]] == [one.data.seed for one in others]
     told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith(
-        "a closed loop and at most 24 steps of 30 s: 12 min 10 s at most, without"
-    )
+    assert told[0].startswith("a closed loop and at most 24 steps of 30 s: 12 min at most, without")
     assert told[1] == "closed loop: 10,000 inserts/s"
     assert told[2] == "step 1 of at most 24, 7,000 events/s: doesn't hold: p99 200 ms"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cli.experiments.capacity.search import (
+from cli.experiments.search import (
     HIGHEST_SHARE,
     Goal,
     Interval,

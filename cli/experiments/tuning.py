@@ -10,18 +10,15 @@ from typing import Any, ClassVar
 from simulator.contract import DataSet, Load, RunResult
 from simulator.units import format_count, format_span
 
-from ...errors import ConfigError, RunFailed
-from ...output import note, print_prose, say, terminal_width
-from ...plan import PlannedRun, PlannedSeries, Request, check_capabilities, share_devices
-from ...render.notes import summarize_notes
-from ...render.tuning import advise, describe_tuning, tabulate_tuning
-from ...results.capacity import CapacityLimit
-from ...results.model import Result
-from ...results.naming import format_options
-from ...results.tuning import Trial, Tuning
-from ..capacity.steps import CapacityRequest, CapacitySearch, find_answer
-from ..experiment import Experiment, Plan, describe_outcome
-from ..session import Session
+from ..errors import ConfigError, RunFailed
+from ..output import note, print_prose, say, terminal_width
+from ..plan import PlannedRun, PlannedSeries, Request, check_capabilities, share_devices
+from ..render.notes import summarize_notes
+from ..render.tuning import advise, describe_tuning, tabulate_tuning
+from ..results.capacity import CapacityLimit
+from ..results.model import Result
+from ..results.naming import format_options
+from ..results.tuning import Trial, Tuning
 from .candidates import (
     LEFT,
     MOST_COMBINATIONS,
@@ -36,6 +33,9 @@ from .candidates import (
     shuffle,
     stretch,
 )
+from .capacity import CapacityRequest, CapacitySearch, find_answer
+from .experiment import Experiment, Plan, describe_outcome
+from .session import Session
 
 ROUGH_PRECISION, ROUGH_STEPS = 0.25, 6
 """Of a search for the capacity before the last stage, which only has to tell halves apart."""
@@ -55,26 +55,26 @@ class TuneRequest(Request):
         return super().list_options() | {"limits": [str(limit) for limit in self.limits]}
 
 
-def list_loads(wanted: TuneRequest, tuning: Tuning) -> list[Load]:
+def list_loads(request: TuneRequest, tuning: Tuning) -> list[Load]:
     """Of all runs that may be needed, the load that says how long they go on."""
     count = len(tuning.candidates)
     loads: list[Load] = []
     stages = count_stages(count)
     for stage in range(1, stages + 1):
-        loads += [stretch_load(wanted.load, stage)] * count * _count_runs(wanted, final=False)
+        loads += [stretch_load(request.load, stage)] * count * _count_runs(request, final=False)
         count = halve(count)
     # With its only setting at its default, the best is the defaults.
     reset = len(tuning.over) if len(tuning.over) > 1 else 0
     finalists = min(len(tuning.candidates), LEFT) + 1 + reset
-    final = stretch_load(wanted.load, stages + 1)
-    return loads + [final] * (finalists * wanted.runs) * _count_runs(wanted, final=True)
+    final = stretch_load(request.load, stages + 1)
+    return loads + [final] * (finalists * request.runs) * _count_runs(request, final=True)
 
 
-def _count_runs(wanted: TuneRequest, final: bool) -> int:
+def _count_runs(request: TuneRequest, final: bool) -> int:
     """Of one measurement: a search for the capacity has several."""
-    if not wanted.limits:
+    if not request.limits:
         return 1
-    return 1 + (wanted.max_steps if final else min(wanted.max_steps, ROUGH_STEPS))
+    return 1 + (request.max_steps if final else min(request.max_steps, ROUGH_STEPS))
 
 
 def stretch_load(load: Load, stage: int) -> Load:
@@ -94,23 +94,23 @@ class TuneExperiment(Experiment[TuneRequest]):
 
     def __init__(self, request: TuneRequest, session: Session) -> None:
         super().__init__(request, session)
-        wanted, options = self.request, session.assume_options()
-        over = read_over(wanted.over, wanted.load, options, session.complete_values())
+        request, options = self.request, session.assume_options()
+        over = read_over(request.over, request.load, options, session.complete_values())
         candidates = combine(over)
         if len(candidates) > MOST_COMBINATIONS:
             raise ConfigError(
                 f"--over gives {len(candidates):,} combinations: {MOST_COMBINATIONS} are the most;"
                 " tune the settings that matter most first"
             )
-        self.tuning = Tuning(over=over, candidates=candidates, limits=list(wanted.limits))
-        self.lengths = list_loads(wanted, self.tuning)
+        self.tuning = Tuning(over=over, candidates=candidates, limits=list(request.limits))
+        self.lengths = list_loads(request, self.tuning)
         self._search: CapacitySearch | None = None
         """That of the trial under way, with limits."""
         for settings in [*candidates, self.tuning.defaults]:
             load, values = self._apply(settings, session.complete_values())
             try:
                 checked = session.module.options_model.model_validate(values)
-                check_capabilities(wanted, session.module, checked, load)
+                check_capabilities(request, session.module, checked, load)
             except ConfigError as error:
                 raise ConfigError(f"--over, {format_options(settings)}: {error.message}") from error
 
@@ -136,18 +136,18 @@ class TuneExperiment(Experiment[TuneRequest]):
         )
 
     def plan(self) -> Plan:
-        tuning, wanted = self.tuning, self.request
+        tuning, request = self.tuning, self.request
         left = list(range(len(tuning.candidates)))
         stages = count_stages(len(left))
         for stage in range(1, stages + 1):
             title = f"stage {stage} of {stages + 1}"
-            for place, candidate in enumerate(shuffle(left, wanted.data.seed, stage), 1):
+            for place, candidate in enumerate(shuffle(left, request.data.seed, stage), 1):
                 yield from self._try(candidate, stage, f"{title}, {place} of {len(left)}")
             left = choose_better_half(tuning, left)
             if not left:
                 raise RunFailed("no combination gave a figure: see the errors above")
         tuning.candidates, tuning.finalists = choose_finalists(tuning, left)
-        turns = plan_final(tuning.finalists, wanted.runs)
+        turns = plan_final(tuning.finalists, request.runs)
         for place, candidate in enumerate(turns, 1):
             label = f"comparison, {place} of {len(turns)}"
             yield from self._try(candidate, stages + 1, label, final=True)
@@ -176,13 +176,13 @@ class TuneExperiment(Experiment[TuneRequest]):
     def _search_capacity(
         self, trial: Trial, load: Load, options: Mapping[str, Any], label: str, final: bool
     ) -> Plan:
-        wanted, number = self.request, len(self.tuning.trials)
+        tuned, number = self.request, len(self.tuning.trials)
         request = CapacityRequest(
             load=load,
             data=self._make_data(load, number),
-            limits=wanted.limits,
-            precision=wanted.precision if final else max(wanted.precision, ROUGH_PRECISION),
-            max_steps=wanted.max_steps if final else min(wanted.max_steps, ROUGH_STEPS),
+            limits=tuned.limits,
+            precision=tuned.precision if final else max(tuned.precision, ROUGH_PRECISION),
+            max_steps=tuned.max_steps if final else min(tuned.max_steps, ROUGH_STEPS),
         )
         search = self._search = CapacitySearch(
             request,

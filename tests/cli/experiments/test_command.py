@@ -8,7 +8,7 @@ import click
 import pytest
 
 from cli.errors import CliError
-from cli.experiments.capacity.steps import CapacityRequest
+from cli.experiments.capacity import CapacityRequest
 from cli.experiments.experiment import AnyExperiment
 from cli.main import commands
 from cli.signals import Interrupts

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from cli.experiments.capacity.limits import check_limits, judge_run, parse_limit
+from cli.experiments.limits import check_limits, judge_run, parse_limit
 from simulator.contract import Client, GroupResult, LatencyMs, Load, Offered, QueryResult, Role
 from simulator.errors import OptionError
 
-from ....helpers import insert_run
+from ...helpers import insert_run
 
 
 def offered(**changes: Any) -> Offered:

@@ -20,8 +20,8 @@ from simulator.errors import OptionError
 from simulator.modules.options import Options, parse_options
 from simulator.units import parse_amount
 
-from ...errors import ConfigError
-from ...results.tuning import TunedSetting, Tuning, mean
+from ..errors import ConfigError
+from ..results.tuning import TunedSetting, Tuning, mean
 
 LOAD_SETTINGS = ("workers", "batch", "in_flight", "primary_key", "tables")
 """What of the load can be varied: what an application could choose."""
@@ -34,7 +34,7 @@ def read_over(
 
     `load`, `options`: what is given otherwise; `values`: the module's options as they are given.
     """
-    found: list[TunedSetting] = []
+    settings: list[TunedSetting] = []
     for text in texts:
         name, equals, listed = text.partition("=")
         name = name.strip().replace("-", "_")
@@ -47,11 +47,11 @@ def read_over(
             setting = _read_load_setting(name, parts, load, options)
         else:
             setting = _read_option(name, parts, options, values)
-        _check_distinct(setting, found)
-        found.append(setting)
-    if not found:
+        _check_distinct(setting, settings)
+        settings.append(setting)
+    if not settings:
         raise ConfigError("tune needs a setting to vary: --over batch=100,1000,10000")
-    return found
+    return settings
 
 
 def _check_distinct(setting: TunedSetting, before: Sequence[TunedSetting]) -> None:
@@ -168,9 +168,9 @@ def shuffle(candidates: Sequence[int], seed: int, stage: int) -> list[int]:
 def choose_better_half(tuning: Tuning, candidates: Sequence[int]) -> list[int]:
     """Those that go on, the best first: by the geometric mean of all their figures; one without a figure
     doesn't go on."""
-    found = {one: tuning.find_rates(one) for one in candidates}
-    known = [one for one in candidates if found[one]]
-    ranked = sorted(known, key=lambda one: -mean(found[one]))
+    rates = {candidate: tuning.find_rates(candidate) for candidate in candidates}
+    known = [candidate for candidate in candidates if rates[candidate]]
+    ranked = sorted(known, key=lambda candidate: -mean(rates[candidate]))
     return ranked[: halve(len(candidates))]
 
 
@@ -178,10 +178,10 @@ def choose_finalists(tuning: Tuning, best: Sequence[int]) -> tuple[list[dict[str
     """What is compared at the end: the best, the runner-up, the defaults, and the best with each setting
     in turn at its default. Returns all candidates, with those that are new, and the finalists."""
     candidates = [dict(own) for own in tuning.candidates]
-    wanted = [candidates[one] for one in best[:LEFT]]
-    wanted += [tuning.defaults, *_reset_each(candidates[best[0]], tuning.defaults)]
+    chosen = [candidates[one] for one in best[:LEFT]]
+    chosen += [tuning.defaults, *_reset_each(candidates[best[0]], tuning.defaults)]
     finalists: list[int] = []
-    for settings in wanted:
+    for settings in chosen:
         if settings not in candidates:
             candidates.append(settings)
         place = candidates.index(settings)

@@ -1,27 +1,47 @@
-"""A search for the capacity: the steps that it asks for, what they gave, and what they come to."""
+"""`capacity`: the highest rate that a database holds within limits.
+
+A search asks for steps at rates, takes in what they gave, and says what they come to.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from math import ceil
 from statistics import fmean
-from typing import Any
+from typing import Any, ClassVar
 
 from simulator.contract import DataSet, Load, RunResult
+from simulator.errors import OptionError
+from simulator.units import format_span
 from simulator.workloads import load_workload
 
-from ...errors import RunFailed
-from ...plan import PlannedRun, PlannedSeries, Request, share_devices
-from ...results.bottleneck import Limit, find_bottleneck
-from ...results.capacity import Capacity, CapacityBottleneck, CapacityLimit, CapacityStep
-from ...results.growth import find_bytes_per_day
-from ...results.rules import DURATION_OPTIONS
-from ...results.statistics import count_events_per_cost
-from ..experiment import Plan
-from .limits import count_needed, judge_run
+from ..errors import ConfigError, RunFailed
+from ..output import note, print_prose, say, terminal_width
+from ..plan import (
+    PlannedRun,
+    PlannedSeries,
+    Request,
+    check_capabilities,
+    check_load,
+    check_query,
+    check_workload,
+    share_devices,
+)
+from ..render.answers import describe_answers
+from ..render.capacity import describe_capacity, describe_steps, tabulate_capacity
+from ..render.notes import summarize_notes
+from ..results.bottleneck import Limit, find_bottleneck
+from ..results.capacity import Capacity, CapacityBottleneck, CapacityLimit, CapacityStep
+from ..results.growth import find_bytes_per_day
+from ..results.model import Result
+from ..results.rules import DURATION_OPTIONS
+from ..results.statistics import count_events_per_cost
+from .experiment import Experiment, Plan
+from .limits import check_limits, count_needed, judge_run
 from .search import (
     FIRST_SHARE,
     LOWEST_SHARE,
@@ -33,6 +53,7 @@ from .search import (
     find_interval,
     find_lowest,
 )
+from .session import Session
 
 CLOSED_LOOP_SHARE = 3
 """The closed loop at the beginning takes a third of a step: it only says where to look."""
@@ -125,11 +146,14 @@ class CapacitySearch:
         first = self.runs[0].writers if self.runs else None
         if first is None or not first.rate_per_s:
             return None
-        wanted, load = self.request, self.request.load
+        request, load = self.request, self.request.load
         lowest = find_lowest(
-            first.rate_per_s, load.events_per_request, wanted.window_s, count_needed(wanted.limits)
+            first.rate_per_s,
+            load.events_per_request,
+            request.window_s,
+            count_needed(request.limits),
         )
-        return Goal(first.rate_per_s, lowest, wanted.precision, wanted.max_steps)
+        return Goal(first.rate_per_s, lowest, request.precision, request.max_steps)
 
     def plan(self) -> Plan:
         """The runs, until the capacity is sure or all steps are made; see `Experiment.plan`. RunFailed if it
@@ -158,12 +182,12 @@ class CapacitySearch:
 
     def _plan_run(self, load: Load, label: str) -> PlannedSeries:
         """A run of its own with this load of the writers."""
-        wanted, number = self.request, len(self.runs) + 1
+        request, number = self.request, len(self.runs) + 1
         loads = [load]
-        if wanted.readers is not None:
+        if request.readers is not None:
             length = {"duration_s": load.duration_s, "warm_up_s": load.warm_up_s}
-            loads.append(wanted.readers.model_copy(update=length))
-        data = share_devices(wanted.data, wanted.load.workers)
+            loads.append(request.readers.model_copy(update=length))
+        data = share_devices(request.data, request.load.workers)
         planned = PlannedRun(
             f"{self.name}, {label}" if self.name else label,
             self.runs_before + number,
@@ -173,8 +197,8 @@ class CapacitySearch:
             loads_by_prefill=True,
         )
         prefix = f"{self.name.replace(' ', '-')}-" if self.name else ""
-        coming = wanted.max_steps - len(self.offered) - (load.rate_per_s is not None)
-        left = [load] + [wanted.load] * coming
+        coming = request.max_steps - len(self.offered) - (load.rate_per_s is not None)
+        left = [load] + [request.load] * coming
         return PlannedSeries(f"{prefix}step-{number:02d}", [planned], left)
 
     def _find_seed(self, number: int) -> int:
@@ -190,14 +214,14 @@ class CapacitySearch:
         first = FIRST_SHARE * goal.closed_loop_per_s
         if goal.lowest_per_s <= first:
             return
-        wanted, load = self.request, self.request.load
-        window_s, batch = wanted.window_s, load.events_per_request
+        request, load = self.request, self.request.load
+        window_s, batch = request.window_s, load.events_per_request
         # Twice that of the first rate, so that there are lower ones to try.
         enough_s = ceil(2 * (load.duration_s or 0.0) * goal.lowest_per_s / first)
         raise RunFailed(
             f"at {first:,.0f} events/s, the first rate to try, a step measures"
             f" {first * window_s / batch:,.0f} requests in {window_s:g} s: too few for a verdict, which needs"
-            f" {count_needed(wanted.limits):,} and some for chance\n"
+            f" {count_needed(request.limits):,} and some for chance\n"
             f"Give {self._duration_option} {enough_s}s or longer, a smaller --batch (now {batch:,}), or more"
             " --workers."
         )
@@ -250,37 +274,45 @@ def derive_seed(*names: object) -> int:
 
 def find_answer(search: CapacitySearch, cost_per_hour: float | None = None) -> Capacity:
     """What the steps so far say, if there are any."""
-    wanted, goal = search.request, search.goal
-    found = Interval(None, None, sure=False, because="no rate was tried")
+    request, goal = search.request, search.goal
+    interval = Interval(None, None, sure=False, because="no rate was tried")
     if goal is not None:
-        found = find_interval(goal, search.tried)
-        found = _bound_below(found, goal)
+        interval = find_interval(goal, search.tried)
+        interval = _bound_below(interval, goal)
     judged = [step for step in search.offered if step.holds is not None]
-    contradicting = find_contradicting(search.tried, found)
+    contradicting = find_contradicting(search.tried, interval)
     answer = Capacity(
-        limits=list(wanted.limits),
-        precision=wanted.precision,
-        events_per_s=found.low,
-        above_per_s=found.high,
-        sure=found.sure,
-        unsure_because=found.because,
-        client_bound=_is_client_bound(search.steps, found),
+        limits=list(request.limits),
+        precision=request.precision,
+        events_per_s=interval.low,
+        above_per_s=interval.high,
+        sure=interval.sure,
+        unsure_because=interval.because,
+        client_bound=_is_client_bound(search.steps, interval),
         contradicting=[judged[place].run for place in contradicting],
-        bottleneck=_find_bottleneck(search, found),
+        bottleneck=_find_bottleneck(search, interval),
         steps=search.steps,
     )
-    return answer if found.low is None else _add_figures(answer, search, found.low, cost_per_hour)
+    return (
+        answer
+        if interval.low is None
+        else _add_figures(answer, search, interval.low, cost_per_hour)
+    )
 
 
-def _bound_below(found: Interval, goal: Goal) -> Interval:
+def _bound_below(interval: Interval, goal: Goal) -> Interval:
     """An interval without a rate that holds, of a search that couldn't try lower ones."""
-    if not found.sure or found.low or goal.lowest_per_s <= goal.closed_loop_per_s * LOWEST_SHARE:
-        return found
+    if (
+        not interval.sure
+        or interval.low
+        or goal.lowest_per_s <= goal.closed_loop_per_s * LOWEST_SHARE
+    ):
+        return interval
     because = (
         "lower rates have too few requests in a step for a verdict: longer steps, or a smaller batch, let"
         " them be tried"
     )
-    return replace(found, sure=False, because=because)
+    return replace(interval, sure=False, because=because)
 
 
 def _add_figures(
@@ -310,22 +342,25 @@ def find_device_interval(data: DataSet) -> float:
     return kind(data.seed, **data.workload_options).device_interval_ms / 1000
 
 
-def _is_client_bound(steps: Sequence[CapacityStep], found: Interval) -> bool:
+def _is_client_bound(steps: Sequence[CapacityStep], interval: Interval) -> bool:
     """Whether most of the runs that missed at the interval's upper end show the client's speed."""
     missed = [
-        step.client_bound for step in steps if step.rate_per_s == found.high and step.holds is False
+        step.client_bound
+        for step in steps
+        if step.rate_per_s == interval.high and step.holds is False
     ]
     return 2 * sum(missed) > len(missed)
 
 
-def _find_bottleneck(search: CapacitySearch, found: Interval) -> CapacityBottleneck | None:
+def _find_bottleneck(search: CapacitySearch, interval: Interval) -> CapacityBottleneck | None:
     """What held back the nearest run above the capacity that was at its limit. A run can miss a limit on
     response times though nobody is busy; the closed loop is at its limit by nature."""
     rates = {step.run: step.rate_per_s for step in search.steps}
     above = [
         (rate, run)
         for run in search.runs
-        if (rate := rates.get(run.run)) is not None and (found.low is None or rate > found.low)
+        if (rate := rates.get(run.run)) is not None
+        and (interval.low is None or rate > interval.low)
     ]
     nearest: list[tuple[float | None, RunResult]] = [*sorted(above, key=lambda one: one[0])]
     nearest += [(None, run) for run in search.runs[:1]]
@@ -336,3 +371,67 @@ def _find_bottleneck(search: CapacitySearch, found: Interval) -> CapacityBottlen
                 limit=bottleneck.limit, evidence=bottleneck.evidence, rate_per_s=rate
             )
     return None
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+class CapacityExperiment(Experiment[CapacityRequest]):
+    """One search."""
+
+    command: ClassVar = "capacity"
+    at_most: ClassVar = True
+
+    def __init__(self, request: CapacityRequest, session: Session) -> None:
+        check_load(request.load, request.given - {"arrivals"})
+        super().__init__(request, session)
+        request = self.request
+        check_capabilities(request, session.module, session.options)
+        asked = None
+        if request.readers is not None:
+            data = share_devices(request.data, request.load.workers)
+            check_query(request.readers, data, session.module, session.options)
+            if not request.data.prefill:
+                note(
+                    "the readers have nothing to ask about but what the writers insert meanwhile: give"
+                    " --fill"
+                )
+        try:
+            if request.readers is not None:
+                job = check_workload(request.readers, request.data, session.module)
+                asked = session.module(session.assume_options(), job).choose_queries()
+            check_limits(request.limits, asked, request.readers)
+        except OptionError as error:
+            raise ConfigError(str(error)) from error
+        of = session.target.name, session.request.label
+        self._search = CapacitySearch(request, of=of)
+        self.lengths = request.loads
+
+    def describe_length(self) -> str:
+        """How long a search takes at most, without what is before and after each step."""
+        request = self.request
+        all_s = sum(load.duration_s or 0.0 for load in request.loads)
+        prefill = request.data.prefill
+        fill = f", and the time to insert {prefill:,} events before each" if prefill else ""
+        return (
+            f"a closed loop and at most {request.max_steps} steps of {request.load.duration_s:g} s:"
+            f" {format_span(all_s)} at most, without what is before and after each step{fill}"
+        )
+
+    def plan(self) -> Plan:
+        yield from self._search.plan()
+
+    def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
+        return self._search.absorb(planned, run, failure)
+
+    def summarize(self) -> dict[str, Any]:
+        return {"capacity": find_answer(self._search, self.session.target.cost_per_hour)}
+
+    def show(self, result: Result) -> None:
+        terminal = sys.stdout.isatty()
+        say(tabulate_capacity(result, terminal).text(width=terminal_width()))
+        print_prose(f"{describe_steps(result)}\n")
+        for line in describe_capacity(result):
+            print_prose(line)
+        for line in summarize_notes(result, terminal, describe_answers(result)):
+            print_prose(line)

@@ -20,7 +20,7 @@ from cli.results.export import list_rows
 from cli.results.model import Result
 from cli.results.verdicts import find_caveats, summarize_doubts
 
-from ...made import capacity, stored
+from ..made import capacity, stored
 
 
 def found_in(result: Result) -> Capacity:
@@ -82,9 +82,9 @@ def test_what_was_due_by_chance_stands_beside_the_rate() -> None:
     result = capacity()
     found = found_in(result)
     for step in found.steps_at_answer:
-        (run,) = [one for one in result.insert_runs if one.run == step.run]
-        assert run.offered is not None and run.window_s is not None
-        run.offered.due = int(1.08 * (step.rate_per_s or 0) * run.window_s)
+        (own,) = [one.group for one in result.writers if one.run.run == step.run]
+        assert own.offered is not None and own.window_s is not None
+        own.offered.due = int(1.08 * (step.rate_per_s or 0) * own.window_s)
     due = 1.08 * (found.events_per_s or 0)
     table = tabulate_capacity(result, terminal=False)
     assert list(table.headers)[1:3] == ["Rate", "Offered/s"]

@@ -12,7 +12,7 @@ from simulator.errors import OptionError, did_you_mean
 from simulator.histograms import LEAST_REQUESTS
 from simulator.units import parse_duration_ms, parse_share
 
-from ...results.capacity import CapacityLimit, Measure
+from ..results.capacity import CapacityLimit, Measure
 
 _SYNTAX = re.compile(r"(?:query:(?P<query>[^:=]+):)?(?P<measure>[^:=]+)=(?P<value>.*)")
 

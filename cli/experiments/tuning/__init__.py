@@ -1,1 +1,0 @@
-"""`tune`: which settings suit a database."""
