@@ -66,12 +66,13 @@ class Claim:
 def list_claims(sessions: Iterable[Session]) -> list[Claim]:
     """The databases of these, each address once."""
     claims: list[Claim] = []
-    for one in sessions:
-        place = one.place if one.executor is ExecutorName.KUBERNETES else None
-        addresses = one.module.options_model.list_addresses(one.values)
-        if one.target.data_dir is not None:
-            addresses = [str(Path(one.target.data_dir).expanduser().resolve())]
-        claims += [Claim(one.target.name, address, place) for address in addresses]
+    for session in sessions:
+        target, options = session.target, session.module.options_model
+        place = session.place if session.executor is ExecutorName.KUBERNETES else None
+        addresses = options.list_addresses(session.values)
+        if target.data_dir is not None:
+            addresses = [str(Path(target.data_dir).expanduser().resolve())]
+        claims += [Claim(target.name, address, place) for address in addresses]
     return list(dict.fromkeys(claims))
 
 
