@@ -66,12 +66,13 @@ class Claim:
 def list_claims(sessions: Iterable[Session]) -> list[Claim]:
     """The databases of these, each address once."""
     claims: list[Claim] = []
-    for one in sessions:
-        place = one.place if one.executor is ExecutorName.KUBERNETES else None
-        addresses = one.module.options_model.list_addresses(one.values)
-        if one.target.data_dir is not None:
-            addresses = [str(Path(one.target.data_dir).expanduser().resolve())]
-        claims += [Claim(one.target.name, address, place) for address in addresses]
+    for session in sessions:
+        target, options = session.target, session.module.options_model
+        place = session.place if session.executor is ExecutorName.KUBERNETES else None
+        addresses = options.list_addresses(session.values)
+        if target.data_dir is not None:
+            addresses = [str(Path(target.data_dir).expanduser().resolve())]
+        claims += [Claim(target.name, address, place) for address in addresses]
     return list(dict.fromkeys(claims))
 
 
@@ -102,8 +103,11 @@ def hold_lock(claim: Claim, holder: str) -> Iterator[None]:
     path = _choose_folder() / claim.key
     with ExitStack() as stack:
         try:
-            file = stack.enter_context(_open_lock(path))
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            links = 0
+            while not links:  # its last holder may have removed it since it was opened
+                file = stack.enter_context(_open_lock(path))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                links = os.fstat(file.fileno()).st_nlink
         except BlockingIOError as error:
             name = (file.read(_LONGEST) or b"").decode(errors="replace")
             raise claim.refuse(printable_line(name)) from error
@@ -111,7 +115,7 @@ def hold_lock(claim: Claim, holder: str) -> Iterator[None]:
             what = f"{path} can't be locked ({error.strerror})"
             note(f"warning: {what}: a second run on {claim} would not be noticed")
         else:
-            # The file stays, as somebody may be about to lock it.
+            stack.callback(_remove_lock, path)
             stack.callback(file.truncate, 0)
             with suppress(OSError):  # without room for a name the lock holds all the same
                 file.truncate(0)
@@ -122,8 +126,7 @@ def hold_lock(claim: Claim, holder: str) -> Iterator[None]:
 def _choose_folder() -> Path:
     for folder in SHARED:
         with suppress(OSError):
-            status = folder.stat()
-            if status.st_uid == 0 and status.st_mode & _FOR_ALL == _FOR_ALL:
+            if folder.stat().st_uid == 0 and folder.stat().st_mode & _FOR_ALL == _FOR_ALL:
                 return folder
     note(
         f"warning: neither {' nor '.join(map(str, SHARED))} is a folder for all users (owned by root, mode"
@@ -150,6 +153,11 @@ def _open_lock(path: Path) -> FileIO:
         file.close()
         raise OSError(0, "it is no plain file")
     return file
+
+
+def _remove_lock(path: Path) -> None:
+    with suppress(PermissionError):  # another user's stays: only its owner may remove it
+        path.unlink(missing_ok=True)
 
 
 class Lease:

@@ -156,15 +156,15 @@ def _make_application(state: LiveState) -> Starlette:
 
 
 async def _list_events(state: LiveState) -> AsyncIterator[str]:
-    """What the state tells, as server-sent events, until the end. Who is slow misses what is between, but for
+    """What the state shows, as server-sent events, until the end. Who is slow misses what is between, but for
     points: https://html.spec.whatwg.org/multipage/server-sent-events.html"""
     after, quiet_s = -1, 0.0
     while True:
         if state.serial > after:
-            told = state.tell(after)
-            after, quiet_s = told["serial"], 0.0
-            yield f"data: {json.dumps(told)}\n\n"
-            if told["ended"] is not None:
+            changes = state.describe(after)
+            after, quiet_s = changes["serial"], 0.0
+            yield f"data: {json.dumps(changes)}\n\n"
+            if changes["ended"] is not None:
                 return
         elif quiet_s >= BEAT_S:
             quiet_s = 0.0

@@ -70,7 +70,7 @@ def serve_live(
     if wish is None:
         yield
         return
-    # Here, since most commands have no page: it takes 40 ms.
+    # Here, since most commands have no page: it takes 0.1 s.
     from .server import LiveServer
     from .state import LiveState
 

@@ -221,13 +221,13 @@ class LiveState:
         """Whether it is a campaign's."""
         return bool(self._jobs.content)
 
-    # --- what is told -----------------------------------------------------------------------------
+    # --- what is shown -----------------------------------------------------------------------------
 
-    def tell(self, after: int = -1) -> dict[str, Any]:
-        """What the page needs to know that was told up to `after`; -1: everything. Its `serial` is the
-        next `after`, and `ended` is the outcome once there is nothing more to come."""
+    def describe(self, after: int = -1) -> dict[str, Any]:
+        """What has changed since the serial number `after`; -1: everything. Its `serial` is the next `after`,
+        and `ended` is the outcome once there is nothing more to come."""
         with self._lock:
-            told = {
+            changes = {
                 "serial": self.serial,
                 "whole": after < 0,
                 "now": self._clock(),
@@ -239,13 +239,13 @@ class LiveState:
                 "points": [one for one in self._points if one["serial"] > after],
             }
             if self._runs.serial > after:
-                told["runs"] = list(self._runs.content)
+                changes["runs"] = list(self._runs.content)
             if self._marks.serial > after:
-                told["marks"] = list(self._marks.content.values())
+                changes["marks"] = list(self._marks.content.values())
             if self._jobs.serial > after:
-                told["jobs"] = [{"name": name} | job for name, job in self._jobs.content.items()]
-                told["jobs_left"] = self._jobs_left
-            return told
+                changes["jobs"] = [{"name": name} | job for name, job in self._jobs.content.items()]
+                changes["jobs_left"] = self._jobs_left
+            return changes
 
     def read_figures(self) -> Figures:
         """What Prometheus is told."""

@@ -9,6 +9,7 @@ when the pods are there.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -243,18 +244,9 @@ def _find_amount(name: str, workers: int, free: Sequence[Amounts], needs: _Needs
     def fits(steps: int) -> bool:
         return count_workers(_only(name, free), collector, {name: step * steps}) >= workers
 
-    steps = _find_last(fits, least, int(worker[name] // step))
-    return None if steps is None else step * steps
-
-
-def _find_last(holds: Callable[[int], bool], low: int, high: int) -> int | None:
-    """The largest number for which `holds` is true, by bisection; None if there is none."""
-    if high < low or not holds(low):
-        return None
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle - 1)
-    return low
+    amounts = range(least, int(worker[name] // step) + 1)
+    fitting = bisect_left(amounts, True, key=lambda steps: not fits(steps))
+    return step * amounts[fitting - 1] if fitting else None
 
 
 # --- which nodes take the pods: by labels, taints, and pods to keep away from --------------------------

@@ -42,8 +42,7 @@ from ...kubeclient import (
     read_component,
 )
 from ...output import note
-from ...probes.kubernetes.kubelets import DatabaseWatch, NodeWatch, place_pods
-from ...probes.kubernetes.pods import DatabasePods
+from ...probes.kubernetes.kubelets import PodSampler, place_pods
 from ...signals import Interrupts
 from ..base import PartChanged, RunUnderWay, Series, Watch, await_report
 from . import access
@@ -162,34 +161,27 @@ class Release(RunUnderWay, Series):
         began = time.monotonic()
         self._begin(self._collector.ask_for_report, settings.run_id)
         space = self._place.namespace
-        statistics = self._client.make_another()
-        database = DatabaseWatch(
-            statistics, DatabasePods(statistics, space, self._values, settings.options.values())
-        )
-        nodes = NodeWatch(
-            self._client,
+        sampler = PodSampler(
+            self._client, space, self._values, settings.options.values(),
             lambda: place_pods(space, list(self._watch.pods.values())),
-            lambda: database.placement,
-        )
-        self._begin(nodes.follow)
-        self._begin(database.follow)
+        )  # fmt: skip
+        self._begin(sampler.follow_nodes)
+        self._begin(sampler.follow_database)
 
         def notice(status: Status) -> None:
-            nodes.notice(status)
-            watch(status.model_copy(update={"database": database.use}))
+            sampler.notice(status)
+            watch(status.model_copy(update={"database": sampler.use}))
 
         try:
             arrival = await_report(
                 self, settings.run_id, began + timeout_s if timeout_s else None, notice
             )
-            database.finish()
+            sampler.finish()
         finally:
-            database.stop()
-            nodes.stop()
+            sampler.stop()
         ended = time.monotonic()
         report = arrival.report
-        nodes.complete(report)
-        database.complete(report)
+        sampler.complete(report)
         if arrival.heard_at is not None:
             before = max(0.0, arrival.heard_at - began - arrival.age_s)
             report.run.phases_s[Phase.START] = report.run.phases_s.get(Phase.START, 0.0) + before

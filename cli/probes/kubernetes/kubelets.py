@@ -48,13 +48,21 @@ _KUBELETS, _METRICS_API = "the kubelets", "the metrics API"
 _ROLE = "see Permissions in docs/kubernetes.md"
 
 
-class DatabaseWatch:
-    """Reads what the database's pods have used, from a thread of this machine."""
+class PodSampler:
+    """Samples from threads of this machine, which its owner begins: `follow_database` and `follow_nodes`."""
 
-    def __init__(self, client: KubeClient, pods: DatabasePods) -> None:
-        """`client`: of its own, to be broken off."""
-        self._client = client
-        self._pods = pods
+    def __init__(
+        self,
+        client: KubeClient,
+        namespace: str,
+        values: Mapping[str, Any],
+        options: Iterable[object],
+        find_own: Callable[[], Placement],
+    ) -> None:
+        """`values`: the chart's; `options`: the module's; `find_own`: the run's pods."""
+        # Of its own, to be broken off.
+        self._client = client.make_another()
+        self._pods = DatabasePods(self._client, namespace, values, options)
         self._seen = Consumption(_KUBELETS)
         self._by_kubelets = True
         self._refusals: list[str] = []
@@ -63,25 +71,45 @@ class DatabaseWatch:
         """Whether they have the network of pods that cAdvisor lacks."""
         self._listed_at = self._bytes_at = -1e9
         self._ending = threading.Event()
-        self._abandoned = False
         self._ended = threading.Event()
         self.use: DatabaseUse | None = None
-        """What the pods used when they were last looked at."""
+        """What the database's pods used when they were last looked at."""
+        self._find_own = find_own
+        self._nodes: dict[str, NodeUse] = {}
+        self._nodes_forbidden = False
+        self._began = threading.Event()
+        self._stopped = threading.Event()
+
+    def notice(self, status: Status) -> None:
+        """Look at the nodes from when the run begins."""
+        if status.phase is Phase.RUN:
+            self._began.set()
 
     def finish(self) -> None:
-        """Look once more, and end."""
+        """Look at the database's pods once more, and at nothing any more."""
         self._ending.set()
         self._ended.wait(_LAST_LOOK_S)
 
     def stop(self) -> None:
         """End, whatever is under way."""
-        self._abandoned = True
-        self._ending.set()
+        for event in (self._stopped, self._ending, self._began):
+            event.set()
         self._client.break_off()
 
-    # --- the thread -------------------------------------------------------------------------------
+    def complete(self, report: Report) -> None:
+        """Put what was used into a report, for its own window; to be called after the end."""
+        run = report.run
+        if any(use.whole.mean is not None for use in self._nodes.values()):
+            own = {**self._find_own(), **{pod.name: pod.node for pod in self._seen.pods}}
+            run.machines = [self._add_others(machine, own) for machine in run.machines]
+        window = find_window(run) if self._ended.is_set() else None
+        if window is not None:
+            found = self._seen.summarize(window)
+            run.resources = found or Resources(reason=self._explain(window.length_s))
 
-    def follow(self) -> None:
+    # --- the database's pods ----------------------------------------------------------------------
+
+    def follow_database(self) -> None:
         """Look until the end; the work of a thread."""
         try:
             self._sample_repeatedly()
@@ -92,7 +120,7 @@ class DatabaseWatch:
         pause_s = _SHORTEST_PAUSE_S
         while True:
             ended = self._ending.wait(pause_s)
-            if self._abandoned:
+            if self._stopped.is_set():
                 return
             began = time.monotonic()
             is_new = False
@@ -193,20 +221,6 @@ class DatabaseWatch:
             is_new |= self._seen.add_means(read_pod_metrics(found))
         return is_new
 
-    # --- afterwards -------------------------------------------------------------------------------
-
-    @property
-    def placement(self) -> dict[PodName, str]:
-        """The pods that were seen, and their nodes."""
-        return {pod.name: pod.node for pod in self._seen.pods}
-
-    def complete(self, report: Report) -> None:
-        """Put what the database used into a report, for its own window; to be called after the end."""
-        window = find_window(report.run) if self._ended.is_set() else None
-        if window is not None:
-            found = self._seen.summarize(window)
-            report.run.resources = found or Resources(reason=self._explain(window.length_s))
-
     def _explain(self, window_s: float) -> str:
         """Why nothing is known of so long a window."""
         if len(self._refusals) > 1:
@@ -214,6 +228,36 @@ class DatabaseWatch:
         if not self._seen.pods and self._pods.problem:
             return self._pods.problem
         return explain_too_little(self._seen.source, window_s)
+
+    # --- what others take of the run's nodes ------------------------------------------------------
+
+    def follow_nodes(self) -> None:
+        """Read until stopped; the work of a thread."""
+        self._began.wait()
+        while not self._stopped.is_set() and not self._nodes_forbidden:
+            with ThreadPoolExecutor(_READERS) as readers:
+                list(readers.map(self._read_node, sorted(set(self._find_own().values()))))
+            self._stopped.wait(_NODES_EVERY_S)
+
+    def _read_node(self, node: str) -> None:
+        path = NODE.locate(None, node, "proxy", "stats", "summary")
+        try:
+            found = self._client.read_json(path, only_cpu_and_memory="true")
+            self._nodes.setdefault(node, NodeUse()).add(found)
+        except (ApiException, ValueError, KeyError, *UNREACHABLE) as error:
+            self._nodes_forbidden |= isinstance(error, ApiException) and error.status == 403
+            _log.debug("the statistics of node %s can't be read: %s", node, error)
+
+    def _add_others(self, machine: Machine, own: Placement) -> Machine:
+        use = self._nodes.get(machine.node)
+        if use is None or not machine.cpus:
+            return machine
+        here = [name for name, node in own.items() if node == machine.node]
+        found = use.share_of_others(here, machine.cpus)
+        if found is None:
+            return machine
+        share, others = found
+        return machine.model_copy(update={"others_share": share, "others": others})
 
 
 def explain_too_little(source: str, window_s: float) -> str:
@@ -285,71 +329,6 @@ class NodeUse:
             if name not in own and cores is not None
         }
         return min(1.0, max(0.0, whole - sum(ours)) / cpus), name_most(shares)
-
-
-class NodeWatch:
-    """Reads the statistics of a run's nodes while it goes on."""
-
-    def __init__(
-        self,
-        client: KubeClient,
-        find_own: Callable[[], Placement],
-        find_database: Callable[[], Placement],
-    ) -> None:
-        """`find_own`: the run's pods; `find_database`: the database's."""
-        self._find_own = find_own
-        self._find_database = find_database
-        self._client = client.make_another()
-        self._nodes: dict[str, NodeUse] = {}
-        self._began = threading.Event()
-        self._stopped = threading.Event()
-        self._forbidden = False
-
-    def notice(self, status: Status) -> None:
-        """Begin when the run does."""
-        if status.phase is Phase.RUN:
-            self._began.set()
-
-    def stop(self) -> None:
-        """End, whatever is under way."""
-        self._stopped.set()
-        self._began.set()
-        self._client.break_off()
-
-    def follow(self) -> None:
-        """Read until stopped; the work of a thread."""
-        self._began.wait()
-        while not self._stopped.is_set() and not self._forbidden:
-            with ThreadPoolExecutor(_READERS) as readers:
-                list(readers.map(self._read, sorted(set(self._find_own().values()))))
-            self._stopped.wait(_NODES_EVERY_S)
-
-    def _read(self, node: str) -> None:
-        path = NODE.locate(None, node, "proxy", "stats", "summary")
-        try:
-            found = self._client.read_json(path, only_cpu_and_memory="true")
-            self._nodes.setdefault(node, NodeUse()).add(found)
-        except (ApiException, ValueError, KeyError, *UNREACHABLE) as error:
-            self._forbidden |= isinstance(error, ApiException) and error.status == 403
-            _log.debug("the statistics of node %s can't be read: %s", node, error)
-
-    def complete(self, report: Report) -> None:
-        """Put what others took into a report; to be called after the end."""
-        if not any(use.whole.mean is not None for use in self._nodes.values()):
-            return
-        own = {**self._find_own(), **self._find_database()}
-        report.run.machines = [self._add_others(machine, own) for machine in report.run.machines]
-
-    def _add_others(self, machine: Machine, own: Placement) -> Machine:
-        use = self._nodes.get(machine.node)
-        if use is None or not machine.cpus:
-            return machine
-        here = [name for name, node in own.items() if node == machine.node]
-        found = use.share_of_others(here, machine.cpus)
-        if found is None:
-            return machine
-        share, others = found
-        return machine.model_copy(update={"others_share": share, "others": others})
 
 
 def place_pods(namespace: str, pods: Iterable[Item]) -> dict[PodName, str]:

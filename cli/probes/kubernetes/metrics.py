@@ -95,7 +95,8 @@ class _Sample:
 
 def _read_samples(text: str, names: Iterable[str]) -> Iterator[_Sample]:
     """Those of these names, from Prometheus' text format
-    (https://prometheus.io/docs/instrumenting/exposition_formats/)."""
+    (https://prometheus.io/docs/instrumenting/exposition_formats/). The parser of prometheus_client takes five
+    times as long: for the text of 200 pods 72 ms instead of 16."""
     wanted = frozenset(names)
     for line in text.splitlines():
         if line.partition("{")[0].partition(" ")[0] not in wanted:

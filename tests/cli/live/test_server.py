@@ -232,7 +232,7 @@ def test_it_says_how_the_command_ended(capsys: pytest.CaptureFixture[str]) -> No
     ):
         with pytest.raises(type(error)):
             fail(error)
-        assert seen[-1].tell()["ended"] == words
+        assert seen[-1].describe()["ended"] == words
 
 
 def test_without_a_wish_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:

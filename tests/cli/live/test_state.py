@@ -54,7 +54,7 @@ def test_only_what_is_new_is_told_again() -> None:
     state.note_job("b", JobState.RUNNING)
     state.begin_run("run 1 of 2")
     state.follow(status(Phase.RUN, writers(5, rate_per_s=2.0, recent_p99_ms=7.0)), ["3 s left"])
-    whole = state.tell()
+    whole = state.describe()
     assert whole["whole"]
     assert whole["run"]["label"] == "b: run 1 of 2"
     assert whole["run"]["words"] == ["3 s left"]
@@ -66,11 +66,11 @@ def test_only_what_is_new_is_told_again() -> None:
     assert state.serial == whole["serial"]
     state.follow(status(Phase.RUN, writers(9), database=DatabaseUse(cpus_used=0.5)))
     assert state.serial > whole["serial"]
-    news = state.tell(whole["serial"])
+    news = state.describe(whole["serial"])
     assert [one["cpus"] for one in news["points"]] == [0.5]
     assert news.keys() & {"runs", "marks", "jobs"} == set()
     state.end_run("9 inserts/s")
-    later = state.tell(news["serial"])
+    later = state.describe(news["serial"])
     assert [one["outcome"] for one in later["runs"]] == ["9 inserts/s"]
     assert later["points"] == []
     assert later["run"] is None
@@ -81,7 +81,7 @@ def test_a_night_is_no_more_than_its_last_minutes() -> None:
     state.begin_run("run")
     for done in range(MOST_POINTS + 50):
         state.follow(status(Phase.RUN, writers(done)))
-    points = state.tell()["points"]
+    points = state.describe()["points"]
     assert len(points) == MOST_POINTS
     assert points[-1]["serial"] == MOST_POINTS + 51
 
@@ -96,14 +96,14 @@ def test_marks_stand_at_their_time_and_are_counted_once() -> None:
     for elapsed_s, marks in ((4.0, [begun]), (6.0, [done]), (7.0, [done])):
         state.follow(status(Phase.RUN, writers(1), elapsed_s=elapsed_s, marks=marks))
         clock.now += 1
-    (mark,) = state.tell()["marks"]
+    (mark,) = state.describe()["marks"]
     assert (mark["at"], mark["took_s"], mark["number"]) == (1009.0, 2.5, 1)
     assert state.read_figures().marks == 1
 
 
 def test_the_first_end_counts() -> None:
     state = make_state()
-    assert state.tell()["ended"] is None
+    assert state.describe()["ended"] is None
     state.end("failed: the disk is full")
     state.end("done")
-    assert state.tell()["ended"] == "failed: the disk is full"
+    assert state.describe()["ended"] == "failed: the disk is full"

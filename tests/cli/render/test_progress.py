@@ -125,11 +125,11 @@ def test_a_live_page_is_told_what_the_terminal_is(capsys: pytest.CaptureFixture[
         display = PlainDisplay([Load(duration_s=9)], live)
         display.begin("run 1 of 1")
         display.update(status(Phase.RUN, group(done=7, total=None), elapsed_s=4.0, duration_s=9))
-        run = live.tell()["run"]
+        run = live.describe()["run"]
         assert (run["label"], run["phase"]) == ("run 1 of 1", "running")
         assert run["words"] == ["4 of 9 s", "5 s left"]
         display.end("7 inserts/s")
-        assert live.tell()["runs"][0]["outcome"] == "7 inserts/s"
+        assert live.describe()["runs"][0]["outcome"] == "7 inserts/s"
     capsys.readouterr()
 
 

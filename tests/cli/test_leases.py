@@ -1,0 +1,121 @@
+"""Leases as a stand-in for the API server has them; tests/kubernetes/test_leases.py tries a real one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from cli import exclusion
+from cli.cluster import Place, describe_user
+from cli.errors import ConfigError, RunFailed
+from cli.exclusion import Claim, Lease, claim_databases
+from cli.kubeclient import KubeClient
+from tests.e2e.tool import eventually
+
+from .api_server import Api
+
+
+class Namespace:
+    """With room for one Lease, of which each change has a new version."""
+
+    def __init__(self, api: Api) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.forbidden = False
+        self._changes = 0
+        self._api = api
+        api.answer = self._answer
+
+    @property
+    def version(self) -> str:
+        return "" if self.lease is None else str(self.lease["metadata"]["resourceVersion"])
+
+    def give(self, holder: str) -> None:
+        """Let this one have it."""
+        self._changes += 1
+        metadata = {"resourceVersion": str(self._changes)}
+        self.lease = {"metadata": metadata, "spec": {"holderIdentity": holder}}
+
+    def _answer(self, method: str, _: str) -> tuple[int, bytes]:
+        if self.forbidden:
+            return 403, b"{}"
+        body = self._api.bodies[-1]
+        if (self.lease is None) != (method == "POST"):
+            return (409 if method == "POST" else 404), b"{}"
+        if method == "PATCH" and body["metadata"]["resourceVersion"] != self.version:
+            return 409, b"{}"
+        if method in ("POST", "PATCH"):
+            self.give(body["spec"]["holderIdentity"])
+        found, self.lease = self.lease, None if method == "DELETE" else self.lease
+        return 200, json.dumps(found).encode()
+
+
+@pytest.fixture
+def namespace(monkeypatch: pytest.MonkeyPatch) -> Iterator[Namespace]:
+    monkeypatch.setattr(exclusion, "RENEW_S", 0.05)
+    monkeypatch.setattr(exclusion, "LOOK_S", 0.1)
+    with Api() as api:
+        monkeypatch.setattr(Place, "make_client", lambda _: KubeClient(api.configuration))
+        yield Namespace(api)
+
+
+def claim(name: str) -> AbstractContextManager[list[Lease]]:
+    exclusion._held.set(frozenset())  # as in a process of its own
+    return claim_databases([Claim("target", "db:1", Place("ns"))], f"campaign {name}")
+
+
+def test_who_is_at_work_is_named(namespace: Namespace) -> None:
+    with claim("first") as (lease,):
+        before = namespace.version
+        eventually(lambda: namespace.version != before, "a renewal", 30, 0.01)
+        with (
+            pytest.raises(ConfigError, match=r"^campaign first of .* is at work on"),
+            claim("other"),
+        ):
+            pass
+        lease.check()
+    assert namespace.lease is None
+
+
+def test_who_is_killed_leaves_it_to_others(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    namespace.give(f"campaign night of {describe_user()}")
+    with claim("night"):
+        assert not capsys.readouterr().err  # it is known to itself at once
+    monkeypatch.setattr(exclusion, "LEASE_S", 0.3)
+    namespace.give("somebody who was killed")
+    with claim("night"):
+        assert "still at work: somebody who was killed" in capsys.readouterr().err
+
+
+def test_somebody_else_may_have_taken_it_meanwhile(namespace: Namespace) -> None:
+    with claim("first") as (lease,):
+        namespace.give("somebody else")
+        for _ in range(2):
+            with pytest.raises(RunFailed, match=r"^somebody else has taken the database"):
+                lease.check()
+            # Nor is it taken back behind the other's end.
+            namespace.lease = None
+
+
+def test_or_have_come_and_gone(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exclusion, "RENEW_S", 60.0)
+    with claim("first") as (lease,):
+        namespace.lease = None
+        lease.check()  # it was renewed just now: a person has deleted it
+        assert namespace.lease is not None
+        namespace.lease = None
+        monkeypatch.setattr(exclusion, "LEASE_S", 0.0)
+        with pytest.raises(RunFailed, match=r"^a run that has ended since has taken"):
+            lease.check()
+
+
+def test_who_may_not_is_warned(namespace: Namespace, capsys: pytest.CaptureFixture[str]) -> None:
+    namespace.forbidden = True
+    with claim("first") as leases:
+        assert leases == []
+    assert "would not be noticed: no permission for leases" in capsys.readouterr().err
