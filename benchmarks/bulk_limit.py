@@ -129,7 +129,8 @@ def one_round(line: BulkLine, shift: int) -> None:
     workload, batch = line.workload, line.batch
     with database(line) as module:
         # Of another worker's events, as both are stored.
-        requests = encode_all(module.writer(batch).encoder, line, worker=1)
+        encoded = encode_all(module.writer(batch).encoder, line, worker=1)
+        requests = [request for [request] in encoded]
         writer = module.writer(batch)
         with (
             worker_in_turns(writer, workload, batch, line.requests, TURNS, RETRIES) as ours,

@@ -58,8 +58,8 @@ def series(name: str, line: Line) -> Iterator[Victoriametrics]:
 def thinnest(module: Victoriametrics, line: Line) -> AbstractContextManager[Turn]:
     """http.client with a worker's requests."""
     encoder = module.writer(line.batch).encoder
-    posts = [Post(data.target, data.body) for data in encode_all(encoder, line)]
-    return http_client(module.options.endpoint, posts, {}, http.HTTPStatus.NO_CONTENT, line)
+    posts = [Post(data.target, data.body) for [data] in encode_all(encoder, line)]
+    return http_client(module.options.endpoint[0], posts, {}, http.HTTPStatus.NO_CONTENT, line)
 
 
 def one_round(line: Line, shift: int) -> None:

@@ -60,7 +60,9 @@ Build = Callable[[EventBlock], list[Request]]
 def csv(job: Job) -> Build:
     """As the module does."""
     encoder = CsvEncoder(job, False, None)
-    return lambda block: [(p.data.target, p.data.body) for p in encoder.encode(block, BATCH)]
+    return lambda block: [
+        (data.target, data.body) for p in encoder.encode(block, BATCH) for data in p.data
+    ]
 
 
 def line_protocol(job: Job) -> Build:
@@ -104,7 +106,9 @@ def prometheus(job: Job) -> Build:
 def json_lines(job: Job) -> Build:
     """As the module does with import_format=json."""
     encoder = SeriesEncoder(job, False, None)
-    return lambda block: [(p.data.target, p.data.body) for p in encoder.encode(block, BATCH)]
+    return lambda block: [
+        (data.target, data.body) for p in encoder.encode(block, BATCH) for data in p.data
+    ]
 
 
 PATHS = {"csv": csv, "json by series": json_lines, "prometheus": prometheus, "line": line_protocol}
@@ -131,7 +135,7 @@ def find_server(url: str) -> psutil.Process:
 
 def measure(module: Victoriametrics, workload: Workload, turns: int, events: int) -> Iterator[Line]:
     """The lines of all paths for a workload."""
-    server = find_server(module.options.endpoint)
+    server = find_server(module.options.endpoint[0])
     builders = [make(module.job) for make in PATHS.values()]
     lines = [Line() for _ in PATHS]
     with garbage_collection_paused():

@@ -114,7 +114,7 @@ _TIMESPEC = struct.Struct("qq")
 _EVENT = re.compile(rb"device_id=w(\d+)d\d+ sequence_number=(\d+)i")
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 _STORED = b"HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n"
-_BUCKETS = b'{"buckets":[{"id":"1","name":"iot-benchmark"}]}'
+_BUCKETS = b'{"buckets":[{"id":"1","name":"iot-benchmark","retentionRules":[]}]}'
 _OTHER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
     len(_BUCKETS),
     _BUCKETS,

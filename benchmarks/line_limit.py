@@ -108,8 +108,8 @@ def post_to_influxdb(
     """As the module writes."""
     server = InfluxConnection(module.options, module.job)
     posts = [Post(server.write_target, body) for body in bodies]
-    url, status = module.options.endpoint, http.HTTPStatus.NO_CONTENT
-    return http_client(url, posts, server.write_headers, status, line)
+    url, status = module.options.endpoint[0], http.HTTPStatus.NO_CONTENT
+    return http_client(url, posts, server.headers | server.write_headers, status, line)
 
 
 @contextmanager

@@ -52,7 +52,6 @@ class InfluxUnderTest(HttpServerUnderTest):
     tables_come_with_events = True
     # Each flush makes a file.
     events_for_size = 2_000
-    agent = "iot-benchmark/{run_id}"
 
     def __init__(
         self, url: str, org: str, token: str, bucket: str, folder: Path, stack: ExitStack

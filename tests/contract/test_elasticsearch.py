@@ -12,7 +12,7 @@ from simulator.contract import PrimaryKey, Tables
 from simulator.errors import SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.elasticsearch import queries
-from simulator.modules.elasticsearch.writer import ElasticsearchWriter
+from simulator.modules.elasticsearch.writing import ElasticsearchWriter
 from simulator.modules.sending import Payload
 from simulator.oracle.answers import answer_all
 from simulator.oracle.comparing import compare_answers
@@ -247,15 +247,16 @@ def test_only_what_is_missing_is_sent_again(search: SearchUnderTest) -> None:
         for rows in ([6, 1, 4], [0]):
             # Some of its events by another request.
             (payload,) = writer.encoder.encode(block, 8)
-            payload.data.cut(rows, payload)
-            assert send(writer, payload) == len(rows)
+            [request] = payload.data
+            request.keep(rows, payload)
+            send(writer, payload)
         (payload,) = writer.encoder.encode(block, 8)
-        payload.data.doubt_under("nobody")
+        writer.doubt(payload.data[0], "nobody")
         assert not writer.settle(payload)
-        assert list(payload.data.rows) == [2, 3, 5, 7]
+        assert list(payload.data[0].rows) == [2, 3, 5, 7]
         assert send(writer, payload) == 8
         (payload,) = writer.encoder.encode(block, 8)
-        payload.data.doubt_under("nobody")
+        writer.doubt(payload.data[0], "nobody")
         assert writer.settle(payload)
     assert stored(search, job) == sorted(rows_of(block))
 

@@ -200,7 +200,9 @@ def test_another_servers_answer_is_known_as_one(
     server: VictoriaMetricsUnderTest, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     monkeypatch.setattr(server.proxy, "instead", lambda _: Refuse(status, b"no such method"))
-    with pytest.raises(SimulatorError, match="check that endpoint names the server itself"):
+    with pytest.raises(
+        SimulatorError, match="check that endpoint names VictoriaMetrics's HTTP server"
+    ):
         server.module(new_job(Temperature.schema)).open()
 
 

@@ -14,7 +14,7 @@ from simulator.encoding.columns import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.arangodb.encoding import DocumentEncoder, InsertMethod, Request
 from simulator.modules.arangodb.options import ArangoOptions, EncodingOptions
-from simulator.modules.arangodb.server import ArangoHttp
+from simulator.modules.arangodb.server import Connection
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.modules.sending import Payload
@@ -131,7 +131,7 @@ def test_the_password_is_not_shown() -> None:
 def test_authorities_that_are_none_are_told_before_anything_is_asked() -> None:
     values = {"endpoint": "https://localhost", "ca_certs": "/no/such/file"}
     with pytest.raises(SimulatorError, match=r"ca_certs can't be used: .*give the path"):
-        ArangoHttp(parse_options(ArangoOptions, values, str), JOB)
+        Connection(parse_options(ArangoOptions, values, str), JOB)
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_authorities_that_are_none_are_told_before_anything_is_asked() -> None:
     ],
 )  # fmt: skip
 def test_what_passes(status: int, number: int | None, kind: str) -> None:
-    http = ArangoHttp(parse_options(ArangoOptions, {"endpoint": URL}, str), JOB)
-    found = http.interpret(status, {"errorNum": number, "errorMessage": "why"})
+    connection = Connection(parse_options(ArangoOptions, {"endpoint": URL}, str), JOB)
+    found = connection.interpret(status, {"errorNum": number, "errorMessage": "why"})
     assert isinstance(found, Retryable)
     assert found.kind == kind
 
@@ -163,8 +163,8 @@ def test_what_passes(status: int, number: int | None, kind: str) -> None:
     ],
 )
 def test_what_ends_a_run(status: int, answer: object, text: str) -> None:
-    http = ArangoHttp(parse_options(ArangoOptions, {"endpoint": URL}, str), JOB)
-    found = http.interpret(status, answer)
+    connection = Connection(parse_options(ArangoOptions, {"endpoint": URL}, str), JOB)
+    found = connection.interpret(status, answer)
     assert isinstance(found, SimulatorError)
     with pytest.raises(SimulatorError, match=text):
         raise found

@@ -12,11 +12,13 @@ import pytest
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding.columns import client_keys, escape_json
 from simulator.errors import OptionError
+from simulator.modules._base.http import Answer
 from simulator.modules.base import Job
+from simulator.modules.elasticsearch import Elasticsearch
 from simulator.modules.elasticsearch.encoding import DocumentEncoder, InsertMode, Request
 from simulator.modules.elasticsearch.options import ElasticsearchOptions, EncodingOptions
-from simulator.modules.elasticsearch.server import Connection, configure_nodes
-from simulator.modules.elasticsearch.writer import ElasticsearchWriter
+from simulator.modules.elasticsearch.server import Connection
+from simulator.modules.elasticsearch.writing import ElasticsearchWriter, configure_nodes
 from simulator.modules.options import parse_options
 from simulator.modules.sending import Payload
 from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
@@ -33,7 +35,7 @@ def encoder(job: Job, mode: InsertMode) -> DocumentEncoder:
 
 def parse_payload(payload: Payload) -> list[tuple[str, str, str | None, dict[str, Any]]]:
     """Each document's action, index, id and content. Checks the form of the request."""
-    request: Request = payload.data
+    [request] = payload.data
     parts = urlsplit(request.target)
     path = parts.path.strip("/").split("/")
     assert "require_alias=true" in parts.query
@@ -80,7 +82,7 @@ def test_documents_are_the_events(
     assert rows(workload, payloads) == rows_of(block)
     sizes = [len(parse_payload(payload)) for payload in payloads]
     assert sizes == [payload.events for payload in payloads]
-    assert sizes == [len(payload.data.rows) for payload in payloads]
+    assert sizes == [len(payload.data[0].rows) for payload in payloads]
     assert max(sizes) == min(batch or 1, 91)
     assert [payload.last for payload in payloads] == [int(end) - 1 for end in np.cumsum(sizes)]
 
@@ -100,7 +102,7 @@ def test_a_bulk_body_byte_by_byte() -> None:
     block = Temperature(seed=4).block(0, 0, 1)
     (payload,) = encoder(Job(block.schema, Load(batch=1)), InsertMode.BULK).encode(block, 1)
     [(time, device, number, value)] = rows_of(block)
-    assert payload.data.body.decode() == (
+    assert payload.data[0].body.decode() == (
         '{"index":{}}\n'
         f'{{"timestamp":{time},"device_id":"{device}","sequence_number":{number},'
         f'"temperature":{value:.2f}}}\n'
@@ -111,9 +113,9 @@ class Answers:
     """A connection that has one answer to everything."""
 
     def __init__(self, status: int, body: bytes) -> None:
-        self._answer = (status, body)
+        self._answer = Answer(status, body, [])
 
-    def write(self, _request: Request, _name: str) -> tuple[int, bytes]:
+    def write(self, _request: Request, _name: str) -> Answer:
         return self._answer
 
 
@@ -127,7 +129,7 @@ def test_what_the_servers_have_sent_again_among_themselves_is_stored(mode: Inser
     items = ",".join(f'{{"index":{{"status":{status}}}}}' for status in (201, 200, 200))
     answer = f'{{"errors":false,"items":[{items}]}}' if mode is InsertMode.BULK else "{}"
     options = parse_options(ElasticsearchOptions, {"endpoint": "http://localhost"}, str)
-    writer = ElasticsearchWriter(encoder(job, mode), options, job)
+    writer = ElasticsearchWriter(encoder(job, mode), Elasticsearch(options, job))
     writer._connection = cast(Connection, Answers(200, answer.encode()))
     writer._own.name = "a thread"
     assert writer.send(payload) == size
@@ -139,7 +141,7 @@ def test_what_is_sent_again_is_the_rest(kept: list[int]) -> None:
     job = Job(block.schema, Load(batch=4, primary_key=PrimaryKey.CLIENT))
     (payload,) = encoder(job, InsertMode.BULK).encode(block, 4)
     before = parse_payload(payload)
-    request: Request = payload.data
+    [request] = payload.data
     request.rows = (10, 11, 12, 13)
     request.keep(kept, payload)
     assert list(request.rows) == [10 + position for position in kept]
@@ -204,7 +206,7 @@ def test_nodes_are_reached_as_the_options_say() -> None:
         "password": "hush",
     }
     options = parse_options(ElasticsearchOptions, values, str)
-    nodes = configure_nodes(options, options.login(), options.make_tls_context())
+    nodes = configure_nodes(options)
     assert [(node.scheme, node.host, node.port, node.path_prefix) for node in nodes] == [
         ("http", "one", 9200, ""),
         ("https", "two", 9201, "/es"),

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.contract import MIB, Level
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.elasticsearch.storage import add_segments
+from simulator.modules.elasticsearch.server import add_segments
 
 
 def _shard(primary: bool, *sizes: int) -> dict[str, Any]:

@@ -13,10 +13,15 @@ from simulator.contract import Tables
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.influxdb import Influxdb
-from simulator.modules.influxdb.answers import parse_csv, parse_results
-from simulator.modules.influxdb.flux import compare, quote_text, write_duration, write_time
+from simulator.modules.influxdb.flux import (
+    compare,
+    parse_csv,
+    parse_results,
+    quote_text,
+    write_duration,
+    write_time,
+)
 from simulator.modules.influxdb.queries import compile_query
-from simulator.modules.influxdb.storage import read_storage
 from simulator.modules.options import parse_options
 from simulator.oracle.answers import answer_all
 from simulator.oracle.comparing import compare_answers
@@ -199,7 +204,7 @@ def test_the_size_says_what_it_includes(server: InfluxUnderTest) -> None:
         if not options:
             assert isinstance(module, Influxdb)
             with pytest.raises(SimulatorError, match="tells no size of the bucket"):
-                read_storage(module.connection, "0123456789abcdef", 0)
+                module.connection.read_storage("0123456789abcdef", 0)
         module.close()
     logged, flushed = sizes
     assert logged.total_bytes

@@ -14,11 +14,11 @@ from simulator.errors import OptionError, SimulatorError
 from simulator.modules._base.sql_queries import compile_query
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
-from simulator.modules.questdb.lines import LineEncoder, LineFormat
-from simulator.modules.questdb.official import RowsEncoder
+from simulator.modules.questdb.encoding import LineEncoder, LineFormat
 from simulator.modules.questdb.options import InsertMode, QuestdbOptions
 from simulator.modules.questdb.queries import QuestdbDialect
 from simulator.modules.questdb.statements import StatementEncoder
+from simulator.modules.questdb.writing import SenderEncoder
 from simulator.workloads.events import EventBlock
 from simulator.workloads.queries import Aggregate, BoundQuery, Every, Function, Order, Query
 from simulator.workloads.schema import Column, ColumnType, Schema
@@ -177,7 +177,7 @@ def test_statements() -> None:
 def test_rows_for_the_vendors_client() -> None:
     pytest.importorskip("questdb.ingress")
     ((first, second),) = (
-        payload.data for payload in RowsEncoder(Job(TYPES)).encode(two_events(), 2)
+        payload.data for payload in SenderEncoder(Job(TYPES)).encode(two_events(), 2)
     )
     assert (first.table, first.time_ms) == ("things", 1000)
     assert first.symbols == {"device": "a b", "site": "x,y=z"}

@@ -19,11 +19,18 @@ from simulator.modules.options import parse_options
 from simulator.modules.sending import Payload
 from simulator.modules.victoriametrics import Victoriametrics
 from simulator.modules.victoriametrics.encoding import CsvEncoder, ImportEncoder, Span
-from simulator.modules.victoriametrics.metrics import parse_metrics
-from simulator.modules.victoriametrics.metricsql import any_of, quote_label, select_series
-from simulator.modules.victoriametrics.queries import compile_query
+from simulator.modules.victoriametrics.queries import (
+    any_of,
+    compile_query,
+    quote_label,
+    select_series,
+)
 from simulator.modules.victoriametrics.series import ChoosingEncoder, SeriesEncoder
-from simulator.modules.victoriametrics.server import find_span, removes_duplicates
+from simulator.modules.victoriametrics.server import (
+    find_span,
+    parse_metrics,
+    removes_duplicates,
+)
 from simulator.workloads import load_workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.events import EventBlock
@@ -73,7 +80,7 @@ def encode(
 
 def format_of(payload: Payload) -> list[str]:
     """What each field of a line is said to be, in order."""
-    [text] = parse_qs(urlsplit(payload.data.target).query)["format"]
+    [text] = parse_qs(urlsplit(payload.data[0].target).query)["format"]
     fields = [field.split(":", 1) for field in text.split(",")]
     assert [int(place) for place, _ in fields] == list(range(1, len(fields) + 1))
     return [meaning for _, meaning in fields]
@@ -85,7 +92,7 @@ def test_a_line_has_labels_time_and_numbers() -> None:
         "label:thing", "label:kind", "label:weight", "time:unix_ms",
         "metric:things_open", "metric:things_exact", "metric:things_heat", "metric:things_big",
     ]  # fmt: skip
-    assert payload.data.body.decode().split("\n") == [
+    assert payload.data[0].body.decode().split("\n") == [
         'a,"x,y",1500.5,1,1,0.125,0.5,9007199254740992',
         '"b, ""c""",,2,2,0,100000.000,,-9007199254740992',
         'a,"x,y",1500.5,3,1,-2.000,-2.5,',
@@ -100,7 +107,7 @@ def test_with_several_tables_a_line_has_fields_for_all() -> None:
     block = EventBlock(schema, 0, 5, BLOCK.columns, BLOCK.devices)
     [payload] = encode(block, tables=Tables.MULTIPLE)
     assert format_of(payload)[2:] == [f"metric:things{number}_open" for number in range(4)]
-    assert payload.data.body.decode().split("\n") == [
+    assert payload.data[0].body.decode().split("\n") == [
         "a,1,,1,,", '"b, ""c""",2,,,0,', "a,3,,,,1",
     ]  # fmt: skip
 
@@ -110,7 +117,7 @@ def test_many_lines_are_those_of_few() -> None:
     block = Temperature(seed=3, device_spread=7).block(0, 11, 1000)
     [whole] = encode(block, batch=1000, tables=Tables.MULTIPLE)
     parts = encode(block, batch=10, tables=Tables.MULTIPLE)
-    assert whole.data.body == b"\n".join(part.data.body for part in parts)
+    assert whole.data[0].body == b"\n".join(part.data[0].body for part in parts)
 
 
 def test_each_key_of_a_document_is_a_label() -> None:
@@ -118,7 +125,7 @@ def test_each_key_of_a_document_is_a_label() -> None:
     [payload] = encode(cpu.block(0, 0, 3))
     labels = [field for field in format_of(payload) if field.startswith("label:")]
     assert labels == sorted(labels) and "label:hostname" in labels and "label:tag_00" in labels
-    line = payload.data.body.decode().split("\n")[1].split(",")
+    line = payload.data[0].body.decode().split("\n")[1].split(",")
     assert line[labels.index("label:hostname")] == "w00000d000001"
     assert len(line) == len(format_of(payload))
 
@@ -132,22 +139,22 @@ def test_a_document_with_other_keys_has_labels_of_its_own() -> None:
     block = EventBlock(schema, 0, 0, {**BLOCK.columns, "thing": documents}, BLOCK.devices)
     [payload] = encode(block)
     assert format_of(payload)[:2] == ["label:floor", "label:name"]
-    lines = payload.data.body.decode().split("\n")
+    lines = payload.data[0].body.decode().split("\n")
     assert [line[:3] for line in lines] == [",a,", "2,b", ",c,"]
 
 
 def test_the_label_db_is_said_once() -> None:
     [payload] = encode(db="a & b")
-    assert parse_qs(urlsplit(payload.data.target).query)["extra_label"] == ["db=a & b"]
+    assert parse_qs(urlsplit(payload.data[0].target).query)["extra_label"] == ["db=a & b"]
 
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_what_is_stored_already_is_cut_out(compressed: bool) -> None:
     encoder = CsvEncoder(Job(SCHEMA, Load(batch=3)), compressed, None)
     [payload] = encoder.encode(BLOCK, 3)
-    payload.data.cut([1], payload)
+    payload.data[0].cut([1], payload)
     lines = encoder.encode(BLOCK, 1)
-    assert payload.data.body == lines[1].data.body
+    assert payload.data[0].body == lines[1].data[0].body
 
 
 # --- lines of JSON ----------------------------------------------------------------------------------
@@ -170,7 +177,7 @@ def read_lines(payload: Payload) -> dict[str, dict[int, float]]:
     """The same of a request of CSV whose labels have nothing to quote."""
     found: dict[str, dict[int, float]] = {}
     meanings = [field.split(":") for field in format_of(payload)]
-    for line in payload.data.body.decode().split("\n"):
+    for line in payload.data[0].body.decode().split("\n"):
         fields = list(zip(meanings, line.split(","), strict=True))
         labels = {name: text for (kind, name), text in fields if kind == "label"}
         [at] = [int(text) for (kind, _), text in fields if kind == "time"]
@@ -183,10 +190,10 @@ def read_lines(payload: Payload) -> dict[str, dict[int, float]]:
 
 def test_a_series_has_a_line_of_json_with_all_its_samples() -> None:
     [payload] = SeriesEncoder(Job(SCHEMA, Load(batch=3)), False, "a & b").encode(BLOCK, 3)
-    assert payload.data.target == "/api/v1/import?extra_label=db=a%20%26%20b"
+    assert payload.data[0].target == "/api/v1/import?extra_label=db=a%20%26%20b"
     first = '{"__name__":"things_%s","thing":"a","kind":"x,y","weight":"1500.5"}'
     second = '{"__name__":"things_%s","thing":"b, \\"c\\"","kind":"","weight":"2"}'
-    assert payload.data.body.decode().split("\n") == [
+    assert payload.data[0].body.decode().split("\n") == [
         f'{{"metric":{labels % name},"values":[{values}],"timestamps":[{times}]}}'
         for labels, name, values, times in (
             (first, "open", "1,1", "1,3"), (second, "open", "0", "2"),
@@ -211,7 +218,7 @@ def test_json_has_the_samples_of_csv(batch: int, tables: Tables) -> None:
         lines = CsvEncoder(job, False, None).encode(block, batch)
         for one, other in zip(series, lines, strict=True):
             assert (one.events, one.last) == (other.events, other.last)
-            assert read_series(one.data.body) == read_lines(other)
+            assert read_series(one.data[0].body) == read_lines(other)
 
 
 @pytest.mark.parametrize(
@@ -225,8 +232,8 @@ def test_json_is_chosen_for_many_events_of_each_device(
     job = Job(Temperature.schema, Load(batch=batch))
     block = Temperature(device_spread=3).block(0, 0, 120)
     chosen = Victoriametrics.encoder(options, job, batch)
-    found = [one.data.body for one in chosen.encode(block, batch)]
-    assert found == [one.data.body for one in kind(job, False, None).encode(block, batch)]
+    found = [one.data[0].body for one in chosen.encode(block, batch)]
+    assert found == [one.data[0].body for one in kind(job, False, None).encode(block, batch)]
     assert isinstance(chosen, ChoosingEncoder)
     chosen.taken = Span(1, 1)
     with pytest.raises(SimulatorError, match="would be dropped"):
@@ -240,7 +247,7 @@ def test_samples_of_a_series_in_two_months_do_not_follow_each_other() -> None:
     columns = {**BLOCK.columns, "at": times, "thing": np.array([b"a", b"a", b"a"])}
     block = EventBlock(SCHEMA, 0, 0, columns, columns["thing"])
     [payload] = SeriesEncoder(Job(SCHEMA, Load(batch=3)), False, None).encode(block, 3)
-    found = [json.loads(line) for line in payload.data.body.split(b"\n")]
+    found = [json.loads(line) for line in payload.data[0].body.split(b"\n")]
     names = ["things_open", "things_exact", "things_heat", "things_big"]
     assert [one["metric"]["__name__"] for one in found] == names * 2
     expected = [[new_year_ms - 1]] * 4 + [[new_year_ms, new_year_ms + 1]] * 4
@@ -252,11 +259,11 @@ def test_series_leave_out_what_is_stored_already(tables: Tables) -> None:
     job = Job(SCHEMA, Load(batch=3, tables=tables))
     encoder = SeriesEncoder(job, True, None)
     [payload] = encoder.encode(BLOCK, 3)
-    payload.data.keep([1, 2], payload)
-    payload.data.keep([1], payload)
-    assert (payload.data.stored, list(payload.data.rows)) == (2, [2])
+    payload.data[0].keep([1, 2], payload)
+    payload.data[0].keep([1], payload)
+    assert (payload.data[0].stored, list(payload.data[0].rows)) == (2, [2])
     [_, _, third] = encoder.encode(BLOCK, 1)
-    assert gzip.decompress(payload.data.body) == gzip.decompress(third.data.body)
+    assert gzip.decompress(payload.data[0].body) == gzip.decompress(third.data[0].body)
 
 
 @pytest.mark.parametrize(

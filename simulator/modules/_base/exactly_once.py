@@ -171,8 +171,11 @@ class SettlingWriter(ConnectedWriter[ConnectionT]):
 
     def send(self, payload: Payload) -> int:
         requests = payload.data
-        if any(request.in_doubt for request in requests) and self.settle(payload):
-            return payload.events
+        for request in requests:
+            if request.in_doubt:
+                if self.settle(payload):
+                    return payload.events
+                break
         for request in requests:
             if request.rows:
                 self.send_request(request, payload)

@@ -48,4 +48,6 @@ def deal_in_turn(block: EventBlock, tables: Sequence[TableT]) -> list[TableT]:
 
 def number_tables(block: EventBlock, tables: int) -> NDArray[np.int64]:
     """The table of each event as a number."""
+    if tables == 1:
+        return np.zeros(len(block), dtype=np.int64)
     return (block.first + np.arange(len(block))) % tables

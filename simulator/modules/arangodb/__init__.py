@@ -1,9 +1,9 @@
 """ArangoDB 3.11 and later, a single server or a cluster's coordinators.
 
-The official client python-arango does everything but writing; it is given an HTTP layer of ours
-(`HTTPClient`, its own extension point), over which writers send bodies that are built in bulk. Its own
-layer and `insert_many` would serialise each document again, at 20 times the cost: with `client=official` it
-does, see `official`.
+The official client python-arango makes collections and indexes and asks for settings; it is given an HTTP
+layer of ours (`HTTPClient`, its own extension point), over which queries go, too, and bodies that are built
+in bulk. Its own layer and `insert_many` would serialise each document again, at 20 times the cost: with
+`client=official` it does, see `writing`.
 
 Each event is stored exactly once, however a connection dies
 -----------------------------------------------------------
@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from numpy.typing import NDArray
 
 from ...conditions import Condition
-from ...contract import PrimaryKey, Storage
+from ...contract import MIB, Allocation, PrimaryKey, Storage
 from ...workloads.queries import BoundQuery, Function
 from ...workloads.schema import ColumnType
 from ...workloads.tags import ID
@@ -54,7 +54,6 @@ from ..sending import Writer
 from .encoding import DocumentEncoder, InsertMethod, encode_devices
 from .options import CLIENTS, ArangoOptions, EncodingOptions
 from .queries import SHAPES, compile_query, name_field
-from .storage import ALLOCATION, compact_all, read_storage
 
 if TYPE_CHECKING:
     from arango.collection import StandardCollection
@@ -78,7 +77,7 @@ class Arangodb(
 
     name = "arangodb"
     PACKAGES = ("python-arango", "httptools")
-    IMPORTED_LATE = ("arango", f"{__name__}.writer")
+    IMPORTED_LATE = ("arango", f"{__name__}.server")
     options_model = ArangoOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -90,7 +89,10 @@ class Arangodb(
         "key_options": Condition.SCHEMA,
     }
     CAPABILITIES = Capabilities(
-        allocation=ALLOCATION,
+        # https://docs.arangodb.com/stable/components/arangodb-server/options/#--rocksdbwrite-buffer-size
+        allocation=Allocation(
+            unit_bytes=64 * MIB, cause="RocksDB writes files of 64 MiB, and merges them later"
+        ),
         insert_modes=dict.fromkeys(InsertMethod, Support.FULL),
         primary_keys={
             PrimaryKey.DB: Support.FULL,
@@ -126,25 +128,22 @@ class Arangodb(
         return DocumentEncoder(job, options.mode(batch))
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
-        if self.is_official(prefill):
-            from .official import make_writer
-
-            return make_writer(self.options, self.job, batch)
-        from .writer import ArangoWriter
+        from .writing import ArangoWriter
 
         options = self.options
         if prefill and options.insert_method is InsertMethod.SINGLE:
             options = options.model_copy(update={"insert_method": None})
-        return ArangoWriter(self.encoder(options, self.job, batch), options, self.job)
+        encoder = self.encoder(options, self.job, batch)
+        return self.official_writer(batch, prefill) or ArangoWriter(encoder, self)
 
     def connect(self) -> Connection:
         from .server import Connection
 
-        return Connection(self.options, self.job)
+        return Connection.connect(self.options, self.job)
 
     def prepare(self) -> None:
         connection = self.connection
-        connection.http.expects_tables = False
+        connection.expects_tables = False
         delete = partial(connection.database.delete_collection, ignore_missing=True)
         if self.job.clean:
             for table in (*self.job.all_table_names, self.job.schema.tags_table):
@@ -165,7 +164,7 @@ class Arangodb(
             if not self._is_there(table):
                 # Its keys are the ids.
                 connection.ask(partial(create, table, key_generator="traditional"))
-        connection.http.expects_tables = True
+        connection.expects_tables = True
 
     def _check_documents(self, tables: Iterable[str], remedy: str) -> None:
         """SimulatorError if the first document of a collection has none of what tells events apart now."""
@@ -173,7 +172,7 @@ class Arangodb(
         names = schema.row_key
         fields = ", ".join(name_field(schema, name) for name in names)
         for table in tables:
-            for values in self._ask_rows(f"FOR e IN `{table}` LIMIT 1 RETURN [{fields}]"):
+            for values in self.connection.rows(f"FOR e IN `{table}` LIMIT 1 RETURN [{fields}]"):
                 lacking = [n for n, value in zip(names, values, strict=True) if value is None]
                 if lacking:
                     raise made_otherwise(table, f"its documents have no {lacking[0]}", remedy)
@@ -216,13 +215,10 @@ class Arangodb(
     def _ask_indexes(self) -> list[tuple[str, dict[str, Any]]]:
         """All indexes, each with the collection that it is of."""
         found = []
-        for table in filter(self._is_there, self._tables()):
+        for table in filter(self._is_there, self.tables):
             listed: Any = self.connection.ask(self._collection(table).indexes)
             found += [(table, index) for index in listed]
         return found
-
-    def _tables(self) -> list[str]:
-        return [*self.job.table_names, *self.job.tags_tables]
 
     def _indexes(self) -> dict[str, dict[str, list[str]]]:
         """Collection -> name -> fields of each index that `create_indices` gives it."""
@@ -241,7 +237,7 @@ class Arangodb(
         }
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
-        from .writer import import_missing
+        from .writing import import_missing
 
         schema = self.job.schema
         for columns in rows:
@@ -258,18 +254,15 @@ class Arangodb(
         return int(found)
 
     def storage(self) -> Storage:
-        timeout_s = self.options.database_timeout_s
-        return read_storage(self.connection, self._tables(), timeout_s)
+        return self.connection.read_storage(self.tables)
 
     def compact(self) -> bool:
-        compact_all(self.connection, self.options.database_timeout_s)
+        self.connection.compact_all()
         return True
 
     def compile(self, bound: BoundQuery) -> Query:
-        return partial(self._ask_rows, compile_query(bound, self.job.schema))
-
-    def _ask_rows(self, query: str) -> list[tuple[Any, ...]]:
-        return self.connection.rows(query)
+        text = compile_query(bound, self.job.schema)
+        return lambda: self.connection.rows(text)
 
     def server_info(self) -> dict[str, Any]:
         connection = self.connection

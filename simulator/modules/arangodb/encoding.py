@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -42,15 +42,8 @@ _SEPARATORS = {
 
 
 @dataclass(slots=True)
-class TableRequest(exactly_once.Request):
-    """One request to one collection, and what is known of its fate while it is tried again."""
-
-    table: int = field(kw_only=True)
-
-
-@dataclass(slots=True)
-class Request(TableRequest):
-    """One that is sent as it stands."""
+class Request(exactly_once.Request):
+    """One request to one collection."""
 
     method: InsertMethod
     body: bytes

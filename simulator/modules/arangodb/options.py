@@ -8,6 +8,7 @@ from pydantic import Field
 
 from ...conditions import Condition
 from ...contract import CommaList
+from .._base.http import basic_auth
 from .._base.options import EndpointOptions, InFlightOptions, choose_mode
 from ..base import OfficialClient
 from ..indexes import IndexOptions
@@ -23,6 +24,7 @@ CLIENTS = {
             InsertMethod.SINGLE: "python-arango's insert",
         },
         in_flight=True,
+        writer=f"{__package__}.writing:make_official_writer",
     )
 }
 """What the option `client` can be."""
@@ -73,3 +75,6 @@ class ArangoOptions(EncodingOptions, EndpointOptions, IndexOptions, InFlightOpti
     sync: Annotated[bool, Condition.DURABILITY] = Field(
         False, description="acknowledge documents once they are on disk (waitForSync)"
     )
+
+    def login(self) -> dict[str, str]:
+        return {"authorization": basic_auth(self.username, self.password)}

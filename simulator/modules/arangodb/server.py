@@ -1,29 +1,24 @@
-"""Connections to ArangoDB: requests in, answers out, and what an error means."""
+"""Connections to ArangoDB: requests in, answers out, and what an error means; what is on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
+import orjson
 from arango.client import ArangoClient
 from arango.database import StandardDatabase
 from arango.exceptions import ArangoServerError
 from arango.http import HTTPClient
 from arango.response import Response
 
+from ...contract import Storage
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.errors import lost_table, missing_table, stored_by_earlier_run, unreachable
-from .._base.http import (
-    CONNECT_TIMEOUT_S,
-    HttpPool,
-    NoAnswer,
-    Probe,
-    basic_auth,
-    interpret_no_answer,
-    parse_body,
-)
-from .._base.options import TRUST_REMEDY
+from .._base.errors import lost_table, missing_table, stored_by_earlier_run
+from .._base.http import Answer, Probe, parse_body
+from .._base.http_database import HttpDatabase
 from ..base import Job
 from .options import ArangoOptions
 
@@ -51,81 +46,70 @@ _PAGE = 10_000
 # x-arango-queue-time-seconds, 412: too busy.
 _PASSING = (408, 412, 421, 429)
 
-# 503 while a server starts, ends or takes no writes. It needs no rights.
-_PROBE = Probe("GET", "/_admin/server/availability")
+# https://docs.arangodb.com/stable/develop/http-api/collections/#get-the-collection-statistics
+_FLUSH = "/_admin/wal/flush?waitForSync=true&waitForCollector=true"
+# A coordinator asks each shard's leader, and nobody else.
+_SOURCE = (
+    "collection figures: RocksDB's estimates of documents and indexes (the primary one, too), compressed as"
+    " they are; in a cluster of the shards' leaders, so of one copy; without the write-ahead log"
+)
+_NOT_FLUSHED = "; memtables could not be flushed and are in it, uncompressed"
 
-_RESULT = TypeVar("_RESULT")
+_log = logging.getLogger(__name__)
+
+_ResultT = TypeVar("_ResultT")
 
 
-class ArangoHttp(HTTPClient):
-    """Sends the client's and the writers' requests, and turns silence into our errors.
+class Connection(HttpDatabase[ArangoOptions], HTTPClient):
+    """A database. Documents and answers have requests of their own; collections, indexes and settings go
+    through python-arango, over the same connections: its own HTTP layer would try some requests again by
+    itself, hides why it can't connect, and takes several times the CPU."""
 
-    The client's own layer would try some requests again by itself, hides why it can't connect, and
-    takes several times the CPU.
-    """
+    SYSTEM = "ArangoDB"
+    # 503 while a server starts, ends or takes no writes. It needs no rights.
+    PROBE: ClassVar[Probe] = Probe("GET", "/_admin/server/availability")
 
     def __init__(self, options: ArangoOptions, job: Job) -> None:
-        """Connects to nothing yet. SimulatorError if `ca_certs`, or a header, can't be used."""
-        self._options = options
-        self._job = job
+        super().__init__(options, job)
         self.expects_tables = False
         """Whether the job's collections have been made: a server that doesn't know them has not caught up."""
-        headers = {
-            "user-agent": f"iot-benchmark {job.run_id}",
-            "authorization": basic_auth(options.username, options.password),
-        }
-        self._pool = HttpPool(
-            options.endpoint,
-            options.DEFAULT_PORT,
-            headers,
-            options.request_timeout_s,
-            options.make_tls_context(),
-            job.stamps_arrivals,
-            _PROBE,
-        )
-        self._database = f"/_db/{quote(options.database, safe='')}"
+        name = quote(options.database, safe="")
+        self._path = f"/_db/{name}"
+        # We go to each node in turn, so the client needs to know of one only. We log in, and not the client,
+        # which puts the database's name into paths as it is given.
+        client = ArangoClient(hosts=options.endpoint[0], http_client=self)
+        self.database: StandardDatabase = client.db(name, username=options.username, password="")
 
-    def close(self) -> None:
-        """Close all connections that nobody uses."""
-        self._pool.close()
+    def ping(self, timeout_s: float) -> None:
+        self.fetch("GET", f"{self._path}/_api/version", timeout_s=timeout_s)
 
-    def check(self) -> None:
-        """Connect; SimulatorError with a remedy if that fails."""
-        timeout = min(CONNECT_TIMEOUT_S, self._options.request_timeout_s)
+    def post(self, path: str, body: bytes) -> Answer:
+        """POST a body to an API of the database: its answer, whatever it says. Retryable if there is none."""
+        return self.request("POST", self._path + path, body, _JSON)
+
+    def rows(self, query: str, values: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """All rows of a query that returns arrays; `values`: of its bind variables."""
+        question = {"query": query, "batchSize": _PAGE, "bindVars": values or {}, "cache": False}
+        path, body = f"{self._path}/_api/cursor", orjson.dumps(question)
+        rows: list[tuple[Any, ...]] = []
+        while True:
+            page = self.parse(self.fetch("POST", path, body, _JSON, expected=(200, 201)))
+            rows += map(tuple, page["result"])
+            if not page["hasMore"]:
+                return rows
+            path, body = f"{self._path}/_api/cursor/{page['id']}", b""
+
+    # --- the client -------------------------------------------------------------------------------
+
+    def ask(self, ask: Callable[[], _ResultT]) -> _ResultT:
+        """What the client answers, its errors translated."""
         try:
-            status, body = self.request("GET", f"{self._database}/_api/version", timeout_s=timeout)
-        except Retryable as error:
-            raise unreachable("ArangoDB", error) from error
-        if status != 200:
-            raise self.interpret(status, parse_body(body))
-
-    def write(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """POST a body to an API of the database; Retryable if there is no answer."""
-        return self.request("POST", self._database + path, body, _JSON)
-
-    def put(self, path: str, timeout_s: float) -> tuple[int, bytes]:
-        """PUT nothing to an API of the database; Retryable if it doesn't answer within `timeout_s`."""
-        return self.request("PUT", self._database + path, timeout_s=timeout_s)
-
-    def request(
-        self,
-        method: str,
-        target: str,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> tuple[int, bytes]:
-        """An answer's status and body, whatever they are; Retryable if there is none."""
-        try:
-            answer = self._pool.request(method, target, body, headers, timeout_s)
-        except NoAnswer as error:
-            raise interpret_no_answer(
-                error, "ArangoDB", self._options.server, TRUST_REMEDY
-            ) from error
-        return answer.status, answer.body
+            return ask()
+        except ArangoServerError as error:
+            raise self.explain_client(error) from error
 
     def create_session(self, host: str) -> Any:
-        """The client wants one per host; ours keeps nothing in it."""
+        """The client wants one per host; we keep nothing in it."""
         return self
 
     def send_request(
@@ -142,30 +126,39 @@ class ArangoHttp(HTTPClient):
         parts = urlsplit(url)
         target = f"{parts.path}?{urlencode(params)}" if params else parts.path
         content = data.encode() if isinstance(data, str) else data or b""
-        status, body = self.request(method.upper(), target, content, headers)
-        text = body.decode(errors="replace")
+        answer = self.request(method.upper(), target, content, headers)
+        status = answer.status
         if status in (401, 403) or status in _PASSING or status >= 500:
-            raise self.interpret(status, parse_body(body))
-        return Response(method, url, {}, status, "", text)
+            raise self.explain(answer)
+        return Response(method, url, {}, status, "", answer.body.decode(errors="replace"))
+
+    # --- errors -----------------------------------------------------------------------------------
+
+    def explain_client(self, error: ArangoServerError) -> Retryable | SimulatorError:
+        """What an error of the client means."""
+        answer = {"errorNum": error.error_code, "errorMessage": error.message}
+        return self.interpret(error.http_code, answer)
+
+    def explain(self, answer: Answer) -> Retryable | SimulatorError:
+        return self.interpret(answer.status, parse_body(answer.body))
 
     def interpret(self, status: int, answer: object) -> Retryable | SimulatorError:
-        """What an answer that is an error means: worth another try, or the end of the run."""
-        options = self._options
+        """What an answer that is an error means, or what is said of one document."""
         number = read_error_number(answer)
         message = answer.get("errorMessage", "") if isinstance(answer, dict) else answer
-        text = f"ArangoDB at {options.server}: {status} {one_line(message, SHOWN)}"
+        text = f"{self.place}: {status} {one_line(message, SHOWN)}"
         if status == 401:
-            return SimulatorError(f"{text}; check username and password")
+            return SimulatorError(f"{text}; check {self.options.LOGIN}")
         if number in _READ_ONLY or number in _LEADERSHIP:
             return Retryable("unavailable", text)
         if status == 403:
             return SimulatorError(f"{text}; give the user the rights, or use another one")
         if number == _NO_DATABASE:
             return SimulatorError(
-                f"{text}; check database, which must be there: {options.database}"
+                f"{text}; check database, which must be there: {self.options.database}"
             )
         if number == _NO_COLLECTION:
-            return lost_table(text) if self.expects_tables else missing_table(text, self._job)
+            return lost_table(text) if self.expects_tables else missing_table(text, self.job)
         if status == 413:
             return SimulatorError(f"{text}; use a smaller --batch")
         if number == UNIQUE:
@@ -178,48 +171,50 @@ class ArangoHttp(HTTPClient):
             return Retryable("unavailable", text)
         return SimulatorError(text)
 
+    # --- storage ----------------------------------------------------------------------------------
 
-class Connection:
-    """A database: the client, and the HTTP connections that it shares with a writer."""
+    def read_storage(self, tables: Sequence[str]) -> Storage:
+        """The sum over the collections, after what is in memory has been written to files.
 
-    def __init__(self, options: ArangoOptions, job: Job) -> None:
-        """Connects; SimulatorError with a remedy if nobody lets us in."""
-        self.http = ArangoHttp(options, job)
-        try:
-            self.http.check()
-        except SimulatorError:
-            self.http.close()
-            raise
-        # The HTTP layer goes to each node in turn, so the client needs to know of one only.
-        client = ArangoClient(hosts=options.endpoint[0], http_client=self.http)
-        # The HTTP layer logs in, not the client, and the client puts the database's name into paths as
-        # it is given.
-        self.database: StandardDatabase = client.db(
-            quote(options.database, safe=""), username=options.username, password=""
+        Raises Retryable, or SimulatorError if there are no figures.
+        """
+        source = _SOURCE + ("" if self._flush() else _NOT_FLUSHED)
+        found: list[Any] = [
+            self.ask(self.database.collection(table).statistics) for table in tables
+        ]
+        documents = sum(int(figures["documents_size"]) for figures in found)
+        indexes = sum(int(figures["indexes"]["size"]) for figures in found)
+        return Storage(
+            total_bytes=documents + indexes,
+            data_bytes=documents,
+            index_bytes=indexes,
+            source=source,
         )
 
-    def close(self) -> None:
-        """Close all connections that nobody uses."""
-        self.http.close()
+    def _flush(self) -> bool:
+        """Whether memtables were flushed: the figures would count them as large as they are in memory."""
+        answer = self._put(_FLUSH)
+        if answer.status != 200:
+            _log.warning("memtables could not be flushed: %s", self.explain(answer))
+        return answer.status == 200
 
-    def ask(self, ask: Callable[[], _RESULT]) -> _RESULT:
-        """What the client answers, its errors translated."""
-        try:
-            return ask()
-        except ArangoServerError as error:
-            answer = {"errorNum": error.error_code, "errorMessage": error.message}
-            raise self.http.interpret(error.http_code, answer) from error
+    def compact_all(self) -> None:
+        """Compact all that the server has, and wait for it: of a collection alone, it would only be begun.
 
-    def rows(self, query: str, values: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """All rows of a query that returns arrays; `values`: of its bind variables."""
-
-        def ask() -> list[tuple[Any, ...]]:
-            cursor = self.database.aql.execute(
-                query, batch_size=_PAGE, bind_vars=values or {}, cache=False
+        Raises Retryable, or SimulatorError if the server doesn't let us.
+        """
+        answer = self._put("/_admin/compact")
+        if answer.status == 403:
+            raise SimulatorError(
+                "only superusers may compact ArangoDB, and no user is one; on a server without authentication"
+                " everybody may"
             )
-            return [tuple(row) for row in cursor]  # type: ignore[union-attr]
+        if answer.status != 200:
+            raise self.explain(answer)
 
-        return self.ask(ask)
+    def _put(self, path: str) -> Answer:
+        """PUT nothing to an API of the database, which may take its time."""
+        return self.request("PUT", self._path + path, timeout_s=self.options.database_timeout_s)
 
 
 def read_error_number(answer: object) -> Any:

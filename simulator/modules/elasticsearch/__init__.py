@@ -1,9 +1,9 @@
 """Elasticsearch 8 and 9, and OpenSearch (`flavor: opensearch`).
 
-Writers send both the same requests over HTTP connections of our own (`_base/http.py`): bodies are built
-in bulk, so that nothing is left for a client to do. Everything else goes through Elastic's client if the
-server is Elasticsearch: the client refuses all others. With `client=official` and `client=streaming_bulk` the
-vendors' clients write, too, see `official`.
+Both are sent the same requests over HTTP connections of our own (`_base/http.py`): bodies are built in bulk,
+so that nothing is left for a client to do. Tables and settings of Elasticsearch go over them by Elastic's
+client, which refuses all other servers. With `client=official` and `client=streaming_bulk` the vendors'
+clients write, see `writing`.
 
 Each table is an index of the same name (after `index_prefix`). It is written to through an alias, since a
 write can be made to depend on an alias, not on an index: a write to an index that is gone would create
@@ -48,9 +48,8 @@ from .._base.errors import MissingTable, nothing_to_query
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
 from .encoding import DocumentEncoder, InsertMode
-from .options import CLIENTS, ElasticsearchOptions, EncodingOptions, Flavor
+from .options import ALLOCATION, CLIENTS, ElasticsearchOptions, EncodingOptions, Flavor
 from .queries import SHAPES, compile_query
-from .storage import ALLOCATION, merge_segments, read_segments, read_storage
 
 if TYPE_CHECKING:
     from .server import Connection
@@ -84,7 +83,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
 
     name = "elasticsearch"
     PACKAGES = ("elasticsearch", "elastic-transport", "httptools")
-    IMPORTED_LATE = ("elasticsearch", f"{__name__}.writer")
+    IMPORTED_LATE = ("elasticsearch", f"{__name__}.server")
     options_model = ElasticsearchOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -138,23 +137,17 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         return DocumentEncoder(job, options.mode(batch), aliases)
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
-        if self.is_official(prefill):
-            from .official import make_writer
-
-            return make_writer(self.options, self.job, batch)
-        from .writer import ElasticsearchWriter
+        from .writing import ElasticsearchWriter
 
         # The batch of a prefill says how it is sent; the target's mode is for the run.
         options = self.options.model_copy(update={"insert_mode": None}) if prefill else self.options
-        return ElasticsearchWriter(self.encoder(options, self.job, batch), options, self.job)
+        encoder = self.encoder(options, self.job, batch)
+        return self.official_writer(batch, prefill) or ElasticsearchWriter(encoder, self)
 
     def connect(self) -> Connection:
         from .server import Connection
 
-        by_client = self.options.flavor is Flavor.ELASTICSEARCH
-        connection = Connection(self.options, self.job, by_client)
-        connection.check()
-        return connection
+        return Connection.connect(self.options, self.job)
 
     def prepare(self) -> None:
         self.connection.expects_tables = False
@@ -169,7 +162,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
 
     def drop(self) -> None:
         """Delete the indices of all tables that runs may have left."""
-        names = ",".join(map(self.options.index, self.job.all_table_names))
+        names = self.options.join_indices(self.job.all_table_names)
         self._ask("DELETE", f"/{names}?ignore_unavailable=true")
 
     def _is_there(self, index: str) -> bool:
@@ -216,9 +209,8 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         self.connection.refresh(index)
 
     def count(self) -> int:
-        names = self._names()
-        self.connection.refresh(names)
-        answer = self._ask("POST", f"/{names}/_count")
+        self.connection.refresh(self._names)
+        answer = self._ask("POST", f"/{self._names}/_count")
         shards = answer["_shards"]
         if shards["successful"] < shards["total"]:
             raise Retryable(
@@ -227,13 +219,14 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         return int(answer["count"])
 
     def storage(self) -> Storage:
-        return read_storage(self.connection, self._names(), self.options.database_timeout_s)
+        self.connection.flush(self._names)
+        return self.storage_during()
 
     def storage_during(self) -> Storage:
-        return read_segments(self.connection, self._names(), self.options.database_timeout_s)
+        return self.connection.read_segments(self._names)
 
     def compact(self) -> bool:
-        merge_segments(self.connection, self._names(), self.options.database_timeout_s)
+        self.connection.merge_segments(self._names)
         return True
 
     def server_info(self) -> dict[str, Any]:
@@ -271,12 +264,13 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
                 self._shards = int(found[index]["settings"]["index"]["number_of_shards"])
         return self._shards
 
+    @property
     def _names(self) -> str:
         """The indices of the job's tables, as a request names them."""
-        return ",".join(map(self.options.index, self.job.table_names))
+        return self.options.join_indices(self.job.table_names)
 
     def _ask(self, method: str, target: str, body: object = None) -> Any:
-        return self.connection.ask(method, target, body)
+        return self.connection.manage(method, target, body)
 
 
 def _map_column(schema: Schema, column: Column) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import quote
 
@@ -35,21 +35,8 @@ class InsertMode(StrEnum):
 
 
 @dataclass(slots=True)
-class NamedRequest(exactly_once.Request):
-    """One request, and what is known of its fate while it is tried again."""
-
-    name: str = field(default="", kw_only=True)
-    """The name under which the server may still be at work on it, if it is in doubt."""
-
-    def doubt_under(self, name: str) -> None:
-        """Note that it is unknown how much the server has stored of what was sent under this name."""
-        self.doubt()
-        self.name = name
-
-
-@dataclass(slots=True)
-class Request(NamedRequest):
-    """One that is sent as it stands."""
+class Request(exactly_once.Request):
+    """One request, as it is sent; by its `name` the server may still be at work on it, if it is in doubt."""
 
     method: str
     target: str
@@ -63,7 +50,7 @@ class Request(NamedRequest):
 
 
 class DocumentEncoder(Encoder):
-    """Encodes in one insert mode. A payload's data: a `Request`.
+    """Encodes in one insert mode. A payload's data: a list of one `Request`.
 
     Keys of the client become the documents' ids, and a document is only created, never replaced.
     """
@@ -80,7 +67,7 @@ class DocumentEncoder(Encoder):
             self._bulks(block, batch) if self.mode is InsertMode.BULK else self._singles(block)
         )
         return [
-            Payload(request, stop - start, block, stop - 1)
+            Payload([request], stop - start, block, stop - 1)
             for request, (start, stop) in zip(requests, bounds(len(block), batch or 1), strict=True)
         ]
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from ...conditions import Condition
-from ...contract import CommaList
-from .._base.http import basic_auth
+from ...contract import MIB, Allocation, CommaList
 from .._base.options import EndpointOptions, InFlightOptions, LoginOptions, choose_mode
 from ..base import OfficialClient
 from ..options import Options
@@ -23,17 +23,28 @@ class Flavor(StrEnum):
     OPENSEARCH = "opensearch"
 
 
+# https://www.elastic.co/docs/reference/elasticsearch/index-settings/merge: floor_segment
+ALLOCATION = Allocation(
+    unit_bytes=2 * MIB, cause="small segments, below 2 MB, are merged before others"
+)
+"""Of a shard."""
+
 STREAMING_BULK = "streaming_bulk"
 
 _PACKAGES = ("elasticsearch", "opensearch-py")
+_WRITER = f"{__package__}.writing:OfficialWriter"
 CLIENTS = {
     "official": OfficialClient(
         _PACKAGES,
         {InsertMode.BULK: "the client's helpers.bulk", InsertMode.SINGLE: "the client's index"},
         in_flight=True,
+        writer=_WRITER,
     ),
     STREAMING_BULK: OfficialClient(
-        _PACKAGES, {InsertMode.BULK: "the client's helpers.streaming_bulk"}, in_flight=True
+        _PACKAGES,
+        {InsertMode.BULK: "the client's helpers.streaming_bulk"},
+        in_flight=True,
+        writer=_WRITER,
     ),
 }
 """What the option `client` can be."""
@@ -61,6 +72,10 @@ class EncodingOptions(Options):
     def index(self, table: str) -> str:
         """The index that is a table."""
         return self.index_prefix + table
+
+    def join_indices(self, tables: Iterable[str]) -> str:
+        """The indices of tables, as a request names them."""
+        return ",".join(map(self.index, tables))
 
     def alias(self, table: str) -> str:
         """What a table is written to by."""
@@ -101,9 +116,6 @@ class ElasticsearchOptions(EncodingOptions, EndpointOptions, LoginOptions, InFli
         return self
 
     def login(self) -> dict[str, str]:
-        """The header that lets a request in."""
         if self.api_key is not None:
             return {"authorization": f"ApiKey {self.api_key}"}
-        if self.username is not None and self.password is not None:
-            return {"authorization": basic_auth(self.username, self.password)}
-        return {}
+        return super().login()

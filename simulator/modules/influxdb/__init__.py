@@ -22,25 +22,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import quote
 
 from ...conditions import Condition
-from ...contract import PrimaryKey, Storage
+from ...contract import MIB, Allocation, PrimaryKey, Storage
 from ...errors import SimulatorError
 from ...workloads.queries import BoundQuery, Shape
 from ...workloads.schema import ColumnType
 from .._base.connected import ConnectedModule
 from .._base.errors import nothing_to_query
 from .._base.labels import find_witness
+from .._base.options import InsertMode
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
-from .encoding import InsertMode, LineEncoder
+from .encoding import LineEncoder
 from .flux import ALL_TIME, quote_text, select_events
 from .options import CLIENTS, EncodingOptions, InfluxOptions
 from .queries import compile_query
-from .storage import ALLOCATION, read_storage
 
 if TYPE_CHECKING:
+    from influxdb_client.domain.bucket import Bucket
+
     from .server import Connection
 
 _MADE_BY_US = "made by iot-database-benchmark"
@@ -70,14 +71,18 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
 
     name = "influxdb"
     PACKAGES = ("influxdb-client", "urllib3", "httptools")
-    IMPORTED_LATE = ("influxdb_client", f"{__name__}.writer")
+    IMPORTED_LATE = ("influxdb_client", f"{__name__}.server")
     options_model = InfluxOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "storage-wal-fsync-delay": Condition.DURABILITY,
     }
     CAPABILITIES = Capabilities(
-        allocation=ALLOCATION,
+        # https://docs.influxdata.com/influxdb/v2/reference/config-options/#storage-cache-snapshot-memory-size
+        allocation=Allocation(
+            unit_bytes=25 * MIB,
+            cause="InfluxDB writes 25 MiB of its cache at a time, and merges it later",
+        ),
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys={
             key: Support.FULL if key is PrimaryKey.NONE else Support.UNSUPPORTED
@@ -114,85 +119,82 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
         return LineEncoder(job, options.gzip)
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
-        if self.is_official(prefill):
-            from .official import make_writer
+        from .server import InfluxWriter
 
-            return make_writer(self.options, self.job, batch)
-        from .writer import InfluxWriter
-
-        return InfluxWriter(LineEncoder(self.job, self.options.gzip), self.options, self.job)
+        encoder = LineEncoder(self.job, self.options.gzip)
+        return self.official_writer(batch, prefill) or InfluxWriter(encoder, self)
 
     def connect(self) -> Connection:
-        from .server import connect
+        from .server import Connection
 
-        return connect(self.options, self.job)
+        return Connection.connect(self.options, self.job)
 
     def prepare(self) -> None:
         bucket = self.connection.find_bucket()
         if bucket is None:
             self._make_bucket()
             return
-        for rule in bucket["retentionRules"]:
-            if rule["everySeconds"]:
+        for rule in bucket.retention_rules:
+            if rule.every_seconds:
                 raise SimulatorError(
                     f"bucket {self.options.bucket} deletes what is older than"
-                    f" {rule['everySeconds'] / 86400:g} days, and the events are of 2024 on: name"
+                    f" {rule.every_seconds / 86400:g} days, and the events are of 2024 on: name"
                     " another bucket, which is made if it is missing"
                 )
         if self.job.clean:
             self._clean(bucket)
 
     def _make_bucket(self) -> None:
-        orgs = self.connection.ask("GET", "/api/v2/orgs", org=self.options.org)["orgs"]
+        from influxdb_client.domain.bucket_retention_rules import BucketRetentionRules
+        from influxdb_client.domain.post_bucket_request import PostBucketRequest
+
+        connection, options = self.connection, self.options
+        find = connection.client.organizations_api().find_organizations
+        orgs = connection.ask(find, org=options.org)
         if not orgs:
             raise SimulatorError(
-                f"InfluxDB at {self.options.server} doesn't show the organisation {self.options.org} to"
-                " this token: let it read the organisation, or make the bucket"
-                f" {self.options.bucket} yourself"
+                f"{connection.place} doesn't show the organisation {options.org} to this token: let it read"
+                f" the organisation, or make the bucket {options.bucket} yourself"
             )
-        rule = {"type": "expire", "everySeconds": 0}
-        if self.options.shard_group_duration_h:
-            rule["shardGroupDurationSeconds"] = self.options.shard_group_duration_h * 3600
-        bucket = {
-            "orgID": orgs[0]["id"],
-            "name": self.options.bucket,
-            "description": _MADE_BY_US,
-            "retentionRules": [rule],
-        }
-        self.connection.ask("POST", "/api/v2/buckets", bucket)
+        hours = options.shard_group_duration_h
+        rule = BucketRetentionRules(
+            type="expire",
+            every_seconds=0,
+            shard_group_duration_seconds=hours and hours * 3600,
+        )
+        bucket = PostBucketRequest(
+            org_id=orgs[0].id,
+            name=options.bucket,
+            description=_MADE_BY_US,
+            retention_rules=[rule],
+        )
+        connection.ask(connection.client.buckets_api().create_bucket, bucket)
 
-    def _clean(self, bucket: Mapping[str, Any]) -> None:
+    def _clean(self, bucket: Bucket) -> None:
         """Delete the workload's measurements, by way of the whole bucket if nothing else is in it."""
-        timeout_s = self.options.query_timeout_s
-        measurements = self._measurements()
+        connection, options = self.connection, self.options
+        measurements = self._list_measurements()
         ours = measurements & set(self.job.all_table_names)
-        if bucket.get("description") == _MADE_BY_US and measurements == ours:
+        if bucket.description == _MADE_BY_US and measurements == ours:
             self.drop_bucket()
             self._make_bucket()
             return
+        delete = connection.client.delete_api().delete
         for name in sorted(ours):
-            start, stop = ALL_TIME
-            predicate = {
-                "start": start,
-                "stop": stop,
-                "predicate": f"_measurement={quote_text(name)}",
-            }
-            self.connection.ask(
-                "POST",
-                "/api/v2/delete",
-                predicate,
-                timeout_s=timeout_s,
-                org=self.options.org,
-                bucket=self.options.bucket,
-            )
+            predicate = f"_measurement={quote_text(name)}"
+            connection.ask(
+                delete, *ALL_TIME, predicate, options.bucket, options.org,
+                timeout_s=options.query_timeout_s,
+            )  # fmt: skip
 
     def drop_bucket(self) -> None:
         """Delete the bucket and all that is in it, if it is there."""
-        if bucket := self.connection.find_bucket():
-            path = f"/api/v2/buckets/{quote(bucket['id'])}"
-            self.connection.ask("DELETE", path, timeout_s=self.options.query_timeout_s)
+        connection = self.connection
+        if bucket := connection.find_bucket():
+            delete = connection.client.buckets_api().delete_bucket
+            connection.ask(delete, bucket, timeout_s=self.options.query_timeout_s)
 
-    def _measurements(self) -> set[str]:
+    def _list_measurements(self) -> set[str]:
         start, stop = ALL_TIME
         query = f"""
             import "influxdata/influxdb/schema"
@@ -225,21 +227,26 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
         bucket = self.connection.find_bucket()
         if bucket is None:
             raise SimulatorError(f"InfluxDB has no bucket {self.options.bucket} any more")
-        others = self._measurements() - set(self.job.table_names)
-        return read_storage(self.connection, bucket["id"], len(others))
+        others = self._list_measurements() - set(self.job.table_names)
+        return self.connection.read_storage(bucket.id, len(others))
 
     def compile(self, bound: BoundQuery) -> Query:
         question = compile_query(bound, self.job.schema, self.options.bucket)
         return lambda: question.ask(self.connection.answer)
 
     def server_info(self) -> dict[str, Any]:
-        version = self.connection.ask("GET", "/health")["version"]
-        bucket = self.connection.find_bucket() or {"retentionRules": []}
+        from influxdb_client.service.config_service import ConfigService
+        from influxdb_client.service.health_service import HealthService
+
+        connection = self.connection
+        client = connection.client.api_client
+        version = connection.ask(HealthService(client).get_health).version
         settings: dict[str, Any] = {}
-        for rule in bucket["retentionRules"]:
-            settings["bucket_shard_group_duration_s"] = rule["shardGroupDurationSeconds"]
+        if bucket := connection.find_bucket():
+            for rule in bucket.retention_rules:
+                settings["bucket_shard_group_duration_s"] = rule.shard_group_duration_seconds
         try:
-            found = self.connection.ask("GET", "/api/v2/config")["config"]
+            found = connection.ask(ConfigService(client).get_config).config
             settings |= {name: found[name] for name in _SETTINGS if name in found}
         except SimulatorError:
             # Only an operator's token may read them.

@@ -10,7 +10,6 @@ in milliseconds. https://docs.influxdata.com/influxdb/v2/reference/syntax/line-p
 
 from __future__ import annotations
 
-from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
@@ -37,15 +36,6 @@ _TAG_ESCAPES = ((b",", b"\\,"), (b"=", b"\\="), (b" ", b"\\ "))
 _STRING_ESCAPES = ((b"\\", b"\\\\"), (b'"', b'\\"'))
 _TEXTS = (ColumnType.TEXT, ColumnType.JSON)
 _INTEGERS = (ColumnType.INT32, ColumnType.INT64, ColumnType.TIMESTAMP_MS)
-
-
-class InsertMode(StrEnum):
-    """How events are sent."""
-
-    BATCH = "batch"
-    """The lines of a batch in one request."""
-    SINGLE = "single"
-    """A request per event."""
 
 
 def escape_name(name: str) -> bytes:

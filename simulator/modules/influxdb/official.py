@@ -11,28 +11,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from operator import add
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
-from influxdb_client.client.influxdb_client import InfluxDBClient
 from influxdb_client.client.write.point import Point
 from influxdb_client.client.write_api import SYNCHRONOUS, WriteApi, WriteOptions
 from influxdb_client.domain.write_precision import WritePrecision
-from influxdb_client.rest import ApiException
-from urllib3.exceptions import HTTPError
 
 from ...encoding.columns import bounds
-from ...errors import Retryable
+from ...errors import Retryable, SimulatorError
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType
 from .._base.labels import field_columns, label, tag_columns
-from .._base.official import OfficialEncoder, list_columns
+from .._base.official import OfficialEncoder, OfficialWriter, list_columns
 from .._base.tables import deal_in_turn
 from ..base import Job
-from ..sending import Payload, Writer
 from ..waiting import limit_wait
-from .options import BATCHING, InfluxOptions
-from .server import Connection, connect
+from .options import BATCHING
+from .server import OWN_ERRORS, Connection
+
+if TYPE_CHECKING:
+    from . import Influxdb
 
 _TEXTS = (ColumnType.TEXT, ColumnType.JSON)
 
@@ -103,79 +102,40 @@ def _list_labels(column: Column, block: EventBlock) -> list[str]:
     return [label(column, value).decode() for value in values]
 
 
-class OfficialWriter(Writer):
+class PointsWriter(OfficialWriter[Connection]):
     """Writes points, and waits until they are acknowledged."""
 
-    def __init__(self, encoder: PointsEncoder, options: InfluxOptions, job: Job) -> None:
-        super().__init__(encoder)
-        self.max_in_flight = options.in_flight(job.load)
-        self._options = options
-        self._job = job
-        self._connection: Connection | None = None
-        self._client: InfluxDBClient | None = None
-        self._api: WriteApi | None = None
+    client: WriteApi
 
-    def open(self) -> None:
-        options = self._options
-        # It has checked that we are let in, and knows what errors mean.
-        self._connection = connect(options, self._job)
-        self._connection.close()
-        self._client = InfluxDBClient(
-            options.endpoint,
-            options.token,
-            org=options.org,
-            timeout=int(options.request_timeout_s * 1000),
-            enable_gzip=options.gzip,
-            verify_ssl=options.verify_ssl,
-            ssl_ca_cert=options.ssl_ca_cert,
-        )
-        self._client.api_client.user_agent = f"iot-benchmark/{self._job.run_id}"
-        self._api = self._open_api(self._client)
+    def make_client(self) -> WriteApi:
+        return self.connection.client.write_api(write_options=SYNCHRONOUS)
 
-    def _open_api(self, client: InfluxDBClient) -> WriteApi:
-        return client.write_api(write_options=SYNCHRONOUS)
+    def insert(self, data: Request) -> None:
+        connection = self.connection
+        options = connection.options
+        limit_s = limit_wait(options.request_timeout_s)
+        write = self.client.write
+        connection.ask(write, options.bucket, options.org, data.points, timeout_s=limit_s)
 
-    def close(self) -> None:
-        if self._api is not None:
-            self._api.close()
-            self._api = None
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-        self._connection = None
-
-    def send(self, payload: Payload) -> int:
-        assert self._connection is not None and self._api is not None
-        try:
-            self._write(self._api, payload.data)
-        except (ApiException, HTTPError) as error:
-            raise self._connection.explain(error, self._options.request_timeout_s) from error
-        return payload.events
-
-    def _write(self, api: WriteApi, request: Request) -> None:
-        assert self._client is not None
-        timeout_s = limit_wait(self._options.request_timeout_s)
-        self._client.api_client.configuration.timeout = round(timeout_s * 1000)
-        api.write(self._options.bucket, self._options.org, request.points)
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        return self.connection.explain_client(error) if isinstance(error, OWN_ERRORS) else None
 
 
-class BatchingWriter(OfficialWriter):
-    """By the API that writes in the background: it tells by callbacks what became of points."""
+class BatchingWriter(PointsWriter):
+    """By the API that writes in the background: callbacks say what became of points."""
 
-    def __init__(
-        self, encoder: PointsEncoder, options: InfluxOptions, job: Job, batch: int
-    ) -> None:
-        super().__init__(encoder, options, job)
+    def __init__(self, module: Influxdb, batch: int) -> None:
+        super().__init__(PointsEncoder(module.job), module)
         self._batch = batch
-        self._told = threading.Condition()
+        self._heard = threading.Condition()
         self._left = 0
         """Lines of the request under way that nothing was heard of."""
         self._failure: Exception | None = None
 
-    def _open_api(self, client: InfluxDBClient) -> WriteApi:
+    def make_client(self) -> WriteApi:
         # Retrying is the loop's affair, which counts.
         options = WriteOptions(batch_size=self._batch, max_retries=0)
-        return client.write_api(
+        return self.connection.client.write_api(
             write_options=options,
             success_callback=lambda _, lines: self._note(lines, None),
             error_callback=lambda _, lines, error: self._note(lines, error),
@@ -183,26 +143,25 @@ class BatchingWriter(OfficialWriter):
 
     def _note(self, lines: Any, failure: Exception | None) -> None:
         count = (lines if isinstance(lines, bytes) else lines.encode()).count(b"\n") + 1
-        with self._told:
+        with self._heard:
             self._left -= count
             self._failure = self._failure or failure
-            self._told.notify_all()
+            self._heard.notify_all()
 
-    def _write(self, api: WriteApi, request: Request) -> None:
-        self._left, self._failure = request.lines, None
-        super()._write(api, request)
-        limit_s = limit_wait(self._options.request_timeout_s)
-        with self._told:
-            told = self._told.wait_for(lambda: self._left <= 0, limit_s)
+    def insert(self, data: Request) -> None:
+        self._left, self._failure = data.lines, None
+        super().insert(data)
+        limit_s = limit_wait(self.connection.options.request_timeout_s)
+        with self._heard:
+            heard = self._heard.wait_for(lambda: self._left <= 0, limit_s)
             if self._failure is not None:
                 raise self._failure
-        if not told:
+        if not heard:
             raise Retryable("timeout", f"nothing was heard of points within {limit_s:g} s")
 
 
-def make_writer(options: InfluxOptions, job: Job, batch: int) -> OfficialWriter:
+def make_writer(module: Influxdb, batch: int) -> PointsWriter:
     """A writer by the API that the options name."""
-    encoder = PointsEncoder(job)
-    if options.client == BATCHING:
-        return BatchingWriter(encoder, options, job, batch)
-    return OfficialWriter(encoder, options, job)
+    if module.options.client == BATCHING:
+        return BatchingWriter(module, batch)
+    return PointsWriter(PointsEncoder(module.job), module)

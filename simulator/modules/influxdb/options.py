@@ -2,55 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import ssl
+from typing import Annotated, ClassVar
 
-from pydantic import Field, field_validator
+import certifi
+from pydantic import Field
 
 from ...conditions import Condition
-from .._base.http import scheme_port
-from .._base.options import InFlightOptions, check_url, choose_mode, server_name
+from ...contract import CommaList
+from ...errors import OptionError, SimulatorError
+from .._base.http_connection import make_tls_context_for
+from .._base.options import BatchOptions, HttpOptions, InFlightOptions, InsertMode
 from ..base import OfficialClient
-from ..options import Options
-from .encoding import InsertMode
 
 BATCHING = "batching"
 
 _PACKAGES = ("influxdb-client", "reactivex")
+_WRITER = f"{__package__}.official:make_writer"
 CLIENTS = {
     "official": OfficialClient(
         _PACKAGES,
         dict.fromkeys(InsertMode, "influxdb-client's write of points, synchronous"),
         in_flight=True,
+        writer=_WRITER,
     ),
     BATCHING: OfficialClient(
-        _PACKAGES, {InsertMode.BATCH: "influxdb-client's write of points, batching"}
+        _PACKAGES,
+        {InsertMode.BATCH: "influxdb-client's write of points, batching"},
+        writer=_WRITER,
     ),
 }
 """What the option `client` can be."""
 
 
-class EncodingOptions(Options):
+class EncodingOptions(BatchOptions):
     """Options that say what a payload looks like."""
 
-    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
-        None, description="batch (default with --batch) or single (default without)"
-    )
     gzip: Annotated[bool, Condition.CLIENT] = Field(
         False, description="compress requests: less traffic for more of the client's CPU"
     )
 
-    def mode(self, batch: int) -> InsertMode:
-        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
-        return choose_mode(
-            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BATCH
-        )
 
-
-class InfluxOptions(EncodingOptions, InFlightOptions):
+class InfluxOptions(EncodingOptions, HttpOptions, InFlightOptions):
     """Options of targets with `module: influxdb`."""
 
-    endpoint: Annotated[str, Condition.NONE] = Field(
-        description="URL of the server, e.g. https://influxdb:8086"
+    EXAMPLE_URL: ClassVar[str] = "https://influxdb:8086"
+    LOGIN: ClassVar[str] = "token"
+    TRUST_REMEDY: ClassVar[str] = "ssl_ca_cert (or set verify_ssl=false)"
+
+    endpoint: Annotated[CommaList, Condition.NONE] = Field(
+        min_length=1, max_length=1, description="URL of the server, e.g. https://influxdb:8086"
     )
     org: Annotated[str, Condition.NONE] = Field(
         min_length=1, description="name of the organisation"
@@ -70,19 +71,19 @@ class InfluxOptions(EncodingOptions, InFlightOptions):
     ssl_ca_cert: Annotated[str | None, Condition.NONE] = Field(
         None, description="file with the certificates to trust (default: those of certifi)"
     )
-    request_timeout_s: Annotated[float, Condition.NONE] = Field(
-        60, gt=0, description="after so many seconds without an answer, a write is sent again"
-    )
     query_timeout_s: Annotated[float, Condition.NONE] = Field(
         3600, gt=0, description="how long a query may take"
     )
 
-    @field_validator("endpoint")
-    @classmethod
-    def _check_url(cls, value: str) -> str:
-        return check_url(value, "https://influxdb:8086", "token").rstrip("/")
+    def login(self) -> dict[str, str]:
+        return {"authorization": f"Token {self.token}"}
 
-    @property
-    def server(self) -> str:
-        """host:port, for messages."""
-        return server_name(self.endpoint, scheme_port(self.endpoint))
+    def make_tls_context(self) -> ssl.SSLContext | None:
+        # The same authorities as the client trusts.
+        authorities = self.ssl_ca_cert or certifi.where()
+        try:
+            return make_tls_context_for(self.endpoint, authorities, self.verify_ssl)
+        except SimulatorError as error:
+            raise OptionError(
+                f"option ssl_ca_cert: {authorities} can't be read: {error.__cause__}"
+            ) from error

@@ -14,32 +14,107 @@ a field that every event has. It is asked for afterwards, if there are fewer row
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from typing import Any
 
-from ...workloads.queries import BoundQuery
-from ...workloads.schema import ColumnType, Schema
-from .._base.labels import read_tag
+from ...errors import OptionError
+from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Query
+from ...workloads.schema import Column, ColumnType, Schema
+from .._base.labels import field_columns, find_witness, read_tag
 from .._base.row_order import Row, put_in_order
-from .answers import parse_csv
-from .compiler import Ask, Compiler, Question
-from .computing import Aggregation
 from .flux import (
+    cast,
+    compare,
     name_device,
+    parse_csv,
+    parse_results,
     quote_text,
     quote_texts,
+    select_bound,
+    write_duration,
     write_sort,
 )
+
+_AS_COLUMNS = 'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")'
+
+
+Ask = Callable[[str], str]
+"""Asks Flux, and gives its answer."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, and how the rows are read from the answer."""
+
+    text: str
+    _read: Callable[[str, Ask], list[Row]]
+
+    def ask(self, ask: Ask) -> list[Row]:
+        """Ask it, and read the answer."""
+        return self._read(ask(self.text), ask)
 
 
 def compile_query(bound: BoundQuery, schema: Schema, bucket: str) -> Question:
     """The query that asks what is bound, its parameters in it."""
-    compiler: type[Compiler] = Aggregation if bound.query.compute else _Listing
+    compiler: type[_Compiler] = _Aggregation if bound.query.compute else _Listing
     return compiler(bound, schema, bucket).compile()
 
 
-class _Listing(Compiler):
+class _Compiler(ABC):
+    """What is bound, on its way to a question in Flux."""
+
+    def __init__(self, bound: BoundQuery, schema: Schema, bucket: str) -> None:
+        self._bound, self._schema, self._bucket = bound, schema, bucket
+        self._query: Query = bound.query
+        where = bound.query.where
+        self._filtered = None if where is None or schema.column(where.column).tag else where.column
+        """The field that there is a condition on."""
+        self._witness = self._filtered or find_witness(schema)
+        """A field that each event has that is asked about."""
+        self._fields: Mapping[str, Column] = {one.name: one for one in field_columns(schema)}
+
+    @abstractmethod
+    def compile(self) -> Question:
+        """The query."""
+
+    def _is_certain(self, name: str) -> bool:
+        """Whether each event that is asked about has a value of this column."""
+        return name == self._witness or not self._schema.column(name).nullable
+
+    def _select(self, fields: Sequence[str]) -> str:
+        """The values of these fields. With several, a condition on one is left to `_pivot`."""
+        conditions = []
+        if fields == [self._filtered]:
+            conditions.append(self._compare('r["_value"]'))
+        return select_bound(self._bound, self._schema, self._bucket, fields, *conditions)
+
+    def _compare(self, expression: str) -> str:
+        where = self._query.where
+        assert where is not None
+        return compare(expression, where, self._schema.column(where.column))
+
+    def _pivot(self, values: str) -> str:
+        """Events with their fields as columns, as far as they fulfil the condition."""
+        text = f"{values} |> {_AS_COLUMNS}"
+        if self._filtered is not None:
+            text += f" |> filter(fn: (r) => {self._compare(f'r[{quote_text(self._filtered)}]')})"
+        return text
+
+    def _cast(self, name: str, to: str) -> str:
+        """A step that makes numbers of a tag's texts."""
+        number = cast(self._schema.column(name))
+        return f"map(fn: (r) => ({{r with {quote_text(to)}: {number}}}))"
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+class _Listing(_Compiler):
     """Events, or the newest ones."""
 
     def compile(self) -> Question:
@@ -116,3 +191,272 @@ class _Listing(Compiler):
         # CSV has one form for a missing text and an empty one.
         is_text = column.type in (ColumnType.TEXT, ColumnType.JSON)
         return (lambda text: text or None) if is_text and column.nullable else None
+
+
+# --- computed values ------------------------------------------------------------------------------
+
+
+_Part = tuple[str, str]
+"""A function of Flux and a column: what storage computes."""
+_Found = dict[_Part, tuple[int | None, Any]]
+"""Times and values of a group."""
+
+
+class _Limited(Enum):
+    """Whether each stream has the rows within the limit only."""
+
+    NOT = "not"
+    BY_KEY = "by key"
+    BY_VALUE = "by value"
+
+
+class _Aggregation(_Compiler):
+    """Values computed of groups of events."""
+
+    def __init__(self, bound: BoundQuery, schema: Schema, bucket: str) -> None:
+        super().__init__(bound, schema, bucket)
+        query = self._query
+        self._every = _choose_window(query)
+        self._tags = [self._name_tag(part) for part in query.per if isinstance(part, str)]
+        """Those that make groups."""
+        one_device = bound.devices is not None and len(bound.devices) == 1
+        self._is_one_series = schema.device in query.per or one_device
+        """Whether all events of a group are of one device."""
+        asked = {one.column for one in query.compute if one.column in self._fields}
+        self._is_pivoted = self._filtered is not None and not asked <= {self._filtered}
+        parts = [part for one in query.compute for part in self._split(one)]
+        certain = [part for part in parts if self._is_certain(part[1])]
+        self._complete = certain[0] if certain else ("first", self._witness)
+        """What every group has."""
+        self._parts = list(dict.fromkeys(parts))
+        self._timed = self._find_timed()
+        self._limited = self._find_limited()
+
+    def _split(self, one: Aggregate) -> list[_Part]:
+        """What a value is made of."""
+        if one.column is None:
+            return [("count", self._witness)]
+        if one.column == self._schema.time:
+            return [("first" if one.function is Function.MIN else "last", self._witness)]
+        if one.function is Function.LAST:
+            newest = [] if self._is_certain(one.column) else [self._witness]
+            return [("last", name) for name in (one.column, *newest)]
+        if one.function is not Function.AVG:
+            return [(one.function.value, one.column)]
+        is_whole = self._is_one_series or self._is_pivoted
+        functions = ["mean"] if is_whole else ["sum", "count"]
+        return [(function, one.column) for function in functions]
+
+    def _find_timed(self) -> set[str]:
+        """The functions for which the events' own times are needed."""
+        found = set()
+        for one in self._query.compute:
+            parts = self._split(one)
+            # The rows of a pivot are in no order.
+            is_timed_last = one.function is Function.LAST and (len(parts) > 1 or self._is_pivoted)
+            if one.column == self._schema.time or is_timed_last:
+                found.add(parts[0][0])
+        return found
+
+    def compile(self) -> Question:
+        functions, text = self._write(self._parts)
+        return Question(text, partial(self._read, functions))
+
+    def _write(self, parts: Sequence[_Part]) -> tuple[list[str], str]:
+        """The functions of the streams, and the text of all."""
+        functions: list[str] = []
+        streams: list[str] = []
+        for function, text in self._list_streams(parts):
+            streams.append(f'{text} |> yield(name: "{len(functions)}")')
+            functions.append(function)
+        if self._is_pivoted:
+            fields = [name for _, name in parts if name in self._fields]
+            needed = list(dict.fromkeys([*fields, self._witness]))
+            streams.insert(0, f"rows = {self._pivot(self._select(needed))}")
+        return functions, "\n".join(streams)
+
+    def _list_streams(self, parts: Sequence[_Part]) -> Iterator[tuple[str, str]]:
+        """Function and text of each."""
+        for function in dict.fromkeys(function for function, _ in parts):
+            names = [name for one, name in parts if one == function]
+            if self._is_pivoted:
+                yield from ((function, self._ask_rows(function, name)) for name in names)
+                continue
+            fields = [name for name in names if name in self._fields]
+            if fields:
+                yield function, self._ask_series(function, self._select(fields))
+            for name in names:
+                if name not in self._fields:
+                    values = f"{self._select([self._witness])} |> {self._cast(name, '_value')}"
+                    values += f' |> set(key: "_field", value: {quote_text(name)})'
+                    yield function, self._ask_series(function, values)
+
+    def _ask_series(self, function: str, values: str) -> str:
+        """A function of each group's values, for each field."""
+        steps = [values, *self._apply(function)]
+        if not self._is_one_series:
+            # By windows again, as Flux takes long to group by time.
+            steps += [self._group(), *self._apply("sum" if function == "count" else function, True)]
+        return " |> ".join([*steps, *self._finish(function)])
+
+    def _ask_rows(self, function: str, name: str) -> str:
+        """A function of a column of the events that fulfil the condition."""
+        steps = ["rows"]
+        if not self._is_certain(name):
+            steps.append(f"filter(fn: (r) => exists r[{quote_text(name)}])")
+        if name in self._fields:
+            steps.append(f'rename(columns: {{{quote_text(name)}: "_value"}})')
+        else:
+            steps.append(self._cast(name, "_value"))
+        steps += [
+            f'set(key: "_field", value: {quote_text(name)})',
+            self._group(),
+            *self._apply(function, True),
+        ]
+        return " |> ".join([*steps, *self._finish(function)])
+
+    def _apply(self, function: str, unordered: bool = False) -> list[str]:
+        """A function of the values of each bucket of time, or of all. `unordered`: of several series."""
+        every = write_duration(self._every) if self._every is not None else None
+        call = f"{function}()"
+        if function in self._timed:
+            if unordered:
+                call = f'{"min" if function == "first" else "max"}(column: "_time")'
+            return [call] if every is None else [f"window(every: {every})", call]
+        if every is None:
+            return [call]
+        arguments = f'fn: {function}, createEmpty: false, timeSrc: "_start"'
+        return [f"aggregateWindow(every: {every}, {arguments})"]
+
+    def _group(self) -> str:
+        return f"group(columns: {quote_texts([*self._tags, '_field'])})"
+
+    def _finish(self, function: str) -> list[str]:
+        """The last steps of a stream: the rows that are wanted, and their columns."""
+        bucket = "_start" if function in self._timed else "_time"
+        keys = [
+            bucket if isinstance(one, Every) else self._name_tag(one) for one in self._query.per
+        ]
+        value = "_time" if function in self._timed else "_value"
+        steps = []
+        if self._limited is not _Limited.NOT:
+            columns, descending = self._choose_order(function, keys)
+            steps += [
+                'group(columns: ["_field"])',
+                write_sort(columns, descending, self._query.limit),
+            ]
+        kept = list(dict.fromkeys([*keys, value, "_field", "_value"]))
+        return [*steps, f"keep(columns: {quote_texts(kept)})"]
+
+    def _choose_order(self, function: str, keys: list[str]) -> tuple[Sequence[str], bool]:
+        """The columns that rows are sorted by before a limit, and whether they descend."""
+        order = self._query.order
+        assert order is not None
+        if self._limited is _Limited.BY_KEY:
+            by = keys[order.by]
+            return [by, *(key for key in keys if key != by)], order.descending
+        if function == self._parts[0][0]:
+            value = "_time" if self._query.compute[0].column == self._schema.time else "_value"
+            return [value, *(() if order.descending else keys)], order.descending
+        # Those without a value come last, in the order of their keys.
+        return keys, False
+
+    def _find_limited(self) -> _Limited:
+        query, order = self._query, self._query.order
+        if query.limit is None or order is None or not query.per:
+            return _Limited.NOT
+        if order.by < query.keys:
+            part = query.per[order.by]
+            # Flux puts tags in the order of their texts, and those that are empty in front.
+            is_ordered = isinstance(part, Every) or part == self._schema.device
+            return _Limited.BY_KEY if is_ordered else _Limited.NOT
+        parts = self._split(query.compute[0])
+        return _Limited.BY_VALUE if len(query.compute) == len(parts) == 1 else _Limited.NOT
+
+    def _name_tag(self, name: str) -> str:
+        return name_device(self._schema) if name == self._schema.device else name
+
+    def _read(self, functions: Sequence[str], answer: str, ask: Ask) -> list[Row]:
+        groups: dict[Row, _Found] = {}
+        self._collect(groups, functions, answer)
+        if self._complete not in self._parts and len(groups) < self._count_groups():
+            # Some may have no values, but events.
+            functions, text = self._write([self._complete])
+            self._collect(groups, functions, ask(text))
+        computed = [(one, self._split(one)) for one in self._query.compute]
+        rows = [
+            (*key, *[_find_value(one, parts, found) for one, parts in computed])
+            for key, found in groups.items()
+            # The others may lack values that have fallen victim to the limit.
+            if self._limited is not _Limited.BY_KEY or self._complete in found
+        ]
+        return put_in_order(self._query, rows)
+
+    def _collect(self, groups: dict[Row, _Found], functions: Sequence[str], answer: str) -> None:
+        """Add what the answer says of each group."""
+        columns = [*self._tags, "_start", "_time", "_field", "_value"]
+        keys = [self._read_key(part) for part in self._query.per]
+        for result, row in parse_results(answer, columns):
+            start, time, field, value = row[len(self._tags) :]
+            begin = time if start is None else start
+            found = groups.setdefault(tuple([read(row, begin) for read in keys]), {})
+            found[functions[int(result)], field] = time, value
+        if not keys:
+            groups.setdefault((), {})
+
+    def _count_groups(self) -> float:
+        """How many groups there are or are asked for, at most."""
+        query, bound = self._query, self._bound
+        if not query.per:
+            return 1
+        if self._limited is not _Limited.NOT:
+            return query.limit or 0 if self._limited is _Limited.BY_VALUE else math.inf
+        found: float = 1
+        if self._tags:
+            by_device = self._schema.device in query.per and bound.devices is not None
+            found = len(bound.devices or ()) if by_device else math.inf
+        if self._every is not None:
+            if bound.start_ms is None or bound.end_ms is None:
+                return math.inf
+            found *= (bound.end_ms - 1) // self._every - bound.start_ms // self._every + 1
+        return found
+
+    def _read_key(self, part: str | Every) -> Callable[[Row, int], Any]:
+        """What makes a value of a key of a row, which begins with the tags, and its time."""
+        if isinstance(part, Every):
+            every = part.every
+            # The range may have cut off the first bucket's begin.
+            return lambda row, time_ms: time_ms - time_ms % every
+        place, column = self._tags.index(self._name_tag(part)), self._schema.column(part)
+        if part == self._schema.device:
+            return lambda row, time_ms: row[place]
+        return lambda row, time_ms: read_tag(column, row[place])
+
+
+def _choose_window(query: Query) -> int | None:
+    """The length in ms of the shortest buckets of time, if there are any; OptionError if others end within
+    one of them."""
+    spans = sorted(one.every for one in query.per if isinstance(one, Every))
+    for span in spans:
+        if span % spans[0]:
+            raise OptionError(
+                f"query {query.name}: InfluxDB has buckets of {write_duration(spans[0])} and"
+                f" {write_duration(span)} together only if one is a multiple of the other"
+            )
+    return spans[0] if spans else None
+
+
+def _find_value(one: Aggregate, parts: Sequence[_Part], found: _Found) -> Any:
+    """A value of a row, which is made of these parts."""
+    time, value = found.get(parts[0], (None, None))
+    if one.column is None:
+        return value or 0
+    if parts[0][0] in ("first", "last") and one.function is not Function.LAST:
+        return time
+    if len(parts) == 1 or value is None:
+        return value
+    other_time, other = found[parts[1]]
+    if one.function is Function.LAST:
+        # The newest event may lack the value.
+        return value if time == other_time else None
+    return value / other

@@ -1,315 +1,259 @@
-"""Connections to InfluxDB: requests in, answers out, and what an error means."""
+"""Connections to InfluxDB: requests in, answers out, and what an error means; lines are written by one."""
 
 from __future__ import annotations
 
-import json
-import ssl
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlencode
 
-import certifi
+import orjson
 from influxdb_client.client.influxdb_client import InfluxDBClient
+from influxdb_client.domain.bucket import Bucket
 from influxdb_client.rest import ApiException
+from influxdb_client.service.backup_service import BackupService
+from influxdb_client.service.metrics_service import MetricsService
 from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 
-from ...errors import OptionError, Retryable, SimulatorError, one_line
-from .._base.errors import connection_lost, missing_table, unreachable
+from ...contract import Storage
+from ...errors import Retryable, SimulatorError, one_line
+from .._base.connected import ConnectedWriter
+from .._base.errors import MissingTable, missing_table
 from .._base.http import (
     CONNECT_TIMEOUT_S,
     Answer,
-    HttpPool,
+    AnswerTimeout,
+    ConnectionLost,
     NoAnswer,
     TlsRefused,
-    interpret_no_answer,
-    scheme_port,
+    parse_body,
 )
-from .._base.http_connection import make_tls_context_for
+from .._base.http_database import SHOWN, HttpDatabase, read_retry_after_s
 from ..base import Job
-from .answers import parse_csv
+from ..sending import Payload
 from .encoding import PRECISION
+from .flux import parse_csv
 from .options import InfluxOptions
 
 _MAX_RETRY_AFTER_S = 60.0
 """A server that asks for more is not overloaded but down."""
 
-# HTTP status -> the kind that a result counts.
-_PASSING = {
-    429: "too_many_requests",
-    500: "server_error",
-    502: "server_error",
-    503: "unavailable",
-    504: "server_error",
-}
 _CACHE_FULL = "cache-max-memory-size exceeded"
 """What a 500 says until the cache has been written to disk."""
 
+_QUESTION_HEADERS = {"content-type": "application/json", "accept": "application/csv"}
+_DIALECT = {"header": True, "annotations": ["datatype"], "delimiter": ","}
 
-class Connection:
-    """The official client's HTTP layer, with errors translated; writes go over a pool of our own.
+# The sizes of data files and write-ahead log rather than `storage_shard_disk_size`, which lags behind.
+# https://docs.influxdata.com/influxdb/v2/reference/internals/metrics/
+_DATA, _LOG = "storage_tsm_files_disk_bytes", "storage_wal_size"
+_SAMPLE = re.compile(
+    rf'^({_DATA}|{_LOG})\{{bucket="(\w+)",.*?\bid="(\d+)".*\}} (\S+)$', re.MULTILINE
+)
+_SOURCE = "metrics of the bucket's shards: TSM files"
+_LOGGED = (
+    " and write-ahead log, which only an operator's token can have written to TSM files at once"
+)
+_LEFT_OUT = "; without the series index and the series files, which no metric tells"
 
-    What lies above that layer, points and write and query APIs, works per event, on the client's CPU.
-    """
+OWN_ERRORS = (ApiException, HTTPError)
+"""What calls of the client raise."""
+
+_ResultT = TypeVar("_ResultT")
+
+
+class Connection(HttpDatabase[InfluxOptions]):
+    """Writes and questions go over our own connections; all else, and what `official` writes, by the official
+    client, whose APIs for these two work per event, on the client's CPU."""
+
+    SYSTEM = "InfluxDB"
+    PASSING: ClassVar[Mapping[int, str]] = {
+        **HttpDatabase.PASSING,
+        **dict.fromkeys((500, 502, 504), "server_error"),
+    }
 
     def __init__(self, options: InfluxOptions, job: Job) -> None:
-        """Connects to nothing yet."""
-        self._options = options
-        self._job = job
-        self._client = InfluxDBClient(
-            options.endpoint,
+        super().__init__(options, job)
+        self.client = InfluxDBClient(
+            options.endpoint[0],
             options.token,
             org=options.org,
+            enable_gzip=options.gzip,
             verify_ssl=options.verify_ssl,
             ssl_ca_cert=options.ssl_ca_cert,
         )
-        self._http = self._client.api_client.rest_client
-        self.headers = {
-            "Authorization": f"Token {options.token}",
-            "User-Agent": f"iot-benchmark/{job.run_id}",
-            "Content-Type": "application/json",
-        }
+        self.client.api_client.user_agent = self.headers["user-agent"]
         write = {"org": options.org, "bucket": options.bucket, "precision": PRECISION}
         self.write_target = f"/api/v2/write?{urlencode(write)}"
-        self.write_headers = self.headers | {"Content-Type": "text/plain; charset=utf-8"}
-        if options.gzip:
-            self.write_headers["Content-Encoding"] = "gzip"
-        self._writes = HttpPool(
-            [options.endpoint],
-            scheme_port(options.endpoint),
-            self.write_headers,
-            options.request_timeout_s,
-            # The same authorities as the client trusts.
-            make_tls_context_for(
-                [options.endpoint], options.ssl_ca_cert or certifi.where(), options.verify_ssl
-            ),
-            job.stamps_arrivals,
-        )
+        self.write_headers = {"content-encoding": "gzip"} if options.gzip else {}
+        """Of a write, besides `headers`."""
+        self._query_target = f"/api/v2/query?{urlencode({'org': options.org})}"
 
     def close(self) -> None:
-        """Close all connections."""
-        self._writes.close()
-        # Its own `clear` leaves that to the garbage collector, which is off while a run is measured.
-        pools = self._http.pool_manager.pools
+        super().close()
+        # Its own way leaves that to the garbage collector, which is off while a run is measured.
+        pools = self.client.api_client.rest_client.pool_manager.pools
         for key in pools.keys():  # noqa: SIM118 - it can't be iterated over
             pools[key].close()
         pools.clear()
 
-    def check(self) -> None:
-        """Connect for the first write, and for questions; SimulatorError if that fails."""
-        try:
-            self._request("GET", "/ping", timeout_s=CONNECT_TIMEOUT_S)
-            self.find_bucket()
-        except Retryable as error:
-            raise unreachable("InfluxDB", error) from error
+    def ping(self, timeout_s: float) -> None:
+        self.request("GET", "/ping", timeout_s=timeout_s)
+        self.find_bucket()
 
     def write(self, body: bytes) -> None:
         """One write request; Retryable if it may be sent again."""
-        answer = self._request("POST", self.write_target, body)
+        answer = self.request("POST", self.write_target, body, self.write_headers)
         if answer.status == 204:
             return
         if answer.status >= 400:
-            text = answer.body.decode(errors="replace")
-            raise self.interpret(answer.status, text, answer.header("Retry-After"))
+            raise self.explain(answer)
         raise SimulatorError(
-            f"InfluxDB at {self._options.server} answered a write by {answer.status} instead of 204:"
-            " check that endpoint names the server itself"
+            f"{self.place} answered a write by {answer.status} instead of 204: check that endpoint names"
+            " the server itself"
         )
 
-    def _request(
-        self, method: str, target: str, body: bytes = b"", timeout_s: float | None = None
-    ) -> Answer:
-        try:
-            return self._writes.request(method, target, body, timeout_s=timeout_s)
-        except TlsRefused as error:
-            raise self._refuse_certificate(str(error)) from error
-        except NoAnswer as error:
-            raise interpret_no_answer(
-                error, "InfluxDB", self._options.server, "ssl_ca_cert"
-            ) from error
-
-    def ask(
-        self,
-        method: str,
-        path: str,
-        body: object = None,
-        timeout_s: float = CONNECT_TIMEOUT_S,
-        **params: str,
-    ) -> Any:
-        """A request to the API, and its answer's JSON (None if it has none)."""
-        url = f"{self._options.endpoint}{path}?{urlencode(params)}"
-        text = self._request_by_client(method, url, self.headers, body, timeout_s).data
-        return json.loads(text) if text else None
-
-    def read_metrics(self) -> str:
-        """The server's metrics, in Prometheus's text format."""
-        url = f"{self._options.endpoint}/metrics"
-        timeout_s = self._options.query_timeout_s
-        text: str = self._request_by_client("GET", url, self.headers, None, timeout_s).data
-        return text
-
-    def flush_shard(self, shard: str) -> None:
-        """Have a shard's events written to data files, which makes its write-ahead log superfluous; only an
-        operator's token may."""
-        url = f"{self._options.endpoint}/api/v2/backup/shards/{shard}"
-        timeout_s = self._options.query_timeout_s
-        # A backup begins with it, and sends nothing before it is done; the rest isn't wanted.
-        answer = self._request_by_client("GET", url, self.headers, None, timeout_s, streams=True)
-        try:
-            answer.read(1)
-        except HTTPError as error:
-            raise self._interpret_silence(error, timeout_s) from error
-        finally:
-            answer.close()
+    def answer(self, query: str) -> str:
+        """A Flux query's answer, annotated CSV."""
+        question = orjson.dumps({"query": query, "dialect": _DIALECT, "type": "flux"})
+        timeout_s = self.options.query_timeout_s
+        answer = self.fetch("POST", self._query_target, question, _QUESTION_HEADERS, timeout_s)
+        return answer.body.decode()
 
     def rows(self, query: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """A Flux query's answer: the values of these columns, times in ms since 1970."""
         return parse_csv(self.answer(query), columns)
 
-    def answer(self, query: str) -> str:
-        """A Flux query's answer, annotated CSV."""
-        dialect = {"header": True, "annotations": ["datatype"], "delimiter": ","}
-        url = f"{self._options.endpoint}/api/v2/query?{urlencode({'org': self._options.org})}"
-        headers = self.headers | {"Accept": "application/csv"}
-        body = {"query": query, "dialect": dialect, "type": "flux"}
-        answer = self._request_by_client("POST", url, headers, body, self._options.query_timeout_s)
-        text: str = answer.data
-        return text
+    # --- by the client ----------------------------------------------------------------------------
 
-    def find_bucket(self) -> Mapping[str, Any] | None:
-        """What the server says of the bucket; None if there is none."""
-        options = self._options
-        try:
-            answer = self.ask("GET", "/api/v2/buckets", org=options.org, name=options.bucket)
-        except SimulatorError as error:
-            cause = error.__cause__
-            if not isinstance(cause, ApiException) or cause.status != 404:
-                raise
-            if "bucket" not in _read_message(cause.body):
-                raise
-            return None
-        for found in answer["buckets"]:
-            bucket: Mapping[str, Any] = found
-            return bucket
-        raise SimulatorError(
-            f"InfluxDB at {options.server} has a bucket {options.bucket} that it doesn't show to this"
-            " token: let the token read and write it"
-        )
-
-    def _request_by_client(
+    def ask(
         self,
-        method: str,
-        url: str,
-        headers: dict[str, str],
-        body: object,
-        timeout_s: float,
-        streams: bool = False,
-    ) -> Any:
-        timeouts_ms = (CONNECT_TIMEOUT_S * 1000, timeout_s * 1000)
+        call: Callable[..., _ResultT],
+        *arguments: Any,
+        timeout_s: float = CONNECT_TIMEOUT_S,
+        **more: Any,
+    ) -> _ResultT:
+        """What a call of the client returns; Retryable or SimulatorError for its errors."""
+        configuration = self.client.api_client.configuration
+        configuration.timeout = (CONNECT_TIMEOUT_S * 1000, timeout_s * 1000)
         try:
-            return self._http.request(
-                method,
-                url,
-                headers=headers,
-                body=body,
-                _preload_content=not streams,
-                _request_timeout=timeouts_ms,
+            return call(*arguments, **more)
+        except OWN_ERRORS as error:
+            raise self.explain_client(error) from error
+
+    def find_bucket(self) -> Bucket | None:
+        """What the server says of the bucket; None if there is none."""
+        options = self.options
+        find = self.client.buckets_api().find_buckets
+        try:
+            buckets: list[Bucket] = self.ask(find, org=options.org, name=options.bucket).buckets
+        except MissingTable:
+            return None
+        if not buckets:
+            raise SimulatorError(
+                f"{self.place} has a bucket {options.bucket} that it doesn't show to this token: let the"
+                " token read and write it"
             )
-        except (ApiException, HTTPError) as error:
-            raise self.explain(error, timeout_s) from error
+        return buckets[0]
 
-    def explain(
-        self, error: ApiException | HTTPError, timeout_s: float
-    ) -> Retryable | SimulatorError:
-        """What an error of the client means that waited for so long."""
-        if isinstance(error, HTTPError):
-            return self._interpret_silence(error, timeout_s)
-        if not error.status:
-            return self._refuse_certificate(str(error.reason))
-        wait_s = error.headers.get("Retry-After") if error.headers else None
-        text = error.body or error.reason or ""
-        if isinstance(text, bytes):
-            text = text.decode(errors="replace")
-        return self.interpret(error.status, text, wait_s)
+    def read_storage(self, bucket: str, others: int) -> Storage:
+        """What the bucket of that id takes, once it is in data files; it holds `others` measurements that are
+        not the job's.
 
-    def _interpret_silence(self, error: HTTPError, timeout_s: float) -> Retryable | SimulatorError:
-        """What it means that the client got no answer."""
-        if isinstance(error, SSLError):
-            return self._refuse_certificate(str(error))
-        if isinstance(error, ReadTimeoutError):
-            return Retryable("timeout", f"no answer from {self._options.server} in {timeout_s:g} s")
-        return connection_lost(f"{self._options.server}: {one_line(error)}")
+        Raises SimulatorError if the server's metrics don't have it; Retryable.
+        """
+        shards = self._read_sizes(bucket)
+        if any(sizes.get(_LOG) for sizes in shards.values()):
+            # A log that stays is counted, too: only an operator's token may have shards written.
+            with suppress(SimulatorError, Retryable):
+                for shard, sizes in shards.items():
+                    if sizes.get(_LOG):
+                        self.ask(self._flush, shard, timeout_s=self.options.query_timeout_s)
+            shards = self._read_sizes(bucket)
+        source = _SOURCE + _LOGGED * any(sizes.get(_LOG) for sizes in shards.values())
+        if others:
+            plural = "s" * (others > 1)
+            source += f"; of the whole bucket, with {others} other measurement{plural} in it"
+        total = sum(sum(sizes.values()) for sizes in shards.values())
+        return Storage(total_bytes=total, shared=others > 0, source=source + _LEFT_OUT)
 
-    def _refuse_certificate(self, reason: str) -> SimulatorError:
-        return SimulatorError(
-            f"can't connect to InfluxDB at {self._options.server}: {one_line(reason)};"
-            " name the authority's certificate in ssl_ca_cert, or set verify_ssl=false"
-        )
+    def _flush(self, shard: str) -> None:
+        """Have a shard's events written to data files, which makes its write-ahead log superfluous."""
+        # A backup begins with that, and sends nothing before it is done; the rest isn't wanted.
+        backup = BackupService(self.client.api_client)
+        answer = backup.get_backup_shard_id(shard, _preload_content=False)
+        try:
+            answer.read(1)
+        finally:
+            answer.close()
 
-    def interpret(
-        self, status: int, body: str, retry_after: str | None
-    ) -> Retryable | SimulatorError:
-        """What an error means: worth another try, or the end of the run."""
-        options = self._options
-        text = _read_message(body)
-        if kind := _PASSING.get(status):
-            if _CACHE_FULL in text:
-                kind = "cache_full"
-            wait_s = _read_retry_after_s(retry_after)
+    def _read_sizes(self, bucket: str) -> dict[str, dict[str, int]]:
+        """Bytes of a bucket's shards, by the shard's id and the metric's name."""
+        read = MetricsService(self.client.api_client).get_metrics
+        try:
+            metrics = self.ask(read, timeout_s=self.options.query_timeout_s)
+        except SimulatorError as error:
+            raise SimulatorError(
+                f"/metrics can't be read, which tells the size: {error}"
+            ) from error
+        shards: dict[str, dict[str, int]] = {}
+        for name, owner, shard, value in _SAMPLE.findall(metrics):
+            if owner == bucket:
+                shards.setdefault(shard, {})[name] = int(float(value))
+        if not shards:
+            raise SimulatorError(
+                "/metrics tells no size of the bucket: is metrics-disabled set, or is it InfluxDB Cloud,"
+                " which doesn't tell?"
+            )
+        return shards
+
+    # --- errors -----------------------------------------------------------------------------------
+
+    def explain_client(self, error: Exception) -> Retryable | SimulatorError:
+        """What one of `OWN_ERRORS` means."""
+        if isinstance(error, ApiException) and error.status:
+            body = error.body or error.reason or ""
+            content = body if isinstance(body, bytes) else body.encode()
+            headers = [(k.encode(), v.encode()) for k, v in (error.headers or {}).items()]
+            return self.explain(Answer(error.status, content, headers))
+        kind: type[NoAnswer] = ConnectionLost
+        if isinstance(error, ApiException | SSLError):
+            kind = TlsRefused
+        elif isinstance(error, ReadTimeoutError):
+            kind = AnswerTimeout
+        return self.explain_silence(kind(one_line(getattr(error, "reason", None) or error)))
+
+    def explain(self, answer: Answer) -> Retryable | SimulatorError:
+        options, status = self.options, answer.status
+        found = parse_body(answer.body)
+        text = one_line(found.get("message", found) if isinstance(found, dict) else found, SHOWN)
+        if status in self.PASSING:
+            wait_s = read_retry_after_s(answer)
             if wait_s > _MAX_RETRY_AFTER_S:
                 return SimulatorError(
-                    f"InfluxDB at {self._options.server} wants to be left alone for {wait_s:g} s ({text})"
+                    f"{self.place} wants to be left alone for {wait_s:g} s ({text})"
                 )
-            return Retryable(kind, f"{status}: {text}", at_least_s=wait_s)
+            kind = "cache_full" if _CACHE_FULL in text else None
+            return self.explain_status(answer, f"{status}: {text}", kind)
         if status in (401, 403):
             return SimulatorError(
-                f"InfluxDB at {self._options.server} refused the token ({text}): check token, and that it may"
-                f" read and write buckets of the organisation {options.org}"
+                f"{self.place} refused the token ({text}): check token, and that it may read and write"
+                f" buckets of the organisation {options.org}"
             )
         if status == 404 and "organization" in text:
-            return SimulatorError(f"InfluxDB at {self._options.server}: {text}; check org")
+            return SimulatorError(f"{self.place}: {text}; check org")
         if status == 404 and "bucket" in text:
-            problem = f"InfluxDB at {options.server} has no bucket {options.bucket} with events"
-            return missing_table(f"{problem} ({text})", self._job)
+            problem = f"{self.place} has no bucket {options.bucket} with events ({text})"
+            return missing_table(problem, self.job)
         if status == 413:
-            return SimulatorError(
-                f"InfluxDB at {self._options.server}: {text}; use a smaller --batch"
-            )
-        return SimulatorError(
-            f"InfluxDB at {self._options.server} refused a request ({status}): {text}"
-        )
+            return SimulatorError(f"{self.place}: {text}; use a smaller --batch")
+        return SimulatorError(f"{self.place} refused a request ({status}): {text}")
 
 
-def connect(options: InfluxOptions, job: Job) -> Connection:
-    """A connection to a server that has let us in; SimulatorError with its name and a remedy if not."""
-    if options.ssl_ca_cert:
-        # Otherwise each connection would fail as if the server's certificate were wrong.
-        try:
-            ssl.create_default_context(cafile=options.ssl_ca_cert)
-        except OSError as error:
-            raise OptionError(
-                f"option ssl_ca_cert: {options.ssl_ca_cert} can't be read: {one_line(error)}"
-            ) from error
-    connection = Connection(options, job)
-    try:
-        connection.check()
-    except SimulatorError:
-        connection.close()
-        raise
-    return connection
+class InfluxWriter(ConnectedWriter[Connection]):
+    """Sends payloads of `LineEncoder`."""
 
-
-def _read_message(body: str) -> str:
-    """What the server says, in one line."""
-    text = body
-    with suppress(ValueError, KeyError, TypeError):
-        text = json.loads(body)["message"]
-    return one_line(text, 500)
-
-
-def _read_retry_after_s(value: str | None) -> float:
-    """Seconds of a Retry-After header; 0 without one. InfluxDB sends no dates."""
-    try:
-        return max(0.0, float(value or 0))
-    except ValueError:
-        return 0.0
+    def send(self, payload: Payload) -> int:
+        self.connection.write(payload.data)
+        return payload.events

@@ -10,9 +10,9 @@ a result's settings tell, and the count after the run shows what is gone.
 Acknowledged events can be queried when the log has been applied to the table, usually some milliseconds
 later. Counting, and beginning to query, waits for it (`wal_tables()`).
 
-How events are sent: as lines over HTTP, which the vendor recommends, built column by column (`lines.py`
+How events are sent: as lines over HTTP, which the vendor recommends, built column by column (`encoding.py`
 says what is binary and what can't be), or by PGWire as prepared statements, one INSERT per event. Everything
-else is asked over HTTP (`/exec`). With `client=official` the package `questdb` sends lines, see `official`.
+else is asked over HTTP (`/exec`). With `client=official` the package `questdb` sends lines, see `writing`.
 
 Queries use SAMPLE BY for buckets of time and LATEST ON for the newest events.
 
@@ -26,7 +26,6 @@ squashed, and the files which that leaves are removed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,36 +37,30 @@ from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
 from ...workloads.events import EventBlock
 from ...workloads.queries import BoundQuery
-from ...workloads.tags import ID, Tags
-from .._base.connected import TableModule
-from .._base.errors import (
-    INSERT_REMEDY,
-    MissingTable,
-)
-from .._base.sql_queries import compile_query, quote_name
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
+from ...workloads.schema import Column
+from ...workloads.tags import ID
+from .._base.sql_module import SqlModule
+from .._base.sql_queries import SqlDialect, compile_query, quote_name
+from ..base import Capabilities, Encoding, Job, Support, claim_queries
 from ..sending import Encoder, Writer
-from .columns import (
+from .encoding import (
     INT32_RANGE,
     INT64_RANGE,
     STORED_AT,
     TYPES,
-    create_table,
+    LineEncoder,
+    LineFormat,
     describe_tags,
-    list_columns,
-    list_keys,
+    type_of,
 )
-from .lines import LineEncoder, LineFormat
-from .official import make_writer
 from .options import CLIENTS, PGWIRE, EncodingOptions, InsertMode, QuestdbOptions
 from .queries import QuestdbDialect
-from .server import Connection, connect, describe
-from .statements import StatementEncoder
-from .storage import ALLOCATION, read_storage, squash_partitions
-from .writer import LineWriter, make_statement_writer
+from .server import ALLOCATION, Connection
+from .statements import StatementEncoder, make_statement_writer
+from .writing import LineWriter
 
 
-class Questdb(TableModule[QuestdbOptions, EncodingOptions, Connection]):
+class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
     """A QuestDB server."""
 
     name = "questdb"
@@ -110,6 +103,11 @@ class Questdb(TableModule[QuestdbOptions, EncodingOptions, Connection]):
         Encoding("statement", {"insert_mode": "statement"}, batched=False),
     )
 
+    TYPES = TYPES
+    KEYS: ClassVar = {PrimaryKey.CLIENT: "VARCHAR"}
+    DIALECT = SqlDialect()
+    COLUMNS = "SHOW COLUMNS FROM {name}"
+
     def __init__(self, options: QuestdbOptions, job: Job) -> None:
         super().__init__(options, options.name_tables(job))
         if self.options.mode(job.load.batch) in PGWIRE:
@@ -124,47 +122,60 @@ class Questdb(TableModule[QuestdbOptions, EncodingOptions, Connection]):
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
         options, job = self.options, self.job
-        if self.is_official(prefill):
-            return make_writer(options, job)
+        if official := self.official_writer(batch, prefill):
+            return official
         mode = options.mode(job.load.batch)
         if mode in PGWIRE and not prefill:
             return make_statement_writer(StatementEncoder(job, mode), options, job)
-        return LineWriter(LineEncoder(job, options.line_format), options, job)
+        return LineWriter(LineEncoder(job, options.line_format), self)
 
     def connect(self) -> Connection:
-        return connect(self.options, self.job)
+        return Connection.connect(self.options, self.job)
 
-    def prepare(self) -> None:
-        job, options = self.job, self.options
-        if job.clean:
-            for table in (*job.all_table_names, job.schema.tags_table):
-                self._ask(f"DROP TABLE IF EXISTS {quote_name(table)}")
-        settings = []
-        if options.max_uncommitted_rows is not None:
-            settings.append(f"maxUncommittedRows={options.max_uncommitted_rows}")
-        if options.o3_max_lag is not None:
-            settings.append(f"o3MaxLag={options.o3_max_lag}")
-        columns, keys, schema = list_columns(job), list_keys(job), job.schema
-        indexed = [
-            name for name in (schema.device, ID) if name in columns and options.index_devices
-        ]
-        partition = options.partition_by.upper()
-        for table in job.table_names:
-            self._ask(create_table(table, columns, keys, partition, settings, indexed))
-        if schema.tags is Tags.TABLE:
-            tags = list_columns(Job(describe_tags(schema)))
-            self._ask(create_table(schema.tags_table, tags, (STORED_AT, ID), "YEAR"))
-        if not job.clean:
-            self.check_columns(job.table_names, INSERT_REMEDY)
-            self._check_keys()
+    # --- tables -----------------------------------------------------------------------------------
 
-    def _check_keys(self) -> None:
+    def type_of(self, column: Column) -> str:
+        return type_of(self.job.schema, column)
+
+    def define_columns(self, table: str) -> list[str]:
+        columns = super().define_columns(table)
+        if table in self.job.tags_tables:
+            columns.append(f"{quote_name(STORED_AT)} TIMESTAMP")
+        return columns
+
+    def finish_table(self, table: str) -> str:
+        options, settings, indexed = self.options, [], []
+        keys, partition = [STORED_AT, ID], "YEAR"
+        if table in self.job.table_names:
+            keys, partition = self._list_keys(), options.partition_by.upper()
+            if options.max_uncommitted_rows is not None:
+                settings.append(f"maxUncommittedRows={options.max_uncommitted_rows}")
+            if options.o3_max_lag is not None:
+                settings.append(f"o3MaxLag={options.o3_max_lag}")
+            if options.index_devices:
+                names = {column.name for column in self.job.schema.row}
+                indexed = [name for name in (self.job.schema.device, ID) if name in names]
+        indices = "".join(f", INDEX({quote_name(name)})" for name in indexed)
+        settled = f" WITH {', '.join(settings)}" if settings else ""
+        return (
+            f"{indices} TIMESTAMP({quote_name(keys[0])}) PARTITION BY {partition} WAL{settled}"
+            f" DEDUP UPSERT KEYS({', '.join(map(quote_name, keys))})"
+        )
+
+    def _list_keys(self) -> list[str]:
+        """The columns by which QuestDB tells an event from all others: the time is always one."""
+        schema = self.job.schema
+        if self.job.load.primary_key is PrimaryKey.CLIENT:
+            return [schema.time, KEY_COLUMN]
+        return [schema.time, *(name for name in schema.row_key if name != schema.time)]
+
+    def check_tables(self) -> None:
         """SimulatorError if a table that was there before tells events apart by other columns."""
         for table in self.job.table_names:
-            columns = self._show_columns(table)
+            columns = self.ask(f"SHOW COLUMNS FROM {quote_name(table)}")
             names = {name for name, *_ in columns}
             keys = {name for name, *_, is_key in columns if is_key}
-            if keys != set(list_keys(self.job)):
+            if keys != set(self._list_keys()):
                 other = PrimaryKey.CLIENT if KEY_COLUMN in names else PrimaryKey.NONE
                 found = ", ".join(sorted(keys)) or "nothing"
                 raise SimulatorError(
@@ -173,25 +184,18 @@ class Questdb(TableModule[QuestdbOptions, EncodingOptions, Connection]):
                     f" or with --primary-key {other}"
                 )
 
-    def _show_columns(self, table: str) -> list[tuple[Any, ...]]:
-        """Of each column its name and type first, and whether it is among the keys last."""
-        return self._ask(f"SHOW COLUMNS FROM {quote_name(table)}")
-
-    def read_columns(self, table: str) -> Mapping[str, str]:
-        try:
-            return {name: kind for name, kind, *_ in self._show_columns(table)}
-        except MissingTable:
-            return {}
-
     def expect_columns(self, table: str) -> Mapping[str, str | None]:
-        of_tags = table in self.job.tags_tables
-        columns = list_columns(Job(describe_tags(self.job.schema)) if of_tags else self.job)
-        columns.pop(KEY_COLUMN, None)
-        return dict(columns)
+        schema = self.job.schema
+        columns = schema.row
+        if table in self.job.tags_tables:
+            columns = describe_tags(schema).columns
+        return {column.name: self.type_of(column) for column in columns}
 
     def prepare_queries(self) -> None:
         super().prepare_queries()
         self.connection.await_applied([self.job.schema.table, *self.job.tags_tables])
+
+    # --- tags, counting, figures ------------------------------------------------------------------
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         schema = describe_tags(self.job.schema)
@@ -203,30 +207,25 @@ class Questdb(TableModule[QuestdbOptions, EncodingOptions, Connection]):
             for payload in encoder.encode(block, len(devices)):
                 self.connection.write(payload.data)
         # Queries that join them find none before that.
-        self.connection.await_applied([schema.table])
+        self.show_events(schema.table)
 
-    def count_rows(self, table: str) -> int:
+    def show_events(self, table: str) -> None:
         self.connection.await_applied([table])
-        return int(self._ask(f"SELECT count() FROM {quote_name(table)}")[0][0])
 
     def storage(self) -> Storage:
-        self.connection.await_applied([*self.job.table_names, *self.job.tags_tables])
+        self.connection.await_applied(self.tables)
         return self.storage_during()
 
     def storage_during(self) -> Storage:
-        hours = self.options.partition_by.hours
-        return read_storage(self.connection, self.job.table_names, self.job.tags_tables, hours)
+        return self.connection.read_storage()
 
     def compact(self) -> bool:
-        squash_partitions(self.connection, [*self.job.table_names, *self.job.tags_tables])
+        self.connection.squash_partitions(self.tables)
         return True
 
-    def compile(self, bound: BoundQuery) -> Query:
+    def compile_statement(self, bound: BoundQuery) -> str:
         schema = self.job.schema
-        return partial(self._ask, compile_query(bound, schema, QuestdbDialect(schema)))
+        return compile_query(bound, schema, QuestdbDialect(schema))
 
     def server_info(self) -> dict[str, Any]:
-        return describe(self.connection, self.job.table_names[0])
-
-    def _ask(self, statement: str) -> list[tuple[Any, ...]]:
-        return self.connection.ask(statement)
+        return self.connection.describe(self.job.table_names[0])

@@ -17,7 +17,7 @@ from .._base.options import EndpointOptions, InFlightOptions, LoginOptions, choo
 from ..base import Job, OfficialClient
 from ..options import Options
 from ..postgres.options import PostgresOptions, public_dsn
-from .lines import LineFormat
+from .encoding import LineFormat
 
 
 class InsertMode(StrEnum):
@@ -56,6 +56,7 @@ CLIENTS = {
     "official": OfficialClient(
         ("questdb",),
         dict.fromkeys((InsertMode.BATCH, InsertMode.SINGLE), "questdb's Sender.row and flush"),
+        writer=f"{__package__}.writing:OfficialQuestdbWriter",
     )
 }
 """What the option `client` can be."""
@@ -91,19 +92,15 @@ class EncodingOptions(Options):
 
     def mode(self, batch: int) -> InsertMode:
         """The insert mode for requests of `batch` events; OptionError if they don't fit."""
-        if self.insert_mode is InsertMode.STATEMENT:
-            return choose_mode(
-                "insert_mode", self.insert_mode, batch, InsertMode.STATEMENT, InsertMode.BATCH
-            )
-        return choose_mode(
-            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BATCH
-        )
+        statement = self.insert_mode is InsertMode.STATEMENT
+        single = InsertMode.STATEMENT if statement else InsertMode.SINGLE
+        return choose_mode("insert_mode", self.insert_mode, batch, single, InsertMode.BATCH)
 
 
 class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOptions):
     """Options of targets with `module: questdb`."""
 
-    DEFAULT_PORT: ClassVar[int] = 9000
+    DEFAULT_PORT: ClassVar[int | None] = 9000
     EXAMPLE_URL: ClassVar[str] = "http://questdb.example:9000"
     LOGIN: ClassVar[str] = "username and password, or token"
 
@@ -159,6 +156,11 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
         if self.token is not None and self.username is not None:
             raise ValueError("give a token, or username and password")
         return self
+
+    def login(self) -> dict[str, str]:
+        if self.token is not None:
+            return {"authorization": f"Bearer {self.token}"}
+        return super().login()
 
     def pgwire(self) -> PostgresOptions:
         """The options of connections by PGWire; OptionError without a connection string."""

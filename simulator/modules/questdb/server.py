@@ -1,4 +1,10 @@
-"""Requests to QuestDB over HTTP: what its errors mean, and what it tells of itself."""
+"""Requests to QuestDB over HTTP: what its errors mean, what it tells of itself and of what is on disk.
+
+On disk is what partitions have, rather than what `table_storage()` tells, which has the table's write-ahead
+log in it: that is purged some time after it was applied.
+
+https://questdb.com/docs/query/functions/meta/#table_partitions
+"""
 
 from __future__ import annotations
 
@@ -10,21 +16,13 @@ from urllib.parse import urlencode
 
 import numpy as np
 
+from ...contract import Allocation, Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.errors import connection_lost, missing_table, unreachable
-from .._base.http import (
-    CONNECT_TIMEOUT_S,
-    Answer,
-    HttpPool,
-    NoAnswer,
-    basic_auth,
-    interpret_no_answer,
-    parse_body,
-)
-from .._base.options import TRUST_REMEDY
-from .._base.sql_queries import quote_text
-from ..base import Job
-from .lines import PRECISION
+from .._base.errors import connection_lost, missing_table
+from .._base.http import CONNECT_TIMEOUT_S, Answer, parse_body
+from .._base.http_database import HttpDatabase
+from .._base.sql_queries import quote_name, quote_text
+from .encoding import PRECISION
 from .options import QuestdbOptions
 
 WRITE_TARGET = f"/write?precision={PRECISION}"
@@ -41,56 +39,42 @@ _SETTINGS = (
     "wal.apply.worker.count", "http.worker.count", "pg.worker.count", "ram.usage.limit.percent",
 )  # fmt: skip
 
+# What the operating system gives files that grow no more.
+_PAGE_BYTES = 4096
+_ENOUGH_PARTITIONS = 4
+# So many of a table have full ones in a run's first half, and more in its second.
+ALLOCATION = Allocation(
+    unit_bytes=8 * 16 * 1024**2, cause="QuestDB allocates 16 MiB at a time for each column"
+)
+"""By default, https://questdb.com/docs/configuration/cairo-engine/, for a table of eight columns."""
+_SOURCE = (
+    "table_partitions(): files of all partitions, in which rows and what they are found by can't be told"
+    " apart; {active:,} of these bytes are of the newest partition, whose files grow by whole pages ahead"
+    " of the rows; without write-ahead log and symbol tables"
+)
 
-class Connection:
-    """Requests in, answers out, errors translated."""
 
-    def __init__(self, options: QuestdbOptions, job: Job) -> None:
-        """Connects to nothing yet. SimulatorError if `ca_certs`, or a header, can't be used."""
-        self._options = options
-        self._job = job
-        headers = {"user-agent": f"iot-benchmark {job.run_id}"}
-        if options.token is not None:
-            headers["authorization"] = f"Bearer {options.token}"
-        elif options.username is not None:
-            headers["authorization"] = basic_auth(options.username, options.password or "")
-        self._pool = HttpPool(
-            options.endpoint,
-            options.DEFAULT_PORT,
-            headers,
-            options.request_timeout_s,
-            options.make_tls_context(),
-            job.stamps_arrivals,
-        )
+class Connection(HttpDatabase[QuestdbOptions]):
+    """Lines, and statements."""
 
-    def check(self) -> None:
-        """Connect; SimulatorError with a remedy if that fails."""
-        try:
-            self.ask("SELECT 1", min(CONNECT_TIMEOUT_S, self._options.request_timeout_s))
-        except Retryable as error:
-            raise unreachable("QuestDB", error) from error
+    SYSTEM = "QuestDB"
 
-    def close(self) -> None:
-        """Close all connections."""
-        self._pool.close()
+    def ping(self, timeout_s: float) -> None:
+        self.ask("SELECT 1", timeout_s)
 
     def write(self, body: bytes) -> None:
         """One write request; Retryable if it may be sent again."""
-        answer = self._request("POST", WRITE_TARGET, body)
-        if answer.status != 204:
-            raise self._explain(answer)
+        self.fetch("POST", WRITE_TARGET, body, expected=(204,))
 
     def ask(self, statement: str, timeout_s: float | None = None) -> list[tuple[Any, ...]]:
         """All rows of a statement's answer, times in ms since 1970; Retryable or SimulatorError."""
-        timeout_s = timeout_s or self._options.query_timeout_s
+        timeout_s = timeout_s or self.options.query_timeout_s
         target = f"/exec?{urlencode({'query': statement})}"
         limits = {"statement-timeout": str(round(timeout_s * 1000))}
-        answer = self._request("GET", target, b"", limits, timeout_s)
-        if answer.status >= 300:
-            raise self._explain(answer)
-        found = parse_body(answer.body)
+        answer = self.fetch("GET", target, b"", limits, timeout_s)
+        found = self.parse(answer)
         if not isinstance(found, dict):
-            raise self._explain(answer)
+            raise self.explain(answer)
         if "error" in found:
             # It came up when the first rows were on the way.
             raise self._explain_refusal(one_line(found["error"]))
@@ -98,7 +82,7 @@ class Connection:
 
     def supports(self, version: int) -> bool:
         """Whether the server takes lines of that version of the protocol."""
-        answer = self._request("GET", "/settings", b"", timeout_s=CONNECT_TIMEOUT_S)
+        answer = self.request("GET", "/settings", timeout_s=CONNECT_TIMEOUT_S)
         found = parse_body(answer.body)
         config = found.get("config", {}) if isinstance(found, dict) else {}
         return version in config.get("line.proto.support.versions", [1])
@@ -114,14 +98,14 @@ class Connection:
             "SELECT name, suspended, writerTxn, sequencerTxn, errorMessage FROM wal_tables()"
             f" WHERE name IN ({names})"
         )
-        deadline = time.monotonic() + self._options.database_timeout_s
+        deadline = time.monotonic() + self.options.database_timeout_s
         targets: dict[str, int] | None = None
         while True:
             found = self.ask(question)
             for name, suspended, *_, reason in found:
                 if suspended:
                     raise SimulatorError(
-                        f"QuestDB at {self._options.server} has suspended table {name}"
+                        f"{self.place} has suspended table {name}"
                         f" ({one_line(reason) or 'it does not say why'}): events are in its log alone;"
                         f" remove the cause, and ALTER TABLE {name} RESUME WAL"
                     )
@@ -132,70 +116,110 @@ class Connection:
                 return
             if time.monotonic() > deadline:
                 raise SimulatorError(
-                    f"QuestDB at {self._options.server} has not applied the log of"
-                    f" {', '.join(tables)} after {self._options.database_timeout_s:g} s: see its own"
+                    f"{self.place} has not applied the log of"
+                    f" {', '.join(tables)} after {self.options.database_timeout_s:g} s: see its own"
                     " log, or give it more by database_timeout_s"
                 )
             # The server has no event for it.
             time.sleep(_APPLIED_POLL_S)
 
-    def _request(
-        self,
-        method: str,
-        target: str,
-        body: bytes,
-        headers: dict[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> Answer:
-        try:
-            return self._pool.request(method, target, body, headers, timeout_s)
-        except NoAnswer as error:
-            raise interpret_no_answer(
-                error, "QuestDB", self._options.server, TRUST_REMEDY
-            ) from error
+    # --- errors -----------------------------------------------------------------------------------
 
-    def _explain(self, answer: Answer) -> Retryable | SimulatorError:
-        """What an answer means that is no success."""
-        found = parse_body(answer.body)
-        said = found.get("error", found.get("message", found)) if isinstance(found, dict) else found
+    def explain(self, answer: Answer) -> Retryable | SimulatorError:
+        found, status = parse_body(answer.body), answer.status
+        is_own = isinstance(found, dict)
+        said = found.get("error", found.get("message", found)) if is_own else found
         text = one_line(said, 500)
-        where = f"QuestDB at {self._options.server}"
-        status = answer.status
-        if status in (401, 403):
+        if status in (401, 403, 413, 429) or status >= 500:
+            kind = "unavailable" if status >= 500 else None
+            return self.explain_status(answer, f"{self.place}: {status} {text}", kind)
+        if status < 400 or status == 404 or not is_own:
             return SimulatorError(
-                f"{where} refused the login ({text}): check username and password, or token"
-            )
-        if status == 413:
-            return SimulatorError(f"{where}: {text}; use a smaller --batch")
-        if status == 429:
-            return Retryable("too_many_requests", f"{status}: {text}")
-        if status >= 500:
-            return Retryable("unavailable", f"{status}: {text}")
-        if status < 400 or status == 404 or not isinstance(found, dict):
-            return SimulatorError(
-                f"{where} answered by {status} ({text}): check that endpoint names QuestDB's HTTP server"
+                f"{self.place} answered by {status} ({text}): check that endpoint names QuestDB's HTTP server"
             )
         return self._explain_refusal(text)
 
     def _explain_refusal(self, text: str) -> Retryable | SimulatorError:
-        where = f"QuestDB at {self._options.server}"
         if "table does not exist" in text or "table is dropped" in text:
-            return missing_table(f"{where}: {text}", self._job)
+            return missing_table(f"{self.place}: {text}", self.job)
         if "cached query plan cannot be used" in text:
             # The table was made anew between the statement's compilation and its execution.
             return connection_lost(text)
-        return SimulatorError(f"{where} refused a request: {text}")
+        return SimulatorError(f"{self.place} refused a request: {text}")
 
+    # --- what it tells of itself ------------------------------------------------------------------
 
-def connect(options: QuestdbOptions, job: Job) -> Connection:
-    """A connection to a server that has let us in; SimulatorError with its name and a remedy if not."""
-    connection = Connection(options, job)
-    try:
-        connection.check()
-    except SimulatorError:
-        connection.close()
-        raise
-    return connection
+    def describe(self, table: str) -> dict[str, Any]:
+        """The server's version, and settings of it and of a table that change a result."""
+        [(build,)] = self.ask("SELECT build()")
+        version = re.search(r"QuestDB [^,]+", build)
+        names = ", ".join(map(quote_text, _SETTINGS))
+        try:
+            rows = self.ask(
+                f"SELECT property_path, value FROM (SHOW PARAMETERS) WHERE property_path IN ({names})"
+            )
+            settings: dict[str, Any] = {str(name): value for name, value in rows}
+        except SimulatorError:
+            # Not everybody may see them.
+            settings = {"parameters": "not shown to this user"}
+        found = self.ask(
+            "SELECT partitionBy, dedup, o3MaxLag, maxUncommittedRows FROM tables()"
+            f" WHERE table_name = {quote_text(table)}"
+        )
+        for row in found:
+            names_of_table = ("partition_by", "dedup", "o3MaxLag_us", "maxUncommittedRows")
+            settings |= dict(zip(names_of_table, row, strict=True))
+        return {"version": version[0] if version else build, "settings": settings}
+
+    def read_storage(self) -> Storage:
+        """All partitions of the run's tables.
+
+        Growth is told from partitions that aren't the newest of their table: these are cut to their events'
+        length. Raises SimulatorError, Retryable.
+        """
+        tables, plain = self.job.table_names, self.job.tags_tables
+        hours = self.options.partition_by.hours
+        total = newest = full_rows = full = files = rows = 0
+        span_hours = 0.0
+        for table in (*tables, *plain):
+            found = self.ask(
+                "SELECT active, sum(diskSize), sum(numRows), min(minTimestamp), max(maxTimestamp)"
+                f" FROM table_partitions({quote_text(table)}) GROUP BY 1"
+            )
+            for active, size, count, first, last in found:
+                total += int(size)
+                newest += int(size) * active
+                if table not in plain:
+                    rows += int(count)
+                    full += 0 if active else int(size)
+                    full_rows += 0 if active else int(count)
+                    span_hours += (last - first) / 3_600_000
+            files += len(self.ask(f"SHOW COLUMNS FROM {quote_name(table)}"))
+        if not total:
+            raise SimulatorError(f"QuestDB lists no partitions of {', '.join(tables)}")
+        cause = (
+            f"QuestDB allocates {newest / 1e6:,.1f} MB ahead for the newest partition, so growth shows in"
+            " partitions before it"
+        )
+        per_partition = round(rows / span_hours * hours) if span_hours else None
+        return Storage(
+            total_bytes=total,
+            level=Level(size_bytes=full, events=full_rows),
+            allocation=Allocation(
+                unit_bytes=files * _PAGE_BYTES,
+                cause=cause,
+                enough_events=per_partition and _ENOUGH_PARTITIONS * per_partition * len(tables),
+            ),
+            source=_SOURCE.format(active=newest),
+        )
+
+    def squash_partitions(self, tables: Sequence[str]) -> None:
+        """Join what late events have split, and remove what that has replaced; wait for it."""
+        for table in tables:
+            self.ask(f"ALTER TABLE {quote_name(table)} SQUASH PARTITIONS")
+        self.await_applied(tables)
+        for table in tables:
+            self.ask(f"VACUUM TABLE {quote_name(table)}")
 
 
 def _read_rows(answer: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -218,26 +242,3 @@ def _read_times(texts: Sequence[str | None]) -> list[int | None]:
     stamps = np.array([text and text[:-1] for text in texts], dtype="datetime64[ms]")
     numbers: list[int] = stamps.astype(np.int64).tolist()
     return [None if text is None else number for text, number in zip(texts, numbers, strict=True)]
-
-
-def describe(connection: Connection, table: str) -> dict[str, Any]:
-    """The server's version, and settings of it and of a table that change a result."""
-    [(build,)] = connection.ask("SELECT build()")
-    version = re.search(r"QuestDB [^,]+", build)
-    names = ", ".join(map(quote_text, _SETTINGS))
-    try:
-        rows = connection.ask(
-            f"SELECT property_path, value FROM (SHOW PARAMETERS) WHERE property_path IN ({names})"
-        )
-        settings: dict[str, Any] = {str(name): value for name, value in rows}
-    except SimulatorError:
-        # Not everybody may see them.
-        settings = {"parameters": "not shown to this user"}
-    found = connection.ask(
-        "SELECT partitionBy, dedup, o3MaxLag, maxUncommittedRows FROM tables()"
-        f" WHERE table_name = {quote_text(table)}"
-    )
-    for row in found:
-        names_of_table = ("partition_by", "dedup", "o3MaxLag_us", "maxUncommittedRows")
-        settings |= dict(zip(names_of_table, row, strict=True))
-    return {"version": version[0] if version else build, "settings": settings}

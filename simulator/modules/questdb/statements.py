@@ -1,7 +1,8 @@
-"""INSERTs by PostgreSQL's protocol: prepared statements with binary values."""
+"""INSERTs by PGWire, which is PostgreSQL's protocol: prepared statements with binary values."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -11,10 +12,13 @@ from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType
 from ...workloads.tags import ID
 from ..base import Job
+from ..postgres.dialects import Connection as PgConnection
+from ..postgres.dialects import Dialect
 from ..postgres.encoding import CopyFormat, PostgresEncoder
 from ..postgres.encoding import InsertMode as PgMode
-from .columns import as_sent, find_sent_values
-from .options import InsertMode
+from ..postgres.writer import PostgresWriter
+from .encoding import as_sent, find_sent_values
+from .options import InsertMode, QuestdbOptions
 
 _MODES = {
     InsertMode.TRANSACTION: PgMode.TRANSACTION,
@@ -47,3 +51,21 @@ class StatementEncoder(PostgresEncoder):
             return columns, values
         key = Column(KEY_COLUMN, ColumnType.TEXT)
         return [key, *columns], {KEY_COLUMN: client_keys(block), **values}
+
+
+class PgWire(Dialect):
+    """PostgreSQL's protocol as QuestDB speaks it."""
+
+    IS_REPEATABLE = True
+
+    def backend(self, connection: PgConnection) -> Any:
+        return None
+
+
+def make_statement_writer(
+    encoder: StatementEncoder, options: QuestdbOptions, job: Job
+) -> PostgresWriter:
+    """A writer that sends payloads of `StatementEncoder`; OptionError without a connection string."""
+    # The load says here what the target's own option may say.
+    load = job.load.model_copy(update={"in_flight": options.in_flight(job.load)})
+    return PostgresWriter(encoder, options.pgwire(), replace(job, load=load), PgWire())

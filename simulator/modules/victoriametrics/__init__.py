@@ -33,27 +33,36 @@ Deleted series are invisible at once, and on disk until their part is merged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
-from ...errors import SimulatorError
+from ...errors import Retryable, SimulatorError
 from ...workloads.queries import BoundQuery, Function
+from ...workloads.queries import Query as Description
 from ...workloads.schema import ColumnType
 from .._base.connected import ConnectedModule
 from .._base.errors import missing_table, nothing_to_query
+from .._base.exactly_once import SettlingWriter, Span, Wanted
 from .._base.labels import field_columns, find_witness
+from .._base.options import InsertMode
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
-from .encoding import ALL_TIME, MOST_WHOLE, CsvEncoder, ImportEncoder, name_metric
-from .metrics import Metrics
-from .metricsql import select_series, write_window
-from .options import EncodingOptions, ImportFormat, InsertMode, VictoriaMetricsOptions
-from .queries import IMPOSSIBLE, SHAPES, compile_query
+from ..sending import Payload
+from .encoding import ALL_TIME, MOST_WHOLE, CsvEncoder, Import, ImportEncoder, name_metric
+from .options import EncodingOptions, ImportFormat, VictoriaMetricsOptions
+from .queries import IMPOSSIBLE, SHAPES, compile_query, select_series, write_window
 from .series import ChoosingEncoder, SeriesEncoder
-from .server import VISIBLE_S, Connection, connect, find_span
-from .storage import ALLOCATION, merge_parts, read_flushed, read_storage
-from .writer import VictoriaMetricsWriter
+from .server import (
+    ALLOCATION,
+    FIGURES_S,
+    VISIBLE_S,
+    Connection,
+    Metrics,
+    find_span,
+    removes_duplicates,
+)
 
 _SETTINGS = (
     "retentionPeriod", "futureRetention", "dedup.minScrapeInterval", "inmemoryDataFlushInterval",
@@ -71,6 +80,47 @@ _ENCODERS: Mapping[ImportFormat, type[ImportEncoder]] = {
     ImportFormat.CSV: CsvEncoder,
     ImportFormat.JSON: SeriesEncoder,
 }
+
+
+class VictoriaMetricsWriter(SettlingWriter[Connection]):
+    """Sends payloads of `ImportEncoder`."""
+
+    encoder: ImportEncoder
+    LOOKUPS_APART_S: ClassVar[float | None] = 0.5
+
+    _is_idempotent = False
+    """Whether the server counts a sample once that it gets twice."""
+
+    def open(self) -> None:
+        super().open()
+        metrics = self.connection.read_flags()
+        self._is_idempotent = removes_duplicates(metrics)
+        self.encoder.taken = find_span(metrics)
+
+    def send_request(self, request: Import, payload: Payload) -> None:
+        try:
+            self.connection.write(request.target, request.body)
+        except Retryable:
+            if not self._is_idempotent:
+                request.doubt()
+            raise
+
+    def show_events(self, request: Import) -> None:
+        if not self.connection.flush():
+            # What isn't visible yet would be stored twice.
+            time.sleep(VISIBLE_S)
+
+    def find(self, request: Import, wanted: Wanted) -> Collection[tuple[Any, ...]]:
+        schema, db = self.job.schema, self.connection.options.db
+        devices, times = wanted[schema.device], wanted[schema.time]
+        assert isinstance(times, Span) and not isinstance(devices, Span)
+        query = Description(name="stored", events=schema.row_key)
+        bound = BoundQuery(query, tuple(devices), times.first, times.last + 1)
+        return [
+            row
+            for table in self.job.table_names
+            for row in compile_query(bound, schema, db, table)(self.connection)
+        ]
 
 
 class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, Connection]):
@@ -131,10 +181,10 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
 
     def writer(self, batch: int, prefill: bool = False) -> VictoriaMetricsWriter:
         encoder = self.encoder(self.options, self.job, self.job.load.batch)
-        return VictoriaMetricsWriter(encoder, self.options, self.job)
+        return VictoriaMetricsWriter(encoder, self)
 
     def connect(self) -> Connection:
-        return connect(self.options, self.job)
+        return Connection.connect(self.options, self.job)
 
     def prepare(self) -> None:
         self._check_flags(self.connection.read_flags())
@@ -183,13 +233,16 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         return sum(int(float(one["value"][1])) for one in self.connection.query(text, end_ms - 1))
 
     def storage(self) -> Storage:
-        return read_flushed(self.connection, self._count_others(), self._count_values())
+        # What is pending becomes parts.
+        self.connection.flush()
+        time.sleep(FIGURES_S)
+        return self.connection.read_storage(self._count_others(), self._count_values())
 
     def storage_during(self) -> Storage:
         values = self._count_values()
         if values is None:
             return super().storage_during()  # the server counts samples, not events
-        return read_storage(self.connection, self._count_others(), values)
+        return self.connection.read_storage(self._count_others(), values)
 
     def _count_values(self) -> int | None:
         """Samples of each event; None if some have fewer."""
@@ -207,7 +260,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         return len(set(self.connection.list_metrics()) - own)
 
     def compact(self) -> bool:
-        merge_parts(self.connection, self.options.database_timeout_s)
+        self.connection.merge_parts()
         return True
 
     def compile(self, bound: BoundQuery) -> Query:

@@ -13,8 +13,8 @@ https://docs.victoriametrics.com/victoriametrics/single-server-victoriametrics/#
 
 from __future__ import annotations
 
-import gzip
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -33,7 +33,7 @@ from ...workloads.schema import Column, ColumnType, Schema
 from .._base.exactly_once import Request
 from .._base.http_connection import compress
 from .._base.labels import Labels, field_columns, tag_columns
-from .._base.tables import deal_in_turn
+from .._base.tables import number_tables
 from ..base import Job
 from ..sending import Encoder, Payload
 
@@ -71,18 +71,12 @@ class Import(Request):
     target: str
     """Path and query."""
     body: bytes
-
-
-@dataclass(slots=True)
-class Lines(Import):
-    """One of CSV."""
-
-    compressed: bool
+    encoder: ImportEncoder
 
     def cut(self, positions: Sequence[int], payload: Payload) -> None:
-        lines = (gzip.decompress(self.body) if self.compressed else self.body).split(b"\n")
-        body = b"\n".join([lines[position] for position in positions])
-        self.body = compress(body) if self.compressed else body
+        first = payload.last + 1 - payload.events
+        rows = np.array([first + self.rows[position] for position in positions])
+        self.body = self.encoder.encode_rows(payload.block, rows)
 
 
 def name_metric(table: str, column: str) -> str:
@@ -95,11 +89,13 @@ def name_device(schema: Schema) -> str:
     return schema.device_path or schema.device
 
 
-class ImportEncoder(Encoder):
-    """Payloads are `Import`s."""
+class ImportEncoder(Encoder, ABC):
+    """A payload's data: a list of one `Import`."""
 
     taken: Span | None = None
     """The times that the server takes, once that is known."""
+    target: str
+    """Where requests go that were written last."""
 
     def __init__(self, job: Job, compressed: bool, db: str | None) -> None:
         self._schema = schema = job.schema
@@ -113,6 +109,29 @@ class ImportEncoder(Encoder):
         self._tags = tag_columns(schema)
         self._labels = {c.name: Labels(c) for c in self._tags if c.type not in _TEXTS}
         self._tables = job.table_names
+
+    @abstractmethod
+    def write(self, block: EventBlock, tables: NDArray[np.int64], batch: int) -> list[bytes]:
+        """The bodies of requests of `batch` events (0: one each), uncompressed, whose `target` is known then;
+        `tables`: the number of each event's."""
+
+    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
+        self.check_times(block)
+        bodies = self.write(block, number_tables(block, len(self._tables)), batch)
+        payloads = []
+        for body, (start, stop) in zip(bodies, bounds(len(block), batch or 1), strict=True):
+            data = [Import(range(stop - start), self.target, self._compress(body), self)]
+            payloads.append(Payload(data, stop - start, block, stop - 1))
+        return payloads
+
+    def encode_rows(self, block: EventBlock, rows: NDArray[np.integer[Any]]) -> bytes:
+        """These rows of a block as one request's body."""
+        tables = number_tables(block, len(self._tables))[rows]
+        [body] = self.write(block.choose(rows), tables, len(rows))
+        return self._compress(body)
+
+    def _compress(self, body: bytes) -> bytes:
+        return compress(body) if self._compressed else body
 
     def check_times(self, block: EventBlock) -> None:
         """SimulatorError if the server would drop events."""
@@ -130,7 +149,7 @@ class ImportEncoder(Encoder):
 
 
 class CsvEncoder(ImportEncoder):
-    """Payloads are `Lines`."""
+    """Lines of CSV."""
 
     def __init__(self, job: Job, compressed: bool, db: str | None) -> None:
         super().__init__(job, compressed, db)
@@ -152,30 +171,14 @@ class CsvEncoder(ImportEncoder):
             ]
         self._line = b"%b" + b",%b" * len(self._tags) + b",%d" + values
 
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        self.check_times(block)
-        columns = self._columns(block)
-        target = self._target()
-        bodies = (
-            format_requests(self._line, b"\n", columns, batch)
-            if batch
-            else format_singles(self._line, columns)
-        )
-        return [
-            Payload(self._request(target, body, stop - start), stop - start, block, stop - 1)
-            for body, (start, stop) in zip(bodies, bounds(len(block), batch or 1), strict=True)
-        ]
-
-    def _request(self, target: str, body: bytes, events: int) -> Lines:
-        if self._compressed:
-            body = compress(body)
-        return Lines(range(events), target, body, self._compressed)
-
-    def _target(self) -> str:
-        """Where lines go with the labels that they have now."""
+    def write(self, block: EventBlock, tables: NDArray[np.int64], batch: int) -> list[bytes]:
+        columns = self._columns(block, tables)
         if self._keys not in self._targets:
             self._targets[self._keys] = self._path + quote(self._format(), ":,")
-        return self._targets[self._keys]
+        self.target = self._targets[self._keys]
+        if not batch:
+            return format_singles(self._line, columns)
+        return format_requests(self._line, b"\n", columns, batch)
 
     def _format(self) -> str:
         labels = [*self._keys, *(column.name for column in self._tags)]
@@ -187,7 +190,7 @@ class CsvEncoder(ImportEncoder):
         parts += ["time:unix_ms", *(f"metric:{name}" for name in metrics)]
         return ",".join(f"{place}:{part}" for place, part in enumerate(parts, 1))
 
-    def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
+    def _columns(self, block: EventBlock, tables: NDArray[np.int64]) -> list[NDArray[Any]]:
         columns = [self._devices(block)]
         for tag in self._tags:
             values = block.columns[tag.name]
@@ -196,19 +199,17 @@ class CsvEncoder(ImportEncoder):
                 quote_labels(tag.name, values) if labels is None else labels.write(values)
             )
         columns.append(block.columns[self._schema.time])
-        fields = [self._values(column, form, block) for column, form in self._numbers()]
+        fields = [
+            text_values(
+                column, form, find_numbers(column, block), block.missing.get(column.name), b","
+            )
+            for column, form in zip(self._fields, self._forms, strict=True)
+        ]
         if self._gaps:
             before, behind = zip(*self._gaps, strict=True)
-            fields.insert(0, np.array(deal_in_turn(block, before)))
-            fields.append(np.array(deal_in_turn(block, behind)))
+            fields.insert(0, np.array(before)[tables])
+            fields.append(np.array(behind)[tables])
         return columns + fields
-
-    def _numbers(self) -> zip[tuple[Column, bytes]]:
-        return zip(self._fields, self._forms, strict=True)
-
-    def _values(self, column: Column, form: bytes, block: EventBlock) -> NDArray[Any]:
-        values = find_numbers(column, block)
-        return text_values(column, form, values, block.missing.get(column.name), b",")
 
     def _devices(self, block: EventBlock) -> NDArray[Any]:
         schema = self._schema

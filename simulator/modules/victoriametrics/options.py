@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ...conditions import Condition
-from .._base.http import scheme_port
-from .._base.options import (
-    InFlightOptions,
-    LoginOptions,
-    TlsOptions,
-    check_url,
-    choose_mode,
-    server_name,
-)
-from ..options import Options
-
-
-class InsertMode(StrEnum):
-    """How events are sent."""
-
-    BATCH = "batch"
-    """The lines of a batch in one request."""
-    SINGLE = "single"
-    """A request per event."""
+from ...contract import CommaList
+from .._base.options import BatchOptions, EndpointOptions, InFlightOptions, LoginOptions
 
 
 class ImportFormat(StrEnum):
@@ -40,12 +23,9 @@ class ImportFormat(StrEnum):
     """A line for each series that has samples in it."""
 
 
-class EncodingOptions(Options):
+class EncodingOptions(BatchOptions):
     """Options that say what a payload looks like."""
 
-    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
-        None, description="batch (default with --batch) or single (default without)"
-    )
     import_format: Annotated[ImportFormat, Condition.BATCH] = Field(
         ImportFormat.AUTO,
         description="csv (a line for each event), json (a line for each series of a request, which takes less"
@@ -61,21 +41,17 @@ class EncodingOptions(Options):
         False, description="compress requests: less traffic for more of the client's CPU"
     )
 
-    def mode(self, batch: int) -> InsertMode:
-        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
-        return choose_mode(
-            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BATCH
-        )
 
-
-class VictoriaMetricsOptions(EncodingOptions, InFlightOptions, TlsOptions, LoginOptions):
+class VictoriaMetricsOptions(EncodingOptions, InFlightOptions, EndpointOptions, LoginOptions):
     """Options of targets with `module: victoriametrics`."""
 
-    endpoint: Annotated[str, Condition.NONE] = Field(
-        description="URL of the server, e.g. http://victoriametrics:8428"
-    )
-    request_timeout_s: Annotated[float, Condition.NONE] = Field(
-        60, gt=0, description="after so many seconds without an answer, a write is sent again"
+    EXAMPLE_URL: ClassVar[str] = "http://victoriametrics:8428"
+    LOGIN: ClassVar[str] = "the options username and password"
+
+    endpoint: Annotated[CommaList, Condition.NONE] = Field(
+        min_length=1,
+        max_length=1,
+        description="URL of the server, e.g. http://victoriametrics:8428",
     )
     query_timeout_s: Annotated[float, Condition.NONE] = Field(
         3600,
@@ -83,15 +59,3 @@ class VictoriaMetricsOptions(EncodingOptions, InFlightOptions, TlsOptions, Login
         description="how long a query may take; the server's own limit (-search.maxQueryDuration,"
         " 30 s by default) counts, too",
     )
-
-    @field_validator("endpoint")
-    @classmethod
-    def _check_url(cls, value: str) -> str:
-        return check_url(
-            value, "http://victoriametrics:8428", "the options username and password"
-        ).rstrip("/")
-
-    @property
-    def server(self) -> str:
-        """host:port, for messages."""
-        return server_name(self.endpoint, scheme_port(self.endpoint))

@@ -19,8 +19,6 @@ https://docs.victoriametrics.com/victoriametrics/single-server-victoriametrics/#
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
@@ -33,28 +31,13 @@ from ...encoding.columns import all_alike, bounds, escape_json, text_format
 from ...encoding.rows import ROW_SEPARATOR, format_rows
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column
-from .._base.http_connection import compress
-from .._base.tables import number_tables
 from ..base import Job
-from ..sending import Payload
-from .encoding import CsvEncoder, Import, ImportEncoder, find_numbers, name_metric
+from .encoding import CsvEncoder, ImportEncoder, find_numbers, name_metric
 
 _ENOUGH = 60
 """Samples of each device in a request from which on JSON is quicker: see docs/method.md."""
 
 _LINE = b'{"metric":{"__name__":"%b",%b},"values":[%b],"timestamps":[%b]}'
-
-
-@dataclass(slots=True)
-class SeriesImport(Import):
-    """One of JSON."""
-
-    encoder: SeriesEncoder
-
-    def cut(self, positions: Sequence[int], payload: Payload) -> None:
-        first = payload.last + 1 - payload.events
-        rows = np.array([first + self.rows[position] for position in positions])
-        self.body = self.encoder.encode_rows(payload.block, rows)
 
 
 class _Runs(NamedTuple):
@@ -67,40 +50,19 @@ class _Runs(NamedTuple):
 
 
 class SeriesEncoder(ImportEncoder):
-    """Payloads are `SeriesImport`s."""
+    """Lines of JSON."""
 
     def __init__(self, job: Job, compressed: bool, db: str | None) -> None:
         super().__init__(job, compressed, db)
-        self._target = "/api/v1/import" + (f"?{self._extra_label}" if self._extra_label else "")
+        self.target = "/api/v1/import" + (f"?{self._extra_label}" if self._extra_label else "")
         self._forms = [b"%b" + text_format(column) for column in self._fields]
         self._names = [
             [_quote(name_metric(table, column.name)) for table in self._tables]
             for column in self._fields
         ]
 
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        self.check_times(block)
+    def write(self, block: EventBlock, tables: NDArray[np.int64], batch: int) -> list[bytes]:
         size = batch or 1
-        bodies = self._write(block, number_tables(block, len(self._tables)), size)
-        return [
-            Payload(self._request(body, stop - start), stop - start, block, stop - 1)
-            for body, (start, stop) in zip(bodies, bounds(len(block), size), strict=True)
-        ]
-
-    def _request(self, body: bytes, events: int) -> SeriesImport:
-        return SeriesImport(range(events), self._target, self._compress(body), self)
-
-    def _compress(self, body: bytes) -> bytes:
-        return compress(body) if self._compressed else body
-
-    def encode_rows(self, block: EventBlock, rows: NDArray[np.integer[Any]]) -> bytes:
-        """These rows of a block as one request's body."""
-        tables = number_tables(block, len(self._tables))[rows]
-        [body] = self._write(block.choose(rows), tables, len(rows))
-        return self._compress(body)
-
-    def _write(self, block: EventBlock, tables: NDArray[np.int64], size: int) -> list[bytes]:
-        """The bodies of requests of `size` events."""
         devices, labels = self._number_devices(block)
         times = block.columns[self._schema.time]
         months, span = _number_months(times)
@@ -176,11 +138,12 @@ class ChoosingEncoder(ImportEncoder):
         self._arguments = (job, compressed, db)
         self._chosen: ImportEncoder | None = None
 
-    def encode(self, block: EventBlock, batch: int) -> Sequence[Payload]:
+    def write(self, block: EventBlock, tables: NDArray[np.int64], batch: int) -> list[bytes]:
         if self._chosen is None:
             self._chosen = self._choose(block.devices[: batch or 1])(*self._arguments)
-        self._chosen.taken = self.taken
-        return self._chosen.encode(block, batch)
+        bodies = self._chosen.write(block, tables, batch)
+        self.target = self._chosen.target
+        return bodies
 
     def _choose(self, devices: NDArray[np.bytes_]) -> type[ImportEncoder]:
         """What suits a request with events of these devices."""

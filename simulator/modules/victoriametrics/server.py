@@ -1,34 +1,28 @@
-"""Connections to VictoriaMetrics: requests in, answers out, and what an error means.
+"""Imports and questions to VictoriaMetrics, what its errors mean, what it tells of itself and of its disk.
 
 https://docs.victoriametrics.com/victoriametrics/url-examples/
+https://docs.victoriametrics.com/victoriametrics/single-server-victoriametrics/#monitoring
 """
 
 from __future__ import annotations
 
 import logging
+import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 
 import orjson
 
+from ...contract import MIB, Allocation, Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.errors import unreachable
-from .._base.http import (
-    CONNECT_TIMEOUT_S,
-    Answer,
-    HttpPool,
-    NoAnswer,
-    basic_auth,
-    interpret_no_answer,
-    parse_body,
-    scheme_port,
-)
-from .._base.http_connection import make_tls_context_for
-from .._base.options import TRUST_REMEDY
+from ...units import parse_duration_ms
+from .._base.http import Answer, parse_body
+from .._base.http_database import SHOWN, HttpDatabase
 from ..base import Job
 from .encoding import ALL_TIME, Span
-from .metrics import Metrics, parse_metrics
 from .options import VictoriaMetricsOptions
 
 _log = logging.getLogger(__name__)
@@ -37,71 +31,65 @@ VISIBLE_S = 15.0
 """Within this time all samples are visible that are acknowledged, new series (11 s) included, if the server
 doesn't let us flush it."""
 
-_SHOWN = 500
-"""Characters of an answer in a message."""
 _FORM = {"content-type": "application/x-www-form-urlencoded"}
-# HTTP status -> the kind that a result counts. 503: too many requests at once, or no space left on disk.
-_PASSING = {
-    429: "too_many_requests",
-    500: "server_error",
-    502: "server_error",
-    503: "unavailable",
-    504: "server_error",
-}
+
+# lib/storage/partition.go: maxRawRowsPerShard. 8 MiB of rows as they arrive are a part of 1 MiB at most.
+ALLOCATION = Allocation(
+    unit_bytes=MIB,
+    cause="VictoriaMetrics compresses parts of some 100,000 samples, and merges them",
+)
+_SOURCE = (
+    "vm_data_size_bytes: parts of samples and of the series index, also those in memory, which go to disk as"
+    " they are; of the whole server, with series that were deleted until they are merged away"
+)
+_INTERVAL_S = 0.1
+FIGURES_S = 1.2
+"""The server takes its figures anew once a second."""
+
+_SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
-class Connection:
-    """An HTTP pool for writes and questions."""
+class Connection(HttpDatabase[VictoriaMetricsOptions]):
+    """Imports and questions."""
+
+    SYSTEM = "VictoriaMetrics"
+    PASSING: ClassVar = {
+        429: "too_many_requests",
+        500: "server_error",
+        502: "server_error",
+        # Too many requests at once, or no space left on disk.
+        503: "unavailable",
+        504: "server_error",
+    }
 
     def __init__(self, options: VictoriaMetricsOptions, job: Job) -> None:
-        """Connects to nothing yet."""
-        self._options = options
-        self._job = job
-        headers = {"user-agent": f"iot-benchmark {job.run_id}"}
-        if options.username is not None and options.password is not None:
-            headers["authorization"] = basic_auth(options.username, options.password)
+        super().__init__(options, job)
         self.write_headers = {"content-encoding": "gzip"} if options.gzip else {}
-        self._pool = HttpPool(
-            [options.endpoint],
-            scheme_port(options.endpoint),
-            headers,
-            options.request_timeout_s,
-            make_tls_context_for([options.endpoint], options.ca_certs, options.verify_certs),
-            job.stamps_arrivals,
-        )
 
-    def close(self) -> None:
-        """Close all connections that nobody uses."""
-        self._pool.close()
-
-    def check(self) -> None:
-        """Connect; SimulatorError with a remedy if that fails."""
-        timeout_s = min(CONNECT_TIMEOUT_S, self._options.request_timeout_s)
-        try:
-            self.ask("/api/v1/query", timeout_s, query="1")
-        except Retryable as error:
-            raise unreachable("VictoriaMetrics", error) from error
-
-    # --- writes -----------------------------------------------------------------------------------
+    def ping(self, timeout_s: float) -> None:
+        self.ask("/api/v1/query", timeout_s, query="1")
 
     def write(self, target: str, body: bytes) -> None:
         """One import; Retryable if it may be sent again."""
-        answer = self._request("POST", target, body, self.write_headers)
-        if answer.status != 204:
-            raise self._interpret(answer)
+        self.fetch("POST", target, body, self.write_headers, expected=(204,))
 
     # --- questions --------------------------------------------------------------------------------
 
     def ask(self, path: str, timeout_s: float | None = None, **form: str | Sequence[str]) -> Any:
         """What the answer to a question has below `data`."""
-        answer = self._post(path, form, timeout_s)
-        try:
-            return orjson.loads(answer.body)["data"]
-        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-            raise SimulatorError(
-                f"VictoriaMetrics at {self._options.server} gave an answer to {path} that makes no sense"
-                f" ({one_line(answer.body[:_SHOWN], _SHOWN)}): check that endpoint names the server itself"
-            ) from error
+        return self.parse(self._post(path, form, timeout_s), "data")
+
+    def _post(
+        self,
+        path: str,
+        form: Mapping[str, str | Sequence[str]],
+        timeout_s: float | None = None,
+        expected: int = 200,
+    ) -> Answer:
+        body = urlencode(form, doseq=True).encode()
+        timeout_s = timeout_s or self.options.query_timeout_s
+        return self.fetch("POST", path, body, _FORM, timeout_s, (expected,))
 
     def query(self, text: str, time_ms: int) -> list[dict[str, Any]]:
         """The vector that MetricsQL gives for a time."""
@@ -149,24 +137,35 @@ class Connection:
 
     def flush(self) -> bool:
         """Make what is acknowledged visible; False if the server doesn't let us: then that takes seconds."""
-        answer = self._request("GET", "/internal/force_flush")
+        answer = self.request("GET", "/internal/force_flush")
         if answer.status != 200:
-            _log.warning("/internal/force_flush: %s", self._interpret(answer))
+            _log.warning("/internal/force_flush: %s", self.explain(answer))
         return answer.status == 200
 
     def delete(self, selector: str) -> None:
         """Delete series; what is on disk goes with later merges."""
         self._post("/api/v1/admin/tsdb/delete_series", {"match[]": selector}, expected=204)
 
-    def merge(self) -> None:
-        """Have all parts merged, which the server begins after its answer."""
+    def merge_parts(self) -> None:
+        """Merge all parts, which drops deleted series and duplicates, and wait for it.
+
+        Raises SimulatorError if that takes too long, or the server doesn't let us; Retryable.
+        """
+        self.flush()
+        # The server begins after its answer, and tells of the end by its metrics only.
         self._post("/internal/force_merge", {})
+        timeout_s = self.options.database_timeout_s
+        deadline = time.monotonic() + timeout_s
+        while True:
+            time.sleep(_INTERVAL_S)
+            if not self.read_metrics().merges:
+                return
+            if time.monotonic() > deadline:
+                raise SimulatorError(f"merging has taken more than {timeout_s:g} s")
 
     def read_metrics(self) -> Metrics:
         """SimulatorError if the server doesn't show them."""
-        answer = self._request("GET", "/metrics")
-        if answer.status != 200:
-            raise self._interpret(answer)
+        answer = self.fetch("GET", "/metrics")
         return parse_metrics(answer.body.decode(errors="replace"))
 
     def read_flags(self) -> Metrics | None:
@@ -177,63 +176,112 @@ class Connection:
             _log.warning("flags are not known: %s", error)
             return None
 
-    # --- HTTP -------------------------------------------------------------------------------------
+    def read_storage(self, others: int, values: int | None) -> Storage:
+        """What is in parts. `others`: metrics on the server that are not the job's; `values`: those of an
+        event, if all have the same number.
 
-    def _post(
-        self,
-        path: str,
-        form: Mapping[str, str | Sequence[str]],
-        timeout_s: float | None = None,
-        expected: int = 200,
-    ) -> Answer:
-        body = urlencode(form, doseq=True).encode()
-        timeout_s = timeout_s or self._options.query_timeout_s
-        answer = self._request("POST", path, body, _FORM, timeout_s)
-        if answer.status != expected:
-            raise self._interpret(answer)
-        return answer
+        Raises SimulatorError if the server doesn't show its metrics; Retryable.
+        """
+        source = _SOURCE
+        if others:
+            source += f"; {others} other metric{'s' * (others > 1)} in it"
+        metrics = self.read_metrics()
+        data, index = metrics.add_sizes("storage/"), metrics.add_sizes("indexdb/")
+        total = data + index
+        return Storage(
+            total_bytes=total,
+            data_bytes=data,
+            index_bytes=index,
+            level=None
+            if values is None
+            else Level(size_bytes=total, events=metrics.rows // values),
+            shared=True,
+            source=source,
+        )
 
-    def _request(
-        self,
-        method: str,
-        target: str,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> Answer:
-        try:
-            return self._pool.request(method, target, body, headers, timeout_s)
-        except NoAnswer as error:
-            raise interpret_no_answer(
-                error, "VictoriaMetrics", self._options.server, TRUST_REMEDY
-            ) from error
-
-    def _interpret(self, answer: Answer) -> Retryable | SimulatorError:
-        """What an error means: worth another try, or the end of the run."""
-        status, message = answer.status, parse_body(answer.body)
+    def explain(self, answer: Answer) -> Retryable | SimulatorError:
+        message = parse_body(answer.body)
         if isinstance(message, dict):
             message = message.get("error", message)
-        text = f"VictoriaMetrics at {self._options.server}: {status} {one_line(message, _SHOWN)}"
-        if kind := _PASSING.get(status):
-            return Retryable(kind, text, at_least_s=_read_retry_after_s(answer))
-        if status in (401, 403):
+        text = f"{self.place}: {answer.status} {one_line(message, SHOWN)}"
+        if answer.status in (401, 403):
             return SimulatorError(f"{text}; check username and password, or the server's auth keys")
-        if status == 413:
-            return SimulatorError(f"{text}; use a smaller --batch")
-        if status < 300 or status in (404, 405):
-            return SimulatorError(f"{text}; check that endpoint names the server itself")
-        return SimulatorError(text)
+        return self.explain_status(answer, text)
 
 
-def connect(options: VictoriaMetricsOptions, job: Job) -> Connection:
-    """A connection to a server that has let us in; SimulatorError with its name and a remedy if not."""
-    connection = Connection(options, job)
-    try:
-        connection.check()
-    except SimulatorError:
-        connection.close()
-        raise
-    return connection
+def write_seconds(time_ms: int) -> str:
+    """A time as the API takes it."""
+    seconds, milliseconds = divmod(time_ms, 1000)
+    return f"{seconds}.{milliseconds:03d}"
+
+
+# --- what it tells of itself by /metrics, in Prometheus's text format -----------------------------
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """One reading."""
+
+    version: str
+    """Empty in builds that don't tell."""
+    built_by: str
+    """The version of Go."""
+    flags: Mapping[str, str]
+    """Name -> value of all flags, also of those that aren't set; the server hides secret ones."""
+    sizes: Mapping[str, int]
+    """Kind of a part, as storage/small or indexdb/file -> bytes."""
+    rows: int
+    """Samples in these parts, of all series."""
+    merges: int
+    """Forced merges that are under way."""
+
+    def duration_ms(self, flag: str, unit: str = "s") -> int | None:
+        """A flag that is a duration; a bare number is of this unit. None: there is no such flag."""
+        text = self.flags.get(flag)
+        found = None if text is None else parse_duration_ms(text, unit)
+        return None if found is None else round(found)
+
+    def add_sizes(self, kind: str) -> int:
+        """The bytes of parts of all kinds that begin so; SimulatorError if there are none."""
+        sizes = [size for name, size in self.sizes.items() if name.startswith(kind)]
+        if not sizes:
+            raise SimulatorError("/metrics tells no vm_data_size_bytes")
+        return sum(sizes)
+
+
+def parse_metrics(text: str) -> Metrics:
+    """What is of interest in it."""
+    flags: dict[str, str] = {}
+    sizes: dict[str, int] = {}
+    version = built_by = ""
+    rows = merges = 0
+    for name, labels, value in _SAMPLE.findall(text):
+        if name not in _READ:
+            continue
+        found = dict(_LABEL.findall(labels))
+        if name == "flag":
+            flags[found["name"]] = found["value"]
+        elif name == "vm_data_size_bytes":
+            sizes[found["type"]] = int(float(value))
+        elif name == "vm_rows":
+            rows += int(float(value)) * found["type"].startswith("storage/")
+        elif name == "vm_app_version":
+            version = found["short_version"] or found["version"]
+        elif name == "go_info":
+            built_by = found["version"]
+        else:
+            merges = int(float(value))
+    return Metrics(version, built_by, flags, sizes, rows, merges)
+
+
+_READ = {
+    "flag",
+    "vm_data_size_bytes",
+    "vm_rows",
+    "vm_app_version",
+    "go_info",
+    "vm_active_force_merges",
+}
 
 
 def find_span(metrics: Metrics | None) -> Span | None:
@@ -253,17 +301,3 @@ def removes_duplicates(metrics: Metrics | None) -> bool:
     """Whether the server counts a sample once that it has twice. By the millisecond, so that it leaves all
     others alone."""
     return metrics is not None and metrics.duration_ms("dedup.minScrapeInterval") == 1
-
-
-def write_seconds(time_ms: int) -> str:
-    """A time as the API takes it."""
-    seconds, milliseconds = divmod(time_ms, 1000)
-    return f"{seconds}.{milliseconds:03d}"
-
-
-def _read_retry_after_s(answer: Answer) -> float:
-    """Seconds of a Retry-After header; 0 without one."""
-    try:
-        return max(0.0, float(answer.header("Retry-After") or 0))
-    except ValueError:
-        return 0.0

@@ -1,4 +1,4 @@
-"""Lines over HTTP (ILP), built from the schema: any workload's columns will do.
+"""How events are stored, and lines over HTTP (ILP), built from the schema: any workload's columns will do.
 
     events,device_id=w00000d000000 sequence_number=7i,temperature=21.50 1704067203150
 
@@ -9,6 +9,10 @@ are text in all versions; what a QuestDB that takes columns as wholes (QWP) woul
 9.3.4 answers it by 404.
 
 https://questdb.com/docs/ingestion/ilp/advanced-settings/
+
+Devices' names and ids, and texts that describe them, are symbols: QuestDB keeps each text of theirs once,
+and a number in the rows. A boolean is never NULL, so a column of truth values that may be missing is an INT:
+1, 0 or NULL. NULL of an INT, and of a LONG, is its smallest number, which can't be stored as a number.
 """
 
 from __future__ import annotations
@@ -22,12 +26,83 @@ from numpy.typing import NDArray
 from ...contract import PrimaryKey, Tables
 from ...encoding.columns import KEY_COLUMN, bounds, client_keys, escape, text_format
 from ...encoding.rows import format_requests, format_singles, text_form, text_values
+from ...errors import SimulatorError
 from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType
+from ...workloads.schema import Column, ColumnType, Schema
+from ...workloads.tags import ID
 from .._base.tables import deal_in_turn
 from ..base import Job
 from ..sending import Encoder, Payload
-from .columns import as_sent, find_sent_values, is_symbol
+
+TYPES = {
+    ColumnType.TIMESTAMP_MS: "TIMESTAMP",
+    ColumnType.INT64: "LONG",
+    ColumnType.INT32: "INT",
+    ColumnType.FLOAT32: "FLOAT",
+    ColumnType.FLOAT64: "DOUBLE",
+    ColumnType.BOOL: "BOOLEAN",
+    ColumnType.TEXT: "VARCHAR",
+    ColumnType.JSON: "VARCHAR",
+}
+"""https://questdb.com/docs/query/datatypes/overview/"""
+
+INT32_RANGE = (-(2**31) + 1, 2**31 - 1)
+INT64_RANGE = (-(2**63) + 1, 2**63 - 1)
+_LEAST = {ColumnType.INT32: INT32_RANGE[0], ColumnType.INT64: INT64_RANGE[0]}
+
+_TEXTS = (ColumnType.TEXT, ColumnType.JSON)
+
+
+STORED_AT = "_stored_at"
+"""The time of the rows of the tags' table, which is the same for all: deduplication needs one."""
+
+
+def is_symbol(schema: Schema, column: Column) -> bool:
+    """Whether a column is stored as symbols."""
+    if column.name == ID:
+        return True
+    return column.type in _TEXTS and (column.tag or column.name == schema.device)
+
+
+def as_sent(column: Column) -> Column:
+    """The column as its values are sent."""
+    if column.type is ColumnType.BOOL and column.nullable:
+        return Column(column.name, ColumnType.INT32, nullable=True)
+    return column
+
+
+def type_of(schema: Schema, column: Column) -> str:
+    """The column's type in a table."""
+    return "SYMBOL" if is_symbol(schema, column) else TYPES[as_sent(column).type]
+
+
+def describe_tags(schema: Schema) -> Schema:
+    """The tags' table, as a schema whose events are devices."""
+    columns = (*schema.tags_row, Column(STORED_AT, ColumnType.TIMESTAMP_MS))
+    key = (STORED_AT, ID)
+    return Schema(schema.tags_table, columns, STORED_AT, schema.device, key)
+
+
+def check_numbers(column: Column, values: NDArray[np.generic]) -> None:
+    """SimulatorError if one of them would become NULL."""
+    least = _LEAST.get(column.type)
+    if least is not None and len(values) and int(values.min()) < least:
+        raise SimulatorError(
+            f"column {column.name}: QuestDB's {TYPES[column.type]} takes {least} for its smallest number:"
+            f" {least - 1} is what it stores for no value at all"
+        )
+
+
+def find_sent_values(column: Column, block: EventBlock) -> NDArray[np.generic]:
+    """A column's values as `as_sent` has them; SimulatorError if one can't be stored."""
+    values: NDArray[np.generic] = block.row_columns[column.name]
+    if as_sent(column).type is not column.type:
+        return values.astype(np.int32)
+    check_numbers(column, values)
+    return values
+
+
+# --- lines -----------------------------------------------------------------------------------------
 
 PRECISION = "ms"
 
@@ -35,7 +110,6 @@ PRECISION = "ms"
 _SYMBOL_ESCAPES = tuple((mark, b"\\" + mark) for mark in (b"\\", b",", b"=", b" ", b"\n", b"\r"))
 _STRING_ESCAPES = tuple((mark, b"\\" + mark) for mark in (b"\\", b'"', b"\n"))
 _FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
-_TEXTS = (ColumnType.TEXT, ColumnType.JSON)
 
 _DOUBLE = b"=\x10"
 """Behind the equals sign: a double follows, its lowest byte first."""

@@ -1,8 +1,8 @@
-"""Lines by the vendor's client, the package `questdb`: `client=official`.
+"""Writes lines to QuestDB over HTTP: by the lean path, and by the package `questdb` (`client=official`).
 
-Rows one by one, and a flush for each request, as its documentation has it where there are no data frames
-(those need pandas and pyarrow). Over HTTP, which must be said: the client's own choice since version 6 (QWP)
-is answered by 404 up to QuestDB 9.3.
+The client makes rows one by one, and a flush for each request, as its documentation has it where there are no
+data frames (those need pandas and pyarrow). Over HTTP, which must be said: the client's own choice since
+version 6 (QWP) is answered by 404 up to QuestDB 9.3.
 
 https://py-questdb-client.readthedocs.io/en/latest/sender.html
 """
@@ -10,7 +10,7 @@ https://py-questdb-client.readthedocs.io/en/latest/sender.html
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ...contract import PrimaryKey
@@ -18,22 +18,39 @@ from ...encoding.columns import KEY_COLUMN, bounds, client_keys
 from ...errors import OptionError, Retryable, SimulatorError, one_line
 from ...workloads.events import EventBlock
 from ...workloads.schema import ColumnType
+from .._base.connected import ConnectedModule, ConnectedWriter
 from .._base.errors import connection_lost
-from .._base.official import OfficialEncoder, list_columns
+from .._base.official import OfficialEncoder, OfficialWriter, list_columns
 from .._base.tables import deal_in_turn
 from ..base import Job
-from ..sending import Payload, Writer
+from ..sending import Payload
 from ..waiting import limit_wait
-from .columns import as_sent, find_sent_values, is_symbol
-from .options import QuestdbOptions
-from .server import Connection, connect
-
-if TYPE_CHECKING:
-    from questdb.ingress import Sender
-
+from .encoding import LineFormat, as_sent, find_sent_values, is_symbol
+from .server import BINARY_VERSION, Connection
 
 _REFUSED = '"code":"invalid"'
 """What QuestDB says of lines that it will never take. The client tells no status."""
+
+
+class LineWriter(ConnectedWriter[Connection]):
+    """Sends payloads of `LineEncoder`; by several threads if several may be in flight."""
+
+    def open(self) -> None:
+        super().open()
+        options = self.connection.options
+        is_binary = options.line_format is LineFormat.BINARY
+        if is_binary and not self.connection.supports(BINARY_VERSION):
+            raise SimulatorError(
+                f"QuestDB at {options.server} takes no binary lines, which came with version 9:"
+                " use line_format=text"
+            )
+
+    def send(self, payload: Payload) -> int:
+        self.connection.write(payload.data)
+        return payload.events
+
+
+# --- the vendor's client --------------------------------------------------------------------------
 
 
 class Row(NamedTuple):
@@ -45,7 +62,7 @@ class Row(NamedTuple):
     time_ms: int
 
 
-class RowsEncoder(OfficialEncoder):
+class SenderEncoder(OfficialEncoder):
     """A payload's data: a list of `Row`."""
 
     def __init__(self, job: Job) -> None:
@@ -91,31 +108,16 @@ class RowsEncoder(OfficialEncoder):
         return [rows[start:stop] for start, stop in bounds(len(block), size)]
 
 
-class OfficialWriter(Writer):
-    """Sends rows by the client's sender."""
+class OfficialQuestdbWriter(OfficialWriter[Connection]):
+    """Sends payloads of `SenderEncoder` by the client's sender."""
 
-    def __init__(self, encoder: RowsEncoder, options: QuestdbOptions, job: Job) -> None:
-        super().__init__(encoder)
-        self._options = options
-        self._job = job
-        self._connection: Connection | None = None
-        self._sender: Sender | None = None
+    def __init__(self, module: ConnectedModule[Any, Any, Connection], batch: int) -> None:
+        super().__init__(SenderEncoder(module.job), module)
 
-    def open(self) -> None:
-        # It checks that we are let in.
-        self._connection = connect(self._options, self._job)
-        self._connection.close()
-        self._sender = self._make_sender()
-
-    def close(self) -> None:
-        if self._sender is not None:
-            self._sender.close(flush=False)
-            self._sender = None
-
-    def _make_sender(self) -> Sender:
+    def make_client(self) -> Any:
         from questdb.ingress import Protocol, Sender, TlsCa
 
-        options = self._options
+        options = self.connection.options
         url = urlsplit(options.endpoint[0])
         tls: dict[str, Any] = {}
         if url.scheme == "https":
@@ -140,38 +142,29 @@ class OfficialWriter(Writer):
         sender.establish()
         return sender
 
-    def send(self, payload: Payload) -> int:
-        from questdb.ingress import IngressError, TimestampNanos
+    def close_client(self, client: Any) -> None:
+        client.close(flush=False)
 
-        rows: list[Row] = payload.data
-        try:
-            sender = self._sender = self._sender or self._make_sender()
-            for table, symbols, columns, time_ms in rows:
-                sender.row(
-                    table,
-                    symbols=symbols,
-                    columns=columns,
-                    at=TimestampNanos(time_ms * 1_000_000),
-                )
-            sender.flush()
-        except IngressError as error:
-            # What it holds is sent again by another.
-            self.close()
-            raise self._explain(error) from error
-        return payload.events
+    def insert(self, data: Sequence[Row]) -> None:
+        from questdb.ingress import TimestampNanos
 
-    def _explain(self, error: Exception) -> Retryable | SimulatorError:
-        from questdb.ingress import IngressErrorCode
+        sender = self.client
+        for table, symbols, columns, time_ms in data:
+            at = TimestampNanos(time_ms * 1_000_000)
+            sender.row(table, symbols=symbols, columns=columns, at=at)
+        sender.flush()
 
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        from questdb.ingress import IngressError, IngressErrorCode
+
+        if not isinstance(error, IngressError):
+            return None
+        # What it holds is sent again by another.
+        self.drop_client()
         text = one_line(error, 500)
         code = getattr(error, "code", None)
         if code in (IngressErrorCode.SocketError, IngressErrorCode.CouldNotResolveAddr):
             return connection_lost(text)
         if code is IngressErrorCode.ServerFlushError and _REFUSED not in text:
             return Retryable("unavailable", text)
-        return SimulatorError(f"QuestDB at {self._options.server} refused a request: {text}")
-
-
-def make_writer(options: QuestdbOptions, job: Job) -> OfficialWriter:
-    """A writer by the client that the options name."""
-    return OfficialWriter(RowsEncoder(job), options, job)
+        return SimulatorError(f"{self.connection.place} refused a request: {text}")

@@ -1,0 +1,341 @@
+"""Sends events to Elasticsearch and OpenSearch, each once: by the lean path, and by the vendors' clients
+(`client=official`: `helpers.bulk`, and `client=streaming_bulk`).
+
+`elasticsearch` writes to Elasticsearch, `opensearch-py` to OpenSearch: their helpers are alike, and send 500
+documents at a time (their default), so a larger batch is several requests. Of a batch that failed, each event
+is looked up as by the lean path.
+
+https://www.elastic.co/docs/reference/elasticsearch/clients/python/client-helpers
+https://docs.opensearch.org/latest/clients/python-low-level/
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from urllib.parse import urlsplit
+
+import orjson
+
+from ...contract import PrimaryKey
+from ...encoding.columns import bounds, client_keys
+from ...errors import Retryable, SimulatorError, one_line
+from ...workloads.events import EventBlock
+from .._base.errors import connection_lost
+from .._base.exactly_once import Request as AnyRequest
+from .._base.exactly_once import SettlingWriter, Span, Wanted, keep_refused
+from .._base.http import AnswerTimeout, ConnectionLost, NoAnswer, TlsRefused
+from .._base.official import ClientWriter, OfficialEncoder, Rows, list_documents
+from .._base.tables import deal_in_turn
+from ..base import Job
+from ..sending import Encoder, Payload
+from ..waiting import limit_wait
+from .encoding import DocumentEncoder, InsertMode, Request
+from .options import STREAMING_BULK, ElasticsearchOptions, Flavor
+from .queries import fetch_groups, find_field, require_all, search
+from .server import CONFLICT, CREATED, OK, SERVER_ERROR, Connection, describe_error
+
+if TYPE_CHECKING:
+    from elastic_transport import NodeConfig
+
+    from . import Elasticsearch
+
+# How long a request whose answer was lost may go on before the next try.
+_TASK_END_S = 10.0
+_TASK_POLL_S = 0.05
+
+# How long a request must be unlisted to count as ended: a node lists it only once it has read it.
+_SETTLE_S = 1.0
+
+# 201, or 200 where the servers sent it again among themselves, as when a node went away: "updated" is what
+# was stored then, of an event without an id of ours.
+_STORED = b'"status":20'
+
+
+class DocumentWriter(SettlingWriter[Connection]):
+    """Knows how to find out what is stored of a request, however that is sent."""
+
+    REFUSES_KEYS: ClassVar[bool] = True
+
+    def __init__(self, encoder: Encoder, module: Elasticsearch) -> None:
+        super().__init__(encoder, module)
+        self._own = threading.local()
+        """Each thread's name at the server, which has to tell requests under way apart."""
+        self._numbers = itertools.count()
+
+    def open(self) -> None:
+        super().open()
+        self.connection.expects_tables = True
+
+    def name_thread(self) -> str:
+        """The name under which this thread sends."""
+        name: str | None = getattr(self._own, "name", None)
+        if name is None:
+            # Names are few and used again: a server logs each deprecation once per name.
+            name = self._own.name = f"{self.connection.name} {id(self):x}-{next(self._numbers)}"
+        return name
+
+    def doubt(self, request: AnyRequest, name: str) -> None:
+        """Note that it is unknown how much the server has stored of what was sent under this name."""
+        request.doubt()
+        request.name = name
+        # A request that is still at work under this name must be told from later ones.
+        self._own.name = None
+
+    def await_end(self, payload: Payload) -> None:
+        [request] = payload.data
+        began = idle_since = time.monotonic()
+        while (now := time.monotonic()) - idle_since < _SETTLE_S:
+            answer = self.connection.ask("GET", "/_tasks?actions=indices:data/write/*")
+            if "node_failures" in answer:
+                raise connection_lost(
+                    f"a node doesn't answer: {describe_error(answer['node_failures'])}"
+                )
+            tasks = [task for node in answer["nodes"].values() for task in node["tasks"].values()]
+            if any(task["headers"].get("X-Opaque-Id") == request.name for task in tasks):
+                if now - began > limit_wait(_TASK_END_S):
+                    raise connection_lost("the server is still at work on the request")
+                idle_since = time.monotonic()
+            # The server announces no end of a task of another connection.
+            time.sleep(_TASK_POLL_S)
+
+    @property
+    def _names(self) -> str:
+        return self.connection.options.join_indices(self.job.table_names)
+
+    def show_events(self, request: Any) -> None:
+        self.connection.refresh(self._names)
+
+    def find(self, request: Any, wanted: Wanted) -> set[tuple[Any, ...]]:
+        schema = self.job.schema
+        conditions: list[dict[str, Any]] = []
+        for name, values in wanted.items():
+            field = find_field(schema, name)
+            if isinstance(values, Span):
+                conditions.append({"range": {field: {"gte": values.first, "lte": values.last}}})
+            else:
+                conditions.append({"terms": {field: values}})
+        question = {"size": 0, "track_total_hits": False, "query": require_all(*conditions)}
+        key = {name: {"terms": {"field": find_field(schema, name)}} for name in schema.key}
+        ask = partial(search, self.connection, self._names)
+        return {
+            tuple(bucket["key"][name] for name in schema.key)
+            for bucket in fetch_groups(ask, question, key, {})
+        }
+
+
+class ElasticsearchWriter(DocumentWriter):
+    """Sends payloads of `DocumentEncoder` as they stand."""
+
+    encoder: DocumentEncoder
+
+    def send_request(self, request: Request, payload: Payload) -> None:
+        name = self.name_thread()
+        try:
+            answer = self.connection.write(request, name)
+        except Retryable:
+            self.doubt(request, name)
+            raise
+        status, body = answer.status, answer.body
+        is_bulk = self.encoder.mode is InsertMode.BULK
+        if status == OK and is_bulk:
+            count = len(request.rows)
+            if body.startswith(b'{"errors":false') and body.count(_STORED) == count:
+                return
+            meanings = self._interpret_items(request, name, orjson.loads(body)["items"])
+            failure = keep_refused(request, payload, meanings)
+            if failure is not None:
+                raise failure
+            return
+        if status in (OK, CREATED) or (status == CONFLICT and request.sent_before):
+            return
+        if status >= SERVER_ERROR:
+            self.doubt(request, name)
+        raise self.connection.explain(answer)
+
+    def _interpret_items(
+        self, request: Request, name: str, items: Iterable[Mapping[str, Any]]
+    ) -> Iterable[Retryable | SimulatorError | None]:
+        """What is said of each event of a bulk request; None: it is stored."""
+        sent_before = request.sent_before
+        for item in items:
+            [result] = item.values()
+            status = result["status"]
+            if status in (OK, CREATED) or (status == CONFLICT and sent_before):
+                yield None
+                continue
+            if status >= SERVER_ERROR:
+                self.doubt(request, name)
+            yield self.connection.interpret(status, result)
+
+
+# --- by the vendors' clients ----------------------------------------------------------------------
+
+
+class ActionsEncoder(OfficialEncoder):
+    """A payload's data: a list of one `Rows`, of what the helpers take. Documents are created under the keys
+    that the client makes."""
+
+    def __init__(self, job: Job, aliases: Sequence[str]) -> None:
+        super().__init__(job)
+        self._aliases = aliases
+
+    def _requests(self, block: EventBlock, size: int) -> list[list[Rows]]:
+        documents = list_documents(block)
+        aliases = deal_in_turn(block, self._aliases)
+        actions: list[dict[str, Any]] = [
+            {"_op_type": "index", "_index": alias, "_source": document}
+            for alias, document in zip(aliases, documents, strict=True)
+        ]
+        if self._job.load.primary_key is PrimaryKey.CLIENT:
+            for action, key in zip(actions, client_keys(block).tolist(), strict=True):
+                action |= {"_op_type": "create", "_id": key.decode()}
+        return [
+            [Rows(range(stop - start), actions[start:stop])]
+            for start, stop in bounds(len(block), size)
+        ]
+
+
+class _Client(NamedTuple):
+    """A vendor's client."""
+
+    client: Any
+    helpers: Any
+    """The module with its helpers."""
+    errors: tuple[type[Exception], ...]
+    """Its own."""
+    name: Callable[[str, float], tuple[Any, dict[str, Any]]]
+    """Of the name of a request and its time limit: the client to call, and what its calls take besides."""
+
+    def close(self) -> None:
+        """Disconnect."""
+        self.client.close()
+
+
+class OfficialWriter(ClientWriter[Connection], DocumentWriter):
+    """Sends payloads of `ActionsEncoder` by a vendor's client."""
+
+    def __init__(self, module: Elasticsearch, batch: int) -> None:
+        options = module.options
+        aliases = [options.alias(table) for table in module.job.table_names]
+        super().__init__(ActionsEncoder(module.job, aliases), module)
+        self._is_single = options.mode(batch) is InsertMode.SINGLE
+
+    def make_client(self) -> _Client:
+        options = self.connection.options
+        is_open = options.flavor is Flavor.OPENSEARCH
+        return (_connect_opensearch if is_open else _connect_elasticsearch)(options)
+
+    def send_request(self, request: Rows, payload: Payload) -> None:
+        connection, name = self.connection, self.name_thread()
+        try:
+            refused = self._write(request.values, name)
+        except self.client.errors as error:
+            status: Any = getattr(error, "status_code", None)
+            if status == CONFLICT and self._is_single and request.sent_before:
+                return
+            meaning = self._explain(error, status)
+            if isinstance(meaning, Retryable):
+                self.doubt(request, name)
+            raise meaning from error
+        meanings = [
+            connection.interpret(result["status"], result)
+            for result in refused
+            if not (result["status"] == CONFLICT and request.sent_before)
+        ]
+        if meanings:
+            self.doubt(request, name)
+            raise next((one for one in meanings if isinstance(one, SimulatorError)), meanings[0])
+
+    def _write(self, actions: Sequence[Mapping[str, Any]], name: str) -> list[dict[str, Any]]:
+        """Store all documents; what the server says of those that it refused."""
+        options, helpers = self.connection.options, self.client.helpers
+        client, more = self.client.name(name, limit_wait(options.request_timeout_s))
+        more["require_alias"] = True
+        if self._is_single:
+            [action] = actions
+            place = {"index": action["_index"], "body": action["_source"], **more}
+            if "_id" in action:
+                client.create(id=action["_id"], **place)
+            else:
+                client.index(**place)
+            return []
+        if options.client == STREAMING_BULK:
+            answers = helpers.streaming_bulk(client, actions, raise_on_error=False, **more)
+            errors = [answer for stored, answer in answers if not stored]
+        else:
+            _, errors = helpers.bulk(client, actions, raise_on_error=False, **more)
+        return [result for answer in errors for result in answer.values()]
+
+    def _explain(self, error: Exception, status: object) -> Retryable | SimulatorError:
+        """What an error of the client's means."""
+        if isinstance(status, int):
+            said: Any = getattr(error, "body", None) or getattr(error, "info", None)
+            return self.connection.interpret(status, said or getattr(error, "error", ""))
+        kinds = {"ConnectionTimeout": AnswerTimeout, "TlsError": TlsRefused, "SSLError": TlsRefused}
+        kind: type[NoAnswer] = kinds.get(type(error).__name__, ConnectionLost)
+        return self.connection.explain_silence(kind(one_line(error)))
+
+
+def _connect_elasticsearch(options: ElasticsearchOptions) -> _Client:
+    from elastic_transport import TransportError
+    from elasticsearch import ApiError, Elasticsearch, helpers
+
+    # Retrying is the loop's affair, which counts.
+    client = Elasticsearch(configure_nodes(options), max_retries=0, retry_on_status=())
+
+    def name_requests(name: str, timeout_s: float) -> tuple[Any, dict[str, Any]]:
+        return client.options(opaque_id=name, request_timeout=timeout_s), {}
+
+    return _Client(client, helpers, (ApiError, TransportError), name_requests)
+
+
+def configure_nodes(options: ElasticsearchOptions) -> list[NodeConfig]:
+    """How Elastic's client reaches each node."""
+    from elastic_transport import NodeConfig
+
+    trust: dict[str, Any] = {"ssl_context": options.make_tls_context()}
+    if not options.verify_certs:
+        trust = {"verify_certs": False, "ssl_show_warn": False}
+    nodes = []
+    for url in options.endpoint:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        nodes.append(
+            NodeConfig(
+                parts.scheme,
+                parts.hostname,
+                parts.port or options.DEFAULT_PORT,
+                path_prefix=parts.path.rstrip("/"),
+                headers=options.login(),
+                request_timeout=options.request_timeout_s,
+                **(trust if parts.scheme == "https" else {}),
+            )
+        )
+    return nodes
+
+
+def _connect_opensearch(options: ElasticsearchOptions) -> _Client:
+    from opensearchpy import OpenSearch, helpers
+    from opensearchpy.exceptions import OpenSearchException
+
+    tls = options.make_tls_context()
+    trust: dict[str, Any] = {} if tls is None else {"ssl_context": tls}
+    if not options.verify_certs:
+        trust = {"verify_certs": False, "ssl_show_warn": False}
+    client = OpenSearch(
+        options.endpoint,
+        headers=options.login(),
+        timeout=options.request_timeout_s,
+        max_retries=0,
+        **trust,
+    )
+
+    def name_requests(name: str, timeout_s: float) -> tuple[Any, dict[str, Any]]:
+        return client, {"headers": {"x-opaque-id": name}, "request_timeout": timeout_s}
+
+    return _Client(client, helpers, (OpenSearchException,), name_requests)
