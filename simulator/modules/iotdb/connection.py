@@ -16,6 +16,7 @@ from .errors import ServerError, check_status
 from .thrift import (
     END_CALL,
     Fields,
+    Piece,
     ThriftError,
     call,
     call_plainly,
@@ -26,7 +27,6 @@ from .thrift import (
     put_text,
     read_answer,
 )
-from .values import Piece
 
 _PROTOCOL_V3 = 2
 _FETCH_ROWS = 10_000

@@ -8,7 +8,7 @@ from typing import Any
 from ...workloads.queries import Aggregate, Every, Function, Query
 from ...workloads.schema import Schema
 from .answers import Row
-from .paths import quote
+from .schema import quote
 
 Part = tuple[int, str, Row]
 """Beginning of a bucket of time, in ms since 1970 (0: none), device (empty: of all), and computed values."""

@@ -12,7 +12,7 @@ from ...workloads.queries import Aggregate, BoundQuery, Function, Query, Where
 from ...workloads.schema import ColumnType, Schema
 from ...workloads.tags import ID
 from .._base.sql_queries import SqlDialect, compile_query, list_aliased, quote_name
-from .encoding import TIME, describe_tags, list_columns
+from .schema import TIME, describe_tags, list_columns
 
 
 class IotdbDialect(SqlDialect):

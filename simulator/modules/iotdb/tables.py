@@ -11,9 +11,9 @@ from ...workloads.tags import Tags
 from .._base.errors import INSERT_REMEDY, made_otherwise
 from .._base.sql_queries import quote_name
 from ..base import Query
-from .encoding import TIME, describe_tags, list_columns
 from .layout import PROBE, Layout
 from .queries import compile_statement
+from .schema import TIME, describe_tags, list_columns
 
 
 class Tables(Layout):

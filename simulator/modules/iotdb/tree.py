@@ -23,9 +23,8 @@ from .._base.errors import missing_table
 from ..base import Query
 from .answers import Row
 from .layout import PROBE, Layout
-from .paths import LEVEL, name_database, name_table, quote, split_path
+from .schema import LEVEL, find_steady, name_table, quote, split_path
 from .tree_queries import NoTimeseriesError, compile_question
-from .tree_schema import find_steady
 
 _DEVICES = 16
 
@@ -35,7 +34,7 @@ class Tree(Layout):
 
     @property
     def database(self) -> str:
-        return name_database(self.options.database)
+        return f"root.{self.options.database}"
 
     def make_database(self) -> None:
         statement = f"CREATE DATABASE {self.database}"

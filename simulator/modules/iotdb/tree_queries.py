@@ -29,8 +29,7 @@ from ...workloads.queries import BoundQuery, Every, Function, Query, Where
 from ...workloads.schema import Column, ColumnType, Schema
 from .answers import Row
 from .partials import Partials, put_in_order
-from .paths import LEVEL, quote, split_path
-from .tree_schema import find_steady
+from .schema import LEVEL, find_steady, quote, split_path
 
 Ask = Callable[[str], list[Row]]
 Question = Callable[[Ask], list[Row]]
