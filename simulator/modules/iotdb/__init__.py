@@ -53,17 +53,13 @@ from ...workloads.tags import Tags
 from .._base.errors import QUERY_REMEDY
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..sending import Encoder
-from .layout import Layout
+from .models import Layout, Tables, Tree
 from .options import EncodingOptions, InsertMode, IotdbOptions, Model
 from .queries import IotdbDialect
 from .schema import TYPES, check_measurements, check_names, describe_tags, make_tags
-from .server import Server
-from .storage import ALLOCATION, read_storage
-from .tables import Tables
+from .server import ALLOCATION, IotdbWriter, Server, read_storage
 from .tablets import TabletEncoder
-from .tree import Tree
 from .tree_tablets import TreeEncoder
-from .writer import IotdbWriter
 
 
 class Iotdb(Module[IotdbOptions, EncodingOptions]):
