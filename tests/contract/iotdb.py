@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 from simulator.contract import PrimaryKey
 from simulator.modules.base import Job
-from simulator.modules.iotdb.connection import Connection
-from simulator.modules.iotdb.errors import ServerError
+from simulator.modules.iotdb.connection import Connection, ServerError
 from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
 from simulator.workloads.schema import ColumnType, Schema
 from simulator.workloads.tags import Tags

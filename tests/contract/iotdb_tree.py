@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
-from simulator.modules.iotdb.errors import ServerError
+from simulator.modules.iotdb.connection import ServerError
 from simulator.workloads.schema import ColumnType, Schema
 
 from .iotdb import IotdbUnderTest

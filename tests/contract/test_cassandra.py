@@ -24,7 +24,7 @@ from simulator.contract import PrimaryKey
 from simulator.errors import SimulatorError
 from simulator.modules._base.http import SOCKET_OPTIONS
 from simulator.modules.base import AnyModule, Job
-from simulator.modules.cassandra import Cassandra, reading
+from simulator.modules.cassandra import Cassandra, server
 from simulator.modules.cassandra import wire as cassandra_wire
 from simulator.modules.cassandra.options import CassandraOptions
 from simulator.oracle.answers import answer_all
@@ -556,11 +556,11 @@ def test_ranges_that_take_too_long_are_asked_in_slices_of_time(
     fill(cassandra, workload)
     answered: list[int] = []
 
-    def late(answer: Any, rows: Any = reading.take_rows) -> Any:
+    def late(answer: Any, rows: Any = server.take_rows) -> Any:
         answered.append(len(answered))
         return None if len(answered) <= 6 else rows(answer)
 
-    monkeypatch.setattr(reading, "take_rows", late)
+    monkeypatch.setattr(server, "take_rows", late)
     with prepare_queries(cassandra, workload, {"flavor": flavor}) as module:
         assert_same(module.queries()[query](), query)
         assert len(answered) > 16
@@ -597,12 +597,12 @@ def test_described_queries_whatever_the_server_lacks(
     bounds = [draw(query, stored, 0, 0) for query in queries]
     answered = 0
 
-    def take(answer: Any, rows: Any = reading.take_rows) -> Any:
+    def take(answer: Any, rows: Any = server.take_rows) -> Any:
         nonlocal answered
         answered += 1
         return None if answered <= late else rows(answer)
 
-    monkeypatch.setattr(reading, "take_rows", take)
+    monkeypatch.setattr(server, "take_rows", take)
     with prepare_queries(cassandra, workload, {"flavor": flavor}) as module:
         for bound, right in zip(bounds, answer_all(bounds, stored), strict=True):
             answered = 0

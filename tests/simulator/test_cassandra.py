@@ -24,11 +24,15 @@ from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules._base.row_order import put_in_order
 from simulator.modules.base import Job
 from simulator.modules.cassandra import Cassandra
-from simulator.modules.cassandra.computing import Computation, compare
-from simulator.modules.cassandra.errors import explain_failure, translate
 from simulator.modules.cassandra.options import CassandraOptions
-from simulator.modules.cassandra.reading import cut_buckets, cut_ring, cut_time
-from simulator.modules.cassandra.server import ClusterSession
+from simulator.modules.cassandra.queries import (
+    Computation,
+    compare,
+    cut_buckets,
+    cut_ring,
+    cut_time,
+)
+from simulator.modules.cassandra.server import ClusterSession, explain_failure, translate
 from simulator.modules.cassandra.storage import read_storage
 from simulator.modules.options import parse_options
 from simulator.workloads.cpu import Cpu

@@ -15,8 +15,8 @@ from simulator.modules._base.http import Answer
 from simulator.modules.arangodb.options import ArangoOptions
 from simulator.modules.arangodb.server import Connection as ArangoConnection
 from simulator.modules.base import Job
-from simulator.modules.cassandra.errors import translate
 from simulator.modules.cassandra.options import CassandraOptions
+from simulator.modules.cassandra.server import translate
 from simulator.modules.cratedb.options import CratedbOptions
 from simulator.modules.cratedb.server import Connection as CratedbConnection
 from simulator.modules.elasticsearch.options import ElasticsearchOptions

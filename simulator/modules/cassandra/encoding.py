@@ -8,7 +8,7 @@ here the values of all rows come out of one numpy record array. The formats (sec
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from ...encoding.binary_rows import BinaryRows
 from ...encoding.columns import KEY_COLUMN, Columns, all_alike, bounds, client_keys
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType
+from .._base.sql_queries import quote_name
 from .._base.tables import number_tables
 from ..base import Job
 from ..sending import Encoder, Payload
@@ -104,6 +105,15 @@ class CassandraEncoder(Encoder):
         self._statements = statements
         self._protocol_version = protocol_version
 
+    def insert_statements(self, keyspace: str) -> list[str]:
+        """The INSERT of each table, to be prepared."""
+        columns = self.columns
+        names, marks = ", ".join(map(quote_name, columns)), ", ".join("?" for _ in columns)
+        return [
+            f"INSERT INTO {quote_name(keyspace)}.{quote_name(table)} ({names}) VALUES ({marks})"
+            for table in self._job.table_names
+        ]
+
     @property
     def columns(self) -> list[str]:
         """The columns of the INSERT, in order."""
@@ -117,23 +127,8 @@ class CassandraEncoder(Encoder):
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
         if not batch:
             return self._singles(block)
-        spans = [(0, len(block))]
-        prefixes: bytes | NDArray[np.void] = self._batch_prefix(0)
-        tables = number_tables(block, len(self._statements)) if len(self._statements) > 1 else None
-        if not all_alike(block.devices):
-            order = np.argsort(block.devices, kind="stable")
-            columns = {name: values[order] for name, values in block.columns.items()}
-            devices = block.devices[order]
-            missing = {name: places[order] for name, places in block.missing.items()}
-            block = EventBlock(block.schema, block.worker, block.first, columns, devices, missing)
-            tables = None if tables is None else tables[order]
-            begins = np.flatnonzero(devices[1:] != devices[:-1]) + 1
-            ends = [*begins.tolist(), len(block)]
-            spans = list(zip([0, *ends], ends, strict=False))
-        if tables is not None:
-            numbers = range(len(self._statements))
-            prefixes = _void([self._batch_prefix(table) for table in numbers])[tables]
-        rows = self._rows(block, prefixes)
+        block, tables, spans = sort_by_device(block, len(self._statements))
+        rows = self._rows(block, self._prefixes(self._batch_prefix, tables))
         trailer = self._consistency + self._flags(0)
         payloads = []
         for begin, end in spans:
@@ -146,20 +141,23 @@ class CassandraEncoder(Encoder):
         return payloads
 
     def _singles(self, block: EventBlock) -> list[Payload]:
-        numbers = range(len(self._statements))
-        prefixes = _void([self._execute_prefix(table) for table in numbers])
-        prefix = (
-            prefixes[number_tables(block, len(self._statements))]
-            if len(numbers) > 1
-            else self._execute_prefix(0)
-        )
-        bodies = self._rows(block, prefix).singles()
+        tables = number_tables(block, len(self._statements))
+        bodies = self._rows(block, self._prefixes(self._execute_prefix, tables)).singles()
         return [
             Payload(Request(body, partition), 1, block, row)
             for row, (body, partition) in enumerate(
                 zip(bodies, block.devices.tolist(), strict=True)
             )
         ]
+
+    def _prefixes(
+        self, prefix_of: Callable[[int], bytes], tables: NDArray[np.int64]
+    ) -> bytes | NDArray[np.void]:
+        """What each event's row begins with, by its table; one for all if there is one table."""
+        if len(self._statements) == 1:
+            return prefix_of(0)
+        prefixes = [prefix_of(table) for table in range(len(self._statements))]
+        return np.frombuffer(b"".join(prefixes), dtype=f"V{len(prefixes[0])}")[tables]
 
     def _batch_prefix(self, table: int) -> bytes:
         statement = self._statements[table].statement_id
@@ -197,6 +195,20 @@ class CassandraEncoder(Encoder):
         return names, values
 
 
+def sort_by_device(
+    block: EventBlock, tables: int
+) -> tuple[EventBlock, NDArray[np.int64], list[tuple[int, int]]]:
+    """The events device by device, the table of each, out of so many, and [begin, end) of each device's."""
+    numbers = number_tables(block, tables) if tables > 1 else np.zeros(len(block), np.int64)
+    if all_alike(block.devices):
+        return block, numbers, [(0, len(block))]
+    order = np.argsort(block.devices, kind="stable")
+    block = block.choose(order)
+    begins = np.flatnonzero(block.devices[1:] != block.devices[:-1]) + 1
+    ends = [*begins.tolist(), len(block)]
+    return block, numbers[order], list(zip([0, *ends], ends, strict=False))
+
+
 def has_key_column(job: Job) -> bool:
     """Whether the tables have a key column of their own beside the events' columns."""
     return job.load.primary_key in (PrimaryKey.CLIENT, PrimaryKey.UUID)
@@ -212,7 +224,3 @@ def random_uuids(count: int) -> NDArray[np.void]:
 
 def _short_bytes(data: bytes) -> bytes:
     return struct.pack("!H", len(data)) + data
-
-
-def _void(values: Sequence[bytes]) -> NDArray[np.void]:
-    return np.frombuffer(b"".join(values), dtype=f"V{len(values[0])}")

@@ -15,26 +15,23 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-from cassandra.cluster import EXEC_PROFILE_DEFAULT
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
 from cassandra.concurrent import execute_concurrent
 from cassandra.query import UNSET_VALUE, BatchStatement, PreparedStatement
 from cassandra.query import BatchType as DriverBatchType
 
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds
-from ...errors import SimulatorError
 from ...workloads.events import EventBlock
 from .._base.official import list_columns
-from .._base.sql_queries import quote_name
 from .._base.tables import number_tables
 from ..base import Job
-from ..sending import Encoder, Payload, Writer
+from ..sending import Encoder, Payload
 from ..waiting import limit_wait
-from .encoding import BatchType, CassandraEncoder
-from .errors import ERRORS, translate
+from .encoding import BatchType, CassandraEncoder, sort_by_device
 from .options import EXECUTE_CONCURRENT, CassandraOptions, InsertMode
-from .server import ClusterSession
+from .server import ERRORS
+from .writer import SessionWriter
 
 
 class Event(NamedTuple):
@@ -56,23 +53,17 @@ class RowsEncoder(Encoder):
         self.unit_events = lean.unit_events if by_device else 0
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        tables = number_tables(block, len(self._job.table_names))
-        order = np.argsort(block.devices, kind="stable") if self._by_device else None
-        if order is not None:
-            block, tables = block.choose(order), tables[order]
+        count = len(self._job.table_names)
+        if self._by_device:
+            block, tables, spans = sort_by_device(block, count)
+        else:
+            tables, spans = number_tables(block, count), [(0, len(block))]
         events = list(map(Event, tables.tolist(), self._list_values(block)))
         return [
             Payload(events[start:stop], stop - start, block, stop - 1)
-            for first, end in self._list_spans(block)
+            for first, end in spans
             for start, stop in ((first + a, first + b) for a, b in bounds(end - first, batch or 1))
         ]
-
-    def _list_spans(self, block: EventBlock) -> list[tuple[int, int]]:
-        """[start, end) of each device's events."""
-        if not self._by_device:
-            return [(0, len(block))]
-        ends = [*(np.flatnonzero(block.devices[1:] != block.devices[:-1]) + 1).tolist(), len(block)]
-        return list(zip([0, *ends], ends, strict=False))
 
     def _list_values(self, block: EventBlock) -> Iterator[Sequence[Any]]:
         names, values = self._lean.values(block)
@@ -87,87 +78,51 @@ class RowsEncoder(Encoder):
         return zip(*keys, *columns, strict=True)
 
 
-class OfficialWriter(Writer):
+class OfficialWriter(SessionWriter):
     """Sends what `RowsEncoder` makes, by the driver's session."""
 
-    def __init__(
-        self, encoder: RowsEncoder, columns: Sequence[str], options: CassandraOptions, job: Job
-    ) -> None:
-        super().__init__(encoder)
-        self.max_in_flight = options.in_flight(job.load)
-        self._columns = columns
-        self._options = options
-        self._job = job
-        self._session: ClusterSession | None = None
-        self._statements: list[PreparedStatement] = []
-        self._profile: Any = None
+    _prepared: Sequence[PreparedStatement]
+    _profile: Any
 
-    def open(self) -> None:
-        session = ClusterSession(self._options, self._job)
-        self._session = session
+    def _prepare(self) -> None:
         # Its timeout is that of queries.
-        self._profile = session.driver.execution_profile_clone_update(
+        self._profile = self.session.driver.execution_profile_clone_update(
             EXEC_PROFILE_DEFAULT, request_timeout=self._options.request_timeout
         )
-        keyspace = quote_name(self._options.keyspace)
-        names = ", ".join(map(quote_name, self._columns))
-        marks = ", ".join("?" for _ in self._columns)
-        try:
-            self._statements = [
-                session.prepare(
-                    f"INSERT INTO {keyspace}.{quote_name(table)} ({names}) VALUES ({marks})"
-                )
-                for table in self._job.table_names
-            ]
-        except ERRORS as error:
-            # While connecting nothing is tried again.
-            meaning = translate(error, self._options, self._job)
-            raise SimulatorError(str(meaning)) from error
-        session.expects_tables = True
-
-    def close(self) -> None:
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        self._prepared = [self.session.prepare(statement) for statement in self._statements]
+        self.session.expects_tables = True
 
     def send(self, payload: Payload) -> int:
-        session = self._session
-        assert session is not None
         try:
-            self._send(session, payload.data)
+            self._send(self.session.driver, payload.data)
         except ERRORS as error:
-            raise session.translate(error) from error
+            raise self.session.translate(error) from error
         return payload.events
 
-    def _send(self, session: ClusterSession, events: Sequence[Event]) -> None:
+    def _send(self, driver: Session, events: Sequence[Event]) -> None:
         profile = self._profile
         profile.request_timeout = limit_wait(self._options.request_timeout)
+        bound = [(self._prepared[event.table], event.values) for event in events]
         if self._options.client == EXECUTE_CONCURRENT:
-            execute_concurrent(
-                session.driver,
-                [(self._statements[event.table], event.values) for event in events],
-                execution_profile=profile,
-            )
+            execute_concurrent(driver, bound, execution_profile=profile)
         elif self._options.mode(self._job.load.batch) is InsertMode.BATCH:
             logged = self._options.batch_type is BatchType.LOGGED
             kind = DriverBatchType.LOGGED if logged else DriverBatchType.UNLOGGED
             batch = BatchStatement(batch_type=kind)
-            for event in events:
-                batch.add(self._statements[event.table], event.values)
-            session.driver.execute(batch, execution_profile=profile)
+            for statement, values in bound:
+                batch.add(statement, values)
+            driver.execute(batch, execution_profile=profile)
         else:
-            [event] = events
-            session.driver.execute(
-                self._statements[event.table], event.values, execution_profile=profile
-            )
+            [(statement, values)] = bound
+            driver.execute(statement, values, execution_profile=profile)
 
     def recover(self, payload: Payload) -> bool:
-        assert self._session is not None
-        self._session.await_node()
+        self.session.await_node()
         return False
 
 
 def make_writer(lean: CassandraEncoder, options: CassandraOptions, job: Job) -> OfficialWriter:
     """A writer by the way that the options name; `lean`: the encoder of the same requests."""
     by_device = lean.batched and options.client != EXECUTE_CONCURRENT
-    return OfficialWriter(RowsEncoder(lean, job, by_device), lean.columns, options, job)
+    statements = lean.insert_statements(options.keyspace)
+    return OfficialWriter(RowsEncoder(lean, job, by_device), statements, options, job)

@@ -17,10 +17,8 @@ from cassandra.protocol import PreparedQueryNotFound
 from ...errors import one_line
 from ..sending import LAST_ANSWERS_S, Outcome
 from ..waiting import Poll, limit_wait
-from .errors import ERRORS
+from .server import ERRORS, RECONNECT_INTERVAL_S
 from .wire import Connection, Node, Pending
-
-RECONNECT_INTERVAL_S = 0.2
 
 
 class Topology(Protocol):

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
+from typing import Any
 
 from ...errors import Retryable
-from ...workloads.queries import Aggregate, BoundQuery, Function
+from ...workloads.queries import Aggregate, BoundQuery, Function, Where
 from ...workloads.queries import Query as Description
-from ...workloads.schema import Schema
-from .._base.row_order import put_in_order
+from ...workloads.schema import ColumnType, Schema
+from .._base import partials
+from .._base.row_order import Row, put_in_order
 from .._base.sql_queries import quote_name
 from ..base import Query
-from .computing import Computation, compare, read_column
 from .options import CassandraOptions, Flavor
-from .reading import Reader, Row, cut_buckets, cut_ring, cut_time
 from .server import ClusterSession
 
 _SLICES = 16
@@ -28,8 +29,85 @@ _SLICES = 16
 _BUCKETS_SINCE = (4, 1)
 """The Cassandra that can group by buckets of time."""
 
+# Times that are computed come as datetimes without a zone, in UTC.
+_EPOCH, _MILLISECOND = datetime(1970, 1, 1), timedelta(milliseconds=1)  # noqa: DTZ001
+
+# CQL's sum has the type of what is summed up, so it would lose digits or overflow.
+_WIDER = {
+    ColumnType.INT32: "bigint",
+    ColumnType.INT64: "varint",
+    ColumnType.FLOAT32: "double",
+    ColumnType.FLOAT64: "double",
+}
+_BITS = {ColumnType.INT32: 31, ColumnType.INT64: 63}
+
+_FIRST_TOKEN, _TOKENS = -(2**63), 2**64
+
 Slice = tuple[str, int, int]
 """A device, and the first and last time of what is asked about."""
+
+
+def read_column(name: str, schema: Schema) -> str:
+    """How a column of an event is selected: times in ms since 1970, of documents the device in them."""
+    if name == schema.device:
+        return quote_name(schema.device_path or name)
+    if schema.column(name).type is ColumnType.TIMESTAMP_MS:
+        return f"tounixtimestamp({quote_name(name)})"
+    return quote_name(name)
+
+
+def compare(where: Where, schema: Schema) -> tuple[str, float]:
+    """Sign and limit of a condition, the limit in the column's own type."""
+    sign, limit = partials.compare(where, schema)
+    bits = _BITS.get(schema.column(where.column).type)
+    if bits is None:
+        return sign, limit
+    least, most = -(2**bits), 2**bits - 1
+    # What all numbers of the type fulfil, and what none does.
+    if limit < least:
+        return ">=" if sign == ">" else "<", least
+    if limit > most:
+        return ">" if sign == ">" else "<=", most
+    return sign, limit
+
+
+class Computation(partials.Partials):
+    """A bound query with computed values."""
+
+    COUNTS_SUMS = True
+
+    def __init__(self, bound: BoundQuery, schema: Schema, is_ycql: bool) -> None:
+        self.bound = bound
+        self._is_ycql = is_ycql
+        super().__init__(bound.query, schema)
+        self.by_device = bool(bound.query.per)
+        """Whether each part must be of one device: tags follow from it, and CQL groups by it first."""
+
+    def number(self, column: str | None) -> str:
+        if column is None or not self._schema.column(column).nullable:
+            return "count(*)"
+        return f"count({quote_name(column)})"
+
+    def sum(self, column: str) -> str:
+        if self._is_ycql:
+            return f"sum({quote_name(column)})"
+        return f"sum(CAST({quote_name(column)} AS {_WIDER[self._schema.column(column).type]}))"
+
+    def extreme(self, function: Function, column: str) -> str:
+        return f"{function}({quote_name(column)})"
+
+    def last(self, column: str) -> str:
+        return read_column(column, self._schema)
+
+    def last_time(self, column: str) -> str:
+        return read_column(self._schema.time, self._schema)
+
+    def read(self, value: Any) -> Any:
+        return (value - _EPOCH) // _MILLISECOND if isinstance(value, datetime) else value
+
+    def bucket_of(self, time_ms: int) -> int:
+        """The begin of the bucket that a time is in."""
+        return time_ms - time_ms % self.every_ms
 
 
 @dataclass(frozen=True)
@@ -59,7 +137,7 @@ class CassandraQueries:
         """`connect`: the session, once a node answers; Retryable if none does."""
         self._options = options
         self._schema = schema
-        self._reader = Reader(connect)
+        self._connect = connect
         self._is_ycql = options.flavor is Flavor.YCQL
         self._ring = cut_ring(options.scan_ranges)
         self._device = quote_name(schema.device_path or schema.device)
@@ -107,7 +185,7 @@ class CassandraQueries:
         if limit and not source.one_device:
             limit = " PER PARTITION" + limit
         columns = ", ".join(read_column(name, self._schema) for name in names)
-        found = self._reader.ask(
+        found = self._connect().ask_prepared(
             self._select(columns, source, limit), self._list_asked(source, devices)
         )
         return list(chain.from_iterable(found))
@@ -153,7 +231,7 @@ class CassandraQueries:
         """Whether the server groups as is wanted."""
         if self._is_ycql:
             return False
-        return not what.every_ms or self._reader.release >= _BUCKETS_SINCE
+        return not what.every_ms or self._connect().release >= _BUCKETS_SINCE
 
     def _ask_groups(
         self, what: Computation, source: _Source, asked: Sequence[Row]
@@ -173,13 +251,13 @@ class CassandraQueries:
             # It computes of many rows or shows some, but not both at once.
             statement = self._select(", ".join(what.newest), source, " LIMIT 1")
             nothing = (None,) * len(what.newest)
-            newest = [rows or [nothing] for rows in self._reader.ask(statement, asked)]
+            newest = [rows or [nothing] for rows in self._connect().ask_prepared(statement, asked)]
         else:
             columns += what.newest
         statement = self._select(", ".join([*columns, *what.computed]), source, group)
         found: list[list[Row] | None] = []
         for values, [last], rows in zip(
-            asked, newest, self._reader.ask_in_time(statement, asked), strict=True
+            asked, newest, self._connect().ask_in_time(statement, asked), strict=True
         ):
             if rows is None or len(keys) == 2:
                 found.append(rows)
@@ -226,7 +304,7 @@ class CassandraQueries:
         if bound.start_ms is not None and bound.end_ms is not None:
             return [(device, bound.start_ms, bound.end_ms - 1) for device in devices]
         ends = [
-            self._reader.ask(
+            self._connect().ask_prepared(
                 f"SELECT tounixtimestamp({self._time}) FROM {self._name(table)}"
                 f" WHERE {self._device} = ? ORDER BY {self._time} {order} LIMIT 1",
                 [(device,) for device in devices],
@@ -241,7 +319,7 @@ class CassandraQueries:
 
     def _list_devices(self, table: str, ranges: Sequence[Row]) -> list[str]:
         """The devices in these ranges of tokens."""
-        found = self._reader.ask(
+        found = self._connect().ask_prepared(
             f"SELECT DISTINCT {self._device} FROM {self._name(table)}"
             f" WHERE token({self._device}) >= ? AND token({self._device}) <= ?",
             ranges,
@@ -283,3 +361,22 @@ class CassandraQueries:
 
     def _name(self, table: str) -> str:
         return f"{quote_name(self._options.keyspace)}.{quote_name(table)}"
+
+
+def cut_ring(count: int) -> list[tuple[int, int]]:
+    """The token ring in `count` parts: first and last token of each."""
+    begins = [_FIRST_TOKEN + part * _TOKENS // count for part in range(count + 1)]
+    return [(begin, after - 1) for begin, after in pairwise(begins)]
+
+
+def cut_time(first: int, last: int, count: int) -> list[tuple[int, int]]:
+    """The times from `first` to `last` in `count` parts, or as many as there are: ends of each."""
+    count = min(count, last - first + 1)
+    begins = [first + part * (last - first + 1) // count for part in range(count + 1)]
+    return [(begin, after - 1) for begin, after in pairwise(begins)]
+
+
+def cut_buckets(first: int, last: int, every_ms: int) -> list[tuple[int, int]]:
+    """The times from `first` to `last` in the buckets of time that they are in: ends of each."""
+    begins = range(first - first % every_ms, last + 1, every_ms)
+    return [(max(first, begin), min(last, begin + every_ms - 1)) for begin in begins]

@@ -1,16 +1,36 @@
-"""The driver's session with a cluster, and what it knows of the nodes."""
+"""The driver's session with a cluster: what it asks, what it knows of the nodes, what its errors mean."""
 
 from __future__ import annotations
 
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from cassandra import (
+    AuthenticationFailed,
+    CoordinationFailure,
+    DriverException,
+    InvalidRequest,
+    OperationTimedOut,
+    ReadFailure,
+    ReadTimeout,
+    Unauthorized,
+    Unavailable,
+    UnresolvableContactPoints,
+    WriteTimeout,
+)
 from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
-from cassandra.connection import EndPoint
+from cassandra.cluster import (
+    EXEC_PROFILE_DEFAULT,
+    Cluster,
+    ExecutionProfile,
+    NoHostAvailable,
+    Session,
+)
+from cassandra.concurrent import execute_concurrent_with_args
+from cassandra.connection import ConnectionException, EndPoint, ProtocolVersionUnsupported
 from cassandra.policies import (
     ConstantReconnectionPolicy,
     DCAwareRoundRobinPolicy,
@@ -20,22 +40,41 @@ from cassandra.policies import (
     LoadBalancingPolicy,
     TokenAwarePolicy,
 )
-from cassandra.protocol import StartupMessage
+from cassandra.protocol import (
+    ErrorMessage,
+    IsBootstrappingErrorMessage,
+    OverloadedErrorMessage,
+    PreparedQueryNotFound,
+    ServerError,
+    StartupMessage,
+)
 from cassandra.query import PreparedStatement, SimpleStatement, tuple_factory
 
-from ...errors import Retryable, SimulatorError
-from .._base.errors import CONNECTION_LOST, connection_lost
+from ...errors import Retryable, SimulatorError, one_line
+from .._base.errors import CONNECTION_LOST, connection_lost, lost_table, missing_table
 from .._base.http import SOCKET_OPTIONS
 from .._base.http_connection import make_tls_context
+from .._base.row_order import Row
 from ..base import Job
 from . import wire
 from .encoding import CONSISTENCY_CODES, Prepared
-from .errors import ERRORS, explain_failure, find_cause, translate
 from .options import CassandraOptions, Flavor
-from .pool import RECONNECT_INTERVAL_S, Topology
 
-# How long one retry waits for the driver to have a node to talk to again.
 RECONNECT_S = 2.0
+"""How long one retry waits for a node to talk to again."""
+RECONNECT_INTERVAL_S = 0.2
+AT_ONCE = 16
+"""Statements of one query that are under way at once."""
+
+ERRORS = (
+    DriverException,
+    NoHostAvailable,
+    ConnectionException,
+    UnresolvableContactPoints,
+    ErrorMessage,
+    OSError,
+)
+"""All that the driver raises for what a server or a network does."""
 _PROBE = "SELECT key FROM system.local WHERE key = 'local'"
 
 
@@ -50,7 +89,6 @@ class ClusterSession:
         """Whether the connection was lost since a node last answered."""
         self.expects_tables = False
         """Whether the job's tables have been made."""
-        self._up = threading.Event()
         self._local = DCAwareRoundRobinPolicy(options.local_datacenter or "")
         profile = ExecutionProfile(
             TokenAwarePolicy(self._local),
@@ -83,7 +121,7 @@ class ClusterSession:
             sockopts=SOCKET_OPTIONS,
         )
         self._cluster.connection_class = _assign_name(self._cluster.connection_class, self._name)
-        self._cluster.register_listener(_WhenUp(self._up))
+        self._topology = _DriverTopology(self._cluster, self._local, options.keyspace)
         try:
             self.driver: Session = self._cluster.connect()
         except ERRORS as error:
@@ -113,16 +151,14 @@ class ClusterSession:
     def close(self) -> None:
         self._cluster.shutdown()
 
-    def ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def ask(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         """All rows of a statement about keyspaces, tables or a node: such has no other copies."""
         try:
             return list(self.driver.execute(_ask_one_node(statement), values or None))
         except ERRORS as error:
             raise self.translate(error) from error
 
-    def ask_each_node(
-        self, statement: str, values: Sequence[Any] = ()
-    ) -> list[list[tuple[Any, ...]]]:
+    def ask_each_node(self, statement: str, values: Sequence[Any] = ()) -> list[list[Row]]:
         """All rows of a statement about a node, of each node that requests go to. Raises Retryable if one
         doesn't answer."""
         try:
@@ -140,10 +176,42 @@ class ClusterSession:
             self._statements[statement] = self.driver.prepare(statement)
         return self._statements[statement]
 
-    def keep_topology(self) -> Topology:
+    def ask_prepared(self, statement: str, values: Sequence[Row]) -> list[list[Row]]:
+        """The rows of a statement with each of `values`, in their order."""
+        try:
+            return [list(answer) for answer in self._execute(statement, values, True)]
+        except ERRORS as error:
+            raise self.translate(error) from error
+
+    def ask_in_time(self, statement: str, values: Sequence[Row]) -> list[list[Row] | None]:
+        """The same; None where the server took too long."""
+        try:
+            return [take_rows(answer) for answer in self._execute(statement, values, False)]
+        except ERRORS as error:
+            raise self.translate(error) from error
+
+    def _execute(self, statement: str, values: Sequence[Row], must_succeed: bool) -> Sequence[Any]:
+        """What the driver has for each of `values`: rows or, unless they must succeed, an exception."""
+        if not values:
+            return []
+        prepared = self.prepare(statement)
+        if len(values) == 1:
+            # It needs none of what the driver keeps for many.
+            try:
+                return [self.driver.execute(prepared, values[0])]
+            except ERRORS as error:
+                if must_succeed:
+                    raise
+                return [error]
+        answers = execute_concurrent_with_args(
+            self.driver, prepared, values, AT_ONCE, raise_on_first_error=must_succeed
+        )
+        return [answer.result_or_exc for answer in answers]
+
+    def keep_topology(self) -> _DriverTopology:
         """End the connections for queries, keep the one that tells of the cluster's nodes."""
         self.driver.shutdown()
-        return _DriverTopology(self._cluster, self._local, self._options.keyspace)
+        return self._topology
 
     def connect(
         self, node: wire.Node, statements: Sequence[str]
@@ -174,7 +242,7 @@ class ClusterSession:
             return
         deadline = time.monotonic() + RECONNECT_S
         while True:
-            self._up.clear()
+            self._topology.changed.clear()
             try:
                 self.driver.execute(_ask_one_node(_PROBE), timeout=self._options.connect_timeout)
             except ERRORS as error:
@@ -183,7 +251,7 @@ class ClusterSession:
                     raise connection_lost(
                         f"{self._options.servers}: {find_cause(error)}"
                     ) from error
-                self._up.wait(min(left, RECONNECT_INTERVAL_S))
+                self._topology.changed.wait(min(left, RECONNECT_INTERVAL_S))
             else:
                 self._lost = False
                 return
@@ -194,33 +262,16 @@ def _ask_one_node(statement: str) -> SimpleStatement:
     return SimpleStatement(statement, consistency_level=CONSISTENCY_CODES["ONE"])
 
 
-class _WhenUp(HostStateListener):  # type: ignore[misc]
-    """Tells when a node can be talked to again."""
-
-    def __init__(self, up: threading.Event) -> None:
-        self._up = up
-
-    def on_up(self, host: object) -> None:
-        self._up.set()
-
-    def on_down(self, host: object) -> None:
-        """Whoever sends a request will notice."""
-
-    def on_add(self, host: object) -> None:
-        self._up.set()
-
-    def on_remove(self, host: object) -> None:
-        """As on_down."""
-
-
 class _DriverTopology(HostStateListener):  # type: ignore[misc]
-    """What the driver knows of a cluster's nodes: a `Topology`."""
+    """What the driver knows of a cluster's nodes: a `Topology` of the pool of connections."""
 
     def __init__(self, cluster: Cluster, policy: LoadBalancingPolicy, keyspace: str) -> None:
         self._metadata = cluster.metadata
         self._policy = policy
         self._keyspace = keyspace
         self.version = 0
+        self.changed = threading.Event()
+        """Set when a node comes or goes."""
         cluster.register_listener(self)
 
     def nodes(self) -> Sequence[wire.Node]:
@@ -232,6 +283,7 @@ class _DriverTopology(HostStateListener):  # type: ignore[misc]
 
     def _changed(self, host: object) -> None:
         self.version += 1
+        self.changed.set()
 
     on_up = on_down = on_add = on_remove = _changed
 
@@ -246,3 +298,83 @@ def _assign_name(connection_class: type, name: str) -> type:
             return super().send_msg(msg, *args, **kwargs)
 
     return Named
+
+
+def take_rows(answer: Any) -> list[Row] | None:
+    """The rows, or None if the server took too long; raises what else went wrong.
+
+    A replica that gives up a read says so by a failure for no reason, the coordinator by a timeout.
+    """
+    try:
+        if isinstance(answer, Exception):
+            raise answer
+        # Further pages are fetched here.
+        return list(answer)
+    except (ReadTimeout, ReadFailure):
+        return None
+
+
+def explain_failure(
+    options: CassandraOptions, error: Exception, datacenters: Collection[str | None]
+) -> str:
+    """One line for a failed connection, with a remedy."""
+    causes = list(_find_causes(error))
+    reason = find_cause(error)
+    if any(isinstance(cause, (AuthenticationFailed, Unauthorized)) for cause in causes):
+        remedy = "check username and password"
+    # The driver makes another OSError of an SSLError.
+    elif "ssl" in reason.lower() or "certificate" in reason:
+        remedy = "check tls, ca_certs, and that the certificate is for the names in contact_points"
+    elif any(isinstance(cause, ProtocolVersionUnsupported) for cause in causes):
+        remedy = "set protocol_version to one that the server speaks"
+    elif options.local_datacenter and datacenters and options.local_datacenter not in datacenters:
+        known = ", ".join(sorted(map(str, datacenters)))
+        remedy = f"set local_datacenter to one that there is: {known}"
+    else:
+        remedy = "check that the server runs and that contact_points, port and tls are right"
+    return f"can't connect to Cassandra at {options.servers}: {reason}; {remedy}"
+
+
+def _find_causes(error: Exception) -> Iterable[Exception]:
+    """The error and what it is made of: NoHostAvailable has one for each node."""
+    yield error
+    parts = getattr(error, "errors", None)
+    for part in parts.values() if isinstance(parts, dict) else ():
+        if isinstance(part, Exception):
+            yield from _find_causes(part)
+
+
+def find_cause(error: Exception) -> str:
+    """What went wrong, in one line: on one of the nodes, if on several."""
+    return one_line(list(_find_causes(error))[-1])
+
+
+def translate(
+    error: Exception, options: CassandraOptions, job: Job, expects_tables: bool = False
+) -> Retryable | SimulatorError:
+    """What an error means: worth another try, or the end of the run. `expects_tables`: the run has made them,
+    so that a node that doesn't know them has not caught up."""
+    text = find_cause(error)
+    for kind, name in (
+        (WriteTimeout, "write_timeout"),
+        (ReadTimeout, "read_timeout"),
+        (OperationTimedOut, "client_timeout"),
+        (Unavailable, "unavailable"),
+        (OverloadedErrorMessage, "overloaded"),
+        (PreparedQueryNotFound, "unprepared"),
+        (CoordinationFailure, "replica_failure"),
+        (IsBootstrappingErrorMessage, "unavailable"),
+        # What a node says that is about to end, for one.
+        (ServerError, "server_error"),
+    ):
+        if any(isinstance(cause, kind) for cause in _find_causes(error)):
+            return Retryable(name, text)
+    if isinstance(error, (AuthenticationFailed, Unauthorized)):
+        return SimulatorError(f"Cassandra refused {options.servers}: {text}; check username")
+    if isinstance(error, (NoHostAvailable, ConnectionException, OSError)):
+        return connection_lost(text)
+    if isinstance(error, InvalidRequest) and ("does not exist" in text or "unconfigured" in text):
+        return lost_table(text) if expects_tables else missing_table(text, job)
+    if isinstance(error, InvalidRequest) and "too large" in text:
+        return SimulatorError(f"{text}; use a smaller --batch")
+    return SimulatorError(f"Cassandra refused a request: {text}")

@@ -1,7 +1,9 @@
-"""Sends what `CassandraEncoder` makes."""
+"""Writers: a session of the driver's, and INSERTs that are prepared; and the one that sends what
+`CassandraEncoder` makes."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
 
@@ -9,63 +11,80 @@ from cassandra.connection import ConnectionException
 from cassandra.protocol import BatchMessage, ExecuteMessage
 
 from ...errors import SimulatorError
-from .._base.sql_queries import quote_name
 from ..base import Job
-from ..sending import Outcome, Payload, Writer
+from ..sending import Encoder, Outcome, Payload, Writer
 from .encoding import CassandraEncoder, Prepared, Request
-from .errors import ERRORS, translate
 from .options import CassandraOptions
 from .pool import ConnectionPool
-from .server import RECONNECT_S, ClusterSession
+from .server import ERRORS, RECONNECT_S, ClusterSession, translate
 from .wire import Connection, Node
 
 
-class CassandraWriter(Writer):
-    """Sends what `CassandraEncoder` makes, by connections of its own."""
+class SessionWriter(Writer):
+    """One with a session of the driver's."""
 
-    encoder: CassandraEncoder
-
-    def __init__(self, encoder: CassandraEncoder, options: CassandraOptions, job: Job) -> None:
+    def __init__(
+        self, encoder: Encoder, statements: Sequence[str], options: CassandraOptions, job: Job
+    ) -> None:
+        """`statements`: the INSERT of each table."""
         super().__init__(encoder)
         self.max_in_flight = options.in_flight(job.load)
-        self._operation = (BatchMessage if encoder.batched else ExecuteMessage).opcode
+        self._statements = statements
         self._options = options
         self._job = job
         self._session: ClusterSession | None = None
-        self._pool: ConnectionPool | None = None
-        self._prepared: list[Prepared] = []
+
+    @property
+    def session(self) -> ClusterSession:
+        """The session, once the writer is open."""
+        assert self._session is not None
+        return self._session
 
     def open(self) -> None:
-        session = ClusterSession(self._options, self._job)
-        self._session = session
-        keyspace = quote_name(self._options.keyspace)
-        columns = self.encoder.columns
-        names, marks = ", ".join(map(quote_name, columns)), ", ".join("?" for _ in columns)
-        statements = [
-            f"INSERT INTO {keyspace}.{quote_name(table)} ({names}) VALUES ({marks})"
-            for table in self._job.table_names
-        ]
-        self._pool = ConnectionPool(
-            session.keep_topology(),
-            partial(self._connect, session, statements),
-            self._options.request_timeout,
-            partial(translate, options=self._options, job=self._job, expects_tables=True),
-        )
+        self._session = ClusterSession(self._options, self._job)
         try:
-            self._pool.open()
+            self._prepare()
         except ERRORS as error:
             # While connecting nothing is tried again.
             meaning = translate(error, self._options, self._job)
             if isinstance(meaning, SimulatorError):
                 raise meaning from error
             raise SimulatorError(str(meaning)) from error
-        self.encoder.use_statements(self._prepared, session.version)
 
-    def _connect(
-        self, session: ClusterSession, statements: Sequence[str], node: Node
-    ) -> Connection:
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Prepare the statements. Raises `ERRORS`."""
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+
+class CassandraWriter(SessionWriter):
+    """Sends what `CassandraEncoder` makes, by connections of its own."""
+
+    encoder: CassandraEncoder
+    _pool: ConnectionPool
+
+    def __init__(self, encoder: CassandraEncoder, options: CassandraOptions, job: Job) -> None:
+        super().__init__(encoder, encoder.insert_statements(options.keyspace), options, job)
+        self._operation = (BatchMessage if encoder.batched else ExecuteMessage).opcode
+        self._prepared: list[Prepared] = []
+
+    def _prepare(self) -> None:
+        self._pool = ConnectionPool(
+            self.session.keep_topology(),
+            partial(self._connect, self.session),
+            self._options.request_timeout,
+            partial(translate, options=self._options, job=self._job, expects_tables=True),
+        )
+        self._pool.open()
+        self.encoder.use_statements(self._prepared, self.session.version)
+
+    def _connect(self, session: ClusterSession, node: Node) -> Connection:
         """A connection to the node, on which the statements are prepared."""
-        connection, prepared = session.connect(node, statements)
+        connection, prepared = session.connect(node, self._statements)
         self._prepared = self._prepared or prepared
         if prepared != self._prepared:
             connection.close()
@@ -78,12 +97,9 @@ class CassandraWriter(Writer):
         return connection
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
         if self._session is not None:
-            self._session.close()
-            self._session = None
+            self._pool.close()
+        super().close()
 
     def send(self, payload: Payload) -> int:
         self.submit(payload, None)
@@ -93,19 +109,15 @@ class CassandraWriter(Writer):
         return outcome.result
 
     def submit(self, payload: Payload, request: object) -> None:
-        assert self._pool is not None
         data: Request = payload.data
         self._pool.submit(data.partition, self._operation, data.body, request, payload.events)
 
     def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:
-        assert self._pool is not None
         return self._pool.outcomes(timeout_s)
 
     def stop_submitting(self) -> None:
-        assert self._pool is not None
         self._pool.finish()
 
     def recover(self, payload: Payload) -> bool:
-        assert self._pool is not None
         self._pool.await_connection(RECONNECT_S)
         return False

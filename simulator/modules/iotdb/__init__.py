@@ -48,24 +48,18 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
-from ...errors import OptionError
 from ...workloads.queries import BoundQuery, Function
-from ...workloads.schema import Schema
 from ...workloads.tags import Tags
 from .._base.errors import QUERY_REMEDY
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..sending import Encoder
-from .encoding import TIME, TYPES, TabletEncoder, describe_tags, list_columns, make_tags
-from .layout import Layout
+from .models import Layout, Tables, Tree
 from .options import EncodingOptions, InsertMode, IotdbOptions, Model
 from .queries import IotdbDialect
-from .server import Server
-from .storage import ALLOCATION, read_storage
-from .tables import Tables
-from .tree import Tree
-from .tree_encoding import TreeEncoder
-from .tree_schema import check_schema
-from .writer import IotdbWriter
+from .schema import TYPES, check_measurements, check_names, describe_tags, make_tags
+from .server import ALLOCATION, IotdbWriter, Server, read_storage
+from .tablets import TabletEncoder
+from .tree_tablets import TreeEncoder
 
 
 class Iotdb(Module[IotdbOptions, EncodingOptions]):
@@ -115,11 +109,11 @@ class Iotdb(Module[IotdbOptions, EncodingOptions]):
         super().__init__(options, job)
         self.options.mode(job.load.batch)
         if options.model is Model.TREE:
-            check_schema(job.schema)
+            check_measurements(job.schema)
         else:
-            _check_names(job.schema)
+            check_names(job.schema)
             if job.schema.tags is Tags.TABLE:
-                _check_names(describe_tags(job.schema))
+                check_names(describe_tags(job.schema))
         self._server: Server | None = None
 
     @classmethod
@@ -189,15 +183,3 @@ def _make_encoder(options: EncodingOptions, job: Job, batch: int) -> Encoder:
     if options.model is Model.TREE:
         return TreeEncoder(job, options.database)
     return TabletEncoder(job, batch)
-
-
-def _check_names(schema: Schema) -> None:
-    """OptionError if two columns would have one name, as IoTDB has no capital letters in names."""
-    seen = {TIME: schema.time}
-    for column in list_columns(schema):
-        other = seen.setdefault(column.name.lower(), column.name)
-        if other != column.name or column.name.lower() == TIME:
-            raise OptionError(
-                f"module iotdb can't tell the columns {other} and {column.name} apart: names have no"
-                f" capital letters there, and the events' time is called {TIME}"
-            )

@@ -1,4 +1,8 @@
-"""A session with a data node: one connection, with one request under way at most."""
+"""A session with a data node: one connection, with one request under way at most.
+
+Answers to queries are blocks of columns:
+https://github.com/apache/tsfile/tree/develop/java/common/src/main/java/org/apache/tsfile/block (TsBlock)
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import one_line
 from .._base.http_connection import open_stream
+from .._base.row_order import Row
 from ..arrival import note_sending, receive_stamped, stamp_arrivals
 from ..waiting import limit_waits
-from .answers import Row, read_blocks
-from .errors import ServerError, check_status
 from .thrift import (
     END_CALL,
     Fields,
+    Piece,
     ThriftError,
     call,
     call_plainly,
@@ -26,7 +34,6 @@ from .thrift import (
     put_text,
     read_answer,
 )
-from .values import Piece
 
 _PROTOCOL_V3 = 2
 _FETCH_ROWS = 10_000
@@ -39,6 +46,41 @@ _ALERT = b"\x15\x03"
 _CLOSE_S = 1.0
 _MOST_PIECES = 1024
 """Linux takes no more with one call (IOV_MAX: https://man7.org/linux/man-pages/man2/sendmsg.2.html)."""
+
+_FLOAT, _DOUBLE = 3, 4
+"""Types whose values are encoded as those of numbers of the same size."""
+_TEXTS = (5, 11)
+_BYTES, _FOUR, _EIGHT, _BINARY, _REPEATED = 0, 1, 2, 3, 4
+"""Encodings of a column."""
+
+# https://iotdb.apache.org/UserGuide/latest/Reference/Status-Codes.html
+_SUCCESS = (200, 400)
+"""Done; done, and another node would have been quicker."""
+_SEVERAL = 302
+
+
+class ServerError(Exception):
+    """A status that isn't success."""
+
+    def __init__(self, code: int, message: str, needs_retry: bool) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.needs_retry = needs_retry
+
+
+def check_status(status: Fields) -> None:
+    """Raises ServerError unless the request was done, as a whole."""
+    code = status.get(1)
+    if code in _SUCCESS:
+        return
+    if code == _SEVERAL:
+        parts: list[Any] = status.get(3) or []
+        failed = [part for part in parts if part.get(1) not in _SUCCESS]
+        if parts and not failed:
+            return
+        status = failed[0] if failed else status
+    text = status.get(2, b"").decode(errors="replace")
+    raise ServerError(int(status.get(1, 0)), one_line(text, 500), bool(status.get(5)))
 
 
 class Connection:
@@ -245,3 +287,70 @@ class Connection:
 def _read_frame(frame: bytes) -> Any:
     """As `read_answer`."""
     return read_answer(frame[_FRAME.size :])
+
+
+def read_blocks(blocks: Sequence[bytes], places: Sequence[int]) -> Iterator[Row]:
+    """The rows of an answer's blocks. `places`: of each value of a row its column in the blocks; -1 is
+    the time."""
+    for block in blocks:
+        columns = _read_block(block)
+        yield from zip(*(columns[place + 1] for place in places), strict=True)
+
+
+def _read_block(block: bytes) -> list[list[Any]]:
+    """The columns, the time first."""
+    (count,) = struct.unpack_from("!i", block)
+    types = block[4 : 4 + count]
+    (rows,) = struct.unpack_from("!i", block, 4 + count)
+    at = 8 + count
+    encodings = block[at : at + count + 1]
+    at += count + 1
+    columns = []
+    # The time is an INT64.
+    for encoding, kind in zip(encodings, (2, *types), strict=True):
+        values, at = _read_column(block, at, encoding, kind, rows)
+        columns.append(values)
+    return columns
+
+
+def _read_column(
+    block: bytes, at: int, encoding: int, kind: int, rows: int
+) -> tuple[list[Any], int]:
+    """The values of a column that begins there, and where it ends."""
+    values: list[Any]
+    if encoding == _REPEATED:
+        values, at = _read_column(block, at + 1, block[at], kind, 1)
+        return values * rows, at
+    is_null, at = _read_bits(block, at + 1, rows) if block[at] else (None, at + 1)
+    given = rows if is_null is None else rows - int(np.count_nonzero(is_null))
+    if encoding == _BYTES:
+        # These alone have a place for what is null, too.
+        bits, at = _read_bits(block, at, rows)
+        values = (bits if is_null is None else bits[~is_null]).tolist()
+    elif encoding == _BINARY:
+        values, at = _read_texts(block, at, given, kind in _TEXTS)
+    else:
+        size = 4 if encoding == _FOUR else 8
+        code = "f" if kind in (_FLOAT, _DOUBLE) else "i"
+        values = np.frombuffer(block, f">{code}{size}", given, at).tolist()
+        at += size * given
+    if is_null is not None:
+        present = iter(values)
+        values = [None if null else next(present) for null in is_null.tolist()]
+    return values, at
+
+
+def _read_bits(block: bytes, at: int, count: int) -> tuple[NDArray[np.bool_], int]:
+    size = -(-count // 8)
+    octets = np.frombuffer(block, np.uint8, size, at)
+    return np.unpackbits(octets, count=count).astype(bool), at + size
+
+
+def _read_texts(block: bytes, at: int, count: int, is_text: bool) -> tuple[list[Any], int]:
+    values: list[Any] = []
+    for _ in range(count):
+        end = at + 4 + int.from_bytes(block[at : at + 4], "big")
+        value = block[at + 4 : end]
+        values.append(value.decode() if is_text else value)
+        at = end
+    return values, at

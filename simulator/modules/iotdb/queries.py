@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -11,8 +10,9 @@ import numpy as np
 from ...workloads.queries import Aggregate, BoundQuery, Function, Query, Where
 from ...workloads.schema import ColumnType, Schema
 from ...workloads.tags import ID
+from .._base.partials import compare
 from .._base.sql_queries import SqlDialect, compile_query, list_aliased, quote_name
-from .encoding import TIME, describe_tags, list_columns
+from .schema import TIME, describe_tags, list_columns
 
 
 class IotdbDialect(SqlDialect):
@@ -95,12 +95,8 @@ def compile_statement(bound: BoundQuery, schema: Schema) -> str:
 
 def _round(where: Where, schema: Schema) -> Where:
     """The same condition with whole numbers, if the column's are: the server compares them with no others."""
-    if schema.column(where.column).type not in (ColumnType.INT32, ColumnType.INT64):
-        return where
-    if where.above is not None:
-        return where.model_copy(update={"above": math.floor(where.above)})
-    assert where.below is not None
-    return where.model_copy(update={"below": math.ceil(where.below)})
+    sign, limit = compare(where, schema)
+    return where.model_copy(update={"above" if sign == ">" else "below": limit})
 
 
 def _rename_column(schema: Schema) -> Schema:

@@ -1,23 +1,27 @@
-"""Sessions with the data nodes, statements, and what an error means."""
+"""Sessions with the data nodes: what an error of them means, statements, what is on disk, and inserts."""
 
 from __future__ import annotations
 
 import itertools
 import ssl
+import time
+from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
+from ...contract import Allocation, Storage
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.errors import CONNECTION_LOST, connection_lost
+from .._base.errors import CONNECTION_LOST, connection_lost, missing_table
 from .._base.http import CONNECT_TIMEOUT_S
 from .._base.http_connection import HungUpInTls, NoAnswer, TlsRefused, make_tls_context
 from .._base.options import TRUST_REMEDY
+from .._base.row_order import Row
 from ..base import Job
-from ..waiting import TIMEOUTS
-from .answers import Row
-from .connection import Connection
-from .errors import ServerError, translate
+from ..sending import Encoder, Payload, Writer
+from ..waiting import TIMEOUTS, limit_wait
+from .connection import Connection, ServerError
 from .options import IotdbOptions, Model
 from .thrift import ThriftError
 
@@ -48,6 +52,38 @@ _OF_CLUSTER = {
     "TimestampPrecision": "timestamp_precision",
 }
 """What SHOW VARIABLES calls a setting -> its name in the files; the cluster's value is the one in effect."""
+
+_PASSES = {
+    306: "dispatch",
+    602: "not_ready",
+    606: "write_rejected",
+    709: "out_of_memory",
+    712: "internal_timeout",
+    713: "internal_retry",
+    905: "leader_change",
+    906: "no_region",
+    1007: "node_away",
+    1010: "node_away",
+}
+"""Code -> what it is counted as, if the same may work a little later."""
+_NO_REGION = "no available"
+"""Said of regions, also with the general code 301, while the nodes of a database's regions don't answer."""
+_MISSING = (500, 508, 550)
+"""Database, path or table."""
+_REFUSED = (801, 802, 803, 804)
+
+_UNITS = {"B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
+_SOURCE = (
+    "SHOW DATA REGIONS of the whole database, after FLUSH: TsFiles, to three digits or so; without the"
+    " write-ahead log"
+)
+# target_chunk_size of iotdb-system.properties.
+ALLOCATION = Allocation(unit_bytes=1_600_000, cause="IoTDB merges chunks later into such of 1.6 MB")
+_APART_S = 11.0
+"""The config node hears of sizes every ten seconds."""
+_UNDER_WAY_S = 1.0
+"""What it hears so soon after a flush may be of before."""
+_PAUSE_S = 0.2
 
 
 class Connector:
@@ -114,7 +150,7 @@ class Connector:
     ) -> Retryable | SimulatorError:
         """What an error of a session means."""
         if isinstance(error, ServerError):
-            return translate(error, self._options, self._job)
+            return self._translate(error)
         where = f"{address[0]}:{address[1]}" if address else self._options.servers
         # A node that was talked to, and hangs up now, is one that ends.
         if isinstance(error, TlsRefused) and not (self._reached and isinstance(error, HungUpInTls)):
@@ -126,6 +162,20 @@ class Connector:
                 "timeout" if address is None else CONNECTION_LOST, f"{where}: no answer"
             )
         return connection_lost(f"{where}: {one_line(error)}")
+
+    def _translate(self, error: ServerError) -> Retryable | SimulatorError:
+        """What an error means: worth another try, or the end of the run."""
+        kind = "no_region" if _NO_REGION in str(error) else _PASSES.get(error.code)
+        if kind or error.needs_retry:
+            return Retryable(kind or f"status_{error.code}", str(error))
+        if error.code in _MISSING:
+            return missing_table(f"IoTDB: {error}", self._job)
+        if error.code in _REFUSED:
+            return SimulatorError(
+                f"IoTDB refused {self._options.username} at {self._options.servers}: {error};"
+                " check username and password"
+            )
+        return SimulatorError(f"IoTDB refused a request: {error}")
 
 
 class Server:
@@ -148,17 +198,17 @@ class Server:
         with self._session() as connection:
             return connection.ask(statement, timeout_s)
 
-    def _session(self) -> _Guard:
-        if self._connection is None:
-            self._connection = self._connector.connect()
-        return _Guard(self, self._connection)
-
-    def lose(self, error: Exception) -> Retryable | SimulatorError:
-        """What an error means; after most of them, the connection is of no use."""
-        if not isinstance(error, ServerError) and self._connection is not None:
-            self._connection.cut()
-            self._connection = None
-        return self._connector.interpret(error)
+    @contextmanager
+    def _session(self) -> Iterator[Connection]:
+        """The session. What goes wrong with it is translated; after most of that it is of no use."""
+        connection = self._connection = self._connection or self._connector.connect()
+        try:
+            yield connection
+        except ERRORS as error:
+            if not isinstance(error, ServerError):
+                connection.cut()
+                self._connection = None
+            raise self._connector.interpret(error) from error
 
     def describe(self, database: str) -> dict[str, Any]:
         """Version, and the settings that change a result."""
@@ -193,24 +243,93 @@ class Server:
         return {}
 
 
-class _Guard:
-    """Translates what goes wrong with a server's session."""
-
-    def __init__(self, server: Server, connection: Connection) -> None:
-        self._server = server
-        self._connection = connection
-
-    def __enter__(self) -> Connection:
-        return self._connection
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ERRORS):
-            raise self._server.lose(error) from error
-
-
 def _read_properties(text: str) -> Iterator[tuple[str, str]]:
     """The settings of a file of properties."""
     for line in text.splitlines():
         name, sign, value = line.partition("=")
         if sign and not name.startswith("#"):
             yield name.strip(), value.strip()
+
+
+def read_storage(server: Server, database: str, timeout_s: float) -> Storage:
+    """What the database's TsFiles take, once all is in them and the config node has heard of it.
+
+    Raises SimulatorError if the server doesn't tell; Retryable.
+    """
+    server.ask("FLUSH", timeout_s)
+    flushed = time.monotonic()
+    before = _list_sizes(server, database, timeout_s)
+    until = flushed + _APART_S
+    while (now := time.monotonic()) < until:
+        # There is no event for it.
+        time.sleep(_PAUSE_S)
+        found = _list_sizes(server, database, timeout_s)
+        if found != before:
+            if now > flushed + _UNDER_WAY_S:
+                break
+            before, until = found, now + _APART_S
+    sizes = _list_sizes(server, database, timeout_s)
+    if not sizes or not all(map(_is_size, sizes)):
+        raise SimulatorError(
+            f"IoTDB doesn't tell the size of database {database}: its regions say {sizes}"
+        )
+    copies = server.describe_database(database)["data_replication_factor"]
+    return Storage(total_bytes=sum(map(_read_size, sizes)), copies=int(copies), source=_SOURCE)
+
+
+def _list_sizes(server: Server, database: str, timeout_s: float) -> list[str]:
+    """What SHOW DATA REGIONS says of each copy of the database's regions."""
+    regions = server.ask("SHOW DATA REGIONS", timeout_s)
+    return [str(row[-1]) for row in regions if row[3] == database]
+
+
+def _is_size(text: str) -> bool:
+    number, _, unit = text.partition(" ")
+    return unit in _UNITS and number.replace(".", "", 1).isdigit()
+
+
+def _read_size(text: str) -> int:
+    number, _, unit = text.partition(" ")
+    return round(float(number) * _UNITS[unit])
+
+
+class IotdbWriter(Writer):
+    """Sends what an encoder makes, by a session for each request in flight.
+
+    Rows are overwritten by the same rows, so a request whose fate is unknown is sent again.
+    """
+
+    def __init__(self, encoder: Encoder, options: IotdbOptions, job: Job) -> None:
+        super().__init__(encoder)
+        self.max_in_flight = options.in_flight(job.load)
+        self._options = options
+        self._connector = Connector(options, job)
+        self._idle: deque[Connection] = deque()
+        """Sessions that nobody uses. Threads may take and add some without a lock."""
+
+    def open(self) -> None:
+        connections = self._idle
+        connections.append(self._connector.connect_first())
+        while len(connections) < self.max_in_flight:
+            connections.append(self._connector.connect())
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def send(self, payload: Payload) -> int:
+        try:
+            # It belongs to this thread until it is given back.
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connector.connect()
+        try:
+            connection.insert(payload.data, limit_wait(self._options.request_timeout_s))
+        except ERRORS as error:
+            if isinstance(error, ServerError):
+                self._idle.append(connection)
+            else:
+                connection.cut()
+            raise self._connector.interpret(error) from error
+        self._idle.append(connection)
+        return payload.events

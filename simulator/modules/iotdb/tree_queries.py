@@ -5,8 +5,8 @@ https://iotdb.apache.org/UserGuide/latest/Basic-Concept/Query-Data.html
 Newest events and last values are asked for by `SELECT LAST`, which the server answers from memory; raw
 events, and what is computed of them, `ALIGN BY DEVICE`. The tree computes nothing of several devices together
 but by `GROUP BY LEVEL`, which knows no condition on a value and no tags, which are values here. So where
-those are asked for, the server computes something per device, and `partials.py` puts that together, as an
-application would.
+those are asked for, the server computes something per device, and `_base/partials.py` puts that together, as
+an application would.
 
 `GROUP BY ([begin, end), step)` needs a beginning and an end. If the query has none, the server is asked for
 them first, in the same execution.
@@ -18,19 +18,14 @@ measurement at a level (some are doubled), `max_by(x, time)` of devices whose ne
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ...workloads.queries import BoundQuery, Every, Function, Query, Where
+from ...workloads.queries import BoundQuery, Function, Query
 from ...workloads.schema import Column, ColumnType, Schema
-from .answers import Row
-from .partials import Partials, put_in_order
-from .paths import LEVEL, quote, split_path
-from .tree_schema import find_steady
+from .._base.partials import Partials, compare
+from .._base.row_order import Row, put_in_order
+from .schema import LEVEL, find_steady, quote, split_path
 
 Ask = Callable[[str], list[Row]]
 Question = Callable[[Ask], list[Row]]
@@ -89,7 +84,8 @@ class _Source:
             else:
                 found.append(f"time >= {self.start_ms} AND time < {self.end_ms}")
         if self.query.where is not None:
-            found.append(_compare(self.query.where, self.schema))
+            sign, limit = compare(self.query.where, self.schema)
+            found.append(f"{quote(self.query.where.column)} {sign} {limit!r}")
         return f" WHERE {' AND '.join(found)}" if found else ""
 
     def find_span(self, ask: Ask) -> tuple[int, int] | None:
@@ -105,18 +101,6 @@ class _Source:
         if not times:
             return None
         return min(first for first, _ in times), max(last for _, last in times) + 1
-
-
-def _compare(where: Where, schema: Schema) -> str:
-    """A condition in the column's own precision: the language's numbers are INT64 or DOUBLE."""
-    sign, value = (">", where.above) if where.above is not None else ("<", where.below)
-    assert value is not None
-    kind = schema.column(where.column).type
-    if kind in (ColumnType.INT32, ColumnType.INT64):
-        value = math.floor(value) if sign == ">" else math.ceil(value)
-    elif kind is ColumnType.FLOAT32:
-        value = float(np.float32(value))
-    return f"{quote(where.column)} {sign} {value!r}"
 
 
 class _Events:
@@ -188,7 +172,7 @@ class _Newest:
             for device, found in devices.items()
             if self._steady in found
         ]
-        return put_in_order(rows, self._query)
+        return put_in_order(self._query, rows)
 
     def _read(self, device: str, found: dict[str, tuple[int, str]]) -> list[Any]:
         newest_ms = found[self._steady][0]
@@ -220,16 +204,30 @@ def _parse(text: str, column: Column) -> Any:
     return parse(text) if parse else text
 
 
-@dataclass(frozen=True)
-class _Buckets:
-    """The buckets of time that the server computes something of."""
+class _Values(Partials):
+    """What is computed of some of a device's events, or of all devices' in a bucket of time."""
 
-    every_ms: int
+    def __init__(self, query: Query, schema: Schema, steady: str) -> None:
+        """`steady`: a measurement that each event has."""
+        self._steady = steady
+        super().__init__(query, schema)
 
-    def say(self, span: tuple[int, int]) -> str:
-        """The parameters of a GROUP BY: whole buckets counted from 1970."""
-        first, end = span
-        return f"([{first - first % self.every_ms}, {end}), {self.every_ms}ms)"
+    def number(self, column: str | None) -> str:
+        return f"count({quote(column or self._steady)})"
+
+    def sum(self, column: str) -> str:
+        return f"sum({quote(column)})"
+
+    def extreme(self, function: Function, column: str) -> str:
+        if column == self._schema.time:
+            return f"{function}_time({quote(self._steady)})"
+        return f"{function}_value({quote(column)})"
+
+    def last(self, column: str) -> str:
+        return f"last_value({quote(column)})"
+
+    def last_time(self, column: str) -> str:
+        return f"max_time({quote(self._steady if column == self._schema.time else column)})"
 
 
 class _Computed:
@@ -238,9 +236,7 @@ class _Computed:
     def __init__(self, source: _Source) -> None:
         query, schema = source.query, source.schema
         self._source = source
-        every = [part.every for part in query.per if isinstance(part, Every)]
-        # Of several kinds of buckets, such that each lies in one of each kind.
-        self._buckets = _Buckets(math.gcd(*every)) if every else None
+        self._values = _Values(query, schema, source.steady)
         named = [part for part in query.per if isinstance(part, str)]
         self._by_level = (
             not named
@@ -248,35 +244,36 @@ class _Computed:
             and query.where is None
             and all(one.function is not Function.LAST for one in query.compute)
         )
-        self._partials = Partials(query, schema, source.steady)
-        values = ", ".join(self._partials.expressions)
-        self._select = f"SELECT {values} FROM {source.paths}{source.conditions()}"
+        asked = ", ".join([*self._values.newest, *self._values.computed])
+        self._select = f"SELECT {asked} FROM {source.paths}{source.conditions()}"
 
     def ask(self, ask: Ask) -> list[Row]:
         """The rows of the answer."""
-        groups, has_time = [], self._buckets is not None
-        if self._buckets is not None:
+        groups, every_ms = [], self._values.every_ms
+        if every_ms:
             span = self._source.find_span(ask)
             if span is None:
                 return []
-            groups.append(self._buckets.say(span))
+            # Whole buckets counted from 1970.
+            first, end = span
+            groups.append(f"([{first - first % every_ms}, {end}), {every_ms}ms)")
         if self._by_level:
             groups.append(f"LEVEL = {LEVEL}")
         statement = self._select + (f" GROUP BY {', '.join(groups)}" if groups else "")
-        if has_time:
+        if every_ms:
             # Without it there would be a row for each bucket, whether anything is in it or not.
-            statement += f" HAVING {self._partials.expressions[0]} > 0"
+            statement += f" HAVING {self._values.computed[0]} > 0"
         if not self._by_level:
             statement += " ALIGN BY DEVICE"
         rows = ask(statement)
-        if not has_time:
+        if not every_ms:
             self._source.expect(rows)
-        return self._partials.put_together(self._split(rows, has_time))
+        parts = (self._split(row, bool(every_ms)) for row in rows)
+        return put_in_order(self._source.query, self._values.put_together(parts))
 
-    def _split(self, rows: Sequence[Row], has_time: bool) -> list[tuple[int, str, Row]]:
-        """Beginning of the bucket, device and values of each row, as far as it has them."""
+    def _split(self, row: Row, has_time: bool) -> Row:
+        """Device, beginning of the bucket and values of a row, as far as it has them."""
+        begin_ms, *rest = row if has_time else (None, *row)
         if self._by_level:
-            return [(row[0], "", row[1:]) if has_time else (0, "", row) for row in rows]
-        if has_time:
-            return [(row[0], _name(row[1]), row[2:]) for row in rows]
-        return [(0, _name(row[0]), row[1:]) for row in rows]
+            return (None, begin_ms, *rest)
+        return (_name(rest[0]), begin_ms, *rest[1:])

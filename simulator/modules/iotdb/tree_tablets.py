@@ -1,20 +1,52 @@
-"""Tablets of single devices, many at once.
+"""Tablets of IoTDB's tree model: a request is one for each device, all sent by one `insertTablets`.
 
-Those of the same number of events, whose texts have the same lengths, too, are rows of one array of bytes,
-which numpy fills column by column. Where devices take turns, such a row is all tablets of a request, and the
-values of one device are a slice with steps. Where texts of one device differ in length, or hardly another
-tablet has such lengths, each tablet is put together on its own.
+A tablet's values are columns of bytes, as in the table model (`tablets.py`), but it is of one device, whose
+path it names: a run of a block's events. Many are made at once. Those of the same number of events, whose
+texts have the same lengths, too, are rows of one array of bytes, which numpy fills column by column. Where
+devices take turns, such a row is all tablets of a request, and the values of one device are a slice with
+steps. Where texts of one device differ in length, or hardly another tablet has such lengths, each tablet is
+put together on its own.
+
+A single insert is an `insertRecord`: each value has its type before it, and missing ones aren't named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .tree_columns import Measured, Rows, Runs, pack_bits
+from ...workloads.events import EventBlock
+from ..base import Job
+from ..sending import Encoder, Payload
+from .blocks import (
+    Rows,
+    Runs,
+    Values,
+    find_runs,
+    join_parts,
+    measure,
+    measure_times,
+    pack_bits,
+)
+from .schema import Paths, list_measurements, name_table, write_node
+from .thrift import (
+    I32,
+    LIST,
+    TEXT,
+    Piece,
+    begin_bytes,
+    begin_call,
+    begin_list,
+    put_bool,
+    put_i64,
+    put_list,
+    write_i32s,
+    write_texts,
+)
 
 _FEW = 8
 """For so many events of a request an array of their own takes as long as each tablet on its own."""
@@ -23,21 +55,125 @@ _MANY = 512
 """So many rows of a device are copied on their own at least as fast as they are picked one by one."""
 
 _Octets = NDArray[np.uint8]
-"""Bytes, a row of the array for each tablet."""
+"""Bytes, a row of the array for each tablet or request."""
 
 
-class Tablets(NamedTuple):
-    """Some tablets of one request, all of so many events."""
+class TreeEncoder(Encoder):
+    """Encodes tablets of devices. A payload's data: the one call but for the session's number and its end,
+    in pieces."""
 
-    size: int
-    paths: Sequence[bytes]
-    values: Sequence[bytes | memoryview]
-    """Of all tablets one after the other, in any number of pieces, each with its length before it."""
-    stamps: memoryview
+    def __init__(self, job: Job, database: str) -> None:
+        self._columns = list_measurements(job.schema)
+        self._time = job.schema.time
+        self._names = [write_node(column.name) for column in self._columns]
+        self._codes = [column.code for column in self._columns]
+        self._written_names = write_texts(self._names)
+        self._written_codes = write_i32s(self._codes)
+        self._paths = [Paths(name_table(database, table)) for table in job.table_names]
+
+    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
+        return self._batches(block, batch) if batch else self._singles(block)
+
+    def _batches(self, block: EventBlock, batch: int) -> list[Payload]:
+        runs = find_runs(block, self._time, batch, len(self._paths))
+        columns = [measure(column, block, runs) for column in self._columns]
+        stamps = measure_times(block.columns[self._time])
+        paths = self._find_paths(runs.tables, block.devices[runs.firsts])
+        requests = -(-len(block) // batch)
+        groups = _make_groups(runs, requests, columns, stamps, paths)
+        ends = [
+            np.searchsorted(runs.requests[group.runs], range(requests + 1)).tolist()
+            for group in groups
+        ]
+        payloads = []
+        for request in range(requests):
+            spans = [
+                (group, end[request], end[request + 1])
+                for group, end in zip(groups, ends, strict=True)
+                if end[request] < end[request + 1]
+            ]
+            last = min(request * batch + batch, len(block)) - 1
+            call = self._make_call(spans)
+            payloads.append(Payload([call], last + 1 - request * batch, block, last))
+        return payloads
+
+    def _make_call(self, spans: Sequence[tuple[_Group, int, int]]) -> list[Piece]:
+        """The call for these of groups' tablets."""
+        count = sum(end - begin for _, begin, end in spans)
+        paths = chain.from_iterable(group.paths[begin:end] for group, begin, end in spans)
+        sizes = [group.size.to_bytes(4, "big") * (end - begin) for group, begin, end in spans]
+        return [
+            b"".join((begin_call("insertTablets"), begin_list(2, TEXT, count), *paths)),
+            begin_list(3, LIST, count),
+            self._written_names * count,
+            begin_list(4, TEXT, count),
+            *chain.from_iterable(group.cut_values(begin, end) for group, begin, end in spans),
+            begin_list(5, TEXT, count),
+            *(group.cut(group.stamps, begin, end) for group, begin, end in spans),
+            begin_list(6, LIST, count),
+            self._written_codes * count,
+            b"".join((begin_list(7, I32, count), *sizes, put_bool(8, True))),
+        ]
+
+    def _singles(self, block: EventBlock) -> list[Payload]:
+        columns = [measure(column, block) for column in self._columns]
+        stamps = measure_times(block.columns[self._time]).spell(slice(None))
+        tables = (block.first + np.arange(len(block))) % len(self._paths)
+        paths = self._find_paths(tables, block.devices)
+        rows = zip(paths, *self._list_values(columns, len(block)), stamps, strict=True)
+        head, end = begin_call("insertRecord") + begin_bytes(2, 0)[:-4], put_bool(6, True)
+        stamp = put_i64(5, 0)[:-8]
+        return [
+            Payload(
+                [
+                    [
+                        b"".join(
+                            (head, path, names, begin_bytes(4, len(data)), data, stamp, time, end)
+                        )
+                    ]
+                ],
+                1,
+                block,
+                row,
+            )
+            for row, (path, names, data, time) in enumerate(rows)
+        ]
+
+    def _find_paths(self, tables: NDArray[np.intp], devices: NDArray[np.bytes_]) -> Sequence[bytes]:
+        """The paths of devices of those tables."""
+        if len(self._paths) == 1:
+            return list(map(self._paths[0].__getitem__, devices.tolist()))
+        pairs = zip(tables.tolist(), devices.tolist(), strict=True)
+        return [self._paths[table][device] for table, device in pairs]
+
+    def _list_values(
+        self, columns: Sequence[Values], count: int
+    ) -> tuple[Sequence[bytes], Sequence[bytes]]:
+        """Of each event the names of its measurements, as a field, and their values."""
+        codes = [bytes([code]) for code in self._codes]
+        masks = [np.zeros(count, bool) if one.missing is None else one.missing for one in columns]
+        if all(one.missing is None for one in columns):
+            parts: list[bytes | Values] = []
+            for code, column in zip(codes, columns, strict=True):
+                parts += [code, column]
+            return [put_list(3, self._written_names)] * count, join_parts(parts, count)
+        names, values = [], []
+        known: dict[tuple[bool, ...], bytes] = {}
+        rows = zip(*(one.spell(slice(None)) for one in columns), strict=True)
+        for gone, row in zip(
+            zip(*(mask.tolist() for mask in masks), strict=True), rows, strict=True
+        ):
+            if gone not in known:
+                given = [name for name, no in zip(self._names, gone, strict=True) if not no]
+                known[gone] = put_list(3, write_texts(given))
+            names.append(known[gone])
+            typed = (c + value for c, value, no in zip(codes, row, gone, strict=True) if not no)
+            values.append(b"".join(typed))
+        return names, values
 
 
-class Group:
-    """Tablets of all of a block's requests that are made together."""
+class _Group:
+    """Tablets of all of a block's requests that are made together: all of so many events."""
 
     def __init__(
         self,
@@ -47,30 +183,30 @@ class Group:
         values: _Octets | Sequence[bytes],
         stamps: _Octets,
     ) -> None:
+        """`paths`: of all runs; `values`: as rows of bytes, or each tablet on its own, with its length
+        before it."""
         self.runs = runs
         """Their numbers, request by request."""
-        self._size, self._paths = size, [paths[run] for run in runs.tolist()]
-        self._values = _flatten(values) if isinstance(values, np.ndarray) else values
-        self._stamps = _flatten(stamps)
+        self.size, self.paths = size, [paths[run] for run in runs.tolist()]
+        self._values = values.reshape(-1).data if isinstance(values, np.ndarray) else values
+        self.stamps = stamps.reshape(-1).data
 
-    def cut(self, begin: int, end: int) -> Tablets:
+    def cut_values(self, begin: int, end: int) -> Sequence[Piece]:
         """Those of the runs [begin, end) of this group, which are all that it has of some requests."""
         values = self._values
-        pieces = (
-            [self._cut(values, begin, end)] if isinstance(values, memoryview) else values[begin:end]
-        )
-        stamps = self._cut(self._stamps, begin, end)
-        return Tablets(self._size, self._paths[begin:end], pieces, stamps)
+        if isinstance(values, memoryview):
+            return [self.cut(values, begin, end)]
+        return values[begin:end]
 
-    def _cut(self, octets: memoryview, begin: int, end: int) -> memoryview:
+    def cut(self, octets: memoryview, begin: int, end: int) -> memoryview:
         """Either all runs take as many bytes, or all requests do and have as many runs."""
-        runs = len(self._paths)
+        runs = len(self.paths)
         return octets[len(octets) * begin // runs : len(octets) * end // runs]
 
 
-def make_groups(
-    runs: Runs, requests: int, columns: Sequence[Measured], stamps: Measured, paths: Sequence[bytes]
-) -> list[Group]:
+def _make_groups(
+    runs: Runs, requests: int, columns: Sequence[Values], stamps: Values, paths: Sequence[bytes]
+) -> list[_Group]:
     """The tablets of so many requests. `paths`: of each run the device's."""
     kinds = list(_sort(runs, requests, columns))
     if len(kinds) > 1 and _can_take_turns(runs, requests, columns):
@@ -80,16 +216,17 @@ def make_groups(
     for chosen, lengths in kinds:
         size = int(runs.sizes[chosen[0]])
         rows = runs.find_rows(chosen, size)
-        bits = pack_bits(columns, rows)
+        gaps = [None if one.missing is None else rows.pick(one.missing) for one in columns]
+        bits = pack_bits(gaps, rows.runs, size)
         values = (
             _join(columns, rows, bits) if lengths is None else _fill(columns, lengths, rows, bits)
         )
         times = _fill([stamps], [0], rows, bits[:, :0])
-        groups.append(Group(chosen, size, paths, values, times))
+        groups.append(_Group(chosen, size, paths, values, times))
     return groups
 
 
-def _can_take_turns(runs: Runs, requests: int, columns: Sequence[Measured]) -> bool:
+def _can_take_turns(runs: Runs, requests: int, columns: Sequence[Values]) -> bool:
     """Whether devices take turns, the tablets of each take as many bytes in all requests, and it has enough
     rows."""
     if not runs.turns or int(runs.sizes[0]) * requests < _MANY:
@@ -107,16 +244,18 @@ def _can_take_turns(runs: Runs, requests: int, columns: Sequence[Measured]) -> b
 def _take_turns(
     runs: Runs,
     order: NDArray[np.intp],
-    columns: Sequence[Measured],
-    stamps: Measured,
+    columns: Sequence[Values],
+    stamps: Values,
     paths: Sequence[bytes],
-) -> Group:
+) -> _Group:
     """The tablets of devices that take turns, as one row of bytes for each request, in which they stand in
     this order of the first request's runs. So each column of a device is copied for all requests at once."""
     requests, size = runs.sizes.size // runs.turns, int(runs.sizes[0])
-    taken = [
-        (runs.find_turns(run), [one.length_of(run) for one in columns]) for run in order.tolist()
-    ]
+    taken = []
+    for run in order.tolist():
+        # Of numbers the length is of no account.
+        lengths = [one.length if one.lengths is None else int(one.lengths[run]) for one in columns]
+        taken.append((runs.find_turns(run), lengths))
     width = sum(_measure(columns, lengths, size) for _, lengths in taken)
     values = np.empty((requests, width), np.uint8)
     times = np.empty((requests, len(taken) * _measure([stamps], [0], size)), np.uint8)
@@ -125,28 +264,30 @@ def _take_turns(
         end = _put(values, end, columns, lengths, rows)
         end_of_times = _put(times, end_of_times, [stamps], [0], rows)
     chosen = np.arange(0, runs.sizes.size, runs.turns)[:, None] + order
-    return Group(chosen.reshape(-1), size, paths, values, times)
+    return _Group(chosen.reshape(-1), size, paths, values, times)
 
 
 def _sort(
-    runs: Runs, requests: int, columns: Sequence[Measured]
+    runs: Runs, requests: int, columns: Sequence[Values]
 ) -> Iterator[tuple[NDArray[np.intp], Sequence[int] | None]]:
     """Runs that can be made together, and how long the texts of each column are, unless they differ."""
     plain = 2 * runs.sizes
     masks = [one.missing for one in columns if one.missing is not None]
     if masks:
-        plain += runs.find_all(np.logical_or.reduce(masks))
+        # Those with gaps apart from those without.
+        gaps = runs.arrange(np.logical_or.reduce(masks))
+        plain += np.logical_or.reduceat(gaps, runs.starts)
     kinds, are_alike = plain, np.ones(len(plain), bool)
     found: list[NDArray[np.int64] | None] = []
     for one in columns:
-        least = None
-        if one.lengths is not None:
-            least = one.lengths
+        least = one.lengths
+        if least is not None:
             if not one.per_run:
-                least, alike = runs.find_alike(least)
-                are_alike &= alike
+                lengths = runs.arrange(least)
+                least = np.minimum.reduceat(lengths, runs.starts)
+                are_alike &= least == np.maximum.reduceat(lengths, runs.starts)
             # Numbered anew for each column, kinds can't become too large.
-            _, kinds = np.unique(kinds * (1 + one.values.itemsize) + least, return_inverse=True)
+            _, kinds = np.unique(kinds * (1 + one.data.itemsize) + least, return_inverse=True)
         found.append(least)
     if kinds is not plain:
         events = np.bincount(kinds, runs.sizes)
@@ -155,16 +296,14 @@ def _sort(
     for kind in np.unique(kinds).tolist():
         chosen = np.flatnonzero(kinds == kind)
         first = int(chosen[0])
-        lengths = [
+        lengths_of_kind = [
             one.length if least is None else int(least[first])
             for one, least in zip(columns, found, strict=True)
         ]
-        yield chosen, lengths if are_alike[first] else None
+        yield chosen, lengths_of_kind if are_alike[first] else None
 
 
-def _fill(
-    columns: Sequence[Measured], lengths: Sequence[int], rows: Rows, bits: _Octets
-) -> _Octets:
+def _fill(columns: Sequence[Values], lengths: Sequence[int], rows: Rows, bits: _Octets) -> _Octets:
     """The values of tablets, column by column, and the bits of missing ones, all with their length before
     them. `lengths`: that of each column's texts."""
     end = _measure(columns, lengths, rows.size)
@@ -174,7 +313,7 @@ def _fill(
     return octets
 
 
-def _find_widths(columns: Sequence[Measured], lengths: Sequence[int]) -> list[int]:
+def _find_widths(columns: Sequence[Values], lengths: Sequence[int]) -> list[int]:
     """How many bytes a value of each column takes."""
     return [
         np.dtype(one.kind).itemsize if one.kind else 4 + length
@@ -182,7 +321,7 @@ def _find_widths(columns: Sequence[Measured], lengths: Sequence[int]) -> list[in
     ]
 
 
-def _measure(columns: Sequence[Measured], lengths: Sequence[int], size: int) -> int:
+def _measure(columns: Sequence[Values], lengths: Sequence[int], size: int) -> int:
     """How many bytes the values of so many events take, with their length before them."""
     return 4 + size * sum(_find_widths(columns, lengths))
 
@@ -190,7 +329,7 @@ def _measure(columns: Sequence[Measured], lengths: Sequence[int], size: int) -> 
 def _put(
     octets: _Octets,
     at: int,
-    columns: Sequence[Measured],
+    columns: Sequence[Values],
     lengths: Sequence[int],
     rows: Rows,
     more: int = 0,
@@ -217,10 +356,11 @@ def _view(octets: _Octets, at: int, kind: str, count: int, step: int) -> NDArray
     return np.ndarray(shape, kind, octets.data, at, (octets.shape[1], step))
 
 
-def _join(columns: Sequence[Measured], rows: Rows, bits: _Octets) -> list[bytes]:
-    """The same, each tablet on its own."""
+def _join(columns: Sequence[Values], rows: Rows, bits: _Octets) -> list[bytes]:
+    """The same as `_fill`, each tablet on its own."""
     size = rows.size
-    given = [one.spell_rows(rows) for one in columns]
+    repeated = np.repeat(rows.chosen, size)
+    given = [one.spell(repeated if one.per_run else rows.places) for one in columns]
     if size > 1:
         begins = range(0, rows.runs * size, size)
         given = [[b"".join(values[at : at + size]) for at in begins] for values in given]
@@ -228,7 +368,3 @@ def _join(columns: Sequence[Measured], rows: Rows, bits: _Octets) -> list[bytes]
         given.append([row.tobytes() for row in bits])
     bodies = map(b"".join, zip(*given, strict=True))
     return [len(body).to_bytes(4, "big") + body for body in bodies]
-
-
-def _flatten(octets: _Octets) -> memoryview:
-    return octets.reshape(-1).data

@@ -1,0 +1,213 @@
+"""What a workload's schema is in IoTDB: columns of tables, measurements of the tree, names and paths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...encoding.columns import digits, octets_of
+from ...errors import OptionError
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column, ColumnType, Schema
+from ...workloads.tags import ID, Tags, number_devices
+from .thrift import write_text
+
+TIME = "time"
+"""What a table's column of time is always called."""
+
+TYPES: Mapping[ColumnType, str] = {
+    ColumnType.TIMESTAMP_MS: "TIMESTAMP",
+    ColumnType.INT64: "INT64",
+    ColumnType.INT32: "INT32",
+    ColumnType.FLOAT32: "FLOAT",
+    ColumnType.FLOAT64: "DOUBLE",
+    ColumnType.BOOL: "BOOLEAN",
+    ColumnType.TEXT: "STRING",
+    ColumnType.JSON: "STRING",
+}
+_CODES = {
+    "BOOLEAN": 0, "INT32": 1, "INT64": 2, "FLOAT": 3, "DOUBLE": 4, "TIMESTAMP": 8, "STRING": 11,
+}  # fmt: skip
+
+LEVEL = 2
+"""Of a table in a path of the tree; root is 0."""
+
+_ID_DIGITS = 11
+_ILLEGAL = ("time", "timestamp")
+"""No measurement can be called so, with capitals or without."""
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NODE = re.compile(r"`(?:[^`]|``)*`|[^.]+")
+_MOST_PATHS = 100_000
+"""So many devices' paths are kept, some ten megabytes."""
+
+
+class TableColumn(NamedTuple):
+    """A column of a table, but for the time."""
+
+    name: str
+    column: Column
+    is_tag: bool
+    """Whether it is a part of what tells devices apart."""
+    is_device: bool
+    """Whether its values are the devices' names, and not those of the events' column."""
+    is_of_device: bool
+    """Whether it follows from the device's name alone."""
+
+    @property
+    def type(self) -> str:
+        """As SQL calls it."""
+        return TYPES[self.column.type]
+
+    @property
+    def code(self) -> int:
+        """Of the type, as requests have it."""
+        return _CODES[self.type]
+
+    def take(self, block: EventBlock) -> NDArray[Any]:
+        """Its values in a block."""
+        if not self.is_device:
+            return block.columns[self.name]
+        is_id = self.name == ID and block.schema.tags is Tags.TABLE
+        return _spell_ids(number_devices(block.devices)) if is_id else block.devices
+
+
+def list_columns(schema: Schema) -> list[TableColumn]:
+    """The columns of a schema's table but for the time.
+
+    The device's name is a tag, and so is each text that describes the device. A device that is named in a
+    document gets a column of its own for that.
+    """
+    if schema.tags is Tags.TABLE:
+        # An id tells devices apart, and what does is a text.
+        tag = TableColumn(ID, Column(ID, ColumnType.TEXT), True, True, True)
+        return [
+            tag if column.name == ID else TableColumn(column.name, column, False, False, False)
+            for column in schema.row
+            if column.name != schema.time
+        ]
+    found = []
+    if schema.device_path:
+        device = Column(schema.device_path, ColumnType.TEXT)
+        found.append(TableColumn(schema.device_path, device, True, True, True))
+    for column in schema.columns:
+        if column.name == schema.time:
+            continue
+        is_device = column.name == schema.device and not schema.device_path
+        is_tag = is_device or (column.tag and column.type is ColumnType.TEXT)
+        is_of_device = column.tag or column.name == schema.device
+        found.append(TableColumn(column.name, column, is_tag, is_device, is_of_device))
+    return found
+
+
+def check_names(schema: Schema) -> None:
+    """OptionError if two columns would have one name, as IoTDB has no capital letters in names."""
+    seen = {TIME: schema.time}
+    for column in list_columns(schema):
+        other = seen.setdefault(column.name.lower(), column.name)
+        if other != column.name or column.name.lower() == TIME:
+            raise OptionError(
+                f"module iotdb can't tell the columns {other} and {column.name} apart: names have no"
+                f" capital letters there, and the events' time is called {TIME}"
+            )
+
+
+# --- tags in a table of their own -----------------------------------------------------------------
+
+
+def describe_tags(schema: Schema) -> Schema:
+    """The tags' table, as a schema whose events are devices; all have the same time."""
+    names = [Column(schema.device_path, ColumnType.TEXT)] if schema.device_path else []
+    tags = [replace(column, tag=False) for column in schema.tags_row if column.name != ID]
+    columns = (Column(ID, ColumnType.TEXT), *names, *tags, Column(TIME, ColumnType.TIMESTAMP_MS))
+    return Schema(schema.tags_table, columns, TIME, ID, (ID, TIME))
+
+
+def make_tags(schema: Schema, columns: Mapping[str, NDArray[Any]]) -> EventBlock:
+    """Rows of the tags' table, given as in `Schema.tags_row`, as events of `describe_tags`."""
+    ids = _spell_ids(columns[ID])
+    found = {**columns, ID: ids, TIME: np.zeros(len(ids), dtype=np.int64)}
+    if schema.device_path:
+        names = np.insert(octets_of(ids), (0, 5), [ord("w"), ord("d")], axis=1)
+        found[schema.device_path] = names.view(f"S{names.shape[1]}")[:, 0]
+    return EventBlock(describe_tags(schema), 0, 0, found, ids)
+
+
+def _spell_ids(ids: NDArray[np.int64]) -> NDArray[np.bytes_]:
+    """Devices' ids as texts."""
+    return digits(ids, _ID_DIGITS).view(f"S{_ID_DIGITS}")[:, 0]
+
+
+# --- the tree -------------------------------------------------------------------------------------
+
+
+def list_measurements(schema: Schema) -> list[TableColumn]:
+    """The columns that are measurements: all but the time and the device's name. A document that names
+    the device is one."""
+    return [column for column in list_columns(schema) if not column.is_device]
+
+
+def find_steady(schema: Schema) -> str:
+    """A measurement that each event has, a number if possible; OptionError if there is none."""
+    steady = [one for one in list_measurements(schema) if not one.column.nullable]
+    if not steady:
+        raise OptionError(
+            "model=tree stores no event without any value, and this workload may have some: use"
+            " model=table"
+        )
+    return next((one.name for one in steady if one.column.is_number), steady[0].name)
+
+
+def check_measurements(schema: Schema) -> None:
+    """OptionError if a schema's events can't be stored in the tree."""
+    if schema.tags is Tags.TABLE:
+        raise OptionError("model=tree has no joins, for tags=table: use tags=row, or model=table")
+    find_steady(schema)
+    for column in list_measurements(schema):
+        if column.name.lower() in _ILLEGAL:
+            raise OptionError(
+                f"model=tree has no measurement called {column.name}: use model=table, or call the column"
+                " something else"
+            )
+
+
+def quote(name: str) -> str:
+    """A name as a statement of the tree has it, where some plain ones are words of the language."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def write_node(name: str) -> str:
+    """A name as a path has it that is no part of a statement: quoted if it must be."""
+    return name if _PLAIN.fullmatch(name) else quote(name)
+
+
+def split_path(path: str) -> list[str]:
+    """The names in a path as the server writes it."""
+    if "`" not in path:
+        return path.split(".")
+    nodes = _NODE.findall(path)
+    return [n[1:-1].replace("``", "`") if n.startswith("`") else n for n in nodes]
+
+
+def name_table(database: str, table: str) -> str:
+    """The path above a table's devices."""
+    return f"root.{database}.{write_node(table)}"
+
+
+class Paths(dict[bytes, bytes]):
+    """By a device's name its path below a table, with its length before it. Made when it is asked for."""
+
+    def __init__(self, table: str) -> None:
+        """`table`: its path."""
+        super().__init__()
+        self._table = table
+
+    def __missing__(self, device: bytes) -> bytes:
+        if len(self) >= _MOST_PATHS:
+            self.clear()
+        path = self[device] = write_text(f"{self._table}.{write_node(device.decode())}")
+        return path
