@@ -25,9 +25,9 @@ from ...workloads.tags import ID, Tags
 from .._base.sql_queries import Newest, quote_name
 from ..base import Job, Support
 from ..postgres import Postgres
+from ..postgres.connection import code_of
 from ..postgres.encoding import PostgresEncoder
 from ..postgres.options import EncodingOptions
-from ..postgres.server import code_of
 from .options import DAY_MS, TimescaleOptions
 from .server import (
     APACHE,

@@ -6,7 +6,8 @@ from typing import Any
 
 from ...errors import SimulatorError
 from ..base import Job
-from ..postgres.server import Session, code_of
+from ..postgres.connection import code_of
+from ..postgres.server import Session
 
 _NO_SUCH_SETTING = "42704"
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from ...contract import Storage
 from ..postgres.dialects import Dialect
-from ..postgres.server import Session
-from ..postgres.storage import add_up, ask_size
+from ..postgres.server import Session, add_up, ask_size
 
 # https://www.tigerdata.com/docs/api/latest/hypertable/hypertable_detailed_size/
 _SIZES = (
