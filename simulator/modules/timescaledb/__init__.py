@@ -33,11 +33,11 @@ from .server import (
     APACHE,
     describe_hypertables,
     install_extension,
+    read_hypertables,
     read_intervals,
     read_licence,
     read_version,
 )
-from .storage import read_hypertables
 
 _NO_SUCH_FUNCTION = "42883"
 
