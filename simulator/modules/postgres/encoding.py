@@ -205,6 +205,8 @@ class PostgresEncoder(Encoder):
         else:
             rows = value_rows(columns, len(block), insert, ROW_SEPARATOR, block.missing)
             inserts = [(statement, None) for statement in rows[0].split(ROW_SEPARATOR)]
+        if size == 1:
+            return [[insert] for insert in inserts]
         return [inserts[start:stop] for start, stop in bounds(len(block), size)]
 
 
