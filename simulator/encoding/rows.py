@@ -7,7 +7,7 @@ row is padded, and the padding is deleted.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -102,47 +102,30 @@ def _pad(form: bytes, data: NDArray[Any]) -> NDArray[np.void] | None:
     return records.view(f"V{run.bytes}")
 
 
-Frame = Callable[[int], tuple[bytes, bytes]]
-"""What stands before and behind rows of so many bytes."""
-
-
-def no_frame(_length: int) -> tuple[bytes, bytes]:
-    """Nothing."""
-    return b"", b""
-
-
 def format_requests(
     row: bytes,
     separator: bytes,
     columns: Sequence[NDArray[Any]],
     size: int,
-    frame: Frame = no_frame,
 ) -> list[bytes]:
-    """What `format_rows` makes, for `size` rows after the other, each framed."""
+    """What `format_rows` makes, for `size` rows after the other."""
     spans = bounds(len(columns[0]), size)
     rows = _rows_of(row, separator, columns) if len(columns[0]) >= _FEW_ROWS else None
     if rows is not None:
-        return [_join(rows.parts(start, stop), frame) for start, stop in spans]
+        return [b"".join(rows.parts(start, stop)) for start, stop in spans]
     lists = [
         [text.translate(None, PADDING) for text in column.tolist()]
         if column.dtype.kind == "V"
         else column.tolist()
         for column in columns
     ]
-    texts = (
+    return [
         separator.join(
             _format_some(row, separator, [values[start:stop][first:last] for values in lists])
             for first, last in bounds(stop - start, _ROWS_AT_ONCE)
         )
         for start, stop in spans
-    )
-    return [_join([text], frame) for text in texts]
-
-
-def _join(parts: Sequence[bytes], frame: Frame) -> bytes:
-    """The parts of one request, framed."""
-    before, behind = frame(sum(map(len, parts)))
-    return b"".join((before, *parts, behind))
+    ]
 
 
 def _format_some(row: bytes, separator: bytes, columns: Sequence[Sequence[Any]]) -> bytes:

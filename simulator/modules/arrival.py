@@ -44,9 +44,9 @@ def stamp_arrivals(stream: socket.socket) -> bool:
     return False
 
 
-def receive_stamped(stream: socket.socket, buffer: bytearray | memoryview) -> int:
+def receive_stamped(stream: socket.socket, buffer: bytearray | memoryview, flags: int = 0) -> int:
     """`recv_into` of a stamped socket."""
-    size, more, _, _ = stream.recvmsg_into([buffer], _SPACE)
+    size, more, _, _ = stream.recvmsg_into([buffer], _SPACE, flags)
     for _, kind, stamp in more:
         if kind == _SO_TIMESTAMPNS:
             seconds, nanoseconds = _TIMESPEC.unpack(stamp)

@@ -134,6 +134,8 @@ class _Line:
         """As of the last message that was read, whether or not the server has got so far."""
         self._executed = False
         """Whether something was executed that the next Sync commits."""
+        self._bound = b""
+        """The statement that is executed next."""
         self._prepared: dict[bytes, tuple[bytes, bytes]] = {}
         """Name -> statement, and what the server was asked to prepare instead."""
         self._asked = 1
@@ -190,8 +192,8 @@ class _Line:
             translated = self._proxy.translated(statement)
             self._prepared[name] = statement, translated
             return _message(kind, b"\0".join((name, translated, types)))
-        if kind == _BIND:
-            name = body.split(b"\0", 2)[1]
+        # One without a name has just been prepared.
+        if kind == _BIND and (name := body.split(b"\0", 2)[1]):
             statement, before = self._prepared[name]
             translated = self._proxy.translated(statement)
             if translated != before:
@@ -202,8 +204,15 @@ class _Line:
 
     def _commits(self, kind: bytes, body: bytes) -> bool:
         """Whether a message is the last of a request that writes and then commits."""
-        if kind == _EXECUTE:
-            self._executed = True
+        if kind == _PARSE:
+            name, statement, _ = body.split(b"\0", 2)
+            self._prepared[name] = statement, b""
+        elif kind == _BIND:
+            self._bound, _ = self._prepared[body.split(b"\0", 2)[1]]
+        elif kind == _EXECUTE:
+            if self._bound.startswith((b"BEGIN", b"COMMIT", b"ROLLBACK")):
+                self._in_transaction = self._bound.startswith(b"BEGIN")
+            self._executed |= self._bound.startswith((b"INSERT", b"COMMIT"))
         elif kind == _SYNC:
             executed, self._executed = self._executed, False
             return executed and not self._in_transaction

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 import pytest
 
 from simulator.errors import Retryable, SimulatorError
+from simulator.modules.postgres.connection import Connection
 from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads.temperature import Temperature
@@ -31,15 +33,15 @@ def swallow_connections(monkeypatch: pytest.MonkeyPatch, refused: int = 0) -> li
     limits_s: list[str] = []
     monotonic, waited_s = time.monotonic, 0.0
 
-    def swallow(**parameters: str) -> None:
+    def swallow(connection: Connection, parameters: Mapping[str, str], *_: Any, **__: Any) -> None:
         nonlocal waited_s
         limits_s.append(parameters["connect_timeout"])
         if len(limits_s) <= refused:
-            raise psycopg2.OperationalError("Connection refused")
+            raise ConnectionRefusedError("Connection refused")
         waited_s += int(parameters["connect_timeout"])
-        raise psycopg2.OperationalError("timeout expired")
+        raise ConnectionRefusedError("timeout expired")
 
-    monkeypatch.setattr(psycopg2, "connect", swallow)
+    monkeypatch.setattr(Connection, "__init__", swallow)
     monkeypatch.setattr(time, "monotonic", lambda: monotonic() + waited_s)
     return limits_s
 

@@ -22,7 +22,7 @@ from simulator.modules.arrival import (
     stamp_arrivals,
 )
 from simulator.modules.cassandra.wire import Connection, Pending
-from simulator.modules.postgres.wire import _Plain
+from simulator.modules.postgres.connection import Connection as PgConnection
 from simulator.modules.sending import Payload, Writer
 from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder
@@ -30,6 +30,7 @@ from simulator.worker.schedule import OpenLoop
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import NumberEncoder, eventually
+from .postgres_login import let_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps what arrives")
 
@@ -95,11 +96,12 @@ def test_without_a_stamp_an_answer_has_come_when_it_was_read() -> None:
     assert find_arrival(before) >= before
 
 
-def test_a_connection_to_postgresql_is_stamped(pair: Pair) -> None:
-    ours, theirs = pair
-    wire = _Plain(ours, stamped=True)  # type: ignore[arg-type]  # of psycopg2's only its descriptor
-    read_late(theirs, b"answer", wire.receive)
-    wire.close(cut=False)
+def test_a_connection_to_postgresql_is_stamped() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, let_in(listener) as clients:
+        host, port = listener.getsockname()
+        parameters = {"host": host, "port": port, "user": "x", "sslmode": "disable"}
+        with closing(PgConnection(parameters, 10, stamped=True)) as connection:
+            read_late(clients.get(), b"N\0\0\0\x05\0", connection.read)
 
 
 def test_a_connection_to_cassandra_is_stamped(pair: Pair) -> None:

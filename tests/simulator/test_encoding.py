@@ -351,8 +351,6 @@ def test_rows_of_text_in_windows_of_any_size(monkeypatch: pytest.MonkeyPatch, wi
     for size in (7, 700, 1100):
         requests = format_requests(b"%d,%.2f;%d", b"|", columns, size)
         assert requests == [b"|".join(expected[slice(*span)]) for span in bounds(1100, size)]
-        framed = format_requests(b"%d,%.2f;%d", b"|", columns, size, lambda n: (b"%d:" % n, b"."))
-        assert framed == [b"%d:%b." % (len(request), request) for request in requests]
     few = [data[:300] for data in columns]
     assert format_rows(b"%d,%.2f;%d", b"|", few) == b"|".join(expected[:300])
     assert format_rows(b"%d", b"|", [columns[0][:0]]) == b""

@@ -7,8 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -20,16 +18,16 @@ from simulator.modules.base import Job
 from simulator.modules.cassandra.pool import ConnectionPool
 from simulator.modules.cassandra.wire import Connection
 from simulator.modules.options import parse_options
-from simulator.modules.postgres.link import Link
+from simulator.modules.postgres.dialects import Dialect
+from simulator.modules.postgres.encoding import CopyFormat, InsertMode, PostgresEncoder
 from simulator.modules.postgres.options import PostgresOptions
-from simulator.modules.postgres.wire import Wire
 from simulator.modules.postgres.writer import PostgresWriter
 from simulator.modules.sending import LAST_ANSWERS_S, Outcome, Payload, Writer
 from simulator.modules.waiting import SHORTEST_TRY_S, limit_wait, set_deadline
 from simulator.testing.inserting import insert
 from simulator.workloads.temperature import Temperature
 
-from ..helpers import NumberEncoder
+from .postgres_login import let_in
 from .writing import FakeWriter
 
 PATIENCE_S = 1.5
@@ -116,34 +114,18 @@ def make_http(address: str, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -
 
 
 def make_postgres(address: str, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> MakeWriter:
-    """Its first connection is there already; it makes the next ones by libpq."""
-
-    def open_link(link: Link) -> None:
-        stream = stack.enter_context(connect_to(address))
-        connection: Any = SimpleNamespace(
-            info=SimpleNamespace(ssl_in_use=False), fileno=stream.fileno, pgconn_ptr=None
-        )
-        link.wire = Wire(connection, stamped=False)
-
-    class Encoder(NumberEncoder):
-        def prepare(self) -> bytes:
-            return b""
-
-        def encode(self, block: Any, batch: int) -> Any:
-            found = super().encode(block, batch)
-            for payload in found:
-                payload.data = (b"request", 1)
-            return found
-
-    monkeypatch.setattr(Link, "open", open_link)
-    monkeypatch.setattr("simulator.modules.postgres.wire._find_library", lambda: None)
+    """Another server takes its first connections, and falls silent as well."""
+    friendly = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    stack.enter_context(let_in(friendly, 3))
+    monkeypatch.setattr(Dialect, "backend", lambda *_: None)
     host, _, port = address.partition(":")
-    dsn = f"host={host} port={port} dbname=x"
+    # libpq tries one host after the other.
+    dsn = f"host={host},{host} port={friendly.getsockname()[1]},{port} dbname=x sslmode=disable"
 
     def make(in_flight: int) -> Writer:
         options = parse_options(PostgresOptions, {"connection_string": dsn}, str)
-        encoder: Any = Encoder()
         job = Job(Temperature.schema, Load(in_flight=in_flight))
+        encoder = PostgresEncoder(job, InsertMode.SINGLE, CopyFormat.TEXT, prepared=False)
         writer = PostgresWriter(encoder, options, job, options.find_dialect())
         writer.open()
         stack.callback(writer.close)

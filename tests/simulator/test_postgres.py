@@ -6,10 +6,17 @@ import psycopg2
 import pytest
 
 from simulator.contract import Load, PrimaryKey, Tables
-from simulator.errors import OptionError, SimulatorError
+from simulator.errors import OptionError
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
+from simulator.modules.postgres.connection import (
+    ServerError,
+    explain_refusal,
+    list_parameters,
+    lost,
+    translate,
+)
 from simulator.modules.postgres.dialects import Dialect
 from simulator.modules.postgres.encoding import InsertMode
 from simulator.modules.postgres.options import (
@@ -18,7 +25,6 @@ from simulator.modules.postgres.options import (
     public_dsn,
     server_name,
 )
-from simulator.modules.postgres.server import connect, explain_refusal, translate
 from simulator.workloads.temperature import Temperature
 
 SECRET = "hush-hush"
@@ -151,12 +157,13 @@ def test_what_libpq_guesses_of_a_lost_connection_is_left_out() -> None:
         "server closed the connection unexpectedly\n\tThis probably means the server terminated"
         " abnormally\n\tbefore or while processing the request.\n"
     )
-    meaning = translate("", said, True, Dialect(), Job(Temperature.schema))
+    meaning = translate(lost(said), Dialect(), Job(Temperature.schema))
     assert str(meaning) == "server closed the connection unexpectedly"
 
 
 def test_a_refused_statement_names_no_other_database() -> None:
-    meaning = translate("42601", "syntax error", False, Dialect(), Job(Temperature.schema))
+    error = ServerError("42601", "syntax error")
+    meaning = translate(error, Dialect(), Job(Temperature.schema))
     assert str(meaning) == "the database refused a statement (42601): syntax error"
 
 
@@ -202,19 +209,9 @@ def test_who_makes_the_key(key: PrimaryKey, batch: int, columns: list[str]) -> N
 @pytest.mark.parametrize(
     ("given", "timeout"), [("host=x", "10"), ("host=x connect_timeout=3", "3")]
 )
-def test_connecting_does_not_wait_for_ever(
-    monkeypatch: pytest.MonkeyPatch, given: str, timeout: str
-) -> None:
+def test_connecting_does_not_wait_for_ever(given: str, timeout: str) -> None:
     """Unless the target says how long."""
-    asked: dict[str, str] = {}
-
-    def refuse(**values: str) -> None:
-        asked.update(values)
-        raise psycopg2.OperationalError("timeout expired")
-
-    monkeypatch.setattr(psycopg2, "connect", refuse)
-    with pytest.raises(SimulatorError, match="timeout expired"):
-        connect(given, "the-run")
+    asked = list_parameters(given, "the-run")
     assert asked["connect_timeout"] == timeout
     # So that an administrator sees whose connections these are.
     assert asked["application_name"] == "iot-benchmark the-run"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import psycopg2
@@ -14,6 +15,7 @@ from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
+from simulator.modules.postgres.connection import Connection, list_parameters
 from simulator.modules.postgres.dialects import DIALECTS, DialectName, YugabyteDB, dialect_of
 from simulator.modules.postgres.encoding import InsertMode
 from simulator.modules.postgres.options import DialectOptions, PostgresOptions
@@ -239,17 +241,16 @@ def test_mismatches_pass(text: str, kind: str) -> None:
 def test_a_node_out_of_reach_is_given_time_to_lose_its_transactions(
     yugabyte: YugabyteStandIn,
 ) -> None:
-    def unreachable(host: str, port: int) -> psycopg2.extensions.connection:
+    def unreachable(host: str, port: int) -> Connection:
         assert (host, port) == ("192.0.2.1", 5433)
-        raise psycopg2.OperationalError("timeout expired")
+        raise ConnectionRefusedError("timeout expired")
 
     dialect = YugabyteDB()
-    with psycopg2.connect(yugabyte.dsn) as connection:
+    with closing(Connection(list_parameters(yugabyte.dsn, "run"), 10)) as connection:
         here = dialect.backend(connection)
         away = (*here[:2], "192.0.2.1", 5433)
         assert not dialect.is_gone(connection, away, 9.9, unreachable)
         assert dialect.is_gone(connection, away, 10.1, unreachable)
-    connection.close()
 
 
 def test_the_nodes_of_yugabytedb_are_told(yugabyte: YugabyteStandIn) -> None:

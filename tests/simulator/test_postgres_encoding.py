@@ -1,10 +1,10 @@
-"""Payloads of the PostgreSQL wire, taken apart again by parsers of their own."""
+"""Payloads for PostgreSQL, taken apart again by parsers of their own."""
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -25,7 +25,6 @@ from simulator.modules.postgres.encoding import (
     text_rows,
     value_rows,
 )
-from simulator.modules.postgres.protocol import SYNC
 from simulator.modules.sending import Payload
 from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS
@@ -219,43 +218,23 @@ def test_identifiers_are_quoted() -> None:
             Job(schema, Load(primary_key=PrimaryKey.NONE)), mode, CopyFormat.TEXT, prepared=False
         )
         (payload,) = encoder.encode(named, batch)
-        assert messages_of(payload.data[0]) == [(b"Q", insert + b"('100 %')\0")]
-        assert encoder.prepare() == b""
+        assert payload.data == ([(insert + b"('100 %')", None)], False)
+        assert encoder.list_prepared() == []
     encoder = PostgresEncoder(
         Job(schema, Load(primary_key=PrimaryKey.NONE)), InsertMode.SINGLE, CopyFormat.TEXT
     )
-    (parse, sync) = messages_of(encoder.prepare())
-    assert parse == (b"P", b"insert0\0" + insert + b"($1)\0" + struct.pack("!hI", 1, 1043))
-    assert sync == (b"S", b"")
+    assert encoder.list_prepared() == [(b"insert0", insert + b"($1)", [1043])]
 
 
 # --- requests -------------------------------------------------------------------------------------
 
 
-def messages_of(data: bytes) -> list[tuple[bytes, bytes]]:
-    """Kind and body of each message."""
-    found, at = [], 0
-    while at < len(data):
-        kind, length = struct.unpack_from("!cI", data, at)
-        found.append((kind, data[at + 5 : at + 1 + length]))
-        at += 1 + length
-    assert at == len(data), "the end of a message is missing"
-    return found
-
-
-def parsed_bind(body: bytes, schema: Schema) -> tuple[bytes, tuple[Any, ...]]:
-    """The prepared statement's name and the row of a Bind, all binary:
-    https://www.postgresql.org/docs/current/protocol-message-formats.html"""
-    portal, name, rest = body.split(b"\0", 2)
-    assert portal == b""
-    assert struct.unpack_from("!hhh", rest) == (1, 1, len(schema.columns))
-    at, row = 6, []
-    for column in schema.columns:
-        (length,) = struct.unpack_from("!i", rest, at)
-        row.append(_field(column.type, rest[at + 4 : at + 4 + length]))
-        at += 4 + length
-    assert rest[at:] == b"\0\0", "formats of the result's columns, of which there are none"
-    return name, tuple(row)
+def read_values(values: Sequence[bytes | None], schema: Schema) -> tuple[Any, ...]:
+    """The row of an insert's binary values."""
+    return tuple(
+        None if value is None else _field(column.type, value)
+        for column, value in zip(schema.columns, values, strict=True)
+    )
 
 
 _COLUMN_LIST = '("timestamp", "device_id", "sequence_number", "temperature")'
@@ -272,44 +251,24 @@ def parse_payload(
     encoder: PostgresEncoder, payload: Payload
 ) -> list[tuple[int, list[tuple[Any, ...]]]]:
     """What a payload holds: (table, its rows), in the order of sending."""
-    data, ready = payload.data
-    messages = messages_of(data)
-    assert sum(kind in (b"Q", b"S") for kind, _ in messages) == ready
-    if messages[0] == (b"Q", b"BEGIN\0"):
-        assert messages[-1] == (b"Q", b"COMMIT\0")
-        messages = messages[1:-1]
-    elif encoder.mode is InsertMode.SINGLE:
-        assert ready == 1
+    inserts, in_transaction = payload.data
+    assert in_transaction or len(inserts) == 1
+    assert in_transaction or encoder.mode is not InsertMode.TRANSACTION
     prepared = {
-        body.split(b"\0")[0]: table_of(body.split(b"\0")[1], "INSERT INTO")
-        for kind, body in messages_of(encoder.prepare())
-        if kind == b"P"
+        name: table_of(statement, "INSERT INTO") for name, statement, _ in encoder.list_prepared()
     }
     found: list[tuple[int, list[tuple[Any, ...]]]] = []
-    kinds, table = [], -1
-    for kind, body in messages:
-        kinds.append(kind)
-        if kind == b"B":
-            name, row = parsed_bind(body, Temperature.schema)
-            found.append((prepared[name], [row]))
-        elif kind == b"E":
-            assert body == bytes(5)
-        elif kind == b"d" and encoder.copy_format is CopyFormat.BINARY:
-            found.append((table, parsed_binary(body, Temperature.schema)))
-        elif kind == b"d":
-            found.append((table, list[tuple[Any, ...]](parsed_text(body))))
-        elif kind == b"Q" and encoder.mode is InsertMode.COPY:
-            table = table_of(body, "COPY")
-        elif kind == b"Q":
-            head, _, values = body.removesuffix(b"\0").partition(b" VALUES ")
+    for statement, data in inserts:
+        if encoder.mode is InsertMode.COPY:
+            is_binary = encoder.copy_format is CopyFormat.BINARY
+            rows = parsed_binary(data, Temperature.schema) if is_binary else parsed_text(data)
+            found.append((table_of(statement, "COPY"), list(rows)))
+        elif prepared:
+            found.append((prepared[statement], [read_values(data, Temperature.schema)]))
+        else:
+            assert data is None
+            head, _, values = statement.partition(b" VALUES ")
             found.append((table_of(head, "INSERT INTO"), list[Any](parsed_values(values))))
-    form = {
-        InsertMode.COPY: rb"(Qdc)+",
-        InsertMode.VALUES_LISTS: rb"Q+",
-        InsertMode.TRANSACTION: rb"(BE)+S|Q+",
-        InsertMode.SINGLE: rb"BES|Q",
-    }
-    assert re.fullmatch(form[encoder.mode], b"".join(kinds))
     return found
 
 
@@ -338,38 +297,29 @@ def make(request: pytest.FixtureRequest) -> Callable[[Tables], PostgresEncoder]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [1, 4])
-def test_bound_rows_are_the_events(kind: type[Workload], size: int) -> None:
+def test_bound_rows_are_the_events(kind: type[Workload]) -> None:
     block = kind(device_spread=3).block(1, 5, 90)
-    parts = bind_rows(columns_of(block), size, b"name", SYNC)
-    assert len(parts) == -(-90 // size)
-    rows = []
-    for part in parts:
-        for kind_, body in messages_of(part):
-            if kind_ == b"B":
-                name, row = parsed_bind(body, block.schema)
-                assert name == b"name"
-                rows.append(row)
+    rows = [read_values(values, block.schema) for values in bind_rows(columns_of(block))]
     assert to_values(block.schema, rows) == rows_of(block)
 
 
+def test_a_missing_value_is_bound_as_none() -> None:
+    block = Temperature().block(0, 0, 3)
+    gone = {"temperature": np.array([False, True, False])}
+    rows = [read_values(values, block.schema) for values in bind_rows(columns_of(block), gone)]
+    assert [row[3] is None for row in rows] == [False, True, False]
+
+
 @pytest.mark.parametrize("multiple", [False, True])
-def test_what_needs_a_transaction_ends_it_whatever_fails(multiple: bool) -> None:
-    """COMMIT is a query of its own: it is executed (and rolls back) when what precedes has failed."""
+def test_what_needs_a_transaction_has_one(multiple: bool) -> None:
     block = Temperature().block(0, 0, 8)
     job = Job(Temperature.schema, Load(tables=Tables.MULTIPLE if multiple else Tables.SINGLE))
     for mode, copy_format, how in MODES:
         encoder = PostgresEncoder(job, mode, copy_format, **how)
         (payload, *_) = encoder.encode(block, 0 if mode is InsertMode.SINGLE else 8)
-        kinds = [kind for kind, _ in messages_of(payload.data[0])]
-        queries = [body for kind, body in messages_of(payload.data[0]) if kind == b"Q"]
         needed = mode is InsertMode.TRANSACTION or how == {"copy_is_atomic": False}
-        if needed or (multiple and mode is not InsertMode.SINGLE):
-            assert (queries[0], queries[-1]) == (b"BEGIN\0", b"COMMIT\0")
-            # What was executed is synchronised before it is committed.
-            assert b"E" not in kinds or kinds[-2:] == [b"S", b"Q"]
-        else:
-            assert b"COMMIT\0" not in queries
+        needed = needed or (multiple and mode is not InsertMode.SINGLE)
+        assert payload.data.in_transaction is needed
 
 
 def test_a_block_is_split_into_requests(make: Callable[[Tables], PostgresEncoder]) -> None:
@@ -440,9 +390,7 @@ def test_the_clients_key_comes_first(copy_format: CopyFormat, tables: Tables) ->
     block = Temperature().block(0, 3, 9)
     (payload,) = encoder.encode(block, 100)
     rows = []
-    for kind, data in messages_of(payload.data[0]):
-        if kind != b"d":
-            continue
+    for _, data in payload.data.inserts:
         if copy_format is CopyFormat.BINARY:
             rows += parsed_binary(data, block.schema, key=True)
         else:

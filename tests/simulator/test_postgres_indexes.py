@@ -10,8 +10,8 @@ import pytest
 from simulator.modules import load_module
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
-from simulator.modules.postgres.indexes import list_statements, name_index
-from simulator.modules.postgres.queries import PostgresSql
+from simulator.modules.postgres.dialects import PostgresSql
+from simulator.modules.postgres.tables import list_statements, name_index
 from simulator.workloads.queries import BoundQuery
 from simulator.workloads.temperature import Temperature
 

@@ -64,26 +64,16 @@ from ...workloads.queries import BoundQuery
 from ...workloads.schema import Column, ColumnType
 from ...workloads.tags import ID, Tags
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
-from .._base.sql_queries import Newest, SqlDialect, quote_name
+from .._base.sql_queries import Newest, SqlDialect, compile_query, quote_name
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..indexes import IndexedModule
 from ..sending import Writer
-from .dialects import Dialect
+from .connection import code_of
+from .dialects import NEWEST, Dialect
 from .encoding import TYPE_OIDS, InsertMode, PostgresEncoder, value_rows
-from .indexes import list_statements, read_indexes
-from .limits import check_row
-from .official import OfficialWriter, Psycopg2Link, RowsEncoder
-from .options import (
-    CLIENTS,
-    PSYCOPG3,
-    DialectOptions,
-    EncodingOptions,
-    PostgresOptions,
-    ServerOptions,
-)
-from .queries import compile_statement
-from .server import UNDEFINED_COLUMN, Session, code_of, describe
-from .storage import read_storage
+from .options import CLIENTS, DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
+from .server import UNDEFINED_COLUMN, Session, describe, read_indexes, read_storage
+from .tables import check_row, list_statements
 from .writer import PostgresWriter
 
 _COLUMN_TYPES = {
@@ -120,7 +110,7 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
     """Any server that speaks PostgreSQL's protocol."""
 
     name = "postgres"
-    PACKAGES = ("psycopg2-binary",)
+    PACKAGES = ("psycopg", "psycopg-binary")
     options_model: type[ServerOptions] = PostgresOptions
     encoding_options_model: type[EncodingOptions] = DialectOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -176,20 +166,13 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
         if self.is_official(prefill):
-            return self._make_official_writer(batch)
+            # psycopg2 is needed for nothing else.
+            from .official import make_writer
+
+            return make_writer(self.options, self.job, batch)
         mode = self.options.prefill_mode() if prefill else self.options.mode(batch)
         encoder = _make_encoder(self.options, self.job, mode)
         return PostgresWriter(encoder, self.options, self.job, self._dialect)
-
-    def _make_official_writer(self, batch: int) -> Writer:
-        mode = self.options.mode(batch)
-        if self.options.client == PSYCOPG3:
-            from .psycopg3 import Psycopg3Link
-
-            encoder = RowsEncoder(self.job, as_text=False)
-            return OfficialWriter(encoder, Psycopg3Link(self.options, self.job, encoder, mode))
-        encoder = RowsEncoder(self.job, as_text=mode is InsertMode.COPY)
-        return OfficialWriter(encoder, Psycopg2Link(self.options, self.job, encoder, mode))
 
     def open(self) -> None:
         self._session.open()
@@ -360,7 +343,8 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
 
     def compile(self, bound: BoundQuery) -> Query:
         newest = self._indexed_newest if self.options.is_indexed else None
-        statement = compile_statement(bound, self.job.schema, self._dialect.SQL, newest)
+        newest = newest or NEWEST.get(bound.query.name, Newest.DIALECT)
+        statement = compile_query(bound, self.job.schema, self._dialect.SQL, newest)
         return partial(self._session.ask, statement)
 
     @property

@@ -9,19 +9,41 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from enum import StrEnum
-from typing import Any, ClassVar
-
-import psycopg2
-import psycopg2.extensions
+from typing import Any, ClassVar, Protocol
 
 from ...contract import MIB, Allocation
 from ...errors import OptionError, Retryable
 from .._base.sql_queries import Newest, SqlDialect
 from .encoding import InsertMode
-from .limits import MOST_ROW_BYTES
-from .queries import PostgresSql
+from .tables import MOST_ROW_BYTES
 
-Connection = psycopg2.extensions.connection
+NEWEST = {"newest-per-device": Newest.WINDOW}
+"""What is asked otherwise than by DISTINCT ON: without an index on device and time, that sorts all events."""
+
+MOST_IN_ARRAY = 100
+"""Of how many devices an array is made. Without an index, each event is compared with each of them."""
+
+
+class PostgresSql(SqlDialect):
+    """What PostgreSQL's planner needs to be told."""
+
+    def among(self, column: str, statement: str, count: int | None) -> str:
+        # An array is found first, and then an index on device and time can be gone through by it: of a
+        # join, the planner doesn't know which devices it will find. With the index, means of ten of
+        # 1,000 devices took 30 ms instead of 117.
+        if count is not None and 1 < count <= MOST_IN_ARRAY:
+            return f"{column} = ANY (ARRAY({statement}))"
+        return super().among(column, statement, count)
+
+
+class Connection(Protocol):
+    """A connection that takes statements."""
+
+    def ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a statement's answer. Raises OSError if the connection is lost, or `ServerError`."""
+
+    def close(self, *, cut: bool = False) -> None:
+        """Disconnect; must not fail on a broken connection. `cut`: something is under way."""
 
 
 class DialectName(StrEnum):
@@ -81,7 +103,7 @@ class Dialect:
         """What tells this connection's server process from all others; None if nothing does."""
         return _row(
             connection,
-            "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()",
+            "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()",
         )
 
     def is_gone(
@@ -92,7 +114,8 @@ class Dialect:
         connect_to: Callable[[str, int], Connection],
     ) -> bool:
         """End a lost connection's `backend`; whether it has ended, so that nothing of it can be
-        committed any more. `connect_to(host, port)` connects to another node of a cluster."""
+        committed any more. `connect_to(host, port)` connects to another node of a cluster, or raises
+        OSError."""
         return not _row(
             connection,
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -198,7 +221,7 @@ class YugabyteDB(Dialect):
         """The backend and its node, since pg_stat_activity only has the processes of one node."""
         return _row(
             connection,
-            "SELECT pid, backend_start, host(inet_server_addr()), inet_server_port()"
+            "SELECT pid, backend_start::text, host(inet_server_addr()), inet_server_port()"
             " FROM pg_stat_activity WHERE pid = pg_backend_pid()",
         )
 
@@ -215,7 +238,7 @@ class YugabyteDB(Dialect):
             return super().is_gone(connection, process, lost_for_s, connect_to)
         try:
             there = connect_to(host, port)
-        except psycopg2.Error:
+        except OSError:
             return lost_for_s > self.UNREACHABLE_S
         with closing(there):
             return super().is_gone(there, process, lost_for_s, connect_to)
@@ -252,6 +275,5 @@ def dialect_of(version: str) -> DialectName | None:
 
 def _row(connection: Connection, statement: str, values: Sequence[Any] = ()) -> Any:
     """The first row of an answer, or None."""
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values or None)
-        return cursor.fetchone() if cursor.description else None
+    rows = connection.ask(statement, values)
+    return rows[0] if rows else None

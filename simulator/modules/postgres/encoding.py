@@ -1,39 +1,39 @@
-"""Requests on the PostgreSQL wire: binary and text COPY, values lists, single inserts, transactions.
+"""Requests to PostgreSQL: binary and text COPY, values lists, single inserts, transactions.
 
 All are built in bulk from the schema: any workload's columns will do. An INSERT of one event is a
-prepared statement with binary values (Bind, Execute): the server doesn't parse it again, and numpy makes
-the messages of all events at once. Without prepared statements it is a text.
+prepared statement with binary values: the server doesn't parse it again. Without prepared statements it is a
+text.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import partial
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
 from ...encoding.binary_rows import BinaryRows
-from ...encoding.columns import KEY_COLUMN, Columns, bounds, escape, text_format, with_client_key
-from ...encoding.rows import ROW_SEPARATOR, Frame, format_requests, no_frame, text_form, text_values
+from ...encoding.columns import (
+    BIG_ENDIAN,
+    KEY_COLUMN,
+    Columns,
+    bounds,
+    escape,
+    text_format,
+    with_client_key,
+)
+from ...encoding.rows import ROW_SEPARATOR, format_requests, text_form, text_values
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType
 from .._base.sql_queries import quote_name
+from .._base.tables import deal_block
 from ..base import Job
 from ..sending import Encoder, Payload
-from .protocol import (
-    BIND_TAIL,
-    EXECUTE,
-    LENGTH_AT,
-    SYNC,
-    make_bind_head,
-    make_copy_ends,
-    make_parse,
-    make_query,
-)
 
 
 class InsertMode(StrEnum):
@@ -68,10 +68,18 @@ _LITERAL_ESCAPES = ((b"'", b"''"),)
 _JSONB_VERSION = b"\x01"
 
 
-Request = tuple[bytes, int]
-"""A payload's data: the messages of a request, and how many ReadyForQuery it is answered by."""
+Insert = tuple[bytes, Any]
+"""A statement as text and None; a COPY and its data; the name of a prepared statement and a row of its
+values, each in its binary form or None."""
 
-_BEGIN, _COMMIT = make_query(b"BEGIN"), make_query(b"COMMIT")
+
+class Request(NamedTuple):
+    """A payload's data: what is stored as a whole or not at all."""
+
+    inserts: Sequence[Insert]
+    in_transaction: bool
+    """Whether BEGIN and COMMIT go around it; COMMIT in any case, as it rolls back what has failed."""
+
 
 # https://github.com/postgres/postgres/blob/master/src/include/catalog/pg_type.dat
 TYPE_OIDS = {
@@ -88,11 +96,7 @@ TYPE_OIDS = {
 
 
 class PostgresEncoder(Encoder):
-    """Encodes in one insert mode, as messages of PostgreSQL's protocol (`Request`).
-
-    A request leaves the connection without an open transaction, whatever part of it fails: its
-    COMMIT is sent in any case, and rolls back what has failed.
-    """
+    """Encodes in one insert mode, as `Request`."""
 
     def __init__(
         self,
@@ -103,7 +107,7 @@ class PostgresEncoder(Encoder):
         prepared: bool = True,
         copy_is_atomic: bool = True,
     ) -> None:
-        """`prepared`: single inserts and transactions by the statements of `prepare`;
+        """`prepared`: single inserts and transactions by the statements of `list_prepared`;
         `copy_is_atomic`: a COPY needs no transaction around it."""
         self.mode = mode
         self.copy_format = copy_format
@@ -142,94 +146,68 @@ class PostgresEncoder(Encoder):
         name = quote_name(self._tables[table])
         return f"INSERT INTO {name} ({self._column_list}) VALUES ".encode()
 
-    def prepare(self) -> bytes:
-        """The request that must come first on a connection, if any: it prepares the statements. It is
-        answered by one ReadyForQuery."""
+    def list_prepared(self) -> list[tuple[bytes, bytes, Sequence[int]]]:
+        """The statements that must be prepared on a connection: name, text and types of the parameters."""
         if not self._is_prepared:
-            return b""
+            return []
         marks = ", ".join(f"${number}" for number in range(1, len(self._types) + 1)).encode()
-        statements = [
-            make_parse(_name(table), self._insert_statement(table) + b"(%b)" % marks, self._types)
+        return [
+            (_name(table), self._insert_statement(table) + b"(%b)" % marks, self._types)
             for table in range(len(self._tables))
         ]
-        return b"".join((*statements, SYNC))
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
         size = batch or 1
         spans = bounds(len(block), size)
         if len(self._tables) == 1:
-            requests = self._make_requests(self._parts(block, size, 0), spans)
+            parts = self._list_inserts(block, size, 0)
         elif size == 1:
-            requests = self._dealt_singly(block)
+            parts = self._deal_singly(block)
         else:
-            requests = [self._dealt(block.part(*span)) for span in spans]
+            parts = [self._deal(block.part(*span)) for span in spans]
         return [
-            Payload(data, stop - start, block, stop - 1)
-            for data, (start, stop) in zip(requests, spans, strict=True)
+            Payload(
+                Request(inserts, self._in_transaction or len(inserts) > 1),
+                stop - start, block, stop - 1,
+            )
+            for inserts, (start, stop) in zip(parts, spans, strict=True)
+        ]  # fmt: skip
+
+    def _deal(self, block: EventBlock) -> list[Insert]:
+        """One request of several tables."""
+        return [
+            insert
+            for share, part in deal_block(block, len(self._tables))
+            for insert in self._list_inserts(part, len(part), share.table)[0]
         ]
 
-    def _make_requests(
-        self, parts: Sequence[bytes], spans: Sequence[tuple[int, int]]
-    ) -> list[Request]:
-        """A request of each part; `spans`: of its events."""
-        if not self._in_transaction:
-            return [(part, 1) for part in parts]
-        return [
-            self._make_request([part], stop - start)
-            for part, (start, stop) in zip(parts, spans, strict=True)
-        ]
+    def _deal_singly(self, block: EventBlock) -> list[list[Insert]]:
+        found: list[list[Insert]] = [[]] * len(block)
+        for share, part in deal_block(block, len(self._tables)):
+            found[share.rows.start :: len(self._tables)] = self._list_inserts(part, 1, share.table)
+        return found
 
-    def _make_request(self, parts: Sequence[bytes], events: int) -> Request:
-        """A request of one part, or of several for different tables."""
-        if not self._in_transaction and len(parts) == 1:
-            return parts[0], 1
-        ready = len(parts)
-        if self._is_prepared:
-            parts, ready = [*parts, SYNC], 1
-        elif self.mode is InsertMode.TRANSACTION:
-            ready = events
-        return b"".join((_BEGIN, *parts, _COMMIT)), ready + 2
-
-    def _dealt(self, block: EventBlock) -> Request:
-        """One request of several tables: event i goes to table i modulo their number."""
-        count = len(self._tables)
-        parts: list[bytes] = []
-        for offset in range(min(count, len(block))):
-            table = (block.first + offset) % count
-            part = block.part(offset, len(block), count)
-            parts.extend(self._parts(part, len(part), table))
-        return self._make_request(parts, len(block))
-
-    def _dealt_singly(self, block: EventBlock) -> list[Request]:
-        count = len(self._tables)
-        requests: list[Request] = [(b"", 0)] * len(block)
-        for offset in range(min(count, len(block))):
-            table = (block.first + offset) % count
-            parts = self._parts(block.part(offset, len(block), count), 1, table)
-            requests[offset::count] = self._make_requests(parts, [(0, 1)] * len(parts))
-        return requests
-
-    def _parts(self, block: EventBlock, size: int, table: int) -> Sequence[bytes]:
-        """The messages that insert the block's rows into one table, `size` rows each."""
+    def _list_inserts(self, block: EventBlock, size: int, table: int) -> list[list[Insert]]:
+        """What inserts the block's rows into one table, `size` rows to each request."""
         columns = self.list_values(block)
         if self.mode is InsertMode.COPY:
+            make_rows = copy_binary if self.copy_format is CopyFormat.BINARY else text_rows
             statement = self.copy_statement(table).encode()
-            if self.copy_format is CopyFormat.BINARY:
-                return copy_binary(columns, size, statement, block.missing)
-            return text_rows(columns, size, block.missing, partial(make_copy_ends, statement))
-        if self._is_prepared:
-            end = EXECUTE if self.mode is InsertMode.TRANSACTION else EXECUTE + SYNC
-            return bind_rows(columns, size, _name(table), end, block.missing)
+            return [[(statement, data)] for data in make_rows(columns, size, block.missing)]
         insert = self._insert_statement(table)
         if self.mode is InsertMode.VALUES_LISTS:
-            rows = value_rows(columns, size, b"", b",", block.missing)
-            return [make_query(insert + values) for values in rows]
-        rows = value_rows(columns, len(block), insert, ROW_SEPARATOR, block.missing)
-        statements = rows[0].split(ROW_SEPARATOR)
-        queries = [make_query(statement) for statement in statements]
-        if self.mode is InsertMode.SINGLE:
-            return queries
-        return [b"".join(queries[start:stop]) for start, stop in bounds(len(block), size)]
+            lists = value_rows(columns, size, b"", b",", block.missing)
+            return [[(insert + values, None)] for values in lists]
+        if self._is_prepared:
+            inserts: list[Insert] = list(
+                zip(repeat(_name(table)), bind_rows(columns, block.missing), strict=False)
+            )
+        else:
+            rows = value_rows(columns, len(block), insert, ROW_SEPARATOR, block.missing)
+            inserts = [(statement, None) for statement in rows[0].split(ROW_SEPARATOR)]
+        if size == 1:
+            return [[insert] for insert in inserts]
+        return [inserts[start:stop] for start, stop in bounds(len(block), size)]
 
 
 def _name(table: int) -> bytes:
@@ -244,19 +222,30 @@ _NONE_MISSING: Missing = {}
 
 
 def bind_rows(
-    columns: Columns, size: int, name: bytes, end: bytes, missing: Missing = _NONE_MISSING
-) -> list[bytes]:
-    """A Bind of the prepared statement and `end` for each row, `size` rows to each result."""
-    head = make_bind_head(name, len(columns[0]))
-    count = _count(columns)
-    heads = np.full(count, np.void(head))
-    rows = BinaryRows(columns, heads, _JSONB_VERSION, BIND_TAIL + end, missing)
-    octets = heads.view(np.uint8).reshape(count, len(head))
-    lengths = np.full(count, rows.lengths - 1 - len(end), ">u4")
-    octets[:, LENGTH_AT] = lengths.view(np.uint8).reshape(count, 4)
-    if size == 1:
-        return rows.singles()
-    return [rows.join(start, stop) for start, stop in bounds(count, size)]
+    columns: Columns, missing: Missing = _NONE_MISSING
+) -> Iterator[tuple[bytes | None, ...]]:
+    """The values of each row in their binary form; None: there is none."""
+    names, values = columns
+    return zip(
+        *(_list_binary(one, values[one.name], missing.get(one.name)) for one in names), strict=True
+    )
+
+
+def _list_binary(
+    column: Column, data: NDArray[Any], missing: NDArray[np.bool_] | None
+) -> list[bytes | None]:
+    found: list[bytes | None]
+    if kind := BIG_ENDIAN.get(column.type):
+        data = np.ascontiguousarray(data.astype(kind))
+        found = data.view(f"V{data.dtype.itemsize}").tolist()
+    elif column.type is ColumnType.JSON:
+        found = [_JSONB_VERSION + text for text in data.tolist()]
+    else:
+        found = data.tolist()
+    if missing is not None:
+        for row in np.flatnonzero(missing).tolist():
+            found[row] = None
+    return found
 
 
 def value_rows(
@@ -279,12 +268,11 @@ def text_rows(
     columns: Columns,
     size: int,
     missing: Missing = _NONE_MISSING,
-    frame: Frame = no_frame,
 ) -> list[bytes]:
-    """Rows of text COPY, `size` rows to each result, framed."""
+    """Rows of text COPY, `size` rows to each result."""
     forms = [text_format(column) for column in columns[0]]
     row = [b"", b"\t", b"\n"]
-    return _format(columns, size, forms, row, b"", _COPY_ESCAPES, missing, b"\\N", frame)
+    return _format(columns, size, forms, row, b"", _COPY_ESCAPES, missing, b"\\N")
 
 
 def _format(
@@ -296,7 +284,6 @@ def _format(
     escapes: Sequence[tuple[bytes, bytes]],
     missing: Missing,
     null: bytes,
-    frame: Frame = no_frame,
 ) -> list[bytes]:
     """Rows of values in these forms; `row`: what stands before, between and behind them."""
     names, values = columns
@@ -309,34 +296,14 @@ def _format(
         shown.append(text_form(column, form))
         data.append(text_values(column, form, own, missing.get(column.name), null))
     before, between, behind = row
-    return format_requests(before + between.join(shown) + behind, separator, data, size, frame)
+    return format_requests(before + between.join(shown) + behind, separator, data, size)
 
 
-def copy_binary(
-    columns: Columns,
-    size: int,
-    statement: bytes | None = None,
-    missing: Missing = _NONE_MISSING,
-) -> list[bytes]:
-    """Complete binary COPY streams, `size` rows to each; with a statement, the messages of its COPYs."""
-    head = struct.pack("!h", len(columns[0]))
-    rows = BinaryRows(columns, head, _JSONB_VERSION, missing=missing)
-    found = []
-    for start, stop in bounds(_count(columns), size):
-        head, tail = _BINARY_HEADER, _BINARY_TRAILER
-        if statement is not None:
-            lengths = rows.lengths
-            length = (
-                lengths * (stop - start)
-                if isinstance(lengths, int)
-                else int(lengths[start:stop].sum())
-            )
-            before, behind = make_copy_ends(statement, len(head) + length + len(tail))
-            head, tail = before + head, tail + behind
-        found.append(rows.join(start, stop, head, tail))
-    return found
-
-
-def _count(columns: Columns) -> int:
+def copy_binary(columns: Columns, size: int, missing: Missing = _NONE_MISSING) -> list[bytes]:
+    """Complete binary COPY streams, `size` rows to each."""
     names, values = columns
-    return len(values[names[0].name])
+    rows = BinaryRows(columns, struct.pack("!h", len(names)), _JSONB_VERSION, missing=missing)
+    return [
+        rows.join(start, stop, _BINARY_HEADER, _BINARY_TRAILER)
+        for start, stop in bounds(len(values[names[0].name]), size)
+    ]

@@ -1,15 +1,11 @@
-"""One of a writer's connections: made, lost, made again, and what became of the requests in doubt."""
+"""A writer's connection: made, lost, made again, and what became of the requests in doubt."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, ClassVar
-
-import psycopg2
-import psycopg2.extensions
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
 
 from ...contract import PrimaryKey
 from ...encoding.columns import client_keys
@@ -19,15 +15,51 @@ from .._base.sql_queries import quote_name
 from ..base import Job
 from ..sending import Payload
 from ..waiting import limit_wait
-from .dialects import Connection, Dialect
+from .connection import Connection, Connector, ServerError, translate, write_constant
+from .dialects import Connection as Asked
+from .dialects import Dialect
+from .encoding import PostgresEncoder
 from .options import ServerOptions
-from .protocol import ServerError
-from .server import ConnectLimits, connect, connect_plainly, is_lost_connection, translate
-from .watchdog import Watchdog
-from .wire import Wire
+from .pipeline import Channel, make_pipeline
 
 # How long the old backend may take to end before the next try.
 _BACKEND_END_S = 10.0
+
+
+def is_doubtful(meaning: object) -> bool:
+    """Whether an error leaves open what became of a request: then its connection is given up."""
+    return isinstance(meaning, Retryable) and meaning.kind == CONNECTION_LOST
+
+
+ConnectionT = TypeVar("ConnectionT", bound=Asked)
+
+
+class Client(Protocol[ConnectionT]):
+    """By what a link connects and sends."""
+
+    def connect(self, parameters: Mapping[str, Any]) -> ConnectionT:
+        """A new connection by libpq's parameters; OSError if nobody lets us in."""
+
+    def begin(self, connection: ConnectionT) -> Channel:
+        """What takes requests, once all else is asked. Raises OSError or `ServerError`."""
+
+
+class LeanClient:
+    """libpq alone, with what an encoder needs."""
+
+    def __init__(self, encoder: PostgresEncoder, options: ServerOptions, job: Job) -> None:
+        self._prepared = encoder.list_prepared()
+        self._mode = encoder.mode
+        self._timeout_s = options.request_timeout_s
+        self._stamped = job.stamps_arrivals
+
+    def connect(self, parameters: Mapping[str, Any]) -> Connection:
+        return Connection(parameters, self._timeout_s, stamped=self._stamped)
+
+    def begin(self, connection: Connection) -> Channel:
+        for statement in self._prepared:
+            connection.prepare(*statement)
+        return make_pipeline(connection, self._mode)
 
 
 class Link:
@@ -37,21 +69,17 @@ class Link:
     else is sent.
     """
 
-    DRIVER_ERROR: ClassVar[type[Exception]] = psycopg2.Error
-    """What the driver raises by which it connects."""
-
     def __init__(
-        self, options: ServerOptions, job: Job, dialect: Dialect, preparation: bytes
+        self, options: ServerOptions, job: Job, dialect: Dialect, client: Client[Any]
     ) -> None:
-        """`preparation`: the first request, which prepares the statements; may be empty."""
-        self._options = options
+        self._max_retries = options.max_retries
         self._job = job
         self._dialect = dialect
-        self._preparation = preparation
-        self._watchdog = Watchdog(options.request_timeout_s)
-        self._connection: Connection | None = None
-        self.wire: Wire | None = None
-        """None while the connection is lost."""
+        self._client = client
+        self._connector = Connector(options.dsn, job.run_id)
+        self._connection: Asked | None = None
+        self.channel: Channel | None = None
+        """What takes requests; None while the connection is lost."""
         self.held: deque[tuple[Payload, object]] = deque()
         """Requests (payload, and the caller's name for it) that wait until it is there again."""
         self._backend: Any = None
@@ -60,7 +88,6 @@ class Link:
         """The one that may still be at work on requests in doubt."""
         self._lost_at = 0.0
         """When it was given up, by the monotonic clock."""
-        self._limits = ConnectLimits()
         self._in_doubt: dict[int, Payload] = {}
         """Id -> payload that may have been committed without our knowing."""
         self._stored: dict[int, bool] = {}
@@ -68,7 +95,7 @@ class Link:
 
     def open(self) -> None:
         """Connect. Raises Retryable or SimulatorError."""
-        for attempt in range(self._options.max_retries):
+        for attempt in range(self._max_retries):
             try:
                 self._open()
             except Retryable as error:
@@ -81,45 +108,23 @@ class Link:
         self._open()
 
     def _open(self) -> None:
-        connection = self._connect()
+        connection = self._connection = self._connector.connect(self._client.connect)
         try:
-            with self._watched(connection), self._watchdog.limit():
-                self._backend = self._dialect.backend(connection)
-        except self.DRIVER_ERROR as error:
-            raise self.explain_driver(connection, error) from error
-        self._take_over(connection)
+            self._backend = self._dialect.backend(connection)
+            self.channel = self._client.begin(connection)
+        except (OSError, ServerError) as error:
+            raise self.explain(error) from error
 
     def close(self) -> None:
         """Disconnect; no error if that was lost already."""
-        self._watchdog.release()
-        if self.wire is not None:
-            self.wire.close()
-            self.wire = None
         if self._connection is not None:
-            with suppress(self.DRIVER_ERROR):
-                self._connection.close()
-            self._connection = None
-
-    def lose(self, payloads: list[Payload]) -> None:
-        """Give the connection up; what became of these requests on it is in doubt."""
-        self.close()
-        self._lost_backend, self._lost_at = self._backend, time.monotonic()
-        self._limits.shorten()
-        self._in_doubt.update((id(payload), payload) for payload in payloads)
-
-    def was_stored(self, payload: Payload) -> bool:
-        """Whether a request of `lose` is in the database, asked once. Connects again if need be.
-
-        Raises Retryable if that failed.
-        """
-        if self.wire is None:
-            self._restore()
-        return self._stored.pop(id(payload))
+            self._connection.close(cut=self.is_busy)
+        self._connection = self.channel = None
 
     @property
     def is_busy(self) -> bool:
         """Whether requests are under way."""
-        return self.wire is not None and bool(self.wire.under_way)
+        return self.channel is not None and bool(self.channel.under_way)
 
     def take_held(self) -> list[tuple[Payload, object]]:
         """The requests that waited for the connection; they do no longer."""
@@ -127,99 +132,60 @@ class Link:
         self.held.clear()
         return found
 
-    def explain(self, error: ServerError) -> Retryable | SimulatorError:
-        """What an error of the server means."""
-        return self._translate(error.code, error, is_lost=False)
+    def lose(self, payloads: list[Payload]) -> None:
+        """Give the connection up; what became of these requests on it is in doubt."""
+        self.close()
+        self._lost_backend, self._lost_at = self._backend, time.monotonic()
+        self._connector.shorten()
+        self._in_doubt.update((id(payload), payload) for payload in payloads)
 
-    def explain_driver(
-        self, connection: Connection, error: Exception
-    ) -> Retryable | SimulatorError:
-        """What a DRIVER_ERROR means that came by a connection."""
-        if (complaint := self._watchdog.complaint) is not None:
-            return connection_lost(complaint)
-        assert isinstance(error, psycopg2.Error)
-        return self._translate(error.pgcode, error, is_lost_connection(connection, error))
+    def was_stored(self, payload: Payload) -> bool:
+        """Whether a request of `lose` is in the database, asked once. Connects again if need be.
 
-    def _translate(
-        self, code: str | None, text: object, is_lost: bool
-    ) -> Retryable | SimulatorError:
-        return translate(code or "", text, is_lost, self._dialect, self._job)
+        Raises Retryable if that failed.
+        """
+        if self.channel is None:
+            self._restore()
+        return self._stored.pop(id(payload))
 
-    def _connect(self) -> Connection:
-        with self._limits.attempt() as limit_s:
-            self._connection = connect(self._options.dsn, self._job.run_id, limit_s)
-        return self._connection
-
-    @contextmanager
-    def _watched(self, connection: Connection) -> Iterator[None]:
-        """For statements by psycopg2."""
-        self._watchdog.watch(connection)
-        try:
-            yield
-        finally:
-            self._watchdog.release()
-
-    def _take_over(self, connection: Connection) -> None:
-        """Prepare the statements; from here on requests go by the wire."""
-        wire = self.wire = Wire(connection, self._job.stamps_arrivals)
-        if not self._preparation:
-            return
-        try:
-            timeout_s = limit_wait(self._options.request_timeout_s)
-            answer = wire.ask(self._preparation, 1, timeout_s)
-        except OSError as error:
-            raise connection_lost(error) from error
-        if answer.error is not None:
-            raise self.explain(answer.error) from answer.error
+    def explain(self, error: ServerError | OSError) -> Retryable | SimulatorError:
+        """What an error means that came by the connection."""
+        return translate(error, self._dialect, self._job)
 
     # --- after it was lost
 
     def _restore(self) -> None:
         """Connect again and find out what became of the requests in doubt."""
         try:
-            connection = self._connect()
-            with self._watched(connection):
-                with self._watchdog.limit():
-                    self._backend = self._dialect.backend(connection)
-                self._await_end_of_lost_backend(connection)
-                for key, payload in list(self._in_doubt.items()):
-                    with self._watchdog.limit():
-                        self._stored[key] = self._is_stored(connection, payload)
-                    del self._in_doubt[key]
-            self._take_over(connection)
-        except self.DRIVER_ERROR as error:
-            self.close()
-            raise connection_lost(self._watchdog.complaint or error) from error
-        except (SimulatorError, Retryable) as error:
+            connection = self._connection = self._connector.connect(self._client.connect)
+            self._backend = self._dialect.backend(connection)
+            self._await_end_of_lost_backend(connection)
+            for key, payload in list(self._in_doubt.items()):
+                self._stored[key] = self._is_stored(connection, payload)
+                del self._in_doubt[key]
+            self.channel = self._client.begin(connection)
+        except (OSError, ServerError, SimulatorError, Retryable) as error:
             self.close()
             raise connection_lost(error) from error
 
-    def _await_end_of_lost_backend(self, connection: Connection) -> None:
+    def _await_end_of_lost_backend(self, connection: Asked) -> None:
         """Make sure that the lost connection's transactions can't be committed any more."""
         if self._lost_backend is None:
             return
         deadline = time.monotonic() + limit_wait(_BACKEND_END_S)
-        while True:
-            waited_s = time.monotonic() - self._lost_at
-            with self._watchdog.limit():
-                if self._dialect.is_gone(
-                    connection, self._lost_backend, waited_s, self._connect_to
-                ):
-                    break
+        while not self._dialect.is_gone(
+            connection,
+            self._lost_backend,
+            time.monotonic() - self._lost_at,
+            self._connector.connect_to,
+        ):
             if time.monotonic() > deadline:
                 raise connection_lost("the old connection's backend still runs")
             # The server has no event for the end of a backend to wait for.
             time.sleep(0.02)
         self._lost_backend = None
 
-    def _connect_to(self, host: str, port: int) -> Connection:
-        """A connection to another node of the cluster."""
-        node = psycopg2.extensions.make_dsn(
-            self._options.dsn, host=host, port=port, connect_timeout=3
-        )
-        return connect_plainly(node, self._job.run_id)
-
-    def _is_stored(self, connection: Connection, payload: Payload) -> bool:
+    def _is_stored(self, connection: Asked, payload: Payload) -> bool:
         """Whether the payload's last event, and so the whole transaction, is in the database. False
         without a look where sending it again does no harm."""
         if self._dialect.IS_REPEATABLE:
@@ -228,20 +194,15 @@ class Link:
         block, row = payload.block, payload.last
         tables = self._job.table_names
         table = tables[(block.first + row) % len(tables)]
-        conditions, values = [], []
         if self._job.load.primary_key is PrimaryKey.CLIENT:
-            conditions.append("id = %s")
-            values.append(client_keys(block.part(row, row + 1))[0].decode())
+            key = client_keys(block.part(row, row + 1))[0].decode()
+            conditions = [f"id = {write_constant(key)}"]
         else:
+            conditions = []
             for name, value in block.key_of(row).items():
                 column = quote_name(name)
                 if name == schema.device and schema.device_path:
                     column = f"{column} ->> '{schema.device_path}'"
-                conditions.append(f"{column} = %s")
-                values.append(value)
-        with connection.cursor() as cursor:
-            cursor.execute(
-                f"SELECT 1 FROM {quote_name(table)} WHERE {' AND '.join(conditions)} LIMIT 1",
-                values,
-            )
-            return cursor.fetchone() is not None
+                conditions.append(f"{column} = {write_constant(value)}")
+        statement = f"SELECT 1 FROM {quote_name(table)} WHERE {' AND '.join(conditions)} LIMIT 1"
+        return bool(connection.ask(statement))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import cycle
 from typing import Annotated, Any, ClassVar
 
-import psycopg2
-import psycopg2.extensions
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import Field, field_validator
 
 from ...conditions import Condition
@@ -19,6 +19,11 @@ from .dialects import DIALECTS, Dialect, DialectName
 from .encoding import CopyFormat, InsertMode
 
 _SECRET_KEYS = ("password", "sslpassword")
+
+
+def parse_dsn(dsn: str) -> dict[str, str]:
+    """The parts of a connection string or URL, by libpq's names; psycopg's ProgrammingError if it is none."""
+    return {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
 
 
 PSYCOPG3 = "psycopg3"
@@ -137,8 +142,8 @@ class ServerOptions(EncodingOptions, IndexOptions):
     @classmethod
     def _parses(cls, value: str) -> str:
         try:
-            parts = psycopg2.extensions.parse_dsn(value)
-        except psycopg2.ProgrammingError:
+            parts = parse_dsn(value)
+        except psycopg.ProgrammingError:
             # libpq may quote the string itself, password and all: only the kind of error is kept.
             raise ValueError("is no libpq connection string or URL") from None
         if "://" in value and "@" in parts.get("dbname", ""):
@@ -161,10 +166,10 @@ class ServerOptions(EncodingOptions, IndexOptions):
         """The connection string with the password, wherever it was given."""
         if self.password is None:
             return self.connection_string
-        return str(psycopg2.extensions.make_dsn(self.connection_string, password=self.password))
+        return make_conninfo(self.connection_string, password=self.password)
 
     def secrets(self) -> list[str]:
-        parts = psycopg2.extensions.parse_dsn(self.dsn)
+        parts = parse_dsn(self.dsn)
         return list(dict.fromkeys(parts[key] for key in _SECRET_KEYS if key in parts))
 
     def table_suffix(self) -> str:
@@ -194,14 +199,14 @@ class PostgresOptions(ServerOptions, DialectOptions):
 
 def public_dsn(dsn: str) -> str:
     """The connection string with its password starred out."""
-    parts = psycopg2.extensions.parse_dsn(dsn)
+    parts = parse_dsn(dsn)
     for secret in _SECRET_KEYS:
         if secret in parts:
             parts[secret] = "***"
-    return str(psycopg2.extensions.make_dsn(**parts))
+    return make_conninfo("", **parts)
 
 
 def server_name(dsn: str) -> str:
     """host:port of a connection string, for messages."""
-    parts = psycopg2.extensions.parse_dsn(dsn)
+    parts = parse_dsn(dsn)
     return f"{parts.get('host', 'the local socket')}:{parts.get('port', '5432')}"

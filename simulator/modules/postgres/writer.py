@@ -7,20 +7,21 @@ import select
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 from ...contract import MAX_IN_FLIGHT
-from ...errors import Retryable
-from .._base.errors import CONNECTION_LOST, connection_lost
+from ...errors import Retryable, SimulatorError
+from .._base.errors import connection_lost
 from ..arrival import find_arrival
 from ..base import Job
-from ..sending import LAST_ANSWERS_S, Outcome, Payload, Writer
+from ..sending import LAST_ANSWERS_S, Encoder, Outcome, Payload, Writer
 from ..waiting import Poll, limit_wait
+from .connection import no_answer
 from .dialects import Dialect
-from .encoding import PostgresEncoder, Request
-from .link import Link
+from .encoding import PostgresEncoder
+from .link import Client, LeanClient, Link, is_doubtful
 from .options import ServerOptions
-from .protocol import Answer
-from .wire import Wire, no_answer
+from .pipeline import Answer, Pipeline
 
 _Sent = tuple[Payload, object, float, float]
 """A request under way: what, the caller's name for it, when it was sent, and for how long its answer is
@@ -38,17 +39,23 @@ class PostgresWriter(Writer):
     twice as fast, since fewer processes took turns.
     """
 
-    encoder: PostgresEncoder
-
     def __init__(
-        self, encoder: PostgresEncoder, options: ServerOptions, job: Job, dialect: Dialect
+        self,
+        encoder: Encoder,
+        options: ServerOptions,
+        job: Job,
+        dialect: Dialect,
+        client: Client[Any] | None = None,
     ) -> None:
+        """`client`: by what requests go; None: libpq, with a `PostgresEncoder`."""
         super().__init__(encoder)
+        if client is None:
+            assert isinstance(encoder, PostgresEncoder)
+            client = LeanClient(encoder, options, job)
         self.max_in_flight = options.in_flight(job.load)
         self._timeout_s = options.request_timeout_s
-        preparation = encoder.prepare()
         self._links = [
-            Link(options, job, dialect, preparation)
+            Link(options, job, dialect, client)
             for _ in range(min(options.connections or self.max_in_flight, self.max_in_flight))
         ]
         self._lost: dict[int, Link] = {}
@@ -75,17 +82,16 @@ class PostgresWriter(Writer):
 
     def send(self, payload: Payload) -> int:
         link = self._links[0]
-        assert link.wire is not None
-        data: Request = payload.data
+        assert link.channel is not None
         try:
-            answer = link.wire.ask(*data, limit_wait(self._timeout_s))
+            answer = link.channel.ask(payload.data, limit_wait(self._timeout_s))
         except OSError as error:
             self._lose(link, [payload])
             raise connection_lost(error) from error
         result = _judge(link, answer)
         if isinstance(result, int):
             return result
-        if _is_doubtful(result):
+        if is_doubtful(result):
             self._lose(link, [payload])
         raise result from answer.error
 
@@ -112,22 +118,21 @@ class PostgresWriter(Writer):
 
     def submit(self, payload: Payload, request: object) -> None:
         link = self._idle.popleft() if self._idle else min(self._links, key=_load_of)
-        if link.wire is None:
+        if link.channel is None:
             # Those that were lost with it will have it made again.
             link.held.append((payload, request))
         else:
             self._submit_by(link, payload, request)
 
     def _submit_by(self, link: Link, payload: Payload, request: object) -> None:
-        wire = link.wire
-        assert wire is not None
-        data, ready = payload.data
+        pipeline = link.channel
+        assert isinstance(pipeline, Pipeline)
         sent = (payload, request, time.perf_counter(), limit_wait(self._timeout_s))
-        wire.submit(data, ready, sent)
-        if wire.descriptor not in self._watched or wire.is_full:
-            self._watched[wire.descriptor] = link
-            events = select.POLLIN | (select.POLLOUT if wire.is_full else 0)
-            self._poll.register(wire.descriptor, events)
+        pipeline.submit(payload.data, sent)
+        if pipeline.descriptor not in self._watched or pipeline.is_full:
+            self._watched[pipeline.descriptor] = link
+            events = select.POLLIN | (select.POLLOUT if pipeline.is_full else 0)
+            self._poll.register(pipeline.descriptor, events)
 
     def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:
         until_s = math.inf if timeout_s is None else time.perf_counter() + timeout_s
@@ -156,53 +161,57 @@ class PostgresWriter(Writer):
                 return
         for descriptor, event in self._poll.wait(min(timeout_s, self._late_at_s - now_s)):
             link = self._watched[descriptor]
-            wire = link.wire
-            assert wire is not None
+            pipeline = link.channel
+            assert isinstance(pipeline, Pipeline)
             if event & select.POLLOUT:
-                wire.flush()
-                if not wire.is_full:
+                pipeline.flush()
+                if not pipeline.is_full:
                     self._poll.register(descriptor, select.POLLIN)
             if event & ~select.POLLOUT:
-                self._take(link, wire)
+                self._take(link, pipeline)
 
-    def _take(self, link: Link, wire: Wire) -> None:
+    def _take(self, link: Link, pipeline: Pipeline) -> None:
         """The answers that have come by a connection."""
         try:
-            answers = wire.receive()
+            answers = pipeline.receive()
         except OSError as error:
-            self._end(link, wire, connection_lost(error), [])
+            self._end(link, pipeline, connection_lost(error), [])
             return
         doubtful: list[_Sent] = []
         for sent, answer in answers:
             result = _judge(link, answer)
-            if _is_doubtful(result):
+            if is_doubtful(result):
                 doubtful.append(sent)
                 reason = result
             else:
                 self._found.append(Outcome(sent[1], find_arrival(sent[2]), result))
         if doubtful:
-            self._end(link, wire, reason, doubtful)
-        elif answers and not wire.under_way:
+            self._end(link, pipeline, reason, doubtful)
+        elif answers and not pipeline.under_way:
             self._idle.append(link)
 
     def _give_up_late(self, now_s: float) -> None:
         self._late_at_s = now_s + min(1.0, self._timeout_s / 4)
         for link in list(self._watched.values()):
-            wire = link.wire
-            assert wire is not None
+            pipeline = link.channel
+            assert isinstance(pipeline, Pipeline)
             late = (
-                limit_s for _, _, sent_s, limit_s in wire.under_way if sent_s + limit_s <= now_s
+                limit_s for _, _, sent_s, limit_s in pipeline.under_way if sent_s + limit_s <= now_s
             )
             if limit_s := next(late, 0.0):
-                self._end(link, wire, connection_lost(no_answer(limit_s)), [])
+                self._end(link, pipeline, connection_lost(no_answer(limit_s)), [])
 
     def _end(
-        self, link: Link, wire: Wire, reason: int | BaseException, doubtful: list[_Sent]
+        self,
+        link: Link,
+        pipeline: Pipeline,
+        reason: int | BaseException,
+        doubtful: list[_Sent],
     ) -> None:
         """Give a connection up: these requests, and all that are under way on it, have failed."""
-        del self._watched[wire.descriptor]
-        self._poll.unregister(wire.descriptor)
-        lost: list[_Sent] = [*doubtful, *wire.under_way]
+        del self._watched[pipeline.descriptor]
+        self._poll.unregister(pipeline.descriptor)
+        lost: list[_Sent] = [*doubtful, *pipeline.under_way]
         if not lost:
             # The next request by it will find that it is lost, and be looked for like any other.
             return
@@ -213,16 +222,9 @@ class PostgresWriter(Writer):
 
 def _load_of(link: Link) -> int:
     """How busy a connection is; a lost one is busier than any other."""
-    return len(link.held) + MAX_IN_FLIGHT if link.wire is None else len(link.wire.under_way)
+    return len(link.held) + MAX_IN_FLIGHT if link.channel is None else len(link.channel.under_way)
 
 
-def _judge(link: Link, answer: Answer) -> int | Exception:
+def _judge(link: Link, answer: Answer) -> int | Retryable | SimulatorError:
     """What an answer means: the events stored, or an error."""
-    if not answer.is_idle:
-        return connection_lost("the transaction has not ended")
     return answer.rows if answer.error is None else link.explain(answer.error)
-
-
-def _is_doubtful(result: object) -> bool:
-    """Whether the server doesn't know itself what became of a request: then its connection is given up."""
-    return isinstance(result, Retryable) and result.kind == CONNECTION_LOST

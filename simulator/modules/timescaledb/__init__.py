@@ -25,19 +25,19 @@ from ...workloads.tags import ID, Tags
 from .._base.sql_queries import Newest, quote_name
 from ..base import Job, Support
 from ..postgres import Postgres
+from ..postgres.connection import code_of
 from ..postgres.encoding import PostgresEncoder
 from ..postgres.options import EncodingOptions
-from ..postgres.server import code_of
 from .options import DAY_MS, TimescaleOptions
 from .server import (
     APACHE,
     describe_hypertables,
     install_extension,
+    read_hypertables,
     read_intervals,
     read_licence,
     read_version,
 )
-from .storage import read_hypertables
 
 _NO_SUCH_FUNCTION = "42883"
 

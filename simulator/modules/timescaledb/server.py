@@ -1,12 +1,16 @@
-"""What the extension tells of itself and of its hypertables."""
+"""What the extension tells of itself and of its hypertables, and what they take on disk."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from ...contract import Storage
 from ...errors import SimulatorError
 from ..base import Job
-from ..postgres.server import Session, code_of
+from ..postgres.connection import code_of
+from ..postgres.dialects import Dialect
+from ..postgres.server import Session, add_up, ask_size
 
 _NO_SUCH_SETTING = "42704"
 
@@ -73,3 +77,20 @@ def describe_hypertables(session: Session, job: Job) -> dict[str, Any]:
     return {
         name: values[0] if len(values) == 1 else values for name, values in found.items() if values
     }
+
+
+# https://www.tigerdata.com/docs/api/latest/hypertable/hypertable_detailed_size/
+_SIZES = (
+    "SELECT sum(total_bytes), sum(index_bytes), 1 FROM hypertable_detailed_size({text}::regclass)"
+)
+_SOURCE = (
+    "hypertable_detailed_size: the chunks' files, compressed ones as they are, with TOAST and indexes;"
+    " without the write-ahead log"
+)
+
+
+def read_hypertables(session: Session, tables: Sequence[str], plain: Sequence[str]) -> Storage:
+    """The sum over hypertables and `plain` tables."""
+    sizes = [ask_size(session, _SIZES, table) for table in tables]
+    sizes += [ask_size(session, Dialect.STORAGE, table) for table in plain]
+    return add_up(sizes, _SOURCE, Dialect.ALLOCATION)

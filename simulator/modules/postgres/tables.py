@@ -1,14 +1,56 @@
-"""Indexes of PostgreSQL and its relatives."""
+"""Tables as they are made in PostgreSQL and its relatives: how large a row may be, and indexes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from zlib import crc32
 
+from ...errors import OptionError
 from ...workloads.schema import ColumnType, Schema
 from ...workloads.tags import ID, Tags
 from .._base.sql_queries import SqlDialect, quote_name
-from .server import Session
+
+MOST_ROW_BYTES = 8160
+"""A row lies on one page of 8 kB, but for long texts, which are stored elsewhere: `MaxHeapTupleSize` in
+https://github.com/postgres/postgres/blob/master/src/include/access/htup_details.h"""
+
+# https://www.postgresql.org/docs/current/storage-page-layout.html
+_HEADER_BYTES = 24
+# https://www.postgresql.org/docs/current/datatype.html: sizes, to which values are aligned, too. A text has a
+# byte at least, and no alignment as long as it is short.
+_BYTES = {
+    ColumnType.TIMESTAMP_MS: 8,
+    ColumnType.INT64: 8,
+    ColumnType.INT32: 4,
+    ColumnType.FLOAT32: 4,
+    ColumnType.FLOAT64: 8,
+    ColumnType.BOOL: 1,
+    ColumnType.TEXT: 1,
+    ColumnType.JSON: 1,
+}
+
+
+def count_row_bytes(schema: Schema) -> int:
+    """What a row takes at least: of texts and values that may be missing, next to nothing is counted."""
+    size = _HEADER_BYTES
+    for column in schema.row:
+        if not column.nullable:
+            width = _BYTES[column.type]
+            size += -size % width + width
+    return size
+
+
+def check_row(schema: Schema, most: int) -> None:
+    """OptionError if no row can be stored, as each is larger than that."""
+    found = count_row_bytes(schema)
+    if found > most:
+        raise OptionError(
+            f"a row of table {schema.table} takes {found:,} bytes at least, and PostgreSQL stores {most:,}"
+            " at most: use fewer columns, or smaller types"
+        )
+
+
+# --- indexes ------------------------------------------------------------------------------------------
 
 _LONGEST_NAME = 63
 """Bytes; what is beyond is cut: https://www.postgresql.org/docs/current/limits.html"""
@@ -50,13 +92,3 @@ def list_statements(
         f" ON {quote_name(table)} ({', '.join(indexed)})"
         for table, index, indexed in wanted
     }
-
-
-def read_indexes(session: Session, tables: Sequence[str]) -> dict[str, str]:
-    """Name -> table and columns of all indexes of these tables."""
-    rows = session.ask(
-        "SELECT indexname, tablename, indexdef FROM pg_indexes"
-        " WHERE schemaname = current_schema() AND tablename = ANY(%s) ORDER BY tablename, indexname",
-        [list(tables)],
-    )
-    return {name: f"{table} {text.partition(' USING ')[2]}" for name, table, text in rows}

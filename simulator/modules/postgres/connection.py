@@ -1,0 +1,339 @@
+"""Connections to PostgreSQL and its relatives by libpq, as psycopg binds it: made, asked, given up; what
+errors mean.
+
+Nothing waits in libpq but connecting: the socket is polled, so that each wait has an end.
+
+What libpq sends and decodes costs less CPU than a protocol of one's own in Python: a single insert took 9 to
+10 µs (own protocol: 13 to 15).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import pq
+from psycopg.adapt import Transformer
+
+from ...errors import Retryable, SimulatorError, one_line
+from .._base.errors import connection_lost, missing_table
+from .._base.sql_queries import quote_text
+from ..arrival import receive_stamped, stamp_arrivals
+from ..base import Job
+from ..waiting import limit_wait
+from .dialects import Dialect
+from .options import parse_dsn, server_name
+
+# Bytes that a Unix socket is to have room for, as far as the kernel allows: by default it has less than a
+# batch of 1,000 wide rows needs, and each further piece of a request costs a wait. TCP finds its own size.
+_UNIX_SEND_BYTES = 1 << 22
+
+_PEEK_BYTES = 1 << 14
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+_SERIALIZATION_FAILURE = "40001"
+_DEADLOCK = "40P01"
+_CONNECTION_LOST = {"40003", "57P01", "57P02", "57P03"}
+_CONNECTION_EXCEPTION_CLASS = "08"
+_LOCK_NOT_AVAILABLE = "55P03"
+_UNDEFINED_TABLE = "42P01"
+_TOO_MANY_CONNECTIONS = "53300"
+_DISK_FULL = "53100"
+# There is no such statement, or there is one already.
+_PREPARED_STATEMENT_LOST = {"26000", "42P05"}
+
+
+class ServerError(Exception):
+    """An error that the server has sent."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        """https://www.postgresql.org/docs/current/errcodes-appendix.html"""
+
+
+_TOLD = (
+    ("", pq.DiagnosticField.MESSAGE_PRIMARY),
+    ("DETAIL: ", pq.DiagnosticField.MESSAGE_DETAIL),
+    ("HINT: ", pq.DiagnosticField.MESSAGE_HINT),
+)
+
+
+def make_error(result: pq.abc.PGresult) -> ServerError | ConnectionResetError:
+    """What a failed request's result says: an error of the server's, or of libpq, that it is lost."""
+    code = result.error_field(pq.DiagnosticField.SQLSTATE)
+    if code is None:
+        return lost(result.get_error_message())
+    told = [(name, result.error_field(field)) for name, field in _TOLD]
+    text = "\n".join(name + said.decode(errors="replace") for name, said in told if said)
+    return ServerError(code.decode(), text or "an error without a text")
+
+
+def lost(said: object) -> ConnectionResetError:
+    """The connection is. What libpq guesses on further lines is no sentence in ours."""
+    return ConnectionResetError(str(said).partition("\n\tThis probably means")[0].strip())
+
+
+def no_answer(timeout_s: float) -> TimeoutError:
+    """The answer to a request takes too long."""
+    return TimeoutError(f"no answer within {timeout_s:g} s")
+
+
+def fill(statement: str, values: Sequence[Any]) -> str:
+    """The statement with these constants for its `%s`: not every statement of a dialect takes parameters."""
+    return statement % tuple(map(write_constant, values)) if values else statement
+
+
+def write_constant(value: Any) -> str:
+    """A number, a text or a list of texts in a statement."""
+    if isinstance(value, list):
+        return f"ARRAY[{', '.join(map(write_constant, value))}]::text[]"
+    return str(value) if isinstance(value, int | float) else quote_text(str(value))
+
+
+class Connection:
+    """A connection by libpq, for one thread. Raises OSError when it is lost or an answer takes too long: it
+    must be closed then; `ServerError` for what the server refuses."""
+
+    def __init__(
+        self, parameters: Mapping[str, Any], timeout_s: float, *, stamped: bool = False
+    ) -> None:
+        """Connect; OSError if nobody lets us in. `parameters`: libpq's; `timeout_s`: how long an answer may
+        take; `stamped`: the kernel is to say when answers arrive, if it can."""
+        try:
+            # libpq's own way to connect would hold the interpreter's lock meanwhile.
+            self._made = psycopg.connect(autocommit=True, **parameters)
+        except psycopg.Error as error:
+            raise ConnectionRefusedError(str(error).removeprefix("connection failed: ")) from error
+        self.pg = self._made.pgconn
+        self.socket = socket.socket(fileno=os.dup(self.pg.socket))
+        """libpq's own, by another descriptor."""
+        if self.socket.family == socket.AF_UNIX:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNIX_SEND_BYTES)
+        self.descriptor = self.socket.fileno()
+        """For poll."""
+        self._timeout_s = timeout_s
+        self.stamped = stamped and stamp_arrivals(self.socket)
+        self._peeked = memoryview(bytearray(_PEEK_BYTES))
+        self._poll = select.poll()
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether only libpq can read and write here. A login by GSSAPI may have encrypted it, too."""
+        return bool(self.pg.ssl_in_use or self.pg.used_gssapi)
+
+    def close(self, *, cut: bool = False) -> None:
+        """Hang up. `cut`: something is under way; the server must not take a goodbye for the rest of it."""
+        if cut:
+            with suppress(OSError):
+                self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+        self._made.close()
+
+    def read(self) -> None:
+        """Take in what has come, without waiting."""
+        if self.stamped:
+            # libpq reads by itself: what is only looked at has its time stamp, too.
+            with suppress(OSError):
+                receive_stamped(self.socket, self._peeked, socket.MSG_PEEK)
+        try:
+            self.pg.consume_input()
+        except psycopg.Error as error:
+            raise lost(error) from error
+
+    def ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a statement's answer; none if it has none. `values`: constants for its `%s`."""
+        result = self._execute(fill(statement, values))
+        decoder = Transformer()
+        decoder.set_pgresult(result)
+        return decoder.load_rows(0, result.ntuples, tuple)
+
+    def ask_types(self, statement: str) -> list[int]:
+        """The types of the columns of a statement's answer, by their OIDs."""
+        result = self._execute(statement)
+        return [result.ftype(column) for column in range(result.nfields)]
+
+    def prepare(self, name: bytes, statement: bytes, types: Sequence[int]) -> None:
+        """Prepare a statement whose parameters have these types (OIDs)."""
+        with self._lost_if_refused():
+            self.pg.send_prepare(name, statement, types)
+        self._finish()
+
+    def _execute(self, statement: str) -> pq.abc.PGresult:
+        with self._lost_if_refused():
+            self.pg.send_query(statement.encode())
+        return self._finish()
+
+    @contextmanager
+    def _lost_if_refused(self) -> Iterator[None]:
+        """libpq sends nothing by a connection that is lost."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise lost(error) from error
+
+    def _finish(self) -> pq.abc.PGresult:
+        """The result of the statement under way; its errors are raised."""
+        timeout_s = limit_wait(self._timeout_s)
+        until_s = time.monotonic() + timeout_s
+        last: pq.abc.PGresult | None = None
+        while True:
+            while self.pg.is_busy():
+                left_s = until_s - time.monotonic()
+                events = select.POLLIN | (select.POLLOUT if self.pg.flush() else 0)
+                self._poll.register(self.descriptor, events)
+                if left_s <= 0 or not self._poll.poll(left_s * 1000):
+                    raise no_answer(timeout_s)
+                self.read()
+            result = self.pg.get_result()
+            if result is None:
+                break
+            last = result
+        if last is None:
+            raise lost(self.pg.get_error_message())
+        if last.status == pq.ExecStatus.FATAL_ERROR:
+            raise make_error(last)
+        return last
+
+
+# --- connecting -------------------------------------------------------------------------------------
+
+_RECONNECT_S = (2, 2, 4)
+_FEWEST_S = 2
+"""libpq takes no shorter limit."""
+
+
+ConnectionT = TypeVar("ConnectionT")
+
+
+class Connector:
+    """Connects, and again. Each attempt may take as long as the connection string says, but less for the
+    first ones after a connection was lost.
+
+    What goes to a Kubernetes service while the pod behind it is replaced can go to where that was, for good
+    (conntrack keeps the way of each connection by its ports). A new attempt finds the new pod.
+    """
+
+    def __init__(self, dsn: str, run_id: str) -> None:
+        self._dsn = dsn
+        self._run_id = run_id
+        self._left_s: Sequence[int] = ()
+
+    def shorten(self) -> None:
+        """A connection was lost: begin with the shortest limit."""
+        self._left_s = _RECONNECT_S
+
+    def connect(self, make: Callable[[Mapping[str, Any]], ConnectionT]) -> ConnectionT:
+        """What `make` makes of libpq's parameters; SimulatorError with the server's name and a remedy if it
+        raises OSError."""
+        # The next has a longer limit only if this one was waited for.
+        limit_s = self._left_s[0] if self._left_s else None
+        left_s = limit_wait(math.inf)
+        if left_s < (limit_s or math.inf):
+            limit_s = max(_FEWEST_S, round(left_s))
+        began_s = time.monotonic()
+        try:
+            return make(list_parameters(self._dsn, self._run_id, limit_s))
+        except OSError as error:
+            raise SimulatorError(explain_refusal(self._dsn, str(error).strip())) from error
+        finally:
+            # A refusal takes no time, and the next attempt can be swallowed all the same.
+            # Times may be rounded down to whole seconds, so that 2 can be little more than 1.
+            if limit_s is not None and time.monotonic() - began_s >= limit_s / 2:
+                self._left_s = self._left_s[1:]
+
+    def connect_to(self, host: str, port: int) -> Connection:
+        """A connection to another node of a cluster; OSError if there is none."""
+        node = {"host": host, "port": port, "connect_timeout": "3"}
+        return Connection(list_parameters(self._dsn, self._run_id) | node, _NODE_S)
+
+
+_NODE_S = 10.0
+"""How long another node may take to answer."""
+
+
+def list_parameters(dsn: str, run_id: str, limit_s: int | None = None) -> dict[str, Any]:
+    """What a connection is made with, by libpq's names. `limit_s`: the longest that connecting to a host may
+    take, if the connection string allows more."""
+    defaults = {
+        "connect_timeout": "10",
+        "application_name": f"iot-benchmark {run_id}",
+        # A vanished server is noticed within about 25 s, not after the kernel's two hours.
+        "keepalives_idle": "10",
+        "keepalives_interval": "5",
+        "keepalives_count": "3",
+        # Nor is one that vanished while it was being sent to, for which there are no keepalives.
+        "tcp_user_timeout": "25000",
+    }
+    parameters: dict[str, Any] = defaults | parse_dsn(dsn)
+    # Less than 1 is no limit: https://www.postgresql.org/docs/current/libpq-connect.html
+    if limit_s and not 0 < int(parameters["connect_timeout"]) < limit_s:
+        parameters["connect_timeout"] = str(limit_s)
+    return parameters
+
+
+def explain_refusal(dsn: str, reason: str) -> str:
+    """One line for a failed connection: what libpq says of its first attempt, and a remedy."""
+    reason = one_line(reason.splitlines()[0])
+    if "password" in reason or "authentication" in reason:
+        remedy = "check user and password in connection_string"
+    elif "pg_hba.conf" in reason:
+        remedy = "let this host and user in by pg_hba.conf, or change user or sslmode"
+    elif "too many" in reason or "remaining connection slots" in reason:
+        remedy = "use fewer --workers (or connections), or raise the server's max_connections"
+    elif "does not exist" in reason:
+        remedy = "check dbname and user in connection_string"
+    else:
+        remedy = "check that the server runs and that connection_string names it"
+    return f"can't connect to the database at {server_name(dsn)}: {reason}; {remedy}"
+
+
+# --- errors -----------------------------------------------------------------------------------------
+
+
+def code_of(error: SimulatorError) -> str | None:
+    """PostgreSQL's code of the error behind one of ours."""
+    cause = error.__cause__
+    return cause.code if isinstance(cause, ServerError) else None
+
+
+def translate(
+    error: ServerError | OSError, dialect: Dialect, job: Job
+) -> Retryable | SimulatorError:
+    """What an error means: worth another try, or the end of the run. OSError: the connection is lost."""
+    text = one_line(error)
+    if passing := dialect.find_passing_error(text):
+        return passing
+    if isinstance(error, OSError):
+        return connection_lost(text)
+    code = error.code
+    if code == _SERIALIZATION_FAILURE:
+        return Retryable("serialization_failure", text, backoff_s=0.01)
+    if code == _DEADLOCK:
+        return Retryable("deadlock_detected", text, backoff_s=0.01)
+    if code in _CONNECTION_LOST or code.startswith(_CONNECTION_EXCEPTION_CLASS):
+        return connection_lost(text)
+    if code == _DISK_FULL:
+        return SimulatorError(f"the database has no disk space left: {text}")
+    if code == _TOO_MANY_CONNECTIONS:
+        return SimulatorError(
+            f"{text}; use fewer --workers (or connections), or raise max_connections"
+        )
+    if code == _LOCK_NOT_AVAILABLE:
+        return SimulatorError(
+            f"another session has locked the tables: {text}; end it and try again"
+        )
+    if code == _UNDEFINED_TABLE:
+        return missing_table(text, job)
+    if code in _PREPARED_STATEMENT_LOST:
+        return SimulatorError(
+            f"{text}; a proxy on the way doesn't keep prepared statements: set prepared_statements=false"
+        )
+    return SimulatorError(f"the database refused a statement ({code}): {text}")

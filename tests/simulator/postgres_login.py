@@ -1,0 +1,37 @@
+"""A PostgreSQL server that lets everybody in, and then says nothing."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
+
+# https://www.postgresql.org/docs/current/protocol-message-formats.html: AuthenticationOk, ReadyForQuery
+_WELCOME = b"R" + struct.pack("!II", 8, 0) + b"Z" + struct.pack("!I", 5) + b"I"
+
+
+@contextmanager
+def let_in(listener: socket.socket, at_most: int = 1) -> Iterator[SimpleQueue[socket.socket]]:
+    """Logs in so many clients; their connections. Later ones are kept waiting."""
+    clients: SimpleQueue[socket.socket] = SimpleQueue()
+
+    def accept() -> None:
+        for _ in range(at_most):
+            client, _ = listener.accept()
+            (size,) = struct.unpack("!I", client.recv(4, socket.MSG_WAITALL))
+            client.recv(size - 4, socket.MSG_WAITALL)
+            client.sendall(_WELCOME)
+            clients.put(client)
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield clients
+    finally:
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        while not clients.empty():
+            clients.get().close()

@@ -1,0 +1,109 @@
+"""Reading PostgreSQL's answers to COPYs in flight, however they are cut into pieces on the way."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from simulator.modules.postgres.connection import Connection, ServerError
+from simulator.modules.postgres.encoding import InsertMode, Request
+from simulator.modules.postgres.pipeline import Answer, CopyPipeline, make_pipeline
+
+from .postgres_login import let_in
+
+
+def message(kind: bytes, body: bytes = b"") -> bytes:
+    return kind + struct.pack("!I", len(body) + 4) + body
+
+
+def complete(tag: bytes) -> bytes:
+    return message(b"C", tag + b"\0")
+
+
+def failed(**fields: str) -> bytes:
+    body = b"".join(key.encode() + value.encode() + b"\0" for key, value in fields.items())
+    return message(b"E", body + b"\0")
+
+
+READY, FAILED = message(b"Z", b"I"), message(b"Z", b"E")
+COPIED = message(b"G", b"\1\0\0") + complete(b"COPY 1000")
+ONE = Request([(b"COPY t FROM STDIN", b"data")], False)
+WITH_COMMIT = Request([(b"COPY t FROM STDIN", b"data")], True)
+NOTICE = message(b"N", b"SNOTICE\0\0")
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[CopyPipeline, socket.socket]]:
+    """COPYs of a connection, and the server's end of it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, let_in(listener) as clients:
+        host, port = listener.getsockname()
+        parameters = {"host": host, "port": port, "user": "x", "sslmode": "disable"}
+        with closing(Connection(parameters, 10)) as connection:
+            pipeline = make_pipeline(connection, InsertMode.COPY)
+            assert isinstance(pipeline, CopyPipeline)
+            yield pipeline, clients.get()
+
+
+def read(
+    ends: tuple[CopyPipeline, socket.socket], requests: Sequence[Request], pieces: Sequence[bytes]
+) -> list[Answer]:
+    pipeline, server = ends
+    found: list[Any] = []
+    for number, request in enumerate(requests):
+        pipeline.submit(request, number)
+    for piece in pieces:
+        server.sendall(piece)
+        # What has been sent here may take a moment.
+        while not pipeline.under_way or not _has_come(pipeline, len(piece)):
+            pass
+        found += pipeline.receive()
+    assert [number for number, _ in found] == list(range(len(found)))
+    return [answer for _, answer in found]
+
+
+def _has_come(pipeline: CopyPipeline, size: int) -> bool:
+    with socket.fromfd(pipeline.descriptor, socket.AF_INET, socket.SOCK_STREAM) as stream:
+        stream.settimeout(10)
+        return len(stream.recv(size, socket.MSG_PEEK)) == size
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 27, 64, 10_000])
+def test_answers_however_they_are_cut(ends: tuple[CopyPipeline, socket.socket], size: int) -> None:
+    said = COPIED + READY + NOTICE + complete(b"BEGIN") + READY + COPIED + READY
+    said += complete(b"COMMIT") + message(b"S", b"a\0b\0") + READY + COPIED + READY
+    pieces = [said[start : start + size] for start in range(0, len(said), size)]
+    assert read(ends, [ONE, WITH_COMMIT, ONE], pieces) == [Answer(1000, None)] * 3
+
+
+def test_the_first_error_of_a_request_counts(ends: tuple[CopyPipeline, socket.socket]) -> None:
+    duplicate = failed(S="ERROR", C="23505", M="duplicate key", D="Key (id)=(1) exists.", H="Stop.")
+    aborted = failed(C="25P02", M="current transaction is aborted")
+    said = complete(b"BEGIN") + READY + duplicate + FAILED
+    said += aborted + READY + COPIED + READY
+    refused, stored = read(ends, [WITH_COMMIT, ONE], [said])
+    assert isinstance(refused.error, ServerError)
+    assert refused.error.code == "23505"
+    assert str(refused.error) == "duplicate key\nDETAIL: Key (id)=(1) exists.\nHINT: Stop."
+    assert stored == Answer(1000, None)
+
+
+def test_an_open_transaction_is_noticed(ends: tuple[CopyPipeline, socket.socket]) -> None:
+    (answer,) = read(ends, [ONE], [failed(C="40001", M="no") + FAILED])
+    assert isinstance(answer.error, OSError)
+
+
+def test_what_the_server_says_before_it_hangs_up_is_kept(
+    ends: tuple[CopyPipeline, socket.socket],
+) -> None:
+    assert read(ends, [ONE], [failed(S="FATAL", C="57P01", M="shutting down")]) == []
+    pipeline, server = ends
+    server.shutdown(socket.SHUT_WR)
+    assert select.select([pipeline.descriptor], (), (), 10)[0]
+    with pytest.raises(OSError, match="shutting down"):
+        pipeline.receive()
