@@ -120,7 +120,7 @@ def _check_ended(done: Done, said: str) -> None:
 
 def _check_shown(live: LiveState, made: str) -> None:
     """The page of the campaign that went on to this job, and tried the one that fails again."""
-    told = live.tell()
+    told = live.describe()
     states = {job["name"]: job["state"] for job in told["jobs"]}
     assert states == {"quick insert": "done", "slow insert": "done", "gone insert": "failed"}
     labels = [run["label"] for run in told["runs"]]

@@ -154,8 +154,8 @@ class ServerOptions(EncodingOptions, IndexOptions):
     @classmethod
     def _split_addresses(cls, text: str) -> list[str]:
         try:
-            parts = psycopg2.extensions.parse_dsn(text)
-        except psycopg2.ProgrammingError:
+            parts = parse_dsn(text)
+        except psycopg.ProgrammingError:
             return []
         hosts = (parts.get("host") or parts.get("hostaddr") or "localhost").split(",")
         ports = parts.get("port", "").split(",")

@@ -15,7 +15,7 @@ import pytest
 from cli.kubeclient import KubeClient
 from cli.probes.kubernetes import kubelets
 from cli.probes.kubernetes.kubelets import PodSampler
-from simulator.contract import Carried, Machine, Phase, Report, Status
+from simulator.contract import Carried, GroupResult, Machine, Phase, Report, Role, RunResult, Status
 
 from ...e2e.tool import eventually
 from ..api_server import Api
@@ -94,16 +94,16 @@ def sampling(client: KubeClient) -> Iterator[PodSampler]:
             assert not thread.is_alive()
 
 
-def complete(sampler: PodSampler, began: float, ended: float) -> Report:
-    """A report of that window with what the sampler knows."""
-    report = Report(
-        phases_s={}, environment={}, carried=Carried(next_event=0, stored=None),
+def complete(sampler: PodSampler, began: float, ended: float) -> RunResult:
+    """A run of that window with what the sampler knows."""
+    run = RunResult(
         began_at=datetime.fromtimestamp(began, UTC).isoformat(),
         ended_at=datetime.fromtimestamp(ended, UTC).isoformat(),
         machines=[Machine(node="n", cpus=8, busy_share=0.5)],
-    )  # fmt: skip
-    sampler.complete(report)
-    return report
+        groups=[GroupResult(role=Role.WRITE, workers=1)],
+    )
+    sampler.complete(Report(run=run, environment={}, carried=Carried(next_event=0, stored=None)))
+    return run
 
 
 def test_what_the_database_and_others_use(cluster: tuple[Cluster, KubeClient]) -> None:
@@ -113,13 +113,13 @@ def test_what_the_database_and_others_use(cluster: tuple[Cluster, KubeClient]) -
         began = time.time()
         eventually(lambda: time.time() > began + 1, "some time")
         ended = time.time()
-    report = complete(sampler, began, ended)
+    run = complete(sampler, began, ended)
     assert sampler.use is not None
     assert (sampler.use.cpus_used, sampler.use.cpus) == (pytest.approx(2.0, rel=0.05), 8.0)
-    assert report.resources is not None
-    assert report.resources.cpu_s == pytest.approx(2 * (ended - began), rel=0.05)
-    assert report.resources.names == ["here/db-0"]
-    (machine,) = report.machines
+    assert run.resources is not None
+    assert run.resources.cpu_s == pytest.approx(2 * (ended - began), rel=0.05)
+    assert run.resources.names == ["here/db-0"]
+    (machine,) = run.machines
     # Neither the database's nor the run's are others'.
     assert machine.others_share == pytest.approx((4 - 2.5) / 8)
     assert machine.others == {"there/job": pytest.approx(1 / 8)}
@@ -130,16 +130,16 @@ def test_who_may_not_ask_is_told_so(cluster: tuple[Cluster, KubeClient]) -> None
     api.refused = "nodes/n/proxy"
     with sampling(client) as sampler:
         eventually(lambda: not sampler._by_kubelets, "the metrics API")
-    report = complete(sampler, time.time() - 60, time.time())
-    assert report.resources is not None
-    assert report.resources.reason == "the metrics API tell of less than half of the window"
-    assert report.machines[0].others_share is None
+    run = complete(sampler, time.time() - 60, time.time())
+    assert run.resources is not None
+    assert run.resources.reason == "the metrics API tell of less than half of the window"
+    assert run.machines[0].others_share is None
     api.refused = "metrics"
     with sampling(client) as sampler:
         eventually(lambda: len(sampler._refusals) == 2, "refusals")
-    report = complete(sampler, time.time() - 60, time.time())
-    assert report.resources is not None
-    assert report.resources.reason == (
+    run = complete(sampler, time.time() - 60, time.time())
+    assert run.resources is not None
+    assert run.resources.reason == (
         "the kubelets may not be asked (get nodes/proxy), and the metrics API may not be asked (list"
         " pods of metrics.k8s.io): see Permissions in docs/kubernetes.md"
     )
