@@ -12,13 +12,13 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, Metric, generate_latest
 from simulator import __version__
 from simulator.contract import GroupStatus, Phase, Role
 
+from ..results.figures import LIVE, LiveFigure
 from .state import Figures
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 _PREFIX = "iot_benchmark_"
 _UNITS = {Role.WRITE: "events", Role.FILL: "events", Role.READ: "queries"}
-_MS = 1000.0
 
 _Sample = tuple[Mapping[str, str], float]
 """Labels and value."""
@@ -99,23 +99,18 @@ def _list_totals(figures: Figures) -> Iterator[Metric]:
 
 
 def _list_groups(groups: Sequence[GroupStatus]) -> Iterator[Metric]:
+    """Those of events and of queries apart where their names are."""
     for unit in dict.fromkeys(_UNITS.values()):
         own = [one for one in groups if _UNITS[one.role] == unit]
-        yield _make_metric(
-            f"{unit}_per_second", "gauge", f"{unit.title()} per second over the last seconds.",
-            [s for one in own for s in _list_known({"role": one.role}, one.rate_per_s)],
-        )  # fmt: skip
-        yield _make_metric(
-            f"backlog_{unit}", "gauge", f"{unit.title()} that are due and not done (open loop).",
-            [s for one in own for s in _list_known({"role": one.role}, one.backlog)],
-        )  # fmt: skip
-    for percentile, name in (("p50", "recent_p50_ms"), ("p99", "recent_p99_ms")):
-        times = [(one.role, ms) for one in groups if (ms := getattr(one, name)) is not None]
-        yield _make_metric(
-            f"recent_{percentile}_seconds", "gauge",
-            f"{percentile} of the last seconds: response times, in a closed loop service times.",
-            [({"role": role}, ms / _MS) for role, ms in times],
-        )  # fmt: skip
+        yield from (_list_live(figure, own, unit) for figure in LIVE if "{unit}" in figure.metric)
+    yield from (_list_live(figure, groups, "") for figure in LIVE if "{unit}" not in figure.metric)
+
+
+def _list_live(figure: LiveFigure, groups: Sequence[GroupStatus], unit: str) -> Metric:
+    known = [(one.role, value) for one in groups if (value := figure.read(one)) is not None]
+    samples = [({"role": role}, figure.scale * value) for role, value in known]
+    about = figure.about.format(Unit=unit.title())
+    return _make_metric(figure.metric.format(unit=unit), "gauge", about, samples)
 
 
 def _list_known(labels: Mapping[str, str], value: float | None) -> list[_Sample]:

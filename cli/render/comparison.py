@@ -16,6 +16,7 @@ from ..results.conditions import (
     find_declared,
     list_settings,
 )
+from ..results.figures import Form
 from ..results.model import Result
 from ..results.naming import format_value
 from ..results.statistics import MOST_RUNS, count_events_per_cost, list_queries
@@ -25,7 +26,6 @@ from .ratios import format_speed, format_speed_interval, lead_comparison
 from .tables import (
     COST_HEADER,
     Table,
-    format_bytes_per_event,
     format_cost,
     format_duration,
     format_ms,
@@ -96,10 +96,8 @@ def _format_size(result: Result) -> str:
     found = weigh_valid(result.writers, result.writers)
     now = [one.bytes_per_event for one in found if one.bytes_per_event is not None]
     later = [one.compacted_bytes for one in found if one.compacted_bytes is not None]
-    text = format_bytes_per_event(sum(now) / len(now)) if now else "-"
-    return (
-        f"{text} ({format_bytes_per_event(sum(later) / len(later))} compacted)" if later else text
-    )
+    text = Form.BYTES.show(sum(now) / len(now)) if now else "-"
+    return f"{text} ({Form.BYTES.show(sum(later) / len(later))} compacted)" if later else text
 
 
 def _tabulate_queries(names: Sequence[str], results: Sequence[Result]) -> Table:

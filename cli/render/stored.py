@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from simulator.contract import GroupResult, LatencyMs, Machine, Role
+from simulator.contract import Machine, Role
 
 from ..output import wrap_lines
+from ..results.bottleneck import find_bottleneck
 from ..results.comparison import compare_with_alone
 from ..results.conditions import flatten_definition
 from ..results.model import GroupRun, Result
@@ -17,17 +18,15 @@ from . import words
 from .answers import describe_answers
 from .capacity import describe_steps, tabulate_capacity
 from .clients import tabulate_clients, tabulate_turns
-from .database import tabulate_bottlenecks, tabulate_resources, tabulate_storage
 from .notes import list_notes
 from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
 from .tables import (
     Table,
     describe_load,
-    format_ms,
     list_places,
     locate,
-    strike,
     tabulate_inserts,
+    tabulate_runs,
     tabulate_steps,
 )
 from .tuning import advise, tabulate_tuning
@@ -73,23 +72,23 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
     """Title -> table of everything that has entries."""
     runs = result.writers
     alone = {role: [one for one in result.alone if one.group.role is role] for role in Role}
+    closed = [one for one in runs if not one.group.offered]
+    offered = [one for one in runs if one.group.offered]
     tables = {
         _TITLES.get(result.command, "Inserts per second"): tabulate_figures(result, terminal),
         **tabulate_readers(result, terminal),
-        "Writers alone": tabulate_runs(alone[Role.WRITE], terminal),
+        "Writers alone": tabulate_runs("Runs", result, alone[Role.WRITE], terminal),
         "Readers alone": tabulate_reads(alone[Role.READ], terminal),
         "Turns": tabulate_turns(result),
-        "Runs": tabulate_runs(runs, terminal),
-        "Latencies of a request, ms": tabulate_latencies(
-            [one for one in runs if not one.group.offered], terminal
+        "Runs": tabulate_runs("Runs", result, runs, terminal),
+        "Latencies of a request, ms": tabulate_runs("Latencies", result, closed, terminal),
+        "Response times of a request, ms": tabulate_runs("Latencies", result, offered, terminal),
+        "Service times of a request, ms": tabulate_runs("Service times", result, runs, terminal),
+        "What was due": tabulate_runs("What was due", result, runs, terminal),
+        "On disk": tabulate_runs("On disk", result, runs, terminal),
+        "What the database used": tabulate_runs(
+            "What the database used", result, runs or result.readers, terminal
         ),
-        "Response times of a request, ms": tabulate_latencies(
-            [one for one in runs if one.group.offered], terminal
-        ),
-        "Service times of a request, ms": tabulate_service_times(runs, terminal),
-        "What was due": tabulate_offers(runs),
-        "On disk": tabulate_storage(runs),
-        "What the database used": tabulate_resources(result),
         "What held the runs back": tabulate_bottlenecks(runs),
         "Spread of the workers": tabulate_workers(runs),
         "Time and machine": tabulate_machines(result),
@@ -129,81 +128,6 @@ def tabulate_readers(result: Result, terminal: bool) -> dict[str, Table]:
         costs = compare_with_alone(result)
         tables["What writers and readers cost each other"] = tabulate_costs(costs)
     return tables
-
-
-def tabulate_runs(runs: Sequence[GroupRun], terminal: bool) -> Table:
-    """Each run with both rates and what was counted."""
-    rows = []
-    for one in runs:
-        group, counted = one.group, one.group.verification
-        share = group.client.cpu_share if group.client else None
-        rows.append(
-            [
-                *locate(one),
-                "yes" if group.valid else "no",
-                _show_figure(group, group.rate_per_s, "{:,.0f}", terminal),
-                _show_figure(group, group.rate_per_s_mean_duration, "{:,.0f}", terminal),
-                _format_or_dash(group.window_s, "{:,.2f}"),
-                _format_or_dash(group.overlap, "{:.1%}"),
-                _format_or_dash(group.count, "{:,}"),
-                "-" if counted is None else _format_or_dash(counted.stored, "{:,}"),
-                _show_figure(group, share, "{:.1%}", terminal),
-            ]
-        )
-    headers = [
-        "Workers", "Run", "Level", "Valid", "Inserts/s", "By mean duration", "Window s", "Overlap",
-        "Events", "Counted", "Client CPU",
-    ]  # fmt: skip
-    return Table(headers, rows)
-
-
-def tabulate_latencies(runs: Sequence[GroupRun], terminal: bool) -> Table:
-    """Percentiles of each run, those of an invalid one struck through."""
-    return _tabulate_percentiles([(one, one.group.latency_ms) for one in runs], terminal)
-
-
-def tabulate_service_times(runs: Sequence[GroupRun], terminal: bool) -> Table:
-    """The same from when a request was sent, of open loops."""
-    return _tabulate_percentiles([(one, one.group.service_ms) for one in runs], terminal)
-
-
-def _tabulate_percentiles(
-    found: Sequence[tuple[GroupRun, LatencyMs | None]], terminal: bool
-) -> Table:
-    rows = [
-        locate(one)
-        + [
-            format_ms(v) if one.group.valid or v is None else strike(format_ms(v), terminal)
-            for v in (ms.p50, ms.p90, ms.p99, ms.p99_9, ms.max)
-        ]
-        for one, ms in found
-        if ms is not None
-    ]
-    headers = ["Workers", "Run", "Level", "p50", "p90", "p99", "p99.9", "max"]
-    return Table(headers, rows)
-
-
-def tabulate_offers(runs: Sequence[GroupRun]) -> Table:
-    """What became of what was due in each run of an open loop."""
-    rows = [
-        [
-            *locate(one),
-            "yes" if offered.saturated else "no",
-            f"{offered.due:,}",
-            f"{offered.achieved:,}",
-            f"{offered.unsent:,}",
-            f"{offered.backlog_max:,}",
-            f"{offered.backlog_growth:+,}",
-            "-" if offered.own_delay_p99_ms is None else format_ms(offered.own_delay_p99_ms),
-        ]
-        for one in runs
-        if (offered := one.group.offered) is not None
-    ]
-    headers = [
-        "Workers", "Run", "Level", "Saturated", "Due", "Achieved", "Unsent", "Most waiting",
-        "Growth", "Client late p99 ms",
-    ]  # fmt: skip
-    return Table(headers, rows)
 
 
 def tabulate_workers(runs: Sequence[GroupRun]) -> Table:
@@ -313,11 +237,16 @@ def _tabulate_pairs(pairs: Iterable[tuple[str, str]]) -> Table:
     return Table(["Name", "Value"], [list(pair) for pair in pairs], left=("Name", "Value"))
 
 
-def _show_figure(group: GroupResult, value: float | None, form: str, terminal: bool) -> str:
-    """Struck through if the run is invalid."""
-    text = _format_or_dash(value, form)
-    return text if group.valid or value is None else strike(text, terminal)
-
-
 def _format_or_dash(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
+
+
+def tabulate_bottlenecks(runs: Sequence[GroupRun]) -> Table:
+    """What held each valid run back, and how that shows."""
+    rows = [
+        [*locate(one), found.limit, found.evidence]
+        for one in runs
+        if (found := find_bottleneck(one.run)) is not None
+    ]
+    headers = ["Workers", "Run", "Level", "Bottleneck", "Evidence"]
+    return Table(headers, rows, left=("Bottleneck", "Evidence"))
