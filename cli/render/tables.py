@@ -12,7 +12,7 @@ from tabulate import tabulate
 from simulator.contract import GroupResult, LatencyMs, Load, RunResult
 
 from ..output import STRIKE, STRIKE_END, wrap_lines
-from ..results.figures import FIGURES, TABLES, Entry, Figure, list_entries
+from ..results.figures import FIGURES, SUMMED, TABLES, Entry, Figure, list_entries
 from ..results.growth import EventSize, list_event_sizes
 from ..results.model import GroupRun, InsertSummary, QuerySummary, Result
 from ..results.rules import limit_of_clients_part
@@ -111,7 +111,7 @@ def tabulate_inserts(
     loop, what was offered and what of it achieved (mean over the valid runs)."""
     is_open = any(one.group.offered for one in runs)
     entries = list_entries(runs)
-    more = _choose_more(entries)
+    more = choose_more(entries)
     rows = []
     for workers in dict.fromkeys(one.group.workers for one in runs):
         own = [entry for entry in entries if entry.group.workers == workers]
@@ -132,7 +132,7 @@ def tabulate_inserts(
             [] if cost_per_hour is None else [_format_cost_at(found and found.avg, cost_per_hour)]
         )
         details = _list_details(owners, is_open)
-        rows.append([f"{workers:,}", *figures, *details, *_list_more(own, more), *cost])
+        rows.append([f"{workers:,}", *figures, *details, *list_more(own, more), *cost])
     achieved = ["Min", "Max", "Avg", "Median", "95% interval", "CV"]
     headers = ["Workers", *(_OFFERED if is_open else achieved), *_list_detail_headers(is_open)]
     costs = [] if cost_per_hour is None else [COST_HEADER]
@@ -145,7 +145,7 @@ def tabulate_steps(
     """Level (events stored before the step) and Inserts/s, rounded to tens as in the reference."""
     is_open = any(one.group.offered for one in runs)
     entries = list_entries(runs)
-    more = _choose_more(entries)
+    more = choose_more(entries)
     rows = []
     for entry in entries:
         one, rate = entry.one, entry.group.rate_per_s
@@ -156,7 +156,7 @@ def tabulate_steps(
         paid = rate if entry.group.valid else None
         cost = [] if cost_per_hour is None else [_format_cost_at(paid, cost_per_hour)]
         details = _list_details([one], is_open)
-        rows.append([format_level(one), *rates, *details, *_list_more([entry], more), *cost])
+        rows.append([format_level(one), *rates, *details, *list_more([entry], more), *cost])
     headers = ["Level", *(_OFFERED if is_open else ["Inserts/s"]), *_list_detail_headers(is_open)]
     costs = [] if cost_per_hour is None else [COST_HEADER]
     return Table([*headers, *(one.heading for one in more), *costs], rows)
@@ -320,17 +320,10 @@ def _limit_text(groups: Sequence[GroupResult]) -> str:
     return f" (≤ {max(limits):.2f}×)" if limits else ""
 
 
-_MORE = (
-    "metrics_per_s", "queryable_events_per_s", "queryable_lag_s", "index_build_s", "bytes_per_event",
-)  # fmt: skip
-"""Columns that only some tables need: for events with several metrics, for databases that acknowledge
-events before they can be queried, for indexes that were built after loading, and for databases that tell
-what they take on disk."""
-
-
-def _choose_more(all_entries: Sequence[Entry]) -> list[Figure]:
-    """Those that these runs have."""
-    chosen = [FIGURES[key] for key in _MORE if any(_list_known(all_entries, FIGURES[key]))]
+def choose_more(all_entries: Sequence[Entry]) -> list[Figure]:
+    """The columns of `results.figures.SUMMED` that these runs have figures for."""
+    keys = [key for role in {entry.group.role for entry in all_entries} for key in SUMMED[role]]
+    chosen = [FIGURES[key] for key in keys if any(_list_known(all_entries, FIGURES[key]))]
     groups = [entry.group for entry in all_entries]
     if all(one.metrics_per_s in (None, 0, one.rate_per_s) for one in groups):
         chosen = [one for one in chosen if one.key != "metrics_per_s"]
@@ -344,7 +337,7 @@ def _list_known(entries: Sequence[Entry], figure: Figure) -> list[float | None]:
     return [value for value in values if value is not None]
 
 
-def _list_more(entries: Sequence[Entry], figures: Sequence[Figure]) -> list[str]:
+def list_more(entries: Sequence[Entry], figures: Sequence[Figure]) -> list[str]:
     """The cells of these columns over some runs: the mean of the valid ones; of what can be queried later,
     the run whose events took longest to appear."""
     valid = [one for one in entries if one.group.valid]

@@ -372,6 +372,15 @@ TABLES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Table of `results show` with a row for each run -> its columns."""
 
+SUMMED: dict[Role, tuple[str, ...]] = {
+    Role.WRITE: (
+        "metrics_per_s", "queryable_events_per_s", "queryable_lag_s", "index_build_s", "bytes_per_event",
+    ),
+    Role.READ: (),
+}  # fmt: skip
+"""Columns at the right of the table with a row for each number of workers, over its valid runs, if they have
+figures for them: not all workloads and databases do."""
+
 
 def read_all(entry: Entry, figures: Iterable[Figure]) -> dict[str, Any]:
     """Key -> value, of those that the entry has."""
