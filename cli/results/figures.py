@@ -194,6 +194,22 @@ def _find_rows(entry: Entry) -> int | None:
     return entry.query.rows_max if entry.query else None
 
 
+def _find_rows_per_s(entry: Entry) -> float | None:
+    """Of answers that all have the same number, or of which each was kept; bytes aren't measured."""
+    window_s = entry.group.window_s
+    if entry.each is not None or not window_s:
+        return None
+    rows = 0
+    for query in [entry.query] if entry.query else entry.group.queries:
+        if query.each:
+            rows += sum(one.rows or 0 for one in query.each)
+        elif query.rows_min == query.rows_max:
+            rows += query.executions * (query.rows_max or 0)
+        else:
+            return None
+    return rows / window_s
+
+
 def _find_events_per_cost(entry: Entry) -> float | None:
     rate, cost = entry.group.rate_per_s, entry.cost_per_hour
     return count_events_per_cost(rate, cost) if rate and cost else None
@@ -318,6 +334,8 @@ ASKED: tuple[Figure, ...] = (
       lambda e: None if e.each else e.query and e.query.errors, _READERS, _LESS),
     F("cold_s", "Cold", "mean of each reader's first execution", "s", Form.SECONDS,
       lambda e: None if e.each else e.query and e.query.cold_s, _READERS, _LESS),
+    F("rows_per_s", "Rows/s", "rows of answers per second, where each answer's number is known; bytes are not"
+      " measured", "rows/s", Form.RATE, _find_rows_per_s, _READERS, _MORE),
 )  # fmt: skip
 """What readers have besides: of a query, or of one execution."""
 
@@ -376,7 +394,7 @@ SUMMED: dict[Role, tuple[str, ...]] = {
     Role.WRITE: (
         "metrics_per_s", "queryable_events_per_s", "queryable_lag_s", "index_build_s", "bytes_per_event",
     ),
-    Role.READ: (),
+    Role.READ: ("rows_per_s",),
 }  # fmt: skip
 """Columns at the right of the table with a row for each number of workers, over its valid runs, if they have
 figures for them: not all workloads and databases do."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cli.render.reads import tabulate_reads
 from cli.results.export import COLUMNS, list_rows
 from cli.results.figures import (
     EXPORTED,
@@ -55,6 +56,19 @@ def test_readers_have_an_entry_for_each_query_or_execution() -> None:
     # The times of a query, not those of all of them.
     fast, slow = (FIGURES["latency_p50_ms"].read(one) for one in split_queries(first))
     assert slow > 50 * fast
+
+
+def test_rows_per_second_are_known_where_all_answers_have_as_many() -> None:
+    result = asked_by_the_clock()
+    figure, (first, _) = FIGURES["rows_per_s"], list_entries(result.readers)
+    # A hundred answers of one row to each of two queries, in 20 s.
+    assert figure.read(first) == 10.0
+    assert [figure.read(one) for one in split_queries(first)] == [5.0, 5.0]
+    first.group.queries[0].rows_min = 0
+    assert figure.read(first) is None
+    [by_number] = list_entries(queries({"a": [0.5, 1.5]}, window_s=2.0).readers)
+    assert figure.read(by_number) == 1.5
+    assert "Rows/s" in tabulate_reads(result.readers[1:], terminal=False).headers
 
 
 def test_a_row_of_an_execution_has_no_figures_of_the_whole_query() -> None:
