@@ -210,6 +210,20 @@ def _find_rows_per_s(entry: Entry) -> float | None:
     return rows / window_s
 
 
+def _find_cpu_per_query(entry: Entry) -> float | None:
+    """Of readers alone: beside writers the database's CPU is for both."""
+    used, group = entry.one.run.resources, entry.group
+    if (
+        entry.each is not None
+        or len(entry.one.run.groups) > 1
+        or used is None
+        or used.cpu_s is None
+    ):
+        return None
+    answered = (group.rate_per_s or 0.0) * (group.window_s or 0.0)
+    return 1e6 * used.cpu_s / answered if answered else None
+
+
 def _find_events_per_cost(entry: Entry) -> float | None:
     rate, cost = entry.group.rate_per_s, entry.cost_per_hour
     return count_events_per_cost(rate, cost) if rate and cost else None
@@ -336,6 +350,8 @@ ASKED: tuple[Figure, ...] = (
       lambda e: None if e.each else e.query and e.query.cold_s, _READERS, _LESS),
     F("rows_per_s", "Rows/s", "rows of answers per second, where each answer's number is known; bytes are not"
       " measured", "rows/s", Form.RATE, _find_rows_per_s, _READERS, _MORE),
+    F("database_cpu_us_per_query", "DB µs/query",
+      "the database's CPU by queries answered in the window, of readers alone", "µs", Form.DIGITS, _find_cpu_per_query, _READERS, _LESS),
 )  # fmt: skip
 """What readers have besides: of a query, or of one execution."""
 
@@ -394,7 +410,7 @@ SUMMED: dict[Role, tuple[str, ...]] = {
     Role.WRITE: (
         "metrics_per_s", "queryable_events_per_s", "queryable_lag_s", "index_build_s", "bytes_per_event",
     ),
-    Role.READ: ("rows_per_s",),
+    Role.READ: ("rows_per_s", "database_cpu_us_per_query"),
 }  # fmt: skip
 """Columns at the right of the table with a row for each number of workers, over its valid runs, if they have
 figures for them: not all workloads and databases do."""

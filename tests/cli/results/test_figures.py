@@ -17,6 +17,7 @@ from cli.results.figures import (
     write_page,
 )
 from cli.results.thresholds import METRICS
+from simulator.contract import Resources
 
 from ..made import asked_by_the_clock, inserts, open_loop, queries, stored
 
@@ -69,6 +70,18 @@ def test_rows_per_second_are_known_where_all_answers_have_as_many() -> None:
     [by_number] = list_entries(queries({"a": [0.5, 1.5]}, window_s=2.0).readers)
     assert figure.read(by_number) == 1.5
     assert "Rows/s" in tabulate_reads(result.readers[1:], terminal=False).headers
+
+
+def test_the_databases_cpu_per_query_is_that_of_readers_alone() -> None:
+    result, figure = asked_by_the_clock(), FIGURES["database_cpu_us_per_query"]
+    beside, alone = list_entries(result.readers)
+    for run in result.runs:
+        run.resources = Resources(cpu_s=3.0)
+    result.runs[1].groups = [alone.group]
+    assert figure.read(beside) is None
+    # Ten queries a second for 20 s.
+    assert figure.read(alone) == 15_000.0
+    assert figure.show(alone) == "15,000"
 
 
 def test_a_row_of_an_execution_has_no_figures_of_the_whole_query() -> None:
