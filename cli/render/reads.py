@@ -9,11 +9,11 @@ from simulator.contract import GroupResult
 from ..results.comparison import Cost
 from ..results.figures import list_entries
 from ..results.model import GroupRun, Result
-from ..results.statistics import find_unanswered, summarize
+from ..results.statistics import summarize
+from ..results.summaries import find_slowest, find_unanswered
 from .tables import (
     Table,
     choose_more,
-    find_slowest,
     format_duration,
     format_duration_of_histogram,
     format_interval,

@@ -13,10 +13,10 @@ from simulator.contract import GroupResult, LatencyMs, Load, RunResult
 
 from ..output import STRIKE, STRIKE_END, wrap_lines
 from ..results.figures import FIGURES, SUMMED, TABLES, Entry, Figure, list_entries
-from ..results.growth import EventSize, list_event_sizes
 from ..results.model import GroupRun, InsertSummary, QuerySummary, Result
 from ..results.rules import limit_of_clients_part
 from ..results.statistics import count_events_per_cost
+from ..results.summaries import find_offered_rate, find_slowest, list_valid
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,9 @@ def tabulate_inserts(
         else:
             figures = _list_figures(found)
         cost = (
-            [] if cost_per_hour is None else [_format_cost_at(found and found.avg, cost_per_hour)]
+            []
+            if cost_per_hour is None
+            else [_format_cost_at(found.avg if found else None, cost_per_hour)]
         )
         details = _list_details(owners, is_open)
         rows.append([f"{workers:,}", *figures, *details, *list_more(own, more), *cost])
@@ -262,18 +264,6 @@ def format_offered(runs: Sequence[GroupRun]) -> str:
     return "-" if rate is None else format_rate(rate)
 
 
-def find_offered_rate(runs: Sequence[GroupRun]) -> float | None:
-    """What was due per second, the mean of the valid runs; of runs that gave no figure, of all."""
-    counted = [one.group for one in runs if one.group.valid] or [one.group for one in runs]
-    offers = [(group.offered, group.window_s) for group in counted]
-    rates = [
-        offered.due / (offered.due_s or window_s)
-        for offered, window_s in offers
-        if offered and window_s
-    ]
-    return sum(rates) / len(rates) if rates else None
-
-
 def _flag_saturated(rate: str, runs: Sequence[GroupRun]) -> str:
     offers = [one.group.offered for one in runs if one.group.valid]
     return f"{rate} saturated" if any(one and one.saturated for one in offers) else rate
@@ -301,17 +291,6 @@ def _list_details(runs: Sequence[GroupRun], is_open: bool) -> list[str]:
         *(service if is_open else []),
         f"{share:.0%}" + (" bound" if bound else _limit_text(measured)),
     ]
-
-
-def list_valid(runs: Sequence[GroupRun]) -> list[GroupResult]:
-    """What the valid ones measured."""
-    return [one.group for one in runs if one.group.valid]
-
-
-def find_slowest(groups: Sequence[GroupResult]) -> GroupResult | None:
-    """The one with the highest p99; None without any that has latencies."""
-    timed = [one for one in groups if one.latency_ms]
-    return max(timed, key=lambda one: one.latency_ms.tail if one.latency_ms else 0.0, default=None)
 
 
 def _limit_text(groups: Sequence[GroupResult]) -> str:
@@ -351,18 +330,6 @@ def list_more(entries: Sequence[Entry], figures: Sequence[Figure]) -> list[str]:
         values = [value for one in valid if (value := figure.read(one)) is not None]
         cells.append(figure.form.show(sum(values) / len(values) if values else None))
     return cells
-
-
-def weigh_valid(runs: Sequence[GroupRun], all_runs: Sequence[GroupRun]) -> list[EventSize]:
-    """What an event takes on disk in the valid ones of some runs, as far as that is known."""
-    weights = zip(all_runs, list_event_sizes(all_runs), strict=True)
-    return [
-        weight
-        for one, weight in weights
-        if weight.bytes_per_event is not None
-        and one.group.valid
-        and any(one.run is other.run for other in runs)
-    ]
 
 
 def _list_figures(entry: InsertSummary) -> list[str]:

@@ -9,19 +9,17 @@ from math import inf
 from simulator.contract import GroupResult
 
 from ..errors import ConfigError
+from .caveats import Place
 from .figures import COMPARED, list_entries
 from .model import GroupRun, Result
-from .place import Place
 from .statistics import (
     Ratio,
-    collect_query_samples,
     combine_cv,
     count_runs_needed,
     estimate_ratio,
-    group_executions,
-    list_queries,
 )
 from .store import StoredResult
+from .summaries import collect_query_samples, group_executions, list_queries
 
 FIVE_PERCENT = 0.05
 """The difference for which it is said how many runs would show it."""

@@ -1,8 +1,6 @@
 """Every figure that is shown, once: what it is called, where it is found, and how it is written. Pure.
 
 Tables, exports, `compare`, limits, the live page, `/metrics` and docs/figures.md are made from this.
-
-python -m cli.results.figures > docs/figures.md
 """
 
 from __future__ import annotations
@@ -96,8 +94,8 @@ class Better(StrEnum):
     LESS = "less"
 
 
-_WRITERS, _READERS = frozenset({Role.WRITE}), frozenset({Role.READ})
-_BOTH = _WRITERS | _READERS
+WRITERS, READERS = frozenset({Role.WRITE}), frozenset({Role.READ})
+BOTH = WRITERS | READERS
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ class Figure:
     form: Form
     read: Callable[[Entry], Any]
     """Where it is found; None where it isn't."""
-    roles: frozenset[Role] = _BOTH
+    roles: frozenset[Role] = BOTH
     better: Better | None = None
     limit: str | None = None
     """By which name `--fail-if` takes it."""
@@ -259,16 +257,16 @@ MEASURED: tuple[Figure, ...] = (
     F("fill_level", "Level", "events in the database when the window began", "events", Form.COUNT,
       _of_run("fill_level")),
     F("events", "Events", "events that were acknowledged, warm-up and all", "events", Form.COUNT,
-      _of_group("count"), _WRITERS),
+      _of_group("count"), WRITERS),
     F("window_s", "Window s", "from the first worker's start to the last one's end", "s", Form.SECONDS,
       _of_group("window_s")),
     F("inserts_per_s", "Inserts/s", "events acknowledged in the window, by its length", "events/s", Form.RATE,
-      _of_group("rate_per_s"), _WRITERS, _MORE, "rate", compared=True, struck=True),
+      _of_group("rate_per_s"), WRITERS, _MORE, "rate", compared=True, struck=True),
     F("inserts_per_s_mean_duration", "By mean duration",
       "events by the workers' mean duration: the formula of the published comparison", "events/s", Form.RATE,
-      _of_group("rate_per_s_mean_duration"), _WRITERS, _MORE, struck=True),
+      _of_group("rate_per_s_mean_duration"), WRITERS, _MORE, struck=True),
     F("metrics_per_s", "Metrics/s", "measured values per second: an event may have several", "values/s",
-      Form.RATE, _of_group("metrics_per_s"), _WRITERS, _MORE),
+      Form.RATE, _of_group("metrics_per_s"), WRITERS, _MORE),
     F("overlap", "Overlap", "share of the window in which all workers were active", "", Form.EXACT_SHARE,
       _of_group("overlap"), better=_MORE),
     *_list_times(),
@@ -302,56 +300,57 @@ MEASURED: tuple[Figure, ...] = (
     F("others_share", "Others", "CPU that neither the run nor the database took", "", Form.SHARE,
       _most("others_share"), better=_LESS),
     F("retries", "Retries", "requests that were sent once more", "", Form.COUNT, _of_group("retries"),
-      _WRITERS, _LESS),
+      WRITERS, _LESS),
     F("errors", "Errors", "errors by kind, those that a retry cured included (JSON)", "", Form.TEXT,
-      lambda e: json.dumps(e.group.errors, sort_keys=True), _WRITERS),
+      lambda e: json.dumps(e.group.errors, sort_keys=True), WRITERS),
     F("stored", "Counted", "events that the database holds after the run", "events", Form.COUNT,
-      _of_group("verification", "stored"), _WRITERS),
+      _of_group("verification", "stored"), WRITERS),
     F("queryable_lag_s", "Lag s", "time until all events could be queried", "s", Form.TENTHS,
-      _of_group("queryable", "lag_s"), _WRITERS, _LESS),
+      _of_group("queryable", "lag_s"), WRITERS, _LESS),
     F("queryable_events_per_s", "Queryable/s", "events by the time until all could be queried", "events/s",
-      Form.RATE, _of_group("queryable", "events_per_s"), _WRITERS, _MORE),
+      Form.RATE, _of_group("queryable", "events_per_s"), WRITERS, _MORE),
     F("index_build_s", "Index s", "how long indexes took that were built outside of the window", "s",
       Form.THREE_DIGITS, _find_index_build, better=_LESS),
     F("storage_bytes", "MB", "what the tables take on disk after the run, all copies", "bytes",
       Form.MEGABYTES,
-      _of_group("storage", "total_bytes"), _WRITERS, _LESS),
+      _of_group("storage", "total_bytes"), WRITERS, _LESS),
     F("storage_index_bytes", "Indexes MB", "of it indexes", "bytes", Form.MEGABYTES,
-      _of_group("storage", "index_bytes"), _WRITERS, _LESS),
+      _of_group("storage", "index_bytes"), WRITERS, _LESS),
     F("storage_copies", "Copies", "how many copies of each event that is", "", Form.COUNT,
-      _of_group("storage", "copies"), _WRITERS),
+      _of_group("storage", "copies"), WRITERS),
     F("storage_compacted_bytes", "Compacted MB", "what the tables take after --compact", "bytes",
-      Form.MEGABYTES, _of_group("storage_compacted", "total_bytes"), _WRITERS, _LESS),
+      Form.MEGABYTES, _of_group("storage_compacted", "total_bytes"), WRITERS, _LESS),
     F("bytes_per_event", "B/event", "what an event takes on disk, told from growth", "bytes", Form.BYTES,
-      _look("size", "bytes_per_event"), _WRITERS, _LESS, "bytes_per_event"),
+      _look("size", "bytes_per_event"), WRITERS, _LESS, "bytes_per_event"),
 )  # fmt: skip
 """What a group measured in a run, in the order of an export."""
 
 PAID = F("events_per_cost", "Events per unit", "events that one unit of `cost_per_hour` pays for", "events",
-         Form.RATE, _find_events_per_cost, _WRITERS, _MORE)  # fmt: skip
+         Form.RATE, _find_events_per_cost, WRITERS, _MORE)  # fmt: skip
 
 ASKED: tuple[Figure, ...] = (
-    F("query", "Query", "name of the query", "", Form.TEXT, _look("query", "query"), _READERS),
+    F("query", "Query", "name of the query", "", Form.TEXT, _look("query", "query"), READERS),
     F("worker", "Worker", "who asked, of a single execution", "", Form.COUNT, _look("each", "worker"),
-      _READERS),
+      READERS),
     F("duration_s", "Duration s", "how long it took", "s", Form.SECONDS, _look("each", "duration_s"),
-      _READERS, _LESS),
+      READERS, _LESS),
     F("rows", "Rows", "of the answer; of several executions the most", "rows", Form.COUNT, _find_rows,
-      _READERS),
+      READERS),
     F("error", "Error", "what the database said if it failed", "", Form.TEXT,
-      lambda e: e.each.error if e.each else e.query and e.query.error, _READERS),
+      lambda e: e.each.error if e.each else e.query and e.query.error, READERS),
     F("queries_per_s", "Queries/s", "queries answered in the window, by its length", "queries/s",
-      Form.FINE_RATE, lambda e: None if e.each else e.group.rate_per_s, _READERS, _MORE),
+      Form.FINE_RATE, lambda e: None if e.each else e.group.rate_per_s, READERS, _MORE),
     F("executions", "Executions", "how often the query was answered", "", Form.COUNT,
-      lambda e: None if e.each else e.query and e.query.executions, _READERS),
+      lambda e: None if e.each else e.query and e.query.executions, READERS),
     F("failed", "Failed", "how often it was not", "", Form.COUNT,
-      lambda e: None if e.each else e.query and e.query.errors, _READERS, _LESS),
+      lambda e: None if e.each else e.query and e.query.errors, READERS, _LESS),
     F("cold_s", "Cold", "mean of each reader's first execution", "s", Form.SECONDS,
-      lambda e: None if e.each else e.query and e.query.cold_s, _READERS, _LESS),
+      lambda e: None if e.each else e.query and e.query.cold_s, READERS, _LESS),
     F("rows_per_s", "Rows/s", "rows of answers per second, where each answer's number is known; bytes are not"
-      " measured", "rows/s", Form.RATE, _find_rows_per_s, _READERS, _MORE),
+      " measured", "rows/s", Form.RATE, _find_rows_per_s, READERS, _MORE),
     F("database_cpu_us_per_query", "DB µs/query",
-      "the database's CPU by queries answered in the window, of readers alone", "µs", Form.DIGITS, _find_cpu_per_query, _READERS, _LESS),
+      "the database's CPU by queries answered in the window, of readers alone", "µs", Form.DIGITS,
+      _find_cpu_per_query, READERS, _LESS),
 )  # fmt: skip
 """What readers have besides: of a query, or of one execution."""
 
@@ -376,11 +375,11 @@ DATABASE: tuple[Figure, ...] = tuple(
 
 STORAGE: tuple[Figure, ...] = (
     F("index_bytes_per_event", "of it indexes", "what of an event's bytes indexes take", "bytes", Form.BYTES,
-      _look("size", "index_bytes"), _WRITERS, _LESS, exported=False),
+      _look("size", "index_bytes"), WRITERS, _LESS, exported=False),
     F("compacted_bytes_per_event", "Compacted B/event", "what compaction leaves of an event", "bytes",
-      Form.BYTES, _look("size", "compacted_bytes"), _WRITERS, _LESS, exported=False),
+      Form.BYTES, _look("size", "compacted_bytes"), WRITERS, _LESS, exported=False),
     F("storage_source", "By", "who told the size", "", Form.TEXT,
-      lambda e: e.group.storage and (e.group.storage.source or None), _WRITERS, exported=False),
+      lambda e: e.group.storage and (e.group.storage.source or None), WRITERS, exported=False),
 )  # fmt: skip
 
 FIGURES = {one.key: one for one in (*MEASURED, PAID, *ASKED, *DATABASE, *STORAGE)}
@@ -451,35 +450,3 @@ LIVE = (
                "p99 of the last seconds: response times, in a closed loop service times.",
                lambda group: group.recent_p99_ms, 1e-3),
 )  # fmt: skip
-
-
-# --- the reference page ---------------------------------------------------------------------------
-
-
-def write_page() -> str:
-    """docs/figures.md."""
-    lines = [
-        "# Figures",
-        "",
-        (
-            "All figures, as `cli/results/figures.py` declares them; made by"
-            " `python -m cli.results.figures > docs/figures.md`. *Key*: the column of `results export`;"
-            " in brackets what only tables show. What they mean: [method.md](method.md)."
-        ),
-        "",
-        "| key | heading | unit | what it is | better | of | also |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for one in FIGURES.values():
-        who = "both" if one.roles == _BOTH else "writers" if one.roles == _WRITERS else "readers"
-        also = [f"`--fail-if {one.limit}`"] if one.limit else []
-        also += ["`compare`"] if one.compared else []
-        also += [f"*{title}*" for title, keys in TABLES.items() if one.key in keys]
-        key = f"`{one.key}`" if one.exported else f"(`{one.key}`)"
-        cells = [key, one.heading, one.unit, one.about, one.better or "", who, ", ".join(also)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    print(write_page(), end="")  # noqa: T201 - the output of this program

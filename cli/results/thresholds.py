@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from simulator.units import parse_amount, parse_duration_ms
 
 from ..errors import ConfigError
+from .caveats import Place
 from .comparison import MetricComparison, collect_samples, compare
 from .figures import LIMITED, list_entries
 from .model import Result
-from .place import Place
 
 METRICS = tuple(LIMITED)
 """What a limit may be for, besides `query:NAME`, a query's mean time."""

@@ -14,8 +14,8 @@ from cli.results.figures import (
     list_entries,
     read_all,
     split_queries,
-    write_page,
 )
+from cli.results.reference import make_figures_page
 from cli.results.thresholds import METRICS
 from simulator.contract import Resources
 
@@ -25,8 +25,8 @@ KEPT = Path(__file__).parents[3] / "docs" / "figures.md"
 
 
 def test_the_page_is_that_of_the_registry() -> None:
-    assert KEPT.read_text() == write_page(), (
-        "make it anew: .venv/bin/python -m cli.results.figures > docs/figures.md"
+    assert KEPT.read_text() == make_figures_page(), (
+        "make it anew: .venv/bin/python -m cli.results.reference figures > docs/figures.md"
     )
 
 

@@ -15,9 +15,9 @@ from zlib import crc32
 
 import pytest
 
+from cli.render.chart import NamedResult
+from cli.render.charts import draw_all
 from cli.render.comparison import describe_comparison
-from cli.render.figure import NamedResult
-from cli.render.figures import draw_all
 from cli.render.notes import summarize_notes
 from cli.render.report import make_report
 from cli.render.stored import describe_result
