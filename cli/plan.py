@@ -345,17 +345,12 @@ def share_devices(data: DataSet, workers: int) -> DataSet:
     return data.model_copy(update={"workload_options": options | {SHARING_WORKERS: workers}})
 
 
-def job_of(load: Load, data: DataSet) -> Job:
-    """The job of a run with this load, as far as it is known before the run."""
+def check_workload(load: Load, data: DataSet, module: type[AnyModule]) -> Job:
+    """The job of a run with this load, as far as it is known before the run; OptionError, which says why, if
+    the module can't store the workload."""
     workload = load_workload(data.workload, data.definition)
     options = parse_options(workload.options_model, data.workload_options, str)
-    return Job(workload(data.seed, **options.model_dump()).schema, load)
-
-
-def check_workload(load: Load, data: DataSet, module: type[AnyModule]) -> Job:
-    """The job of a run with this load; OptionError, which says why, if the module can't store the
-    workload."""
-    job = job_of(load, data)
+    job = Job(workload(data.seed, **options.model_dump()).schema, load)
     module.CAPABILITIES.require_workload(job.schema, data.workload, module.name)
     return job
 

@@ -21,7 +21,7 @@ from ..signals import Interrupts
 from .definition import Definition, load_definition
 from .folder import CampaignFolder
 from .installing import Site, add_recipe_options, find_sites
-from .plan import Job, Turn, find_command, name_target, plan_turns
+from .plan import Job, Turn, find_command, list_left, name_target, plan_turns
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,11 @@ class Campaign:
     def jobs(self) -> list[Job]:
         """All, in the plan's order."""
         return list(chain.from_iterable(self.turns))
+
+    def list_left(self) -> list[Job]:
+        """Those that are still to do, by what the folder has."""
+        done, failed = self.folder.find_done(self.names), self.folder.find_failed(self.names)
+        return list(chain.from_iterable(list_left(self.turns, done, failed)))
 
     def digest_targets(self) -> dict[str, str]:
         """Target of the config file -> what tells whether it was changed."""

@@ -10,14 +10,14 @@ from statistics import fmean
 
 from ..render.bars import RATE, SECONDS, WITHIN_LIMITS, Bar, count_fitting, draw_bars
 from ..render.bars import rank as rank_bars
+from ..render.chart import Chart
 from ..render.clients import describe_client_costs
-from ..render.figure import Figure
 from ..render.ratios import MOST_PLACES, format_factor, format_speed_interval, lead_comparison
 from ..render.tables import format_ms, format_rate
+from ..results.caveats import Place
 from ..results.comparison import compare_samples
 from ..results.model import Result
 from ..results.naming import format_options
-from ..results.place import Place
 from ..results.statistics import Ratio, summarize
 from .samples import (
     CAPACITY,
@@ -321,7 +321,7 @@ def _warn_of_levels(results: Iterable[Result]) -> list[str]:
 # --- as bars --------------------------------------------------------------------------------------
 
 
-def draw_ranking(step: str, measured: Mapping[str, Sequence[Result]]) -> Figure | None:
+def draw_ranking(step: str, measured: Mapping[str, Sequence[Result]]) -> Chart | None:
     """The candidates of a step, the fastest first, of queries each query's; None unless two have a figure.
     `measured`: candidate -> its results, one for each repetition that gave one."""
     if all(one.capacity is not None for own in measured.values() for one in own) and all(

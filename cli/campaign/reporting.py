@@ -9,7 +9,7 @@ from simulator.units import format_count
 
 from ..errors import EXIT_FAILED, RunFailed
 from ..output import print_prose, say, write_whole
-from ..render.figure import Figure
+from ..render.chart import Chart
 from ..render.report import make_report
 from ..render.tables import Table
 from ..render.vega import (
@@ -22,8 +22,8 @@ from ..render.vega import (
     make_spec,
     needs_log,
 )
+from ..results.caveats import Place
 from ..results.model import Result
-from ..results.place import Place
 from ..results.statistics import Summary, summarize
 from ..results.store import StoredResult
 from .campaign import Campaign
@@ -126,7 +126,7 @@ def _count_failed(
     return found
 
 
-def _draw_answer(campaign: Campaign, done: Mapping[str, StoredResult]) -> Figure | None:
+def _draw_answer(campaign: Campaign, done: Mapping[str, StoredResult]) -> Chart | None:
     """The first ranking that can be drawn."""
     for step in campaign.definition.steps:
         figure = draw_ranking(step.name, _name_candidates(_collect(campaign, done, step.name)))
@@ -180,7 +180,7 @@ class Scaling:
     """A step of a campaign over the number of nodes."""
 
     step: str
-    figure: Figure
+    figure: Chart
     table: Table
 
 
@@ -224,7 +224,7 @@ def _name_series(
     return series if len(places) == 1 else f"{series}, {place}"
 
 
-def _draw_scaling(step: str, points: Sequence[_Point]) -> Figure:
+def _draw_scaling(step: str, points: Sequence[_Point]) -> Chart:
     times = points[0].place.has_times
     unit = "Seconds" if times else "Events/s"
     rows: list[Row] = []
@@ -252,7 +252,7 @@ def _draw_scaling(step: str, points: Sequence[_Point]) -> Figure:
     if len(names) > MOST_SERIES:
         note += f"; {len(names) - MOST_SERIES} more are in the table"
     kind = f"nodes-{step}-{'times' if times else 'rates'}"
-    return Figure(kind, f"{step} by number of nodes", f"{note}.", make_spec(rows, layers))
+    return Chart(kind, f"{step} by number of nodes", f"{note}.", make_spec(rows, layers))
 
 
 def _tabulate_scaling(points: Sequence[_Point]) -> Table:

@@ -32,10 +32,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
     """Job -> what it would make; ConfigError if one can't be made as asked for. Nothing is started."""
-    found: dict[tuple[str, ...], AnyExperiment] = {}
+    experiments: dict[tuple[str, ...], AnyExperiment] = {}
     for job in campaign.jobs:
         key = (job.command, *job.arguments)
-        if key in found:
+        if key in experiments:
             continue
         try:
             with check_only() as prepared:
@@ -43,9 +43,9 @@ def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
         except click.ClickException as error:
             text = error.format_message()
             raise ConfigError(f"{campaign.file}: {job.name}: {text}") from error
-        (found[key],) = prepared
-        _refuse_secrets(campaign, job, found[key])
-    jobs = {job.name: found[(job.command, *job.arguments)] for job in campaign.jobs}
+        (experiments[key],) = prepared
+        _refuse_secrets(campaign, job, experiments[key])
+    jobs = {job.name: experiments[(job.command, *job.arguments)] for job in campaign.jobs}
     try:
         check_schemas(campaign.turns, jobs)
     except ConfigError as error:
@@ -72,8 +72,7 @@ def show_plan(campaign: Campaign) -> None:
     prepared = prepare(campaign)
     folder = campaign.folder
     folder.check_plan(campaign.file, campaign.definition, campaign.digest_targets())
-    done, failed = folder.find_done(campaign.names), folder.find_failed(campaign.names)
-    left = list(chain.from_iterable(list_left(campaign.turns, done, failed)))
+    failed, left = folder.find_failed(campaign.names), campaign.list_left()
     again = {job.name for job in left}
     rows: list[list[object]] = []
     present = None
@@ -140,8 +139,7 @@ def run_campaign(
     title = campaign.definition.title
     with folder.lock(), serve_live(live, "campaign", title, campaign.interrupts):
         folder.check_plan(campaign.file, campaign.definition, targets)
-        done, failed = folder.find_done(campaign.names), folder.find_failed(campaign.names)
-        left = list(chain.from_iterable(list_left(campaign.turns, done, failed)))
+        left = campaign.list_left()
         sessions = [prepared[job.name].session for job in left]
         who = f"campaign {folder.path.resolve()}"
         with claim_databases(list_claims(sessions), who) as leases:
@@ -152,9 +150,8 @@ def run_campaign(
             if (to_install or installer.present) and not installer.check(consent, campaign.jobs):
                 return 0
             folder.keep_plan(campaign.file, campaign.definition, targets, campaign.turns)
-            course = _CampaignRun(campaign, installer, leases, stop_on_error, debug, prepared)
             try:
-                course.run()
+                _CampaignRun(campaign, installer, leases, stop_on_error, debug, prepared).run()
             except (Interrupted, RunFailed) as end:
                 _show_time_left(end, installer)
                 if isinstance(end, Interrupted):
@@ -250,7 +247,7 @@ class _CampaignRun:
             if why is not None:
                 self._keep_failure(job, why)
             for other in turn[place + 1 :]:
-                self._tell(f"{other.name}: left out, since its data would be another's")
+                self._log(f"{other.name}: left out, since its data would be another's")
             return False
         return True
 
@@ -298,19 +295,19 @@ class _CampaignRun:
             raise
         if not self._folder.list_folders() - before:
             return self._keep_failure(job, "it has kept no result")
-        said = "done" if status == 0 else "done, but not valid"
+        outcome = "done" if status == 0 else "done, but not valid"
         note_job(job.name, JobState.DONE, None if status == 0 else "not valid")
-        self._tell(f"{job.name}: {said}")
+        self._log(f"{job.name}: {outcome}")
         return True
 
     def _keep_failure(self, job: Job, why: str) -> bool:
         self._failed[job.name] = one_line(why)
         note_job(job.name, JobState.FAILED, one_line(why))
         self._folder.keep_failed(self._failed)
-        self._tell(f"{job.name}: failed: {one_line(why)}")
+        self._log(f"{job.name}: failed: {one_line(why)}")
         return False
 
-    def _tell(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         self._folder.write_log(text)
         note(text)
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from math import inf
 from statistics import geometric_mean
 
+from ..results.caveats import Place
 from ..results.comparison import collect_samples
 from ..results.model import Result
-from ..results.place import Place
 from ..results.statistics import Ratio, estimate_ratio
 
 Samples = Mapping[Place, Sequence[float]]

@@ -8,7 +8,7 @@ import click
 
 from .options import debug_option, output_option, results_option
 
-# As in cli.render.figures and cli.render.drawing, whose import would take time from `--help`; a test
+# As in cli.render.charts and cli.render.drawing, whose import would take time from `--help`; a test
 # holds them together.
 KINDS = (
     "workers",

@@ -71,9 +71,8 @@ def list_(
     is in the ID or in `results show`, too, are left out where there is no room.
     """
     from ..output import say, terminal_width
-    from ..render.listing import tabulate_results
-    from ..results.selection import Selection
-    from ..results.store import list_results
+    from ..render.stored import tabulate_results
+    from ..results.store import Selection, list_results
 
     stored = list_results(results_folder)
     chosen = Selection(targets, tags, since, last).choose(stored)

@@ -31,9 +31,8 @@ from ..plan import (
     check_workload,
     share_devices,
 )
-from ..render.answers import describe_answers
 from ..render.capacity import describe_capacity, describe_steps, tabulate_capacity
-from ..render.notes import summarize_notes
+from ..render.notes import describe_answers, summarize_notes
 from ..results.bottleneck import Limit, find_bottleneck
 from ..results.capacity import Capacity, CapacityBottleneck, CapacityLimit, CapacityStep
 from ..results.growth import find_bytes_per_day

@@ -218,7 +218,8 @@ class Runner:
             with context.executor.open_series(settings, logs) as opened:
                 while left:
                     planned, own = left[0]
-                    display.begin(planned.label)
+                    if planned is not series.runs[0]:
+                        display.begin(planned.label)
                     own.after = self._carried
                     report = context.run(opened, own, display.update)
                     del left[0]

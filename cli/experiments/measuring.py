@@ -25,12 +25,11 @@ from ..plan import (
     public_load,
     share_devices,
 )
-from ..render.answers import describe_answers
-from ..render.notes import list_outages, summarize_notes
+from ..render.notes import describe_answers, list_outages, summarize_notes
 from ..render.stored import tabulate_figures, tabulate_readers
 from ..render.tables import describe_durations, describe_load
 from ..results.model import Result
-from ..results.statistics import summarize_inserts, summarize_queries
+from ..results.summaries import summarize_inserts, summarize_queries
 from .experiment import Experiment, Plan
 from .session import Session
 

@@ -5,29 +5,23 @@ Names follow https://prometheus.io/docs/practices/naming/: base units, `_total` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, Metric, generate_latest
 
 from simulator import __version__
-from simulator.contract import Phase, Role
+from simulator.contract import GroupStatus, Phase, Role
 
+from ..results.figures import LIVE, LiveFigure
 from .state import Figures
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 _PREFIX = "iot_benchmark_"
 _UNITS = {Role.WRITE: "events", Role.FILL: "events", Role.READ: "queries"}
-_DONE = {
-    Role.FILL: ("prefilled_events_total", "Events that prefills have stored."),
-    Role.WRITE: ("events_total", "Events that the database has acknowledged."),
-    Role.READ: ("queries_total", "Queries that the database has answered."),
-}
-_RECENT = "of the last seconds: response times, in a closed loop service times."
-_MS = 1000.0
 
-_Sample = tuple[Mapping[str, str], float | None]
-"""Labels and value; None: it isn't known, which Prometheus draws as a gap."""
+_Sample = tuple[Mapping[str, str], float]
+"""Labels and value."""
 
 
 class _Collector:
@@ -37,8 +31,7 @@ class _Collector:
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        metrics = (_make_metric(*described) for described in _describe_metrics(self._figures))
-        return (metric for metric in metrics if metric.samples)
+        return (metric for metric in _list_metrics(self._figures) if metric.samples)
 
 
 def write_metrics(figures: Figures) -> str:
@@ -46,53 +39,86 @@ def write_metrics(figures: Figures) -> str:
     return generate_latest(_Collector(figures)).decode()
 
 
-def _describe_metrics(figures: Figures) -> Iterator[tuple[str, str, Iterable[_Sample]]]:
-    """Name, description and samples of each."""
-    totals, status = figures.totals, figures.status
+def _list_metrics(figures: Figures) -> Iterator[Metric]:
     own = {"version": __version__, "command": figures.command, "target": figures.target}
-    yield "info", "Which command runs, always 1.", [(own, 1)]
-    for role, (name, text) in _DONE.items():
-        yield name, text, [({}, totals[role].done)] if role in totals else []
-    retries: list[_Sample] = [({"role": role}, one.retries) for role, one in totals.items()]
-    yield "retries_total", "Requests that were sent once more after an error.", retries
-    failed = totals[Role.READ].failed if Role.READ in totals else None
-    yield "failed_queries_total", "Queries without an answer.", [({}, failed)]
-    yield "runs_total", "Runs that have ended, valid or not.", [({}, figures.runs_ended)]
-    text = "What was done to the database during the run."
-    yield "disturbances_total", text, [({}, figures.marks)]
-    jobs: list[_Sample] = [({"state": state}, number) for state, number in figures.jobs.items()]
-    yield "campaign_jobs", "Jobs of the campaign in each state.", jobs
-    if status is None:
-        return
-    phases: list[_Sample] = [({"phase": phase}, phase is status.phase) for phase in Phase]
-    yield "phase", "1 for the phase in which the run is, 0 for others.", phases
-    yield "quiet_seconds", "Time without an answer of the database.", [({}, status.quiet_s)]
-    text = "Time since the workers of the run began together."
-    yield "elapsed_seconds", text, [({}, status.elapsed_s)]
-    if status.database is not None:
-        used, limit = status.database.cpus_used, status.database.cpus
-        yield "database_cpus_used", "CPUs that the database uses.", [({}, used)]
-        yield "database_cpus_limit", "CPUs that the database may use.", [({}, limit)]
-    if status.phase not in (Phase.PREFILL, Phase.RUN):
-        return
-    labelled = [({"role": one.role}, one) for one in status.groups]
+    yield _make_metric("info", "gauge", "Which command runs, always 1.", [(own, 1)])
+    yield from _list_totals(figures)
+    status = figures.status
+    phases = [] if status is None else [({"phase": p}, p is status.phase) for p in Phase]
+    yield _make_metric(
+        "phase", "gauge", "1 for the phase in which the run is, 0 for others.", phases
+    )
+    if status is not None:
+        yield from _list_groups(status.groups if status.phase in (Phase.PREFILL, Phase.RUN) else [])
+        yield _make_metric(
+            "quiet_seconds", "gauge", "Time without an answer of the database.",
+            [({}, status.quiet_s)],
+        )  # fmt: skip
+        yield _make_metric(
+            "elapsed_seconds", "gauge", "Time since the workers of the run began together.",
+            _list_known({}, status.elapsed_s),
+        )  # fmt: skip
+        database = status.database
+        yield _make_metric(
+            "database_cpus_used", "gauge", "CPUs that the database uses.",
+            _list_known({}, database.cpus_used if database else None),
+        )  # fmt: skip
+        yield _make_metric(
+            "database_cpus_limit", "gauge", "CPUs that the database may use.",
+            _list_known({}, database.cpus if database else None),
+        )  # fmt: skip
+    jobs = [({"state": state}, number) for state, number in figures.jobs.items()]
+    yield _make_metric("campaign_jobs", "gauge", "Jobs of the campaign in each state.", jobs)
+
+
+def _list_totals(figures: Figures) -> Iterator[Metric]:
+    texts = {
+        Role.FILL: ("prefilled_events_total", "Events that prefills have stored."),
+        Role.WRITE: ("events_total", "Events that the database has acknowledged."),
+        Role.READ: ("queries_total", "Queries that the database has answered."),
+    }
+    for role, (name, text) in texts.items():
+        known = [figures.totals[role]] if role in figures.totals else []
+        yield _make_metric(name, "counter", text, [({}, one.done) for one in known])
+    yield _make_metric(
+        "retries_total", "counter", "Requests that were sent once more after an error.",
+        [({"role": role}, one.retries) for role, one in figures.totals.items()],
+    )  # fmt: skip
+    yield _make_metric(
+        "failed_queries_total", "counter", "Queries without an answer.",
+        [({}, one.failed) for role, one in figures.totals.items() if role is Role.READ],
+    )  # fmt: skip
+    yield _make_metric(
+        "runs_total", "counter", "Runs that have ended, valid or not.",
+        [({}, figures.runs_ended)],
+    )  # fmt: skip
+    yield _make_metric(
+        "disturbances_total", "counter", "What was done to the database during the run.",
+        [({}, figures.marks)],
+    )  # fmt: skip
+
+
+def _list_groups(groups: Sequence[GroupStatus]) -> Iterator[Metric]:
+    """Those of events and of queries apart where their names are."""
     for unit in dict.fromkeys(_UNITS.values()):
-        of = [(role, one) for role, one in labelled if _UNITS[one.role] == unit]
-        text = f"{unit.title()} per second over the last seconds."
-        yield f"{unit}_per_second", text, [(role, one.rate_per_s) for role, one in of]
-        text = f"{unit.title()} that are due and not done (open loop)."
-        yield f"backlog_{unit}", text, [(role, one.backlog) for role, one in of]
-    p50s: list[_Sample] = [(role, one.recent_p50_ms) for role, one in labelled]
-    p99s: list[_Sample] = [(role, one.recent_p99_ms) for role, one in labelled]
-    for percentile, times in (("p50", p50s), ("p99", p99s)):
-        seconds = [(role, None if ms is None else ms / _MS) for role, ms in times]
-        yield f"recent_{percentile}_seconds", f"{percentile} {_RECENT}", seconds
+        own = [one for one in groups if _UNITS[one.role] == unit]
+        yield from (_list_live(figure, own, unit) for figure in LIVE if "{unit}" in figure.metric)
+    yield from (_list_live(figure, groups, "") for figure in LIVE if "{unit}" not in figure.metric)
 
 
-def _make_metric(name: str, text: str, samples: Iterable[_Sample]) -> Metric:
-    kind = "counter" if name.endswith("_total") else "gauge"
+def _list_live(figure: LiveFigure, groups: Sequence[GroupStatus], unit: str) -> Metric:
+    known = [(one.role, value) for one in groups if (value := figure.read(one)) is not None]
+    samples = [({"role": role}, figure.scale * value) for role, value in known]
+    about = figure.about.format(Unit=unit.title())
+    return _make_metric(figure.metric.format(unit=unit), "gauge", about, samples)
+
+
+def _list_known(labels: Mapping[str, str], value: float | None) -> list[_Sample]:
+    return [] if value is None else [(labels, value)]
+
+
+def _make_metric(name: str, kind: str, text: str, samples: Iterable[_Sample]) -> Metric:
     metric = Metric(_PREFIX + name.removesuffix("_total"), text, kind)
     for labels, value in samples:
-        if value is not None:
-            metric.add_sample(_PREFIX + name, dict(labels), float(value))
+        metric.add_sample(_PREFIX + name, dict(labels), float(value))
     return metric

@@ -15,6 +15,7 @@ from typing import Any
 from simulator.contract import Mark, Phase, Role, Status
 
 from ..render.status import describe_extent, describe_phase, describe_quiet, find_share
+from ..results.figures import LIVE
 
 MOST_POINTS = 1200
 """Ten minutes, of two a second."""
@@ -272,12 +273,7 @@ def _make_point(serial: int, at: float, status: Status) -> dict[str, Any]:
     point: dict[str, Any] = {"serial": serial, "at": at}
     if status.phase in _COUNTED:
         for group in status.groups:
-            point[group.role] = {
-                "rate": group.rate_per_s,
-                "p50": group.recent_p50_ms,
-                "p99": group.recent_p99_ms,
-                "backlog": group.backlog,
-            }
+            point[group.role] = {figure.key: figure.read(group) for figure in LIVE}
     if status.database is not None:
         point["cpus"] = status.database.cpus_used
     return point

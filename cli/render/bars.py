@@ -10,15 +10,14 @@ from typing import Any
 
 from simulator.units import format_count
 
+from ..results.caveats import Place
 from ..results.clients import ClientFigures, collect_figures
 from ..results.comparison import collect_samples
 from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.naming import format_options
-from ..results.place import Place
 from ..results.statistics import summarize
-from .figure import Figure, NamedResult
-from .theme import INK, PAPER, SERIES
-from .vega import WIDTH, find_label_step, make_label_axis, needs_log
+from .chart import Chart, NamedResult
+from .vega import INK, PAPER, SERIES, WIDTH, find_label_step, make_label_axis, needs_log
 
 MOST_BARS = 10
 """In the figure of the answer, which is to be seen without scrolling."""
@@ -44,7 +43,7 @@ class Bar:
     """The runs that it is the mean of."""
 
 
-def draw_answer(results: Sequence[NamedResult]) -> Figure | None:
+def draw_answer(results: Sequence[NamedResult]) -> Chart | None:
     """The figure that answers the question: the first of capacity, inserts, mixed runs, fill levels,
     queries, tunings and clients that was measured. Of several results each one's best, the fastest first."""
     for kind, collect in _COLLECTORS.items():
@@ -73,7 +72,7 @@ def rank(bars: Sequence[Bar]) -> list[Bar]:
     return sorted(bars, key=lambda bar: -bar.value)
 
 
-def draw_bars(kind: str, title: str, bars: Sequence[Bar], unit: str, most: int) -> Figure:
+def draw_bars(kind: str, title: str, bars: Sequence[Bar], unit: str, most: int) -> Chart:
     """A bar for each, from top to bottom; those above `most` are left out, and counted in the note."""
     shown = list(bars[:most])
     ends = [end for bar in shown for end in (bar.value, *(bar.interval or ()), *bar.samples)]
@@ -89,7 +88,7 @@ def draw_bars(kind: str, title: str, bars: Sequence[Bar], unit: str, most: int) 
         note += f". {len(bars) - most:,} more are in the tables below"
     if unit == _CAPACITY:
         note = "The highest rate that held; the line ends at the lowest that didn't"
-    return Figure(kind, title, f"{note}.", _make_spec(shown, unit, log))
+    return Chart(kind, title, f"{note}.", _make_spec(shown, unit, log))
 
 
 def make_insert_bar(named: NamedResult, entry: InsertSummary, name: str) -> Bar:
@@ -313,3 +312,22 @@ def _thin(samples: Sequence[float]) -> list[float]:
     ordered = sorted(samples)
     step = (len(ordered) - 1) / (MOST_DOTS - 1)
     return [ordered[round(place * step)] for place in range(MOST_DOTS)]
+
+
+CPU = "µs of CPU per event"
+
+
+def draw_clients(results: Sequence[NamedResult]) -> Chart | None:
+    """Throughput by each client, of each comparison the lean path first."""
+    bars = collect_clients(results)
+    if not bars:
+        return None
+    return draw_bars("clients", "Throughput by client", bars, RATE, most=len(bars))
+
+
+def draw_client_cpu(results: Sequence[NamedResult]) -> Chart | None:
+    """What each client's process used for an event: making it, its request, sending, the answer."""
+    bars = collect_clients(results, lambda own: own.cpu_us)
+    if not bars:
+        return None
+    return draw_bars("client-cpu", "CPU of each client", bars, CPU, most=len(bars))

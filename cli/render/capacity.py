@@ -9,10 +9,10 @@ from simulator.units import format_bytes, format_count
 
 from ..results.capacity import Capacity, CapacityLimit, CapacityStep, Measure
 from ..results.model import GroupRun, Result
+from ..results.summaries import find_offered_rate
 from .tables import (
     COST_HEADER,
     Table,
-    find_offered_rate,
     format_cost,
     format_ms,
     format_offered,

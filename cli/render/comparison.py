@@ -16,23 +16,24 @@ from ..results.conditions import (
     find_declared,
     list_settings,
 )
+from ..results.figures import Form
+from ..results.growth import weigh_valid
 from ..results.model import Result
 from ..results.naming import format_value
-from ..results.statistics import MOST_RUNS, count_events_per_cost, list_queries
+from ..results.statistics import MOST_RUNS, count_events_per_cost
+from ..results.summaries import choose_slowest, list_queries
 from ..results.verdicts import list_kinds, summarize_doubts
 from .capacity import tabulate_capacities
 from .ratios import format_speed, format_speed_interval, lead_comparison
 from .tables import (
     COST_HEADER,
     Table,
-    format_bytes_per_event,
     format_cost,
     format_duration,
     format_ms,
     format_rate,
-    weigh_valid,
 )
-from .words import choose_slowest, name_database
+from .words import name_database
 
 
 def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
@@ -43,7 +44,7 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
         own = [_name_with_version(*pair) for pair in zip(names, results, strict=True)]
         return tabulate_capacities(own, results)
     costs = any(result.cost_per_hour for result in results)
-    sizes = any(weigh_valid(runs, runs) for result in results if (runs := result.writers))
+    sizes = any(weigh_valid(result.writers) for result in results)
     doubts = [list_kinds(result) for result in results]
     doubts = doubts if any(doubts) else []
     rows: list[list[object]] = []
@@ -93,13 +94,11 @@ def _list_latencies(result: Result) -> list[str]:
 
 def _format_size(result: Result) -> str:
     """Mean bytes on disk per event, and after compaction if that was asked for."""
-    found = weigh_valid(result.writers, result.writers)
+    found = weigh_valid(result.writers)
     now = [one.bytes_per_event for one in found if one.bytes_per_event is not None]
     later = [one.compacted_bytes for one in found if one.compacted_bytes is not None]
-    text = format_bytes_per_event(sum(now) / len(now)) if now else "-"
-    return (
-        f"{text} ({format_bytes_per_event(sum(later) / len(later))} compacted)" if later else text
-    )
+    text = Form.BYTES.show(sum(now) / len(now)) if now else "-"
+    return f"{text} ({Form.BYTES.show(sum(later) / len(later))} compacted)" if later else text
 
 
 def _tabulate_queries(names: Sequence[str], results: Sequence[Result]) -> Table:

@@ -1,21 +1,21 @@
-"""The caveats of a result, as lines of text."""
+"""What is to be known of a result, as lines of text: caveats, and what was found of the answers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulator.units import format_count, join_words
+from simulator.units import join_words
 
-from ..results.bottleneck import Bottleneck, find_bottleneck
+from ..results.bottleneck import find_bottlenecks
 from ..results.caveats import Caveat, Kind
 from ..results.faults import describe_outages
-from ..results.model import GroupRun, Result
+from ..results.model import Result
 from ..results.rules import spread_queries
 from ..results.statistics import UNSTABLE_CV
 from ..results.verdicts import find_caveats
-from .figure import describe_run
-from .tables import format_level, format_rate, strike
+from .chart import describe_run
+from .tables import format_rate, strike
 
 MOST_LINES = 5
 """Below a table."""
@@ -98,14 +98,14 @@ def _join_outages(told: Sequence[str]) -> str:
 
 def _join_bottlenecks(result: Result) -> str:
     """What held the runs back at each place; of the last, mostly that of the most workers, how that shows."""
-    found = _find_bottlenecks(result)
+    found = find_bottlenecks(result)
     if not found:
         return ""
     if len(found) == 1:
         return describe_bottlenecks(result)[0]
     limits: dict[str, list[str]] = {}
     for place, one in found.items():
-        limits.setdefault(str(one.limit), []).append(place)
+        limits.setdefault(str(one.limit), []).append(str(place))
     named = "; ".join(f"{limit} ({join_words(places)})" for limit, places in limits.items())
     last = list(found)[-1]
     return f"bottleneck: {named}; {last}: {found[last].evidence}"
@@ -170,31 +170,8 @@ def describe_bottlenecks(result: Result) -> list[str]:
     """What held back the slowest valid run of each worker count, or level, and how that shows."""
     return [
         f"bottleneck: {place}: {found.limit}: {found.evidence}"
-        for place, found in _find_bottlenecks(result).items()
+        for place, found in find_bottlenecks(result).items()
     ]
-
-
-def _find_bottlenecks(result: Result) -> dict[str, Bottleneck]:
-    """Place -> that of the slowest valid run there."""
-    if result.command in ("capacity", "tune", "clients"):
-        return {}  # its answer says what is above it
-    slowest: dict[str, GroupRun] = {}
-    for one in result.writers:
-        rate = one.group.rate_per_s
-        if one.group.valid and rate:
-            place = (
-                f"level {format_level(one)}"
-                if result.by_fill_level
-                else format_count(one.group.workers, "worker")
-            )
-            known = slowest.get(place)
-            if known is None or rate < (known.group.rate_per_s or 0):
-                slowest[place] = one
-    return {
-        place: found
-        for place, one in slowest.items()
-        if (found := find_bottleneck(one.run)) is not None and one.run.resources is not None
-    }
 
 
 def describe_caveat(caveat: Caveat, terminal: bool = False) -> str:
@@ -202,3 +179,39 @@ def describe_caveat(caveat: Caveat, terminal: bool = False) -> str:
     place = "" if caveat.where is None else f"{caveat.where}: "
     rate = "" if caveat.rate is None else f"{strike(format_rate(caveat.rate), terminal)} "
     return f"{place}{rate}{caveat.text}"
+
+
+_MOST_NAMED = 3
+
+
+def describe_answers(result: Result) -> str | None:
+    """How many answers were checked, and why others weren't; None if none were to be."""
+    found = result.answers
+    if not found:
+        return None
+    checked, unchecked = sum(a.checked for a in found), sum(a.unchecked for a in found)
+    wrong = sum(len(one.workers) for answers in found for one in answers.wrong)
+    if not checked and not unchecked:
+        return "Answers: there were none to check."
+    said = []
+    if checked:
+        said.append(f"{checked:,} checked, {f'{wrong:,} of them wrong' if wrong else 'all right'}")
+    if unchecked:
+        said.append(f"{unchecked:,} not checked: {_list_reasons(result)}")
+    return f"Answers: {'; '.join(said)}."
+
+
+def _list_reasons(result: Result) -> str:
+    reasons: dict[str, list[str]] = {}
+    for answers in result.answers:
+        for reason, queries in answers.reasons.items():
+            known = reasons.setdefault(reason, [])
+            known += [query for query in queries if query not in known]
+    if len(reasons) == 1 and not any(answers.checked for answers in result.answers):
+        return next(iter(reasons))
+    return "; ".join(f"{_name(queries)} ({reason})" for reason, queries in reasons.items())
+
+
+def _name(queries: list[str]) -> str:
+    more = len(queries) - _MOST_NAMED
+    return ", ".join(queries[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -14,8 +14,8 @@ from typing import Protocol
 from simulator.contract import QUIET_S, Load, Phase, Status
 
 from ..output import Block, note, terminal_size
-from .forecast import Forecast
 from .status import (
+    Forecast,
     describe_extent,
     describe_groups,
     describe_left,

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from simulator.contract import GroupResult
 
 from ..results.comparison import Cost
+from ..results.figures import list_entries
 from ..results.model import GroupRun, Result
-from ..results.statistics import find_unanswered, summarize
+from ..results.statistics import summarize
+from ..results.summaries import find_slowest, find_unanswered
 from .tables import (
     Table,
-    find_slowest,
+    choose_more,
     format_duration,
     format_duration_of_histogram,
     format_interval,
     format_ms,
+    list_more,
     strike,
     tabulate_queries,
 )
@@ -25,6 +28,8 @@ def tabulate_reads(readers: Sequence[GroupRun], terminal: bool) -> Table:
     """Queries per second over the valid runs, and the response times of the slowest of them."""
     rows = []
     is_open = any(one.group.offered for one in readers)
+    entries = list_entries(readers)
+    more = choose_more(entries)
     for workers in dict.fromkeys(one.group.workers for one in readers):
         own = [one.group for one in readers if one.group.workers == workers]
         counted = [group for group in own if group.valid] or own
@@ -51,13 +56,14 @@ def tabulate_reads(readers: Sequence[GroupRun], terminal: bool) -> Table:
                 "-" if ms is None else format_ms(ms.p99),
                 f"{sum(query.errors for group in own for query in group.queries):,}",
                 f"{share:.0%}",
+                *list_more([one for one in entries if one.group.workers == workers], more),
             ]
         )
     what = "Response" if is_open else "Latency"
     headers = [
         "Readers", "Min", "Max", "Avg", "95% interval", "CV",
         *(["Offered"] if is_open else []),
-        f"{what} p50 ms", "p99 ms", "Failed", "Client CPU",
+        f"{what} p50 ms", "p99 ms", "Failed", "Client CPU", *(one.heading for one in more),
     ]  # fmt: skip
     return Table(headers, rows)
 

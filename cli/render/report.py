@@ -13,18 +13,16 @@ from ..results.comparison import compare
 from ..results.naming import name_results
 from ..results.store import StoredResult
 from . import words
-from .answers import describe_answers
 from .bars import draw_answer
+from .chart import Chart, NamedResult
+from .charts import draw_all, name_sources
 from .comparison import list_remarks, tabulate_overview, tabulate_ratios
-from .drawing import embed, to_svg
-from .figure import Figure, NamedResult
-from .figures import draw_all, name_sources
-from .narrow import draw_narrow
-from .notes import describe_caveats, describe_index_builds, list_outages
+from .drawing import draw_narrow, embed, to_svg
+from .notes import describe_answers, describe_caveats, describe_index_builds, list_outages
 from .ratios import describe_ratios, lead_comparison
 from .stored import describe_name, tabulate_result
 from .tables import Table
-from .theme import dark_style
+from .vega import dark_style
 from .verdict import describe_hardware, judge_results, list_doubts
 
 _PAGE = Path(__file__).parent / "page"
@@ -64,8 +62,8 @@ def make_report(
     title: str,
     rankings: Mapping[str, Sequence[str]] | None = None,
     failed: Mapping[str, str] | None = None,
-    scalings: Sequence[tuple[Figure, Table]] = (),
-    answer: Figure | None = None,
+    scalings: Sequence[tuple[Chart, Table]] = (),
+    answer: Chart | None = None,
 ) -> str:
     """The page. `rankings`: their titles -> lines, which stand first. `failed`: what wasn't
     measured -> why. `scalings`: each question over the number of nodes. `answer`:
@@ -177,7 +175,7 @@ def _find_rate(named: NamedResult) -> float:
     return named.result.best.median if named.result.best else 0.0
 
 
-def _place(figure: Figure, named: Sequence[NamedResult]) -> dict[str, str]:
+def _place(figure: Chart, named: Sequence[NamedResult]) -> dict[str, str]:
     return {
         "id": figure.kind,
         "title": figure.title,

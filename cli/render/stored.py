@@ -1,33 +1,31 @@
-"""One result with all that was measured."""
+"""One result with all that was measured, and the list of what is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from simulator.contract import GroupResult, LatencyMs, Machine, Role
+from simulator.contract import Machine, Role
 
 from ..output import wrap_lines
+from ..results.bottleneck import find_bottleneck
 from ..results.comparison import compare_with_alone
 from ..results.conditions import flatten_definition
 from ..results.model import GroupRun, Result
-from ..results.naming import format_value
+from ..results.naming import find_changed_options, format_options, format_value
 from ..results.store import StoredResult
 from . import words
-from .answers import describe_answers
 from .capacity import describe_steps, tabulate_capacity
 from .clients import tabulate_clients, tabulate_turns
-from .database import tabulate_bottlenecks, tabulate_resources, tabulate_storage
-from .notes import list_notes
+from .notes import describe_answers, list_notes
 from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
 from .tables import (
     Table,
     describe_load,
-    format_ms,
     list_places,
     locate,
-    strike,
     tabulate_inserts,
+    tabulate_runs,
     tabulate_steps,
 )
 from .tuning import advise, tabulate_tuning
@@ -73,23 +71,23 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
     """Title -> table of everything that has entries."""
     runs = result.writers
     alone = {role: [one for one in result.alone if one.group.role is role] for role in Role}
+    closed = [one for one in runs if not one.group.offered]
+    offered = [one for one in runs if one.group.offered]
     tables = {
         _TITLES.get(result.command, "Inserts per second"): tabulate_figures(result, terminal),
         **tabulate_readers(result, terminal),
-        "Writers alone": tabulate_runs(alone[Role.WRITE], terminal),
+        "Writers alone": tabulate_runs("Runs", result, alone[Role.WRITE], terminal),
         "Readers alone": tabulate_reads(alone[Role.READ], terminal),
         "Turns": tabulate_turns(result),
-        "Runs": tabulate_runs(runs, terminal),
-        "Latencies of a request, ms": tabulate_latencies(
-            [one for one in runs if not one.group.offered], terminal
+        "Runs": tabulate_runs("Runs", result, runs, terminal),
+        "Latencies of a request, ms": tabulate_runs("Latencies", result, closed, terminal),
+        "Response times of a request, ms": tabulate_runs("Latencies", result, offered, terminal),
+        "Service times of a request, ms": tabulate_runs("Service times", result, runs, terminal),
+        "What was due": tabulate_runs("What was due", result, runs, terminal),
+        "On disk": tabulate_runs("On disk", result, runs, terminal),
+        "What the database used": tabulate_runs(
+            "What the database used", result, runs or result.readers, terminal
         ),
-        "Response times of a request, ms": tabulate_latencies(
-            [one for one in runs if one.group.offered], terminal
-        ),
-        "Service times of a request, ms": tabulate_service_times(runs, terminal),
-        "What was due": tabulate_offers(runs),
-        "On disk": tabulate_storage(runs),
-        "What the database used": tabulate_resources(result),
         "What held the runs back": tabulate_bottlenecks(runs),
         "Spread of the workers": tabulate_workers(runs),
         "Time and machine": tabulate_machines(result),
@@ -129,81 +127,6 @@ def tabulate_readers(result: Result, terminal: bool) -> dict[str, Table]:
         costs = compare_with_alone(result)
         tables["What writers and readers cost each other"] = tabulate_costs(costs)
     return tables
-
-
-def tabulate_runs(runs: Sequence[GroupRun], terminal: bool) -> Table:
-    """Each run with both rates and what was counted."""
-    rows = []
-    for one in runs:
-        group, counted = one.group, one.group.verification
-        share = group.client.cpu_share if group.client else None
-        rows.append(
-            [
-                *locate(one),
-                "yes" if group.valid else "no",
-                _show_figure(group, group.rate_per_s, "{:,.0f}", terminal),
-                _show_figure(group, group.rate_per_s_mean_duration, "{:,.0f}", terminal),
-                _format_or_dash(group.window_s, "{:,.2f}"),
-                _format_or_dash(group.overlap, "{:.1%}"),
-                _format_or_dash(group.count, "{:,}"),
-                "-" if counted is None else _format_or_dash(counted.stored, "{:,}"),
-                _show_figure(group, share, "{:.1%}", terminal),
-            ]
-        )
-    headers = [
-        "Workers", "Run", "Level", "Valid", "Inserts/s", "By mean duration", "Window s", "Overlap",
-        "Events", "Counted", "Client CPU",
-    ]  # fmt: skip
-    return Table(headers, rows)
-
-
-def tabulate_latencies(runs: Sequence[GroupRun], terminal: bool) -> Table:
-    """Percentiles of each run, those of an invalid one struck through."""
-    return _tabulate_percentiles([(one, one.group.latency_ms) for one in runs], terminal)
-
-
-def tabulate_service_times(runs: Sequence[GroupRun], terminal: bool) -> Table:
-    """The same from when a request was sent, of open loops."""
-    return _tabulate_percentiles([(one, one.group.service_ms) for one in runs], terminal)
-
-
-def _tabulate_percentiles(
-    found: Sequence[tuple[GroupRun, LatencyMs | None]], terminal: bool
-) -> Table:
-    rows = [
-        locate(one)
-        + [
-            format_ms(v) if one.group.valid or v is None else strike(format_ms(v), terminal)
-            for v in (ms.p50, ms.p90, ms.p99, ms.p99_9, ms.max)
-        ]
-        for one, ms in found
-        if ms is not None
-    ]
-    headers = ["Workers", "Run", "Level", "p50", "p90", "p99", "p99.9", "max"]
-    return Table(headers, rows)
-
-
-def tabulate_offers(runs: Sequence[GroupRun]) -> Table:
-    """What became of what was due in each run of an open loop."""
-    rows = [
-        [
-            *locate(one),
-            "yes" if offered.saturated else "no",
-            f"{offered.due:,}",
-            f"{offered.achieved:,}",
-            f"{offered.unsent:,}",
-            f"{offered.backlog_max:,}",
-            f"{offered.backlog_growth:+,}",
-            "-" if offered.own_delay_p99_ms is None else format_ms(offered.own_delay_p99_ms),
-        ]
-        for one in runs
-        if (offered := one.group.offered) is not None
-    ]
-    headers = [
-        "Workers", "Run", "Level", "Saturated", "Due", "Achieved", "Unsent", "Most waiting",
-        "Growth", "Client late p99 ms",
-    ]  # fmt: skip
-    return Table(headers, rows)
 
 
 def tabulate_workers(runs: Sequence[GroupRun]) -> Table:
@@ -313,11 +236,84 @@ def _tabulate_pairs(pairs: Iterable[tuple[str, str]]) -> Table:
     return Table(["Name", "Value"], [list(pair) for pair in pairs], left=("Name", "Value"))
 
 
-def _show_figure(group: GroupResult, value: float | None, form: str, terminal: bool) -> str:
-    """Struck through if the run is invalid."""
-    text = _format_or_dash(value, form)
-    return text if group.valid or value is None else strike(text, terminal)
-
-
 def _format_or_dash(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
+
+
+def tabulate_bottlenecks(runs: Sequence[GroupRun]) -> Table:
+    """What held each valid run back, and how that shows."""
+    rows = [
+        [*locate(one), found.limit, found.evidence]
+        for one in runs
+        if (found := find_bottleneck(one.run)) is not None
+    ]
+    headers = ["Workers", "Run", "Level", "Bottleneck", "Evidence"]
+    return Table(headers, rows, left=("Bottleneck", "Evidence"))
+
+
+_LABEL, _HEADLINE, _OPTIONS = "Label", "Headline", "Options"
+_IN_ID = ("When", "Command", "Target")
+"""What the ID says, too."""
+_LEAST = {_OPTIONS: 12, _LABEL: 12, _HEADLINE: 24}
+"""Down to how many characters a text is cut before a column is left out."""
+
+
+def tabulate_results(stored: Sequence[StoredResult], width: int | None = None) -> Table:
+    """One line for each result. `width`: what a terminal has room for, in characters; None: no limit."""
+    rows = [
+        {
+            "ID": one.id,
+            "When": one.result.started_at[:16].replace("T", " "),
+            "Command": one.result.command,
+            "Target": one.result.target,
+            "Database": words.name_database(one.result) or one.result.module,
+            _LABEL: one.result.label or "-",
+            _HEADLINE: words.write_headline(one.result),
+            "Valid": words.describe_validity(one.result),
+            "Stable": words.describe_stability(one.result),
+            _OPTIONS: format_options(find_changed_options(one.result)) or "-",
+        }
+        for one in stored
+    ]
+    columns = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+    if all(label == "-" for label in columns.get(_LABEL, ())):
+        columns.pop(_LABEL, None)
+    if width is not None:
+        _fit(columns, width)
+    return Table(list(columns), list(zip(*columns.values(), strict=True)), left=tuple(columns))
+
+
+def _fit(columns: dict[str, list[str]], width: int) -> None:
+    """Shorten texts, and leave columns out, until a line has at most `width` characters or nothing is
+    left to shorten."""
+
+    def measure() -> dict[str, int]:
+        # tabulate pads a header by two characters.
+        return {name: max(len(name) + 2, *map(len, cells)) for name, cells in columns.items()}
+
+    def find_excess() -> int:
+        return sum(measure().values()) + 2 * (len(columns) - 1) - width
+
+    def cut(name: str) -> None:
+        excess = find_excess()
+        if excess > 0 and name in columns:
+            room = max(_LEAST[name], measure()[name] - excess)
+            columns[name] = [_shorten(text, room) for text in columns[name]]
+
+    def leave_out(name: str) -> None:
+        if find_excess() > 0:
+            columns.pop(name, None)
+
+    for name in (*_IN_ID, "Database"):
+        # What the options may lose comes first.
+        if find_excess() > max(0, measure().get(_OPTIONS, 0) - _LEAST[_OPTIONS]):
+            columns.pop(name, None)
+    cut(_OPTIONS)
+    leave_out(_OPTIONS)
+    cut(_LABEL)
+    cut(_HEADLINE)
+    leave_out("Stable")
+
+
+def _shorten(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 1].rstrip()}…"

@@ -12,10 +12,11 @@ from tabulate import tabulate
 from simulator.contract import GroupResult, LatencyMs, Load, RunResult
 
 from ..output import STRIKE, STRIKE_END, wrap_lines
-from ..results.growth import EventSize, list_event_sizes
+from ..results.figures import FIGURES, SUMMED, TABLES, Entry, Figure, list_entries
 from ..results.model import GroupRun, InsertSummary, QuerySummary, Result
 from ..results.rules import limit_of_clients_part
 from ..results.statistics import count_events_per_cost
+from ..results.summaries import find_offered_rate, find_slowest, list_valid
 
 
 @dataclass(frozen=True)
@@ -109,40 +110,35 @@ def tabulate_inserts(
     """Workers, Min, Max, Avg (events per second over the valid runs) and more to the right. Of an open
     loop, what was offered and what of it achieved (mean over the valid runs)."""
     is_open = any(one.group.offered for one in runs)
-    more = [] if cost_per_hour is None else [COST_HEADER]
+    entries = list_entries(runs)
+    more = choose_more(entries)
     rows = []
     for workers in dict.fromkeys(one.group.workers for one in runs):
-        own = [one for one in runs if one.group.workers == workers]
-        found = [entry for entry in summary if entry.workers == workers]
-        if found:
-            cost = [_format_cost_at(found[0].avg, cost_per_hour)] if cost_per_hour else []
-            rows.append(
-                [
-                    f"{workers:,}",
-                    *(_list_achieved(found[0], own) if is_open else _list_figures(found[0])),
-                    *_list_details(own, is_open),
-                    *_list_more(own, runs),
-                    *cost,
-                ]
-            )
+        own = [entry for entry in entries if entry.group.workers == workers]
+        owners = [entry.one for entry in own]
+        found = next((entry for entry in summary if entry.workers == workers), None)
+        if found is None:
+            rates = [rate for entry in own if (rate := entry.group.rate_per_s) is not None]
+            known = [min(rates), max(rates), sum(rates) / len(rates)] if rates else []
+            shown = [strike(format_rate(rate), terminal) for rate in known] or ["-"] * 3
+            figures = [format_offered(owners), shown[-1]] if is_open else shown + ["-"] * 3
+        elif is_open:
+            figures = [
+                format_offered(owners), _flag_saturated(format_rate(found.avg), owners)
+            ]  # fmt: skip
         else:
-            known = (one.group.rate_per_s for one in own)
-            rates = [rate for rate in known if rate is not None]
-            figures = [min(rates), max(rates), sum(rates) / len(rates)] if rates else []
-            shown = [strike(format_rate(figure), terminal) for figure in figures] or ["-"] * 3
-            none = ["-" for _ in more]
-            rows.append(
-                [
-                    f"{workers:,}",
-                    *([format_offered(own), shown[-1]] if is_open else shown + ["-"] * 3),
-                    *_list_details(own, is_open),
-                    *_list_more(own, runs),
-                    *none,
-                ]
-            )
+            figures = _list_figures(found)
+        cost = (
+            []
+            if cost_per_hour is None
+            else [_format_cost_at(found.avg if found else None, cost_per_hour)]
+        )
+        details = _list_details(owners, is_open)
+        rows.append([f"{workers:,}", *figures, *details, *list_more(own, more), *cost])
     achieved = ["Min", "Max", "Avg", "Median", "95% interval", "CV"]
     headers = ["Workers", *(_OFFERED if is_open else achieved), *_list_detail_headers(is_open)]
-    return Table([*headers, *_list_more_headers(runs), *more], rows)
+    costs = [] if cost_per_hour is None else [COST_HEADER]
+    return Table([*headers, *(one.heading for one in more), *costs], rows)
 
 
 def tabulate_steps(
@@ -150,27 +146,22 @@ def tabulate_steps(
 ) -> Table:
     """Level (events stored before the step) and Inserts/s, rounded to tens as in the reference."""
     is_open = any(one.group.offered for one in runs)
-    more = [] if cost_per_hour is None else [COST_HEADER]
+    entries = list_entries(runs)
+    more = choose_more(entries)
     rows = []
-    for one in runs:
-        known, valid = one.group.rate_per_s, one.group.valid
-        rate = "-" if known is None else format_rate(round(known, -1))
-        cost = ["-" for _ in more]
-        if cost_per_hour and valid and known:
-            cost = [_format_cost_at(known, cost_per_hour)]
-        shown = rate if valid or known is None else strike(rate, terminal)
+    for entry in entries:
+        one, rate = entry.one, entry.group.rate_per_s
+        shown = "-" if rate is None else format_rate(round(rate, -1))
+        if not entry.group.valid and rate is not None:
+            shown = strike(shown, terminal)
         rates = [format_offered([one]), _flag_saturated(shown, [one])] if is_open else [shown]
-        rows.append(
-            [
-                format_level(one),
-                *rates,
-                *_list_details([one], is_open),
-                *_list_more([one], runs),
-                *cost,
-            ]
-        )
+        paid = rate if entry.group.valid else None
+        cost = [] if cost_per_hour is None else [_format_cost_at(paid, cost_per_hour)]
+        details = _list_details([one], is_open)
+        rows.append([format_level(one), *rates, *details, *list_more([entry], more), *cost])
     headers = ["Level", *(_OFFERED if is_open else ["Inserts/s"]), *_list_detail_headers(is_open)]
-    return Table([*headers, *_list_more_headers(runs), *more], rows)
+    costs = [] if cost_per_hour is None else [COST_HEADER]
+    return Table([*headers, *(one.heading for one in more), *costs], rows)
 
 
 def format_duration(value: float) -> str:
@@ -260,8 +251,8 @@ def format_cost(events_per_cost: float) -> str:
     return f"{cost:,.{max(2, 1 - floor(log10(cost)))}f}"
 
 
-def _format_cost_at(rate: float, cost_per_hour: float) -> str:
-    return format_cost(count_events_per_cost(rate, cost_per_hour))
+def _format_cost_at(rate: float | None, cost_per_hour: float) -> str:
+    return format_cost(count_events_per_cost(rate, cost_per_hour)) if rate else "-"
 
 
 _OFFERED = ["Offered/s", "Achieved/s"]
@@ -271,22 +262,6 @@ def format_offered(runs: Sequence[GroupRun]) -> str:
     """What was due per second, see `find_offered_rate`."""
     rate = find_offered_rate(runs)
     return "-" if rate is None else format_rate(rate)
-
-
-def find_offered_rate(runs: Sequence[GroupRun]) -> float | None:
-    """What was due per second, the mean of the valid runs; of runs that gave no figure, of all."""
-    counted = [one.group for one in runs if one.group.valid] or [one.group for one in runs]
-    offers = [(group.offered, group.window_s) for group in counted]
-    rates = [
-        offered.due / (offered.due_s or window_s)
-        for offered, window_s in offers
-        if offered and window_s
-    ]
-    return sum(rates) / len(rates) if rates else None
-
-
-def _list_achieved(entry: InsertSummary, runs: Sequence[GroupRun]) -> list[str]:
-    return [format_offered(runs), _flag_saturated(format_rate(entry.avg), runs)]
 
 
 def _flag_saturated(rate: str, runs: Sequence[GroupRun]) -> str:
@@ -318,75 +293,43 @@ def _list_details(runs: Sequence[GroupRun], is_open: bool) -> list[str]:
     ]
 
 
-def list_valid(runs: Sequence[GroupRun]) -> list[GroupResult]:
-    """What the valid ones measured."""
-    return [one.group for one in runs if one.group.valid]
-
-
-def find_slowest(groups: Sequence[GroupResult]) -> GroupResult | None:
-    """The one with the highest p99; None without any that has latencies."""
-    timed = [one for one in groups if one.latency_ms]
-    return max(timed, key=lambda one: one.latency_ms.tail if one.latency_ms else 0.0, default=None)
-
-
 def _limit_text(groups: Sequence[GroupResult]) -> str:
     """How many times as fast the runs could be at most with an ideal client."""
     limits = [limit for group in groups if (limit := limit_of_clients_part(group))]
     return f" (≤ {max(limits):.2f}×)" if limits else ""
 
 
-def _list_more_headers(all_runs: Sequence[GroupRun]) -> list[str]:
-    """Columns that only some tables need: for events with several metrics, for databases that
-    acknowledge events before they can be queried, for indexes that were built after loading, and for
-    databases that tell what they take on disk."""
-    groups = [one.group for one in all_runs]
-    metrics = any(one.metrics_per_s != one.rate_per_s for one in groups if one.metrics_per_s)
-    return [
-        *(["Metrics/s"] if metrics else []),
-        *(["Queryable/s", "Lag s"] if any(one.queryable for one in groups) else []),
-        *(["Index s"] if any(one.run.index_build_s is not None for one in all_runs) else []),
-        *(["B/event"] if weigh_valid(all_runs, all_runs) else []),
-    ]
+def choose_more(all_entries: Sequence[Entry]) -> list[Figure]:
+    """The columns of `results.figures.SUMMED` that these runs have figures for."""
+    keys = [key for role in {entry.group.role for entry in all_entries} for key in SUMMED[role]]
+    chosen = [FIGURES[key] for key in keys if any(_list_known(all_entries, FIGURES[key]))]
+    groups = [entry.group for entry in all_entries]
+    if all(one.metrics_per_s in (None, 0, one.rate_per_s) for one in groups):
+        chosen = [one for one in chosen if one.key != "metrics_per_s"]
+    return chosen
 
 
-def _list_more(runs: Sequence[GroupRun], all_runs: Sequence[GroupRun]) -> list[str]:
-    """The cells of these columns over some runs: the mean of the valid runs' metrics and bytes, and the
-    valid run whose events took longest to appear."""
-    names = ("Metrics/s", "Queryable/s", "Lag s", "Index s", "B/event")
-    shown = dict.fromkeys(names, "-")
-    valid = list_valid(runs)
-    metrics = [one.metrics_per_s for one in valid if one.metrics_per_s]
-    if metrics:
-        shown["Metrics/s"] = format_rate(sum(metrics) / len(metrics))
-    found = [one.queryable for one in valid if one.queryable]
-    if found:
-        slowest = max(found, key=lambda queryable: queryable.lag_s)
-        shown |= {"Queryable/s": format_rate(slowest.events_per_s), "Lag s": f"{slowest.lag_s:.1f}"}
-    times = [one.run.index_build_s for one in runs if one.group.valid]
-    builds = [took_s for took_s in times if took_s is not None]
-    if builds:
-        shown["Index s"] = f"{sum(builds) / len(builds):,.3g}"
-    sizes = [one.bytes_per_event or 0.0 for one in weigh_valid(runs, all_runs)]
-    if sizes:
-        shown["B/event"] = format_bytes_per_event(sum(sizes) / len(sizes))
-    return [shown[header] for header in _list_more_headers(all_runs)]
+def _list_known(entries: Sequence[Entry], figure: Figure) -> list[float | None]:
+    """The figure of the runs that have it; what an event takes, only of valid ones."""
+    needs_valid = figure.key == "bytes_per_event"
+    values = [figure.read(one) for one in entries if one.group.valid or not needs_valid]
+    return [value for value in values if value is not None]
 
 
-def weigh_valid(runs: Sequence[GroupRun], all_runs: Sequence[GroupRun]) -> list[EventSize]:
-    """What an event takes on disk in the valid ones of some runs, as far as that is known."""
-    weights = zip(all_runs, list_event_sizes(all_runs), strict=True)
-    return [
-        weight
-        for one, weight in weights
-        if weight.bytes_per_event is not None
-        and one.group.valid
-        and any(one.run is other.run for other in runs)
-    ]
-
-
-def format_bytes_per_event(value: float) -> str:
-    """A digit behind the point below 100."""
-    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+def list_more(entries: Sequence[Entry], figures: Sequence[Figure]) -> list[str]:
+    """The cells of these columns over some runs: the mean of the valid ones; of what can be queried later,
+    the run whose events took longest to appear."""
+    valid = [one for one in entries if one.group.valid]
+    late = [one for one in valid if one.group.queryable]
+    latest = max(late, key=lambda one: FIGURES["queryable_lag_s"].read(one) or 0.0, default=None)
+    cells = []
+    for figure in figures:
+        if figure.key.startswith("queryable"):
+            cells.append(figure.form.show(figure.read(latest) if latest else None))
+            continue
+        values = [value for one in valid if (value := figure.read(one)) is not None]
+        cells.append(figure.form.show(sum(values) / len(values) if values else None))
+    return cells
 
 
 def _list_figures(entry: InsertSummary) -> list[str]:
@@ -395,6 +338,32 @@ def _list_figures(entry: InsertSummary) -> list[str]:
         format_interval(entry.ci95, "{:,.0f}"),
         "-" if entry.cv is None else f"{entry.cv:.1%}",
     ]
+
+
+def tabulate_runs(title: str, result: Result, runs: Sequence[GroupRun], terminal: bool) -> Table:
+    """A table of `results.figures.TABLES`: a row for each run that has one of its figures. What only
+    `--compact` gives has columns only after it."""
+    entries = list_entries(runs, result)
+    figures = [FIGURES[key] for key in TABLES[title]]
+    if not any(entry.group.storage_compacted for entry in entries):
+        figures = [one for one in figures if "compacted" not in one.key]
+    is_query = result.command == "query"
+    rows = [
+        [
+            *([] if is_query else locate(entry.one)),
+            *(_show(one, entry, terminal) for one in figures),
+        ]
+        for entry in entries
+        if any(one.read(entry) is not None for one in figures)
+    ]
+    headers = [] if is_query else ["Workers", "Run", "Level"]
+    return Table([*headers, *(one.heading for one in figures)], rows, left=("By",))
+
+
+def _show(figure: Figure, entry: Entry, terminal: bool) -> str:
+    text = figure.show(entry)
+    is_struck = figure.struck and not entry.group.valid and text != "-"
+    return strike(text, terminal) if is_struck else text
 
 
 def locate(one: GroupRun) -> list[str]:

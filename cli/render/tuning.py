@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -13,8 +13,7 @@ from simulator.workloads.base import WorkloadOptions
 from ..installation import program
 from ..results.model import Result
 from ..results.naming import find_changed_options, format_options, format_value
-from ..results.statistics import Ratio, estimate_ratio
-from ..results.tuning import Tuning, mean
+from ..results.tuning import Tuning, compare_candidates, is_best_shown, mean
 from .ratios import format_factor, format_speed_interval
 from .tables import Table, format_rate
 
@@ -69,20 +68,6 @@ def _describe_place(tuning: Tuning, ranked: list[int], candidate: int) -> str:
     if not tuning.find_rates(candidate) and reasons:
         words.append(reasons[-1])
     return ", ".join(words) or "-"
-
-
-def compare_candidates(tuning: Tuning, candidate: int, base: int, stage: int) -> Ratio | None:
-    """How many times as fast the first is in a stage; None without figures of both."""
-    own, other = (tuning.find_rates(one, stage) for one in (candidate, base))
-    return estimate_ratio(own, other) if own and other else None
-
-
-def is_best_shown(tuning: Tuning, ranked: Sequence[int]) -> bool:
-    """Whether the first is shown to be faster than the next."""
-    if len(ranked) < 2:
-        return True
-    ratio = compare_candidates(tuning, ranked[0], ranked[1], tuning.stages)
-    return ratio is not None and bool(ratio.differs)
 
 
 def describe_trials(result: Result) -> str:

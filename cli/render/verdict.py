@@ -12,7 +12,7 @@ from ..results.comparison import compare
 from ..results.model import Result
 from ..results.verdicts import list_kinds
 from . import words
-from .figure import NamedResult
+from .chart import NamedResult
 from .ratios import lead_comparison
 
 MOST_SENTENCES = 5

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 
-from simulator.contract import GroupResult, Load
+from simulator.contract import Load
 from simulator.units import format_count, join_words
 
 from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.statistics import count_events_per_cost
+from ..results.summaries import choose_slowest, list_counted, list_valid
 from ..results.verdicts import is_stable
 from .capacity import describe_capacity, describe_search, write_capacity_headline
 from .clients import describe_clients, write_clients_headline
-from .tables import find_slowest, format_cost, format_ms, format_tail, list_valid
+from .tables import format_cost, format_ms, format_tail
 from .tuning import describe_trials, describe_tuning, write_tuning_headline
 
 
@@ -197,7 +198,7 @@ def _describe_offers(result: Result) -> str:
         run = choose_slowest(result, entry)
         if run is None or run.latency_ms is None or run.offered is None:
             continue
-        offers = [one.offered for one in _list_counted(result, entry)]
+        offers = [one.offered for one in list_counted(result, entry)]
         saturated = any(one.saturated for one in offers if one)
         kept_up = "kept up with" if not saturated else "not kept up with (saturated)"
         said.append(
@@ -209,17 +210,6 @@ def _describe_offers(result: Result) -> str:
     return (
         f"{text[0].upper()}{text[1:]}." if said else "No run is valid: there is no figure to use."
     )
-
-
-def _list_counted(result: Result, entry: InsertSummary) -> list[GroupResult]:
-    """The valid runs that a summary is of."""
-    own = [one for one in result.writers if entry.fill_level in (None, one.run.fill_level)]
-    return [group for group in list_valid(own) if group.workers == entry.workers]
-
-
-def choose_slowest(result: Result, entry: InsertSummary) -> GroupResult | None:
-    """Of these the one with the highest p99, as in the tables."""
-    return find_slowest(_list_counted(result, entry))
 
 
 def _format_seconds(entry: QuerySummary) -> str:

@@ -14,6 +14,9 @@ from enum import StrEnum
 from simulator.contract import GroupResult, Resources, RunResult
 from simulator.units import format_digits
 
+from .caveats import Place
+from .model import GroupRun, Result
+
 BUSY_CPU = 0.85
 """Share of CPUs from which on more can hardly be had of them."""
 BUSY_MACHINE = 0.9
@@ -65,6 +68,21 @@ def find_bottleneck(run: RunResult) -> Bottleneck | None:
     )
     found = next((found for rule in rules if (found := rule(run, group)) is not None), None)
     return found or Bottleneck(Limit.UNKNOWN, _describe_use(run, group))
+
+
+def find_bottlenecks(result: Result) -> dict[Place, Bottleneck]:
+    """What held back the slowest valid run of each worker count, or level, where it is known what the
+    database used. Of searches the answer says what is above it."""
+    slowest: dict[Place, GroupRun] = {}
+    for one in () if result.command in ("capacity", "tune", "clients") else result.writers:
+        rate, level = one.group.rate_per_s, one.run.fill_level
+        if one.group.valid and rate:
+            at = Place(level=level) if result.by_fill_level else Place(workers=one.group.workers)
+            known = slowest.get(at)
+            if known is None or rate < (known.group.rate_per_s or 0):
+                slowest[at] = one
+    found = {place: find_bottleneck(one.run) for place, one in slowest.items() if one.run.resources}
+    return {place: one for place, one in found.items() if one is not None}
 
 
 def _find_client(run: RunResult, group: GroupResult) -> Bottleneck | None:

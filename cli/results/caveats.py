@@ -1,11 +1,54 @@
-"""What there is to know before figures are used, and of which kind it is."""
+"""What there is to know before figures are used, of which kind it is, and where in a result."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .place import Place
+from simulator.units import format_count
+
+
+@dataclass(frozen=True)
+class Place:
+    """A worker count, fill level or query of a result, or one run of it."""
+
+    workers: int | None = None
+    level: int | None = None
+    """Events that were in the database before."""
+    query: str | None = None
+    response: str | None = None
+    """Percentile of the response times of an open loop there."""
+    run: int | None = None
+    capacity: bool = False
+    """The answer of a search for it."""
+    tuned: bool = False
+    """The best settings of a tuning."""
+    group: str = "worker"
+    """What the workers are, of those of a mixed command."""
+
+    @property
+    def has_times(self) -> bool:
+        """Whether the figures there are times: the less, the faster."""
+        return self.query is not None or self.response is not None
+
+    def __str__(self) -> str:
+        """`4 workers`, `4 workers, run 2`, `4 workers, response p99`, `level 2,000`, `count-events`,
+        `capacity`."""
+        text = self._name()
+        return text if self.response is None else f"{text}, response {self.response}"
+
+    def _name(self) -> str:
+        if self.query is not None:
+            return self.query
+        if self.capacity:
+            return "capacity"
+        if self.tuned:
+            return "best settings"
+        if self.level is not None:
+            return f"level {self.level:,}"
+        word, _, alone = self.group.partition(" ")
+        text = f"{format_count(self.workers or 0, word)} {alone}".rstrip()
+        return text if self.run is None else f"{text}, run {self.run}"
 
 
 class Kind(StrEnum):

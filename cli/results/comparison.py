@@ -9,24 +9,20 @@ from math import inf
 from simulator.contract import GroupResult
 
 from ..errors import ConfigError
+from .caveats import Place
+from .figures import COMPARED, list_entries
 from .model import GroupRun, Result
-from .place import Place
 from .statistics import (
     Ratio,
-    collect_query_samples,
     combine_cv,
     count_runs_needed,
     estimate_ratio,
-    group_executions,
-    list_queries,
 )
 from .store import StoredResult
+from .summaries import collect_query_samples, group_executions, list_queries
 
 FIVE_PERCENT = 0.05
 """The difference for which it is said how many runs would show it."""
-
-RESPONSES = ("p50", "p99")
-"""Percentiles of response times that are compared."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +62,15 @@ def collect_samples(result: Result) -> dict[Place, list[float]]:
     found: dict[Place, list[float]] = {}
     if result.command in ("capacity", "tune", "clients"):
         return found  # its runs are at rates of their own: only the answer can be compared
-    for one in result.writers:
-        group = one.group
-        if group.valid and group.rate_per_s:
-            by_level = result.by_fill_level
-            place = Place(level=one.run.fill_level) if by_level else Place(workers=group.workers)
-            found.setdefault(place, []).append(group.rate_per_s)
-            if group.offered and group.latency_ms:
-                for percentile in RESPONSES:
-                    if (value := getattr(group.latency_ms, percentile)) is not None:
-                        response = replace(place, response=percentile)
-                        found.setdefault(response, []).append(value)
+    for entry in list_entries(result.writers):
+        group, level = entry.group, entry.one.run.fill_level
+        at = Place(level=level) if result.by_fill_level else Place(workers=group.workers)
+        for figure in COMPARED if group.valid and group.rate_per_s else ():
+            is_time = figure.unit == "ms"
+            value = figure.read(entry)
+            if value is not None and (group.offered or not is_time):
+                place = replace(at, response=figure.limit) if is_time else at
+                found.setdefault(place, []).append(value)
     executions = group_executions(result.asked)
     for query in list_queries(result.asked):
         samples = (

@@ -46,6 +46,12 @@ def list_event_sizes(runs: Sequence[GroupRun]) -> list[EventSize]:
     return [_weigh(one, before) for before, one in zip(befores, runs, strict=True)]
 
 
+def weigh_valid(runs: Sequence[GroupRun]) -> list[EventSize]:
+    """What an event takes on disk in the valid ones, as far as that is known."""
+    weights = zip(runs, list_event_sizes(runs), strict=True)
+    return [size for one, size in weights if one.group.valid and size.bytes_per_event is not None]
+
+
 def weigh_each(runs: Sequence[GroupRun]) -> EventSize:
     """The mean of what an event takes in the runs that show it; else why none does: in that with the most
     events."""

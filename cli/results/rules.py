@@ -8,19 +8,18 @@ from math import ceil, inf
 
 from simulator.contract import GroupResult, Machine, Role
 
-from .caveats import Caveat, Kind
+from .caveats import Caveat, Kind, Place
 from .growth import EventSize, weigh_each
 from .model import GroupRun, InsertSummary, Result
-from .place import Place
 from .statistics import (
     ENOUGH_RUNS,
     ENOUGH_RUNS_TEXT,
     UNSTABLE_CV,
     Summary,
     find_smallest_difference,
-    group_executions,
     summarize,
 )
+from .summaries import group_executions
 
 SHORT_WINDOW_S = 10.0
 """Below this, starting and ending are a noticeable part of a run."""

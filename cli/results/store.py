@@ -1,4 +1,4 @@
-"""Results on disk: the folder of each command, written and read."""
+"""Results on disk: the folder of each command, written and read, and which of them are meant."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import difflib
 import json
 import re
 import shutil
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from ..output import explain, note, write_whole
 from . import format1
 from .growth import find_bytes_per_day
 from .model import FORMAT, Result
-from .statistics import summarize_queries
+from .summaries import summarize_queries
 
 FILE_NAME = "result.json"
 LATEST = "latest"
@@ -280,3 +281,34 @@ def _list_entries(folder: Path, missing_ok: bool = False) -> list[Path]:
         ) from None
     except OSError as error:
         raise ConfigError(f"can't read {folder}: {error.strerror}") from error
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a result must have to be among those that are meant."""
+
+    targets: Collection[str] = ()
+    """One of them; none: whatever it is."""
+    tags: Collection[tuple[str, str]] = field(default_factory=tuple)
+    """All of them."""
+    since: datetime | None = None
+    last: int | None = None
+    """The newest of those that have all else."""
+
+    def choose(self, stored: Sequence[StoredResult]) -> list[StoredResult]:
+        """Those that have it, in their order, which is oldest first."""
+        found = [one for one in stored if self._fits(one)]
+        return found if self.last is None else found[len(found) - min(self.last, len(found)) :]
+
+    def _fits(self, stored: StoredResult) -> bool:
+        result = stored.result
+        return (
+            (not self.targets or result.target in self.targets)
+            and all(result.tags.get(key) == value for key, value in self.tags)
+            and (self.since is None or _read_start(result.started_at) >= self.since)
+        )
+
+
+def _read_start(text: str) -> datetime:
+    started = datetime.fromisoformat(text)
+    return started if started.tzinfo else started.replace(tzinfo=UTC)

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from simulator.units import parse_amount, parse_duration_ms
 
 from ..errors import ConfigError
+from .caveats import Place
 from .comparison import MetricComparison, collect_samples, compare
-from .growth import list_event_sizes
+from .figures import LIMITED, list_entries
 from .model import Result
-from .place import Place
 
-_LATENCIES = ("p50", "p90", "p99", "p99_9", "max")
-METRICS = ("rate", *_LATENCIES, *(f"service_{name}" for name in _LATENCIES), "bytes_per_event")
+METRICS = tuple(LIMITED)
 """What a limit may be for, besides `query:NAME`, a query's mean time."""
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
@@ -71,7 +70,7 @@ def parse_threshold(text: str) -> Threshold:
 
 
 def _is_time(metric: str) -> bool:
-    return metric not in ("rate", "bytes_per_event")
+    return metric not in LIMITED or LIMITED[metric].unit == "ms"
 
 
 def find_breaches(
@@ -116,20 +115,12 @@ def collect_values(result: Result, metric: str) -> dict[Place, float]:
             if place.query == query and place.response is None
         }
     found: dict[Place, float] = {}
-    of_service = metric.startswith("service_")
-    writers = result.writers
-    for one, weight in zip(writers, list_event_sizes(writers), strict=True):
-        group = one.group
-        value: float | None
-        if metric == "bytes_per_event":
-            value = weight.bytes_per_event
-        else:
-            latency = group.service_ms if of_service else group.latency_ms
-            value = getattr(latency, metric.removeprefix("service_")) if latency else None
-        if group.valid and value is not None:
-            place = Place(workers=group.workers)
+    for entry in list_entries(result.writers):
+        value = LIMITED[metric].read(entry)
+        if entry.group.valid and value is not None:
+            place = Place(workers=entry.group.workers)
             if result.by_fill_level:
-                place = Place(level=one.run.fill_level)
+                place = Place(level=entry.one.run.fill_level)
             found[place] = max(value, found.get(place, value))
     return found
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from simulator.contract import Bounded
 
 from .capacity import CapacityLimit
+from .statistics import Ratio, estimate_ratio
 
 
 class TunedSetting(Bounded, BaseModel):
@@ -105,3 +106,17 @@ class Tuning(Bounded, BaseModel):
 def mean(rates: Sequence[float]) -> float:
     """The geometric one: rates vary by a share of themselves."""
     return exp(fsum(map(log, rates)) / len(rates))
+
+
+def compare_candidates(tuning: Tuning, candidate: int, base: int, stage: int) -> Ratio | None:
+    """How many times as fast the first is in a stage; None without figures of both."""
+    own, other = (tuning.find_rates(one, stage) for one in (candidate, base))
+    return estimate_ratio(own, other) if own and other else None
+
+
+def is_best_shown(tuning: Tuning, ranked: Sequence[int]) -> bool:
+    """Whether the first is shown to be faster than the next."""
+    if len(ranked) < 2:
+        return True
+    ratio = compare_candidates(tuning, ranked[0], ranked[1], tuning.stages)
+    return ratio is not None and bool(ratio.differs)

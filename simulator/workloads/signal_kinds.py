@@ -178,7 +178,6 @@ class Constant(Part):
         return (1.0,)
 
 
-Picked = Choice | Hold | Constant
 Signal = Uniform | Normal | Wander | Cycle | Counter | Choice | Hold | Constant
 SIGNALS: dict[str, type[Part]] = {
     "uniform": Uniform, "normal": Normal, "wander": Wander, "cycle": Cycle, "choice": Choice,

@@ -107,11 +107,6 @@ def device_words(points: Points, salt: int) -> Words:
     return _mix(points.first.copy(), points.second, salt)
 
 
-def _unit(words: Words) -> Noise:
-    """Words as evenly spread numbers from 0 to before 1."""
-    return (words >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
-
-
 def _signed(words: Words) -> Noise:
     """Words as evenly spread numbers from -1 to 1."""
     noise = words.view(np.int32).astype(np.float32)
@@ -147,11 +142,6 @@ def _scale(noise: Noise, middle: float, half: float, exact: bool) -> NDArray[Any
 
 
 # --- numbers --------------------------------------------------------------------------------------
-
-
-def constant(points: Points, value: float) -> NDArray[np.float64]:
-    """The same number for all."""
-    return np.full(len(points.times_ms), value)
 
 
 def uniform(points: Points, salt: int, low: float, high: float) -> NDArray[np.float64]:

@@ -15,8 +15,6 @@ from .signal_kinds import random_words
 
 INTERVAL_MS = 450
 JITTER_MS = 150
-MIN_TEMPERATURE = -20.0
-MAX_TEMPERATURE = 35.0
 
 _LOWEST, _MEAN, _HIGHEST = (
     Aggregate(function=function, column="temperature")

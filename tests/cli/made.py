@@ -13,8 +13,8 @@ from cli.experiments.search import choose_next
 from cli.results.capacity import CapacityStep
 from cli.results.faults import find_outages
 from cli.results.model import ClientComparison, ClientTurn, Result
-from cli.results.statistics import summarize_inserts, summarize_queries
 from cli.results.store import StoredResult
+from cli.results.summaries import summarize_inserts, summarize_queries
 from cli.results.tuning import Trial, TunedSetting, Tuning
 from simulator.contract import (
     Client,

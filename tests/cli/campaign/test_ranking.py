@@ -14,8 +14,8 @@ from cli.campaign.plan import Candidate, order_turns
 from cli.campaign.ranking import draw_ranking, find_ranks, rank_candidates
 from cli.campaign.samples import CandidateFigures, estimate_speed
 from cli.results.capacity import Capacity
+from cli.results.caveats import Place
 from cli.results.model import Result
-from cli.results.place import Place
 from cli.results.tuning import TunedSetting
 from simulator.contract import LatencyMs
 

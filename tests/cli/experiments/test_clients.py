@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cli.campaign.ranking import describe_client_costs_of
-from cli.render.bars import draw_answer
+from cli.render.bars import draw_answer, draw_client_cpu, draw_clients
+from cli.render.chart import Chart, NamedResult
 from cli.render.clients import describe_clients, tabulate_clients, write_clients_headline
-from cli.render.clients_figure import draw_client_cpu, draw_clients
-from cli.render.figure import Figure, NamedResult
 from cli.render.stored import tabulate_result
 from cli.results.caveats import Kind
 from cli.results.clients import collect_figures, compare_figures, find_cpu_us
@@ -85,7 +84,7 @@ def test_a_campaign_tells_what_clients_cost_by_all_repetitions() -> None:
     assert lost.lines == ["alpha: nothing can be said of what a client costs."]
 
 
-def bars_of(figure: Figure | None) -> dict[str, float]:
+def bars_of(figure: Chart | None) -> dict[str, float]:
     assert figure is not None
     return {row["name"]: row["value"] for row in figure.spec["data"]["values"]}
 

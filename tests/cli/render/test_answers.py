@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.render.answers import describe_answers
+from cli.render.notes import describe_answers
 from cli.render.tables import describe_durations
 from cli.results.model import Result
 from simulator.contract import Answers, GroupResult, Role, RunResult, WrongAnswer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.render.listing import tabulate_results
+from cli.render.stored import tabulate_results
 from cli.results.store import StoredResult
 
 from ..made import inserts, queries, stored

@@ -10,9 +10,8 @@ import pytest
 
 from cli.live.serving import LiveOptions, find_live, serve_live
 from cli.output import Block, note
-from cli.render.forecast import Forecast, seconds_left
 from cli.render.progress import PlainDisplay, TerminalDisplay, draw_bar, lay_out, make_display
-from cli.render.status import describe_left, describe_phase
+from cli.render.status import Forecast, describe_left, describe_phase, seconds_left
 from cli.signals import Interrupts
 from simulator.contract import GroupStatus, Load, Phase, Role, Status
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.render.figure import NamedResult
-from cli.render.figures import KINDS
+from cli.render.chart import NamedResult
+from cli.render.charts import KINDS
 from cli.render.report import choose_drawn, make_report, mark_struck
 from cli.render.stored import describe_result
 from cli.render.verdict import MOST_SENTENCES, describe_hardware, judge_results

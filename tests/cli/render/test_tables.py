@@ -19,8 +19,8 @@ from cli.render.tables import (
     tabulate_steps,
 )
 from cli.results.model import GroupRun, InsertSummary, list_groups
-from cli.results.statistics import find_unanswered, summarize_inserts
 from cli.results.store import read_result
+from cli.results.summaries import find_unanswered, summarize_inserts
 from simulator.contract import GroupResult, Queryable, Role, RunResult
 
 from ...helpers import insert_run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cli.errors import ConfigError
+from cli.results.caveats import Place
 from cli.results.comparison import (
     MetricComparison,
     check_comparable,
@@ -15,7 +16,6 @@ from cli.results.comparison import (
 )
 from cli.results.conditions import WARNED, compare_conditions
 from cli.results.model import Result
-from cli.results.place import Place
 from cli.results.statistics import combine_cv, count_runs_needed, estimate_ratio
 from simulator.conditions import Condition
 from simulator.contract import Execution

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cli.render.database import tabulate_storage
+from cli.render.tables import tabulate_runs
 from cli.results.caveats import Caveat, Kind
 from cli.results.growth import EventSize, list_event_sizes, weigh_together
 from cli.results.model import GroupRun
 from cli.results.rules import find_unknown_sizes
 from simulator.contract import Allocation, GroupResult, Level, Role, RunResult, Storage
+
+from ..made import inserts
 
 PAGES = Allocation(unit_bytes=1_000, cause="files grow by 1 kB at a time")
 
@@ -88,7 +90,7 @@ def test_a_step_is_compared_with_the_end_of_the_one_before_it() -> None:
     assert [one.reason for one in found] == [
         alone, None, "not known below about 6,000 events: files grow by 1 kB at a time", alone,
     ]  # fmt: skip
-    table = tabulate_storage(steps)
+    table = tabulate_runs("On disk", inserts({}), steps, terminal=False)
     place = table.headers.index("B/event")
     assert [row[place] for row in table.rows] == ["-", "20.0", "-", "-"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from cli.results.comparison import compare_with_alone
 from cli.results.export import COLUMNS, list_rows
-from cli.results.statistics import collect_query_samples, find_unanswered, summarize_queries
+from cli.results.summaries import collect_query_samples, find_unanswered, summarize_queries
 from simulator.contract import GroupResult, LatencyMs, QueryResult, Role, RunResult
 from simulator.histograms import encode_histogram, new_histogram
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cli.results.schema import make_schema
+from cli.results.reference import make_schema
 
 KEPT = Path(__file__).parents[3] / "docs" / "result.schema.json"
 
 
 def test_the_schema_in_docs_is_that_of_the_models() -> None:
     assert KEPT.read_text() == make_schema(), (
-        "make it anew: .venv/bin/python -m cli.results.schema > docs/result.schema.json"
+        "make it anew: .venv/bin/python -m cli.results.reference schema > docs/result.schema.json"
     )
 
 

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cli.results.selection import Selection
-from cli.results.store import StoredResult
+from cli.results.store import Selection, StoredResult
 
 from ..made import inserts, stored
 

@@ -18,10 +18,9 @@ from cli.results.statistics import (
     find_percentile,
     find_smallest_difference,
     summarize,
-    summarize_inserts,
-    summarize_queries,
     summarize_times,
 )
+from cli.results.summaries import summarize_inserts, summarize_queries
 from simulator.contract import Execution, GroupResult, Role, RunResult
 
 from ...helpers import insert_run

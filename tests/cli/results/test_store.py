@@ -15,7 +15,6 @@ from pydantic import ValidationError
 
 from cli.errors import EXIT_FAILED, EXIT_USAGE, ConfigError, RunFailed
 from cli.results.model import Result
-from cli.results.statistics import summarize_inserts
 from cli.results.store import (
     FILE_NAME,
     ResultFolder,
@@ -24,6 +23,7 @@ from cli.results.store import (
     open_result,
     read_result,
 )
+from cli.results.summaries import summarize_inserts
 from simulator.contract import Role
 
 from ...helpers import insert_run

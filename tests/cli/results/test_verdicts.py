@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cli.results.caveats import Caveat, Kind
+from cli.results.caveats import Caveat, Kind, Place
 from cli.results.model import Result
-from cli.results.place import Place
-from cli.results.statistics import summarize_inserts
 from cli.results.store import read_result
+from cli.results.summaries import summarize_inserts
 from cli.results.verdicts import find_caveats, is_stable, summarize_doubts
 from simulator.contract import Execution, Lateness, LongWindows, Machine
 

@@ -18,14 +18,24 @@ from cli.commands.plot import THEMES as OFFERED_THEMES
 from cli.errors import ConfigError
 from cli.render import drawing
 from cli.render.bars import MOST_BARS, draw_answer
-from cli.render.drawing import embed, make_standalone_svg, to_png, to_svg
-from cli.render.figure import Figure, NamedResult
-from cli.render.figures import KINDS, add_title, draw_all
-from cli.render.narrow import NARROW_PX, draw_narrow
+from cli.render.chart import Chart, NamedResult
+from cli.render.charts import KINDS, add_title, draw_all
+from cli.render.drawing import NARROW_PX, draw_narrow, embed, make_standalone_svg, to_png, to_svg
 from cli.render.notes import list_notes
 from cli.render.plotting import write_plot
-from cli.render.theme import DARK, GRID, INK, MUTED, PAPER, PHASES, SERIES, SHAPES
-from cli.render.vega import MOST_LOG_TICKS, WIDTH, list_log_ticks
+from cli.render.vega import (
+    DARK,
+    GRID,
+    INK,
+    MOST_LOG_TICKS,
+    MUTED,
+    PAPER,
+    PHASES,
+    SERIES,
+    SHAPES,
+    WIDTH,
+    list_log_ticks,
+)
 from cli.results.model import Result
 from cli.results.store import read_result
 from cli.results.tuning import TunedSetting
@@ -54,19 +64,19 @@ def named(*results: Result) -> list[NamedResult]:
     return [NamedResult(f"name {number}", result) for number, result in enumerate(results)]
 
 
-def drawn(kind: str, *results: Result) -> Figure:
+def drawn(kind: str, *results: Result) -> Chart:
     figure = KINDS[kind](named(*results))
     assert figure is not None
     return figure
 
 
-def rows(figure: Figure) -> list[dict[str, Any]]:
+def rows(figure: Chart) -> list[dict[str, Any]]:
     """The data of a figure's panels."""
     panels = figure.spec.get("vconcat", [figure.spec])
     return [row for panel in panels for row in panel["data"]["values"]]
 
 
-def dots(figure: Figure) -> list[dict[str, Any]]:
+def dots(figure: Chart) -> list[dict[str, Any]]:
     """The single runs in a figure's bars."""
     layers = [layer for layer in figure.spec.get("layer", []) if "data" in layer]
     return [row for layer in layers for row in layer["data"]["values"] if "sample" in row]
@@ -319,7 +329,7 @@ def test_a_narrow_figure_cuts_no_name_in_its_legend(kind: str) -> None:
     assert "…" not in narrow
 
 
-def bars(figure: Figure) -> tuple[list[tuple[str, float]], dict[str, list[float]]]:
+def bars(figure: Chart) -> tuple[list[tuple[str, float]], dict[str, list[float]]]:
     """(bar, value) from top to bottom, and the dots of each."""
     dots: dict[str, list[float]] = {}
     for layer in figure.spec["layer"]:

@@ -1,4 +1,4 @@
-"""Figures of stored results, as Vega-Lite specifications (https://vega.github.io/vega-lite/docs/).
+"""Charts of stored results, as Vega-Lite specifications (https://vega.github.io/vega-lite/docs/).
 
 They show what is stored and compute nothing but where to draw it. Each mark carries its exact figures
 as a text (`description`), which a page shows on hover and a screen reader reads.
@@ -12,19 +12,20 @@ from typing import Any
 
 from simulator.units import format_count
 
+from ..results.growth import list_event_sizes
 from ..results.model import InsertSummary
-from ..results.statistics import count_events_per_cost, group_executions
-from .bars import RATE, draw_bars, make_insert_bar, rank
-from .clients_figure import draw_client_cpu, draw_clients
-from .figure import Figure, NamedResult, describe_run
-from .latency_figure import draw_latencies, draw_query_latencies
-from .rate_figure import draw_over_rate
-from .storage_figure import draw_storage
+from ..results.statistics import count_events_per_cost
+from ..results.summaries import group_executions
+from .bars import RATE, draw_bars, draw_client_cpu, draw_clients, make_insert_bar, rank
+from .chart import Chart, NamedResult, describe_run
+from .run_charts import draw_latencies, draw_over_time, draw_query_latencies
+from .search_charts import draw_over_rate, draw_tuning
 from .tables import format_cost
-from .theme import INK, PAPER, PHASES
-from .time_figure import draw_over_time
-from .tuning_figure import draw_tuning
 from .vega import (
+    HEIGHT,
+    INK,
+    PAPER,
+    PHASES,
     Row,
     draw_intervals,
     draw_limit,
@@ -37,11 +38,62 @@ from .vega import (
     needs_log,
 )
 
+_PARTS = {
+    "all": "On disk: bytes",
+    "indexes": "Indexes: bytes",
+    "growth": "Added: bytes/event",
+}
+
+
+def draw_storage(results: Sequence[NamedResult]) -> Chart | None:
+    """Bytes after each step, of all and of indexes, and what an event of the step has added."""
+    rows = [row for named in results if named.result.by_fill_level for row in _make_rows(named)]
+    if not rows:
+        return None
+    panels = []
+    for part, title in _PARTS.items():
+        own = [row for row in rows if row["part"] == part]
+        if own:
+            x = make_axis("events", "Events in the database", axis={"format": "~s"})
+            y = make_axis("bytes", title, axis={"format": "~s"})
+            marks = [draw_lines(x, y, rows), draw_points(x, y, rows)]
+            panels.append(make_spec(own, marks, HEIGHT if part == "all" else HEIGHT // 2))
+    return Chart(
+        "storage",
+        "Disk by fill level",
+        "What the tables take on disk after each step, all copies counted, with what is allocated ahead of"
+        " events. The last panel has what a step added, ÷ its own events, where that is many times what the"
+        " database allocates at a time.",
+        {"vconcat": panels},
+    )
+
+
+def _make_rows(named: NamedResult) -> list[Row]:
+    writers = named.result.writers
+    rows = []
+    for one, weight in zip(writers, list_event_sizes(writers), strict=True):
+        stored = one.group.storage
+        if stored is None or not stored.events:
+            continue
+        sizes = (stored.total_bytes, stored.index_bytes, weight.bytes_per_event)
+        for (part, title), size in zip(_PARTS.items(), sizes, strict=True):
+            if size is not None:
+                what, _, unit = title.partition(":")
+                text = f"{named.name}\n{stored.events:,} events: {what} {size:,.10g}{unit}"
+                rows.append(
+                    {
+                        "series": named.name, "part": part, "events": stored.events, "bytes": size,
+                        "text": text,
+                    }
+                )  # fmt: skip
+    return rows
+
+
 MOST_TICKS = 12
 """With up to this many fill levels, each has its own tick."""
 
 
-def draw_by_workers(results: Sequence[NamedResult]) -> Figure | None:
+def draw_by_workers(results: Sequence[NamedResult]) -> Chart | None:
     """Inserts per second by worker count, with the interval of each mean; of a single count as bars."""
     rows: list[Row] = []
     for named in results:
@@ -57,7 +109,7 @@ def draw_by_workers(results: Sequence[NamedResult]) -> Figure | None:
     x = make_axis(
         "workers", "Number of workers", axis={"values": counts, "format": "d"}, zero=False
     )
-    return Figure(
+    return Chart(
         "workers",
         "Throughput by number of workers",
         "Mean over the valid runs of each worker count, with its 95 % interval (Student's t) where"
@@ -73,7 +125,7 @@ def draw_by_workers(results: Sequence[NamedResult]) -> Figure | None:
     )
 
 
-def _draw_one_count(results: Sequence[NamedResult], workers: int) -> Figure:
+def _draw_one_count(results: Sequence[NamedResult], workers: int) -> Chart:
     """A bar for each result: a line through a single point says nothing."""
     bars = [
         make_insert_bar(named, entry, named.name)
@@ -85,7 +137,7 @@ def _draw_one_count(results: Sequence[NamedResult], workers: int) -> Figure:
     return draw_bars("workers", title, rank(bars), RATE, most=len(bars))
 
 
-def draw_by_fill_level(results: Sequence[NamedResult]) -> Figure | None:
+def draw_by_fill_level(results: Sequence[NamedResult]) -> Chart | None:
     """Inserts per second by what was stored before."""
     rows: list[Row] = []
     for named in results:
@@ -97,7 +149,7 @@ def draw_by_fill_level(results: Sequence[NamedResult]) -> Figure | None:
     ticks: Row = {"format": "~s"} | ({"values": levels} if len(levels) <= MOST_TICKS else {})
     x = make_axis("level", "Events in the database before the run", axis=ticks)
     log = needs_log([row["rate"] for row in rows])
-    return Figure(
+    return Chart(
         "fill-level",
         "Throughput by fill level",
         "One run at each level: how much it would vary from run to run is not known"
@@ -116,7 +168,7 @@ _AFTER_FIRST = "the executions after each worker's first"
 _ONLY_FIRST = "the first executions where a query was asked once only"
 
 
-def draw_queries(results: Sequence[NamedResult]) -> Figure | None:
+def draw_queries(results: Sequence[NamedResult]) -> Chart | None:
     """Query times by database."""
     rows: list[Row] = []
     counted: set[str] = set()
@@ -155,7 +207,7 @@ def draw_queries(results: Sequence[NamedResult]) -> Figure | None:
     for layer in (bars, points):
         layer["encoding"] |= aside
     height = max(160, len(names) * (24 + 14 * len(series)))
-    return Figure(
+    return Chart(
         "queries",
         "Query times",
         f"Mean of {', or '.join(sorted(counted))}, and the range from the fastest to the slowest"
@@ -167,7 +219,7 @@ def draw_queries(results: Sequence[NamedResult]) -> Figure | None:
 MOST_BARS = 30
 
 
-def draw_phases(results: Sequence[NamedResult]) -> Figure | None:
+def draw_phases(results: Sequence[NamedResult]) -> Chart | None:
     """How long each phase of each run took."""
     bars: list[tuple[str, Mapping[str, float]]] = []
     for named in results:
@@ -215,7 +267,7 @@ def draw_phases(results: Sequence[NamedResult]) -> Figure | None:
             "description": {"field": "text"},
         },
     }
-    return Figure(
+    return Chart(
         "phases",
         "Phases of a run",
         "From starting collector and workers to removing them. The measured window is within the"
@@ -224,7 +276,7 @@ def draw_phases(results: Sequence[NamedResult]) -> Figure | None:
     )
 
 
-def draw_client_share(results: Sequence[NamedResult]) -> Figure | None:
+def draw_client_share(results: Sequence[NamedResult]) -> Chart | None:
     """How busy the load generator itself was."""
     rows: list[Row] = []
     for named in results:
@@ -255,7 +307,7 @@ def draw_client_share(results: Sequence[NamedResult]) -> Figure | None:
                  "dy": -7, "fill": INK, "fontSize": 12, "aria": False},
         "encoding": {"y": {"field": "limit", "type": "quantitative"}},
     }  # fmt: skip
-    return Figure(
+    return Chart(
         "client",
         "What the client cost",
         "CPU time of the workers ÷ (workers × window), of the busiest run at each worker count. A"
@@ -266,7 +318,7 @@ def draw_client_share(results: Sequence[NamedResult]) -> Figure | None:
     )
 
 
-KINDS: dict[str, Callable[[Sequence[NamedResult]], Figure | None]] = {
+KINDS: dict[str, Callable[[Sequence[NamedResult]], Chart | None]] = {
     "workers": draw_by_workers,
     "fill-level": draw_by_fill_level,
     "storage": draw_storage,
@@ -284,7 +336,7 @@ KINDS: dict[str, Callable[[Sequence[NamedResult]], Figure | None]] = {
 """All kinds of figure, the most telling first."""
 
 
-def draw_all(results: Sequence[NamedResult]) -> list[Figure]:
+def draw_all(results: Sequence[NamedResult]) -> list[Chart]:
     """Every figure that these results have data for."""
     return [figure for draw in KINDS.values() if (figure := draw(results)) is not None]
 
@@ -292,7 +344,7 @@ def draw_all(results: Sequence[NamedResult]) -> list[Figure]:
 SUBTITLE_WIDTH = 100
 
 
-def add_title(figure: Figure, title: str, remarks: Sequence[str] = ()) -> dict[str, Any]:
+def add_title(figure: Chart, title: str, remarks: Sequence[str] = ()) -> dict[str, Any]:
     """The figure's specification with a title and its note, to stand alone."""
     lines = [line for text in (figure.note, *remarks) for line in wrap(text, SUBTITLE_WIDTH)]
     return figure.spec | {"title": {"text": title, "subtitle": lines}}

@@ -1,11 +1,12 @@
-"""What a figure is, and which runs it shows."""
+"""What a chart is, and which runs it shows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.contract import GroupResult
 from simulator.units import format_count
 
 from ..results.model import GroupRun, Result
@@ -14,15 +15,15 @@ from .tables import format_level
 
 @dataclass(frozen=True)
 class NamedResult:
-    """A result under the name that it has in a figure."""
+    """A result under the name that it has in a chart."""
 
     name: str
     result: Result
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One figure; `spec` has no title of its own."""
+class Chart:
+    """A drawn figure, of one kind of `plot`; `spec` has no title of its own."""
 
     kind: str
     title: str
@@ -34,39 +35,38 @@ class Figure:
 def choose_examples(named: NamedResult, alone: bool) -> list[tuple[str, GroupRun]]:
     """The slowest valid run of each worker count (in a series over fill levels: the first and the last
     run); beside other results, only that of the best worker count."""
-    result = named.result
-    runs = [
-        one
-        for one in _list_runs(result)
-        if one.group.valid and one.group.timeline and one.group.rate_per_s
-    ]
-    if result.by_fill_level:
-        return [
-            (_name_run(named, one, alone), one)
-            for one in (runs[:1] + runs[-1:] if alone else runs[:1])
-        ]
-    if not alone and result.best:
-        runs = [one for one in runs if one.group.workers == result.best.workers]
-    found: dict[int, GroupRun] = {}
-    for one in runs:
-        known = found.get(one.group.workers)
-        if known is None or (one.group.rate_per_s or 0) < (known.group.rate_per_s or 0):
-            found[one.group.workers] = one
-    return [(_name_run(named, one, alone), one) for one in found.values()]
+    runs = [one for one in _list_runs(named.result) if one.group.timeline and one.group.rate_per_s]
+    if named.result.by_fill_level:
+        runs = [one for one in runs if one.group.valid]
+        ends = runs[:1] + runs[-1:] if alone else runs[:1]
+        return [(_name_run(named, one, alone), one) for one in ends]
+    return _choose_each(named, alone, runs, lambda group: -(group.rate_per_s or 0))
 
 
 def choose_slowest(named: NamedResult, alone: bool) -> list[tuple[str, GroupRun]]:
     """The run with the highest p99 of each worker count; beside other results, only that of the
     best worker count."""
-    result = named.result
-    runs = [one for one in _list_runs(result) if one.group.valid and one.group.latency_ms]
-    if not alone and result.best and not result.by_fill_level:
-        runs = [one for one in runs if one.group.workers == result.best.workers]
+    runs = [one for one in _list_runs(named.result) if one.group.latency_ms]
+    return _choose_each(
+        named, alone, runs, lambda group: group.latency_ms.tail if group.latency_ms else 0.0
+    )
+
+
+def _choose_each(
+    named: NamedResult,
+    alone: bool,
+    runs: Sequence[GroupRun],
+    weight: Callable[[GroupResult], float],
+) -> list[tuple[str, GroupRun]]:
+    """The valid run with the most weight of each worker count, or of the best alone; of several the first."""
+    best = None if named.result.by_fill_level else named.result.best
     found: dict[int, GroupRun] = {}
     for one in runs:
-        known = found.get(one.group.workers)
-        if known is None or find_p99(one) > find_p99(known):
-            found[one.group.workers] = one
+        workers = one.group.workers
+        if one.group.valid and (alone or best is None or workers == best.workers):
+            known = found.get(workers)
+            if known is None or weight(one.group) > weight(known.group):
+                found[workers] = one
     return [(_name_run(named, one, alone), one) for one in found.values()]
 
 
@@ -85,10 +85,6 @@ def _list_runs(result: Result) -> list[GroupRun]:
 def describe_places(results: Sequence[NamedResult]) -> str:
     """Where `choose_examples` and `choose_slowest` look."""
     return "at each worker count" if len(results) == 1 else "of each result's best worker count"
-
-
-def find_p99(one: GroupRun) -> float:
-    return one.group.latency_ms.tail if one.group.latency_ms else 0.0
 
 
 def _name_run(named: NamedResult, one: GroupRun, alone: bool) -> str:

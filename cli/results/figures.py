@@ -1,0 +1,452 @@
+"""Every figure that is shown, once: what it is called, where it is found, and how it is written. Pure.
+
+Tables, exports, `compare`, limits, the live page, `/metrics` and docs/figures.md are made from this.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum
+from typing import Any
+
+from simulator.contract import Execution, GroupResult, GroupStatus, QueryResult, Role
+from simulator.units import format_digits
+
+from .growth import EventSize, list_event_sizes
+from .model import GroupRun, Result
+from .statistics import count_events_per_cost
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a row of a table or of an export is about: a group of a run, of readers one of its queries, or
+    one execution of that."""
+
+    one: GroupRun
+    size: EventSize = field(default_factory=EventSize)
+    """What an event of the run takes on disk."""
+    query: QueryResult | None = None
+    each: Execution | None = None
+    cost_per_hour: float | None = None
+    holds: bool | None = None
+    """Of a step of a capacity: whether the rate does."""
+
+    @property
+    def group(self) -> GroupResult:
+        """The workers that measured it."""
+        return self.one.group
+
+
+def list_entries(runs: Sequence[GroupRun], result: Result | None = None) -> list[Entry]:
+    """One for each run of a group; of readers, their queries are apart: see `split_queries`. `result`:
+    theirs, for what it costs and whether a rate holds."""
+    steps = result.capacity.steps if result and result.capacity else []
+    holds = {step.run: step.holds for step in steps}
+    cost = result.cost_per_hour if result else None
+    return [
+        Entry(one, size, cost_per_hour=cost, holds=holds.get(one.run.run))
+        for one, size in zip(runs, list_event_sizes(runs), strict=True)
+    ]
+
+
+def split_queries(entry: Entry) -> Iterator[Entry]:
+    """An entry for each query, or for each execution where these were kept."""
+    for query in entry.group.queries:
+        own = replace(entry, query=query)
+        yield from (replace(own, each=each) for each in query.each)
+        if not query.each:
+            yield own
+
+
+class Form(Enum):
+    """How a figure is written in a table, and which SQL type it has."""
+
+    TEXT = "VARCHAR", str
+    FLAG = "BOOLEAN", lambda value: "yes" if value else "no"
+    COUNT = "BIGINT", "{:,}".format
+    GROWTH = "BIGINT", "{:+,}".format
+    RATE = "DOUBLE", "{:,.0f}".format
+    FINE_RATE = "DOUBLE", "{:,.1f}".format
+    SECONDS = "DOUBLE", "{:,.2f}".format
+    TENTHS = "DOUBLE", "{:.1f}".format
+    THREE_DIGITS = "DOUBLE", "{:,.3g}".format
+    DIGITS = "DOUBLE", format_digits
+    SHARE = "DOUBLE", "{:.0%}".format
+    EXACT_SHARE = "DOUBLE", "{:.1%}".format
+    MEGABYTES = "BIGINT", lambda value: f"{value / 1e6:,.1f}"
+    BYTES = "DOUBLE", lambda value: f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+    def __init__(self, sql: str, write: Callable[[Any], str]) -> None:
+        self.sql = sql
+        self._write = write
+
+    def show(self, value: Any) -> str:
+        """`-` for what isn't known."""
+        return "-" if value is None else self._write(value)
+
+
+class Better(StrEnum):
+    """On which side a figure is better."""
+
+    MORE = "more"
+    LESS = "less"
+
+
+WRITERS, READERS = frozenset({Role.WRITE}), frozenset({Role.READ})
+BOTH = WRITERS | READERS
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a group in a run, of one of its queries, or of one execution."""
+
+    key: str
+    """Its column in an export."""
+    heading: str
+    """Of its column in tables."""
+    about: str
+    unit: str
+    form: Form
+    read: Callable[[Entry], Any]
+    """Where it is found; None where it isn't."""
+    roles: frozenset[Role] = BOTH
+    better: Better | None = None
+    limit: str | None = None
+    """By which name `--fail-if` takes it."""
+    compared: bool = False
+    """Whether `compare` sets it beside that of other results; of times only those of open loops."""
+    exported: bool = True
+    struck: bool = False
+    """Whether tables strike it through if the run is invalid."""
+
+    def show(self, entry: Entry) -> str:
+        """As it is written in a table."""
+        return self.form.show(self.read(entry))
+
+
+def _look(*path: str) -> Callable[[Entry], Any]:
+    """What is found by these attributes; None as soon as one of them is."""
+
+    def read(entry: Entry) -> Any:
+        found: Any = entry
+        for name in path:
+            found = getattr(found, name)
+            if found is None:
+                return None
+        return found
+
+    return read
+
+
+def _of_group(*path: str) -> Callable[[Entry], Any]:
+    return _look("one", "group", *path)
+
+
+def _of_run(*path: str) -> Callable[[Entry], Any]:
+    return _look("one", "run", *path)
+
+
+def _of_times(which: str, percentile: str) -> Callable[[Entry], Any]:
+    """Of readers those of the query."""
+    of_group, of_query = _of_group(which, percentile), _look("query", which, percentile)
+
+    def read(entry: Entry) -> Any:
+        if entry.each is not None:
+            return None
+        return of_group(entry) if entry.query is None else of_query(entry)
+
+    return read
+
+
+def _of_database(name: str) -> Callable[[Entry], Any]:
+    """Nothing if it could not be seen what the database used."""
+
+    def read(entry: Entry) -> Any:
+        used = entry.one.run.resources
+        return None if used is None or used.cpu_s is None else getattr(used, name)
+
+    return read
+
+
+def _most(name: str) -> Callable[[Entry], Any]:
+    """Of the machine that had most of it."""
+
+    def read(entry: Entry) -> float | None:
+        shares = (getattr(one, name) for one in entry.one.run.machines)
+        return max((share for share in shares if share is not None), default=None)
+
+    return read
+
+
+def _find_index_build(entry: Entry) -> float | None:
+    """Beside writers it is theirs."""
+    beside = entry.group.role is Role.READ and entry.one.run.writers is not None
+    return None if beside else entry.one.run.index_build_s
+
+
+def _find_rows(entry: Entry) -> int | None:
+    if entry.each is not None:
+        return entry.each.rows
+    return entry.query.rows_max if entry.query else None
+
+
+def _find_rows_per_s(entry: Entry) -> float | None:
+    """Of answers that all have the same number, or of which each was kept; bytes aren't measured."""
+    window_s = entry.group.window_s
+    if entry.each is not None or not window_s:
+        return None
+    rows = 0
+    for query in [entry.query] if entry.query else entry.group.queries:
+        if query.each:
+            rows += sum(one.rows or 0 for one in query.each)
+        elif query.rows_min == query.rows_max:
+            rows += query.executions * (query.rows_max or 0)
+        else:
+            return None
+    return rows / window_s
+
+
+def _find_cpu_per_query(entry: Entry) -> float | None:
+    """Of readers alone: beside writers the database's CPU is for both."""
+    used, group = entry.one.run.resources, entry.group
+    if (
+        entry.each is not None
+        or len(entry.one.run.groups) > 1
+        or used is None
+        or used.cpu_s is None
+    ):
+        return None
+    answered = (group.rate_per_s or 0.0) * (group.window_s or 0.0)
+    return 1e6 * used.cpu_s / answered if answered else None
+
+
+def _find_events_per_cost(entry: Entry) -> float | None:
+    rate, cost = entry.group.rate_per_s, entry.cost_per_hour
+    return count_events_per_cost(rate, cost) if rate and cost else None
+
+
+_PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99_9": "p99.9", "max": "max"}
+_SINCE = {
+    "latency": "from when a request was due (open loop) or sent (closed loop)",
+    "service": "from when a request was sent, of an open loop",
+}  # fmt: skip
+
+
+def _list_times() -> Iterator[Figure]:
+    for which, since in _SINCE.items():
+        for name, text in _PERCENTILES.items():
+            yield Figure(
+                f"{which}_{name}_ms", text, f"{text} of the requests' times, {since}", "ms", Form.DIGITS,
+                _of_times(f"{which}_ms", name), better=Better.LESS, struck=True,
+                limit=name if which == "latency" else f"service_{name}",
+                compared=which == "latency" and name in ("p50", "p99"),
+            )  # fmt: skip
+
+
+_MORE, _LESS = Better.MORE, Better.LESS
+F = Figure
+MEASURED: tuple[Figure, ...] = (
+    F("workers", "Workers", "processes or pods that were at work", "", Form.COUNT, _of_group("workers")),
+    F("run", "Run", "number of the run", "", Form.COUNT,
+      lambda e: e.each.run if e.each else e.one.run.run),
+    F("valid", "Valid", "whether nothing speaks against the run", "", Form.FLAG, _of_group("valid")),
+    F("invalid_reasons", "Reasons", "what speaks against it", "", Form.TEXT,
+      lambda e: "; ".join(e.group.invalid_reasons)),
+    F("fill_level", "Level", "events in the database when the window began", "events", Form.COUNT,
+      _of_run("fill_level")),
+    F("events", "Events", "events that were acknowledged, warm-up and all", "events", Form.COUNT,
+      _of_group("count"), WRITERS),
+    F("window_s", "Window s", "from the first worker's start to the last one's end", "s", Form.SECONDS,
+      _of_group("window_s")),
+    F("inserts_per_s", "Inserts/s", "events acknowledged in the window, by its length", "events/s", Form.RATE,
+      _of_group("rate_per_s"), WRITERS, _MORE, "rate", compared=True, struck=True),
+    F("inserts_per_s_mean_duration", "By mean duration",
+      "events by the workers' mean duration: the formula of the published comparison", "events/s", Form.RATE,
+      _of_group("rate_per_s_mean_duration"), WRITERS, _MORE, struck=True),
+    F("metrics_per_s", "Metrics/s", "measured values per second: an event may have several", "values/s",
+      Form.RATE, _of_group("metrics_per_s"), WRITERS, _MORE),
+    F("overlap", "Overlap", "share of the window in which all workers were active", "", Form.EXACT_SHARE,
+      _of_group("overlap"), better=_MORE),
+    *_list_times(),
+    F("due", "Due", "what was due in the window, of an open loop", "", Form.COUNT,
+      _of_group("offered", "due")),
+    F("achieved", "Achieved", "what of it was done in the window", "", Form.COUNT,
+      _of_group("offered", "achieved"), better=_MORE),
+    F("unsent", "Unsent", "what was due and not sent until the run's end", "", Form.COUNT,
+      _of_group("offered", "unsent"), better=_LESS),
+    F("backlog_max", "Most waiting", "the most that was due and not done at the end of a second", "",
+      Form.COUNT, _of_group("offered", "backlog_max"), better=_LESS),
+    F("backlog_growth", "Growth", "by how much that grew in the last half of the window", "", Form.GROWTH,
+      _of_group("offered", "backlog_growth"), better=_LESS),
+    F("saturated", "Saturated", "whether the database didn't keep up", "", Form.FLAG,
+      _of_group("offered", "saturated")),
+    F("own_delay_p99_ms", "Client late p99 ms", "how late requests left though a place in flight was free",
+      "ms", Form.DIGITS, _of_group("offered", "own_delay_p99_ms"), better=_LESS),
+    F("client_cpu_s", "Client CPU s", "CPU of all workers in the window", "s", Form.SECONDS,
+      _of_group("client", "cpu_s"), better=_LESS),
+    F("client_cpu_share", "Client CPU", "CPU of the busiest worker, by its time", "", Form.EXACT_SHARE,
+      _of_group("client", "cpu_share"), better=_LESS, struck=True),
+    F("client_bound", "Client-bound", "whether the figures are the client's speed", "", Form.FLAG,
+      _of_group("client", "bound")),
+    F("holds", "Holds", "whether a capacity's step kept its limits", "", Form.FLAG, _look("holds")),
+    F("began_at", "Began (UTC)", "when the measured window began", "", Form.TEXT, _of_run("began_at")),
+    F("ended_at", "Ended", "when it ended", "", Form.TEXT, _of_run("ended_at")),
+    F("busy_share", "Busy", "CPU of the busiest machine of workers that was in use", "", Form.SHARE,
+      _most("busy_share")),
+    F("steal_share", "Stolen", "CPU that the hypervisor gave to other machines", "", Form.SHARE,
+      _most("steal_share"), better=_LESS),
+    F("others_share", "Others", "CPU that neither the run nor the database took", "", Form.SHARE,
+      _most("others_share"), better=_LESS),
+    F("retries", "Retries", "requests that were sent once more", "", Form.COUNT, _of_group("retries"),
+      WRITERS, _LESS),
+    F("errors", "Errors", "errors by kind, those that a retry cured included (JSON)", "", Form.TEXT,
+      lambda e: json.dumps(e.group.errors, sort_keys=True), WRITERS),
+    F("stored", "Counted", "events that the database holds after the run", "events", Form.COUNT,
+      _of_group("verification", "stored"), WRITERS),
+    F("queryable_lag_s", "Lag s", "time until all events could be queried", "s", Form.TENTHS,
+      _of_group("queryable", "lag_s"), WRITERS, _LESS),
+    F("queryable_events_per_s", "Queryable/s", "events by the time until all could be queried", "events/s",
+      Form.RATE, _of_group("queryable", "events_per_s"), WRITERS, _MORE),
+    F("index_build_s", "Index s", "how long indexes took that were built outside of the window", "s",
+      Form.THREE_DIGITS, _find_index_build, better=_LESS),
+    F("storage_bytes", "MB", "what the tables take on disk after the run, all copies", "bytes",
+      Form.MEGABYTES,
+      _of_group("storage", "total_bytes"), WRITERS, _LESS),
+    F("storage_index_bytes", "Indexes MB", "of it indexes", "bytes", Form.MEGABYTES,
+      _of_group("storage", "index_bytes"), WRITERS, _LESS),
+    F("storage_copies", "Copies", "how many copies of each event that is", "", Form.COUNT,
+      _of_group("storage", "copies"), WRITERS),
+    F("storage_compacted_bytes", "Compacted MB", "what the tables take after --compact", "bytes",
+      Form.MEGABYTES, _of_group("storage_compacted", "total_bytes"), WRITERS, _LESS),
+    F("bytes_per_event", "B/event", "what an event takes on disk, told from growth", "bytes", Form.BYTES,
+      _look("size", "bytes_per_event"), WRITERS, _LESS, "bytes_per_event"),
+)  # fmt: skip
+"""What a group measured in a run, in the order of an export."""
+
+PAID = F("events_per_cost", "Events per unit", "events that one unit of `cost_per_hour` pays for", "events",
+         Form.RATE, _find_events_per_cost, WRITERS, _MORE)  # fmt: skip
+
+ASKED: tuple[Figure, ...] = (
+    F("query", "Query", "name of the query", "", Form.TEXT, _look("query", "query"), READERS),
+    F("worker", "Worker", "who asked, of a single execution", "", Form.COUNT, _look("each", "worker"),
+      READERS),
+    F("duration_s", "Duration s", "how long it took", "s", Form.SECONDS, _look("each", "duration_s"),
+      READERS, _LESS),
+    F("rows", "Rows", "of the answer; of several executions the most", "rows", Form.COUNT, _find_rows,
+      READERS),
+    F("error", "Error", "what the database said if it failed", "", Form.TEXT,
+      lambda e: e.each.error if e.each else e.query and e.query.error, READERS),
+    F("queries_per_s", "Queries/s", "queries answered in the window, by its length", "queries/s",
+      Form.FINE_RATE, lambda e: None if e.each else e.group.rate_per_s, READERS, _MORE),
+    F("executions", "Executions", "how often the query was answered", "", Form.COUNT,
+      lambda e: None if e.each else e.query and e.query.executions, READERS),
+    F("failed", "Failed", "how often it was not", "", Form.COUNT,
+      lambda e: None if e.each else e.query and e.query.errors, READERS, _LESS),
+    F("cold_s", "Cold", "mean of each reader's first execution", "s", Form.SECONDS,
+      lambda e: None if e.each else e.query and e.query.cold_s, READERS, _LESS),
+    F("rows_per_s", "Rows/s", "rows of answers per second, where each answer's number is known; bytes are not"
+      " measured", "rows/s", Form.RATE, _find_rows_per_s, READERS, _MORE),
+    F("database_cpu_us_per_query", "DB µs/query",
+      "the database's CPU by queries answered in the window, of readers alone", "µs", Form.DIGITS,
+      _find_cpu_per_query, READERS, _LESS),
+)  # fmt: skip
+"""What readers have besides: of a query, or of one execution."""
+
+DATABASE: tuple[Figure, ...] = tuple(
+    F(name, heading, about, unit, form, _of_database(name), better=better, exported=False)
+    for name, heading, about, unit, form, better in (
+        ("cpu_s", "CPU s", "CPU of the database's processes or pods in the window", "s", Form.SECONDS, _LESS),
+        ("cpu_share", "CPU", "the same, by what they may use", "", Form.SHARE, None),
+        ("cpus", "CPUs", "CPUs that they may use", "", Form.THREE_DIGITS, None),
+        ("cpu_us_per_event", "µs/event", "their CPU by events acknowledged", "µs", Form.DIGITS, _LESS),
+        ("memory_peak_bytes", "Memory MB", "the most memory that they had", "bytes", Form.MEGABYTES, _LESS),
+        ("disk_read_bytes", "Read MB", "what they read from disks", "bytes", Form.MEGABYTES, _LESS),
+        ("disk_written_bytes", "Written MB", "what they wrote to disks", "bytes", Form.MEGABYTES, _LESS),
+        ("disk_busy_share", "Disk busy", "time in which the busiest disk was at work", "", Form.SHARE, None),
+        ("received_bytes", "Received MB", "what they received", "bytes", Form.MEGABYTES, None),
+        ("sent_bytes", "Sent MB", "what they sent", "bytes", Form.MEGABYTES, None),
+        ("restarts", "Restarts", "how often one of them began anew", "", Form.COUNT, _LESS),
+        ("source", "By", "how they were seen", "", Form.TEXT, None),
+    )
+)  # fmt: skip
+"""What the database used in a run."""
+
+STORAGE: tuple[Figure, ...] = (
+    F("index_bytes_per_event", "of it indexes", "what of an event's bytes indexes take", "bytes", Form.BYTES,
+      _look("size", "index_bytes"), WRITERS, _LESS, exported=False),
+    F("compacted_bytes_per_event", "Compacted B/event", "what compaction leaves of an event", "bytes",
+      Form.BYTES, _look("size", "compacted_bytes"), WRITERS, _LESS, exported=False),
+    F("storage_source", "By", "who told the size", "", Form.TEXT,
+      lambda e: e.group.storage and (e.group.storage.source or None), WRITERS, exported=False),
+)  # fmt: skip
+
+FIGURES = {one.key: one for one in (*MEASURED, PAID, *ASKED, *DATABASE, *STORAGE)}
+EXPORTED = [one for one in FIGURES.values() if one.exported]
+LIMITED = {one.limit: one for one in FIGURES.values() if one.limit}
+COMPARED = [one for one in FIGURES.values() if one.compared]
+
+TABLES: dict[str, tuple[str, ...]] = {
+    "Runs": (
+        "valid", "inserts_per_s", "inserts_per_s_mean_duration", "window_s", "overlap", "events", "stored",
+        "client_cpu_share",
+    ),
+    "Latencies": tuple(f"latency_{name}_ms" for name in _PERCENTILES),
+    "Service times": tuple(f"service_{name}_ms" for name in _PERCENTILES),
+    "What was due": (
+        "saturated", "due", "achieved", "unsent", "backlog_max", "backlog_growth", "own_delay_p99_ms",
+    ),
+    "On disk": (
+        "storage_bytes", "bytes_per_event", "index_bytes_per_event", "storage_compacted_bytes",
+        "compacted_bytes_per_event", "storage_copies", "storage_source",
+    ),
+    "What the database used": tuple(one.key for one in DATABASE),
+}  # fmt: skip
+"""Table of `results show` with a row for each run -> its columns."""
+
+SUMMED: dict[Role, tuple[str, ...]] = {
+    Role.WRITE: (
+        "metrics_per_s", "queryable_events_per_s", "queryable_lag_s", "index_build_s", "bytes_per_event",
+    ),
+    Role.READ: ("rows_per_s", "database_cpu_us_per_query"),
+}  # fmt: skip
+"""Columns at the right of the table with a row for each number of workers, over its valid runs, if they have
+figures for them: not all workloads and databases do."""
+
+
+def read_all(entry: Entry, figures: Iterable[Figure]) -> dict[str, Any]:
+    """Key -> value, of those that the entry has."""
+    own = {one.key: one.read(entry) for one in figures if entry.group.role in one.roles}
+    return {key: value for key, value in own.items() if value is not None}
+
+
+# --- while a run goes on --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LiveFigure:
+    """A figure of a group in the run under way."""
+
+    key: str
+    """On the live page."""
+    metric: str
+    """At `/metrics`; `{unit}`: events or queries."""
+    about: str
+    read: Callable[[GroupStatus], float | None]
+    scale: float = 1.0
+    """Metrics are in base units."""
+
+
+LIVE = (
+    LiveFigure("rate", "{unit}_per_second", "{Unit} per second over the last seconds.",
+               lambda group: group.rate_per_s),
+    LiveFigure("backlog", "backlog_{unit}", "{Unit} that are due and not done (open loop).",
+               lambda group: group.backlog),
+    LiveFigure("p50", "recent_p50_seconds",
+               "p50 of the last seconds: response times, in a closed loop service times.",
+               lambda group: group.recent_p50_ms, 1e-3),
+    LiveFigure("p99", "recent_p99_seconds",
+               "p99 of the last seconds: response times, in a closed loop service times.",
+               lambda group: group.recent_p99_ms, 1e-3),
+)  # fmt: skip

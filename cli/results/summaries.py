@@ -1,0 +1,190 @@
+"""What the runs of a result come to: of writers for each worker count, of readers for each query. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simulator.contract import GroupResult, QueryResult, Role, RunResult
+from simulator.histograms import merge_histograms, value_at
+
+from .model import GroupRun, InsertSummary, QuerySummary, Result, list_groups
+from .statistics import find_percentile, summarize, summarize_times
+
+if TYPE_CHECKING:
+    from hdrh.histogram import HdrHistogram
+
+
+def summarize_inserts(runs: Sequence[RunResult], by_fill_level: bool) -> list[InsertSummary]:
+    """One entry per worker count or fill level that has valid runs, in order of appearance."""
+    found: dict[tuple[int, int | None], list[float]] = {}
+    for one in list_groups(runs, Role.WRITE):
+        if one.group.valid and one.group.rate_per_s is not None:
+            key = (one.group.workers, one.run.fill_level if by_fill_level else None)
+            found.setdefault(key, []).append(one.group.rate_per_s)
+    return [
+        InsertSummary(workers=workers, fill_level=level, **vars(summarize(values)))
+        for (workers, level), values in found.items()
+    ]
+
+
+def list_valid(runs: Sequence[GroupRun]) -> list[GroupResult]:
+    """What the valid ones measured."""
+    return [one.group for one in runs if one.group.valid]
+
+
+def find_slowest(groups: Sequence[GroupResult]) -> GroupResult | None:
+    """The one with the highest p99; None without any that has latencies."""
+    timed = [one for one in groups if one.latency_ms]
+    return max(timed, key=lambda one: one.latency_ms.tail if one.latency_ms else 0.0, default=None)
+
+
+def find_offered_rate(runs: Sequence[GroupRun]) -> float | None:
+    """What was due per second, the mean of the valid runs; of runs that gave no figure, of all."""
+    counted = [one.group for one in runs if one.group.valid] or [one.group for one in runs]
+    offers = [(group.offered, group.window_s) for group in counted]
+    rates = [
+        offered.due / (offered.due_s or window_s)
+        for offered, window_s in offers
+        if offered and window_s
+    ]
+    return sum(rates) / len(rates) if rates else None
+
+
+def list_counted(result: Result, entry: InsertSummary) -> list[GroupResult]:
+    """The valid runs that a summary is of."""
+    own = [one for one in result.writers if entry.fill_level in (None, one.run.fill_level)]
+    return [group for group in list_valid(own) if group.workers == entry.workers]
+
+
+def choose_slowest(result: Result, entry: InsertSummary) -> GroupResult | None:
+    """Of these the one with the highest p99, as in the tables."""
+    return find_slowest(list_counted(result, entry))
+
+
+# --- queries --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Executions:
+    """The executions of one query that were answered, in seconds."""
+
+    cold: Sequence[float]
+    """The first of each worker."""
+    warm: Mapping[int, Sequence[float]]
+    """Worker -> its others."""
+    rows: int
+    """Of the longest answer."""
+
+    @property
+    def counted(self) -> list[float]:
+        """The executions that figures are made of: all but the first ones, unless there are no others."""
+        return [duration for own in self.warm.values() for duration in own] or list(self.cold)
+
+    @property
+    def samples(self) -> list[float]:
+        """The executions as independent samples. Workers that ask at once disturb each other, so each
+        worker's mean counts once; with a single worker, each execution counts."""
+        if len(self.warm) > 1:
+            return [sum(own) / len(own) for own in self.warm.values()]
+        return self.counted
+
+
+def list_queries(asked: Sequence[QueryResult]) -> list[str]:
+    """The queries that were asked, in order of appearance."""
+    return list(dict.fromkeys(one.query for one in asked))
+
+
+def group_executions(asked: Sequence[QueryResult]) -> dict[str, Executions]:
+    """The executions of each query that was answered, where they were kept, in order of appearance."""
+    found = {}
+    for name in list_queries(asked):
+        own = [each for one in asked if one.query == name for each in one.each]
+        firsts: dict[int, int] = {}
+        for each in own:
+            firsts[each.worker] = min(each.run, firsts.get(each.worker, each.run))
+        cold: list[float] = []
+        warm: dict[int, list[float]] = {}
+        for each in own:
+            if each.duration_s is None:
+                continue
+            if each.run == firsts[each.worker]:
+                cold.append(each.duration_s)
+            else:
+                warm.setdefault(each.worker, []).append(each.duration_s)
+        if cold or warm:
+            rows = max(each.rows or 0 for each in own if each.duration_s is not None)
+            found[name] = Executions(cold, warm, rows)
+    return found
+
+
+def collect_query_samples(asked: Sequence[QueryResult], query: str) -> list[float]:
+    """The mean times of one query in seconds that stand for independent measurements: one of each run, or
+    of a single run one of each reader. Executions of one reader, and readers that ask at once,
+    disturb each other."""
+    means = [one.warm_s for one in asked if one.query == query and one.warm_s]
+    if len(means) == 1:
+        return means[0]
+    return [sum(each) / len(each) for each in means]
+
+
+def summarize_queries(runs: Sequence[RunResult]) -> list[QuerySummary]:
+    """One entry per query that was answered, over all runs. In an open loop times are response times:
+    from when a query was due."""
+    asked = [query for one in list_groups(runs, Role.READ) for query in one.group.queries]
+    executions = group_executions(asked)
+    found = []
+    for name in list_queries(asked):
+        if name in executions:
+            found.append(_summarize_executions(name, executions[name]))
+        else:
+            own = [one for one in asked if one.query == name]
+            histogram = merge_histograms(one.histogram for one in own if one.histogram)
+            if histogram.get_total_count():
+                found.append(_summarize_histogram(name, histogram, own))
+    return found
+
+
+def _summarize_executions(name: str, executions: Executions) -> QuerySummary:
+    counted = executions.counted
+    whole, independent = summarize(counted), summarize_times(executions.samples)
+    return QuerySummary(
+        query=name,
+        runs=whole.runs,
+        min=whole.min,
+        max=whole.max,
+        avg=independent.avg,
+        median=whole.median,
+        ci95=independent.ci95,
+        p95=find_percentile(counted, 95),
+        rows=executions.rows,
+        cold=sum(executions.cold) / len(executions.cold) if executions.cold else None,
+    )
+
+
+def _summarize_histogram(
+    name: str, histogram: HdrHistogram, own: Sequence[QueryResult]
+) -> QuerySummary:
+    cold = [one.cold_s for one in own if one.cold_s is not None]
+    means = summarize_times(collect_query_samples(own, name) or cold)
+    return QuerySummary(
+        query=name,
+        runs=histogram.get_total_count(),
+        min=histogram.get_min_value() / 1e6,
+        max=histogram.get_max_value() / 1e6,
+        avg=means.avg,
+        median=value_at(histogram, 50) / 1e6,
+        ci95=means.ci95,
+        p95=value_at(histogram, 95) / 1e6,
+        rows=max((one.rows_max for one in own if one.rows_max is not None), default=0),
+        cold=sum(cold) / len(cold) if cold else None,
+    )
+
+
+def find_unanswered(asked: Sequence[QueryResult]) -> tuple[list[str], list[str]]:
+    """Queries that were never answered: those that failed, and those for which there was no time."""
+    answered = {one.query for one in asked if one.executions or one.rows_max is not None}
+    failed = {one.query for one in asked if one.errors}
+    left = [query for query in list_queries(asked) if query not in answered]
+    return [one for one in left if one in failed], [one for one in left if one not in failed]
