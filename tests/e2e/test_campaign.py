@@ -120,12 +120,12 @@ def _check_ended(done: Done, said: str) -> None:
 
 def _check_shown(live: LiveState, made: str) -> None:
     """The page of the campaign that went on to this job, and tried the one that fails again."""
-    told = live.tell()
-    states = {job["name"]: job["state"] for job in told["jobs"]}
+    shown = live.describe()
+    states = {job["name"]: job["state"] for job in shown["jobs"]}
     assert states == {"quick insert": "done", "slow insert": "done", "gone insert": "failed"}
-    labels = [run["label"] for run in told["runs"]]
+    labels = [run["label"] for run in shown["runs"]]
     assert labels == [f"{name}: 1 worker, run 1 of 1" for name in (made, "gone insert")]
-    assert told["ended"].startswith("failed: 1 of 3 jobs failed: gone insert: ")
+    assert shown["ended"].startswith("failed: 1 of 3 jobs failed: gone insert: ")
 
 
 def _read_labels(folder: Path) -> dict[str, str]:
