@@ -32,9 +32,7 @@ from numpy.typing import NDArray
 
 from simulator.contract import Arrivals, DataSet, Load, RunSettings, WorkerResult, make_groups
 from simulator.modules.base import Job
-from simulator.modules.blackhole import Blackhole
-from simulator.modules.blackhole.options import BlackholeOptions
-from simulator.modules.blackhole.writer import BlackholeWriter
+from simulator.modules.blackhole import Blackhole, BlackholeOptions, BlackholeWriter
 from simulator.modules.sending import Payload
 from simulator.worker.client import CollectorClient
 from simulator.worker.schedule import sharpen_sleep

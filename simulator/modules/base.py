@@ -32,6 +32,7 @@ from .capabilities import (
     Support,
     claim_queries,
     require,
+    support_keys,
 )
 from .options import LEAN, Options
 from .sending import Encoder, Writer
@@ -50,6 +51,7 @@ __all__ = [
     "await_count",
     "claim_queries",
     "require",
+    "support_keys",
 ]
 
 _COUNT_INTERVAL_S = 0.25
@@ -163,6 +165,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         self._check_client()
         self._check_in_flight()
         self.CAPABILITIES.require_tags(job.schema, self.name)
+        options.mode(job.load.batch)
 
     @property
     def packages(self) -> tuple[str, ...]:

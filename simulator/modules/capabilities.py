@@ -45,12 +45,14 @@ class Capabilities:
 
     insert_modes: Mapping[str, Support]
     primary_keys: Mapping[PrimaryKey, Support]
+    """Kinds that aren't named are unsupported."""
     multiple_tables: Support
-    queries: Mapping[str, Support]
-    """Those of all workloads (`Schema.queries`), and variants that the module adds."""
     indices: Support
     column_types: Collection[ColumnType] | Mapping[ColumnType, str]
     """Those that the module has a type of its database for, best with that type's name."""
+    queries: Mapping[str, Support] = field(default_factory=dict)
+    """Those of all workloads (`Schema.queries`), and variants that the module adds; by default what `shapes`
+    allow."""
     tag_types: Mapping[ColumnType, str] = field(default_factory=dict)
     """Those besides that only the device and tags can have, as the database keeps them for a series and
     not for each event, with that type's name."""
@@ -87,6 +89,13 @@ class Capabilities:
     shapes: Collection[Shape] = ()
     """What described queries may be made of, so that `Module.compile` can put them into the database's
     language. None: only the module's own queries can be asked."""
+
+    def __post_init__(self) -> None:
+        unnamed = dict.fromkeys(PrimaryKey, Support.UNSUPPORTED)
+        object.__setattr__(self, "primary_keys", {**unnamed, **self.primary_keys})
+        if not self.queries and self.shapes:
+            claimed = claim_queries(self.shapes, self.impossible_shapes)
+            object.__setattr__(self, "queries", claimed)
 
     def workload(self, schema: Schema) -> Support:
         """Whether events of this schema can be stored: it depends on their columns, and where tags are."""
@@ -147,6 +156,11 @@ class Capabilities:
         """OptionError if tags are to be in a table of their own, and the module can't join it."""
         if schema.tags is Tags.TABLE:
             require(self.tags_table, "joins, for tags=table", module)
+
+
+def support_keys(*kinds: PrimaryKey) -> dict[PrimaryKey, Support]:
+    """These kinds of keys, and no others, as the database hasn't any."""
+    return {kind: Support.FULL if kind in kinds else Support.UNSUPPORTED for kind in PrimaryKey}
 
 
 def claim_queries(

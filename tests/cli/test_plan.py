@@ -23,8 +23,7 @@ from cli.plan import (
 from simulator.contract import DataSet, Load, PrimaryKey, Tables, Timestamps
 from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Capabilities, Support
-from simulator.modules.blackhole import Blackhole
-from simulator.modules.blackhole.options import BlackholeOptions
+from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.options import Options, parse_options
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.options import PostgresOptions

@@ -35,8 +35,7 @@ from simulator.modules.azure_data_explorer.queries import (
     select_ids,
     select_stored,
 )
-from simulator.modules.azure_data_explorer.server import Connection
-from simulator.modules.azure_data_explorer.storage import ask_extents, check_rows
+from simulator.modules.azure_data_explorer.server import Connection, ask_extents, check_rows
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.oracle.stored import Stored, StoredPart

@@ -12,8 +12,7 @@ from simulator.contract import Load
 from simulator.errors import OptionError
 from simulator.modules import load_module, module_names
 from simulator.modules.base import AnyModule, Capabilities, Job, Support
-from simulator.modules.blackhole import Blackhole
-from simulator.modules.blackhole.options import BlackholeOptions
+from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.options import Options, parse_options
 from simulator.modules.sending import Outcome
 from simulator.workloads.temperature import Temperature

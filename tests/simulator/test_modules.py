@@ -26,8 +26,7 @@ from simulator.contract import (
 from simulator.errors import OptionError
 from simulator.modules import load_module, load_whole_module, module_names
 from simulator.modules.base import AnyModule, Job, Module, Support, await_count, require
-from simulator.modules.blackhole import Blackhole
-from simulator.modules.blackhole.options import BlackholeOptions
+from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.options import Options, parse_options
 from simulator.modules.postgres import Postgres
 from simulator.testing.inserting import insert_with, requests_at_once

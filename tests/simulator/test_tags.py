@@ -15,8 +15,7 @@ from simulator.contract import DataSet, Load, RunSettings, make_groups
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules import load_module, module_names
 from simulator.modules.base import Job, Support
-from simulator.modules.blackhole import Blackhole
-from simulator.modules.blackhole.options import BlackholeOptions
+from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.testing.events import Sundry, rows_of
 from simulator.worker.feed import store_devices
 from simulator.workloads.base import Workload, device_ids

@@ -10,34 +10,25 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from simulator.conditions import Condition
 from simulator.contract import PrimaryKey
-from simulator.encoding.columns import KEY_COLUMN, bounds, with_client_key
+from simulator.encoding.columns import with_client_key
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules._base.connected import TableModule
+from simulator.modules._base.connected import ConnectedWriter
 from simulator.modules._base.errors import missing_table, stored_by_earlier_run
-from simulator.modules._base.sql_queries import compile_query, quote_name
-from simulator.modules._base.tables import deal_rows
-from simulator.modules.base import (
-    Capabilities,
-    Encoding,
-    Job,
-    Query,
-    Support,
-    claim_queries,
-)
+from simulator.modules._base.official import RowsEncoder, sent_columns
+from simulator.modules._base.sql_module import SqlModule
+from simulator.modules._base.sql_queries import quote_name
+from simulator.modules.base import Capabilities, Encoding, Job, Support, claim_queries
 from simulator.modules.options import Options
-from simulator.modules.sending import Encoder, Payload, Writer
+from simulator.modules.sending import Payload
 from simulator.workloads.events import EventBlock
-from simulator.workloads.queries import BoundQuery
-from simulator.workloads.schema import Column, ColumnType
+from simulator.workloads.schema import ColumnType
 
 from .queries import SqliteDialect
 
@@ -53,12 +44,6 @@ COLUMN_TYPES = {
 }
 _TEXTS = (ColumnType.TEXT, ColumnType.JSON)
 
-KEYS = {
-    PrimaryKey.DB: f"{KEY_COLUMN} INTEGER PRIMARY KEY, ",
-    PrimaryKey.CLIENT: f"{KEY_COLUMN} TEXT PRIMARY KEY, ",
-    PrimaryKey.NONE: "",
-}
-
 
 class SqliteOptions(Options):
     """Options of a target with `module: sqlite`."""
@@ -69,60 +54,24 @@ class SqliteOptions(Options):
     )
 
 
-class SqliteEncoder(Encoder):
+class SqliteEncoder(RowsEncoder):
     """Rows of Python values, by table. (A module that is to be measured builds bytes in bulk.)"""
 
-    overlaps = False  # making Python objects holds the interpreter's lock
-
-    def __init__(self, job: Job) -> None:
-        self._tables = [quote_name(table) for table in job.table_names]
-        self._with_key = job.load.primary_key is PrimaryKey.CLIENT
-
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        columns, values = (
-            with_client_key(block) if self._with_key else (block.schema.columns, block.columns)
-        )
-        lists = [_list_values(column, values[column.name], block) for column in columns]
-        rows = list(zip(*lists, strict=True))
-        names = ", ".join(quote_name(column.name) for column in columns)
-        marks = ", ".join("?" * len(columns))
-        requests = []
-        for start, stop in bounds(len(block), batch or 1):
-            statements = [
-                (f"INSERT INTO {self._tables[share.table]} ({names}) VALUES ({marks})",
-                 [rows[row] for row in share.rows])
-                for share in deal_rows(block, start, stop, len(self._tables))
-            ]  # fmt: skip
-            requests.append(Payload(statements, stop - start, block, stop - 1))
-        return requests
-
-
-def _list_values(column: Column, values: NDArray[Any], block: EventBlock) -> list[Any]:
-    """A column as SQLite takes it: None where an event has no value."""
-    found: list[Any] = values.tolist()
-    if column.type in _TEXTS:
-        found = [text.decode() for text in found]
-    for row in np.flatnonzero(block.missing[column.name]) if column.name in block.missing else ():
-        found[row] = None
-    return found
-
-
-@contextmanager
-def _translate(job: Job) -> Iterator[None]:
-    """SQLite's errors as ours."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        text = str(error)
-        if "locked" in text:
-            raise Retryable("locked", text) from error
-        if "no such table" in text:
-            raise missing_table(f"SQLite: {text}", job) from error
-        raise SimulatorError(f"SQLite: {text}") from error
-    except sqlite3.IntegrityError as error:
-        raise stored_by_earlier_run(f"SQLite: {error}") from error
-    except sqlite3.Error as error:
-        raise SimulatorError(f"SQLite: {error}") from error
+    def list_values(self, block: EventBlock) -> list[tuple[Any, ...]]:
+        if self._job.load.primary_key is PrimaryKey.CLIENT:
+            columns, values = with_client_key(block)
+        else:
+            columns, values = block.schema.row, block.row_columns
+        lists = []
+        for column in columns:
+            found: list[Any] = values[column.name].tolist()
+            if column.type in _TEXTS:
+                found = [text.decode() for text in found]
+            if column.name in block.missing:
+                for row in np.flatnonzero(block.missing[column.name]):
+                    found[row] = None
+            lists.append(found)
+        return list(zip(*lists, strict=True))
 
 
 class Connection:
@@ -130,15 +79,32 @@ class Connection:
 
     def __init__(self, options: SqliteOptions, job: Job) -> None:
         self._job = job
-        with _translate(job):
+        with self.translating():
             self.database = sqlite3.connect(
                 options.path, options.busy_timeout_s, isolation_level=None, check_same_thread=False
             )
             self.database.execute("PRAGMA journal_mode = WAL")
 
-    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+    @contextmanager
+    def translating(self) -> Iterator[None]:
+        """SQLite's errors become ours: a run is over, or a request may be tried again."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            text = str(error)
+            if "locked" in text:
+                raise Retryable("locked", text) from error
+            if "no such table" in text:
+                raise missing_table(f"SQLite: {text}", self._job) from error
+            raise SimulatorError(f"SQLite: {text}") from error
+        except sqlite3.IntegrityError as error:
+            raise stored_by_earlier_run(f"SQLite: {error}") from error
+        except sqlite3.Error as error:
+            raise SimulatorError(f"SQLite: {error}") from error
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
         """All rows of an answer."""
-        with _translate(self._job):
+        with self.translating():
             return self.database.execute(statement).fetchall()
 
     def close(self) -> None:
@@ -146,50 +112,47 @@ class Connection:
         self.database.close()
 
 
-class SqliteWriter(Writer):
-    """One worker's connection."""
+class SqliteWriter(ConnectedWriter[Connection]):
+    """One worker's connection: each request is a transaction."""
 
-    def __init__(self, encoder: Encoder, options: SqliteOptions, job: Job) -> None:
-        super().__init__(encoder)
-        self._options = options
-        self._job = job
-        self._connection: Connection | None = None
-
-    def open(self) -> None:
-        self._connection = Connection(self._options, self._job)
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def __init__(self, encoder: SqliteEncoder, module: Sqlite) -> None:
+        super().__init__(encoder, module)
+        columns = sent_columns(module.job)
+        names, marks = ", ".join(map(quote_name, columns)), ", ".join("?" * len(columns))
+        self._statements = [
+            f"INSERT INTO {quote_name(table)} ({names}) VALUES ({marks})"
+            for table in module.job.table_names
+        ]
 
     def send(self, payload: Payload) -> int:
-        assert self._connection is not None
-        database = self._connection.database
-        with _translate(self._job):
+        database = self.connection.database
+        with self.connection.translating():
             database.execute("BEGIN IMMEDIATE")
-            for statement, rows in payload.data:
-                database.executemany(statement, rows)
+            for part in payload.data:
+                database.executemany(self._statements[part.table], part.values)
             database.execute("COMMIT")
         return payload.events
 
     def recover(self, payload: Payload) -> bool:
-        assert self._connection is not None
-        with _translate(self._job):
-            self._connection.database.rollback()
+        with self.connection.translating():
+            self.connection.database.rollback()
         return False
 
 
-class Sqlite(TableModule[SqliteOptions, Options, Connection]):
-    """A file that all workers of one machine share."""
+class Sqlite(SqlModule[SqliteOptions, Options, Connection]):
+    """A file that all workers of one machine share. What is asked by statements alone is `SqlModule`'s."""
 
     name = "sqlite"
     options_model = SqliteOptions
     encoding_options_model = Options
+    TYPES = COLUMN_TYPES
+    KEYS: ClassVar = {PrimaryKey.DB: "INTEGER PRIMARY KEY", PrimaryKey.CLIENT: "TEXT PRIMARY KEY"}
+    DIALECT = SqliteDialect()
+    COLUMNS = "SELECT name, type FROM pragma_table_info({table})"
     CAPABILITIES = Capabilities(
         insert_modes={"batch": Support.FULL, "single": Support.FULL},
         primary_keys={
-            **dict.fromkeys(KEYS, Support.FULL),
+            **dict.fromkeys((PrimaryKey.NONE, *KEYS), Support.FULL),
             PrimaryKey.SQL: Support.UNSUPPORTED,
             PrimaryKey.UUID: Support.UNSUPPORTED,
         },
@@ -209,35 +172,13 @@ class Sqlite(TableModule[SqliteOptions, Options, Connection]):
         return SqliteEncoder(job)
 
     def writer(self, batch: int, prefill: bool = False) -> SqliteWriter:
-        return SqliteWriter(self.encoder(self.options, self.job, batch), self.options, self.job)
+        return SqliteWriter(SqliteEncoder(self.job), self)
 
     def connect(self) -> Connection:
         return Connection(self.options, self.job)
 
-    def prepare(self) -> None:
-        if self.job.clean:
-            for table in self.job.all_table_names:
-                self.connection.rows(f"DROP TABLE IF EXISTS {quote_name(table)}")
-        columns = ", ".join(
-            f"{quote_name(column.name)} {COLUMN_TYPES[column.type]}"
-            for column in self.job.schema.columns
-        )
-        key = KEYS[self.job.load.primary_key]
-        for table in self.job.table_names:
-            self.connection.rows(f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({key}{columns})")
-
-    def read_columns(self, table: str) -> dict[str, str]:
-        return dict(self.connection.rows(f"SELECT name, type FROM pragma_table_info('{table}')"))
-
-    def count_rows(self, table: str) -> int:
-        return int(self.connection.rows(f"SELECT count(*) FROM {quote_name(table)}")[0][0])
-
-    def compile(self, bound: BoundQuery) -> Query:
-        return partial(self.connection.rows, compile_query(bound, self.job.schema, SqliteDialect()))
-
     def server_info(self) -> dict[str, Any]:
         settings = {
-            name: self.connection.rows(f"PRAGMA {name}")[0][0]
-            for name in ("journal_mode", "synchronous")
+            name: self.ask(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous")
         }
         return {"version": f"SQLite {sqlite3.sqlite_version}", "settings": settings}

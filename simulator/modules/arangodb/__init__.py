@@ -48,7 +48,7 @@ from ...workloads.schema import ColumnType
 from ...workloads.tags import ID
 from .._base.connected import CountingModule
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries, support_keys
 from ..indexes import IndexedModule
 from ..sending import Writer
 from .encoding import DocumentEncoder, InsertMethod, encode_devices
@@ -94,14 +94,8 @@ class Arangodb(
             unit_bytes=64 * MIB, cause="RocksDB writes files of 64 MiB, and merges them later"
         ),
         insert_modes=dict.fromkeys(InsertMethod, Support.FULL),
-        primary_keys={
-            PrimaryKey.DB: Support.FULL,
-            PrimaryKey.CLIENT: Support.FULL,
-            PrimaryKey.UUID: Support.FULL,
-            # A cluster has no numbers in sequence, and no document is without a key.
-            PrimaryKey.SQL: Support.UNSUPPORTED,
-            PrimaryKey.NONE: Support.UNSUPPORTED,
-        },
+        # A cluster has no numbers in sequence, and no document is without a key.
+        primary_keys=support_keys(PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.UUID),
         multiple_tables=Support.FULL,
         queries=claim_queries(SHAPES),
         shapes=SHAPES,

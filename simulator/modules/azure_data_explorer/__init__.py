@@ -12,7 +12,7 @@ Each event is stored exactly once, or the run ends: there are no unique keys. A 
 again. If a streaming request's answer is lost, its last event is looked for, by device and time, before the
 request is sent again: it is stored as a whole or not at all. Whether a message whose answer is lost was
 queued, nobody can tell for minutes, so that ends the run. With `client=official` azure-kusto-ingest sends,
-see `official`.
+see `writing`.
 
 https://learn.microsoft.com/azure/data-explorer/ingest-data-overview
 
@@ -44,7 +44,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -59,12 +59,12 @@ from ...workloads.schema import Column, ColumnType
 from ...workloads.tags import ID
 from .._base.connected import TableModule
 from .._base.errors import INSERT_REMEDY
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
+from .._base.http_database import SHOWN
+from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries, support_keys
 from ..sending import Writer
 from .encoding import MAPPING, CsvEncoder, InsertMode, encode_devices
 from .options import CLIENTS, STREAMED_VISIBLE_S, AdxOptions, EncodingOptions
 from .queries import SHAPES, compile_query, quote_name, select_ids
-from .storage import check_rows, read_extents
 
 if TYPE_CHECKING:
     from .server import Connection
@@ -94,7 +94,7 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
 
     name = "azure_data_explorer"
     PACKAGES = ("azure-kusto-data", "httptools")
-    IMPORTED_LATE = ("azure.kusto.data", f"{__name__}.writer")
+    IMPORTED_LATE = ("azure.kusto.data", f"{__name__}.server")
     options_model = AdxOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -103,10 +103,7 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
     }
     CAPABILITIES = Capabilities(
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
-        primary_keys={
-            key: Support.FULL if key is PrimaryKey.NONE else Support.UNSUPPORTED
-            for key in PrimaryKey
-        },
+        primary_keys=support_keys(PrimaryKey.NONE),
         multiple_tables=Support.FULL,
         queries=claim_queries(SHAPES),
         shapes=SHAPES,
@@ -134,18 +131,16 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
         return CsvEncoder(job)
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
-        if self.is_official(prefill):
-            from .official import make_writer
+        from .writing import AdxWriter
 
-            return make_writer(self.options, self.job)
-        from .writer import AdxWriter
-
-        return AdxWriter(CsvEncoder(self.job), self.options, self.job)
+        return self.official_writer(batch, prefill) or AdxWriter(CsvEncoder(self.job), self)
 
     def connect(self) -> Connection:
-        from .server import connect
+        from .server import Connection
 
-        return connect(self.options, self.job)
+        connection = Connection(self.options, self.job)
+        connection.reach(lambda: connection.ask(".show tables"))
+        return connection
 
     def prepare(self) -> None:
         ask = self.connection.ask
@@ -216,21 +211,18 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
         return int(self.connection.ask(f"{quote_name(table)} | count")[0][0])
 
     def storage(self) -> Storage:
-        tables = [*self.job.table_names, *self.job.tags_tables]
-        found = read_extents(self.connection, tables)
-        check_rows(found.level.events if found.level else 0, sum(map(self.count_rows, tables)))
+        from .server import check_rows
+
+        found = self.storage_during()
+        check_rows(found.level.events if found.level else 0, sum(map(self.count_rows, self.tables)))
         return found
 
     def storage_during(self) -> Storage:
-        return read_extents(self.connection, [*self.job.table_names, *self.job.tags_tables])
+        return self.connection.read_extents(self.tables)
 
     def compile(self, bound: BoundQuery) -> Query:
         compiled = compile_query(bound, self.job.schema)
-
-        def ask() -> Sequence[tuple[Any, ...]]:
-            return compiled.read(self.connection.ask(compiled.text))
-
-        return ask
+        return lambda: compiled.read(self.connection.ask(compiled.text))
 
     def server_info(self) -> dict[str, Any]:
         [version] = self.connection.ask(".show version")
@@ -243,8 +235,6 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
 
     def _policy(self, policy: str) -> str | None:
         """The first table's policy, or the database's if the table has none."""
-        from .ingestion import SHOWN
-
         table = quote_name(self.job.table_names[0])
         database = quote_name(self.options.kusto_db)
         for owner in (f"table {table}", f"database {database}"):

@@ -43,6 +43,7 @@ from .._base.http import (
     scheme_port,
 )
 from .._base.http_connection import make_tls_context_for
+from .._base.http_database import SHOWN
 from .encoding import MAPPING
 
 # As long as Microsoft's clients rely on them.
@@ -55,9 +56,6 @@ _TOKEN_KEPT_S = 60.0
 # The first version that takes a blob of up to 5,000 MiB at once; for queues nothing changed since 2018.
 # https://learn.microsoft.com/rest/api/storageservices/put-blob
 _STORAGE_VERSION = "2019-12-12"
-
-SHOWN = 500
-"""Characters of an answer in a message."""
 
 _OK, _CREATED = 200, 201
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _TOO_MANY_REQUESTS = 401, 403, 404, 429

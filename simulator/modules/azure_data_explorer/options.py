@@ -27,6 +27,7 @@ CLIENTS = {
             InsertMode.QUEUED: "azure-kusto-ingest's QueuedIngestClient",
             InsertMode.STREAMING: "azure-kusto-ingest's KustoStreamingIngestClient",
         },
+        writer=f"{__package__}.writing:OfficialWriter",
     )
 }
 """What the option `client` can be."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from azure.kusto.data import ClientRequestProperties, KustoClient, KustoConnectionStringBuilder
@@ -16,13 +17,22 @@ from azure.kusto.data.exceptions import (
     KustoThrottlingError,
 )
 
+from ...contract import Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import connection_lost, missing_table
 from .._base.http import NoAnswer, interpret_no_answer
+from .._base.http_database import SHOWN
 from ..base import Job
-from .encoding import InsertMode
-from .ingestion import SHOWN, QueuedIngestion, StreamingIngestion
+from .ingestion import QueuedIngestion, StreamingIngestion
 from .options import AdxOptions
+from .queries import quote_name
+
+_SOURCE = (
+    "extents: compressed columns and their indexes; without the copies that Azure's storage keeps of them,"
+    " and the cache"
+)
+
+_ResultT = TypeVar("_ResultT")
 
 
 class Connection:
@@ -62,17 +72,42 @@ class Connection:
             if ingestion is not None:
                 ingestion.close()
 
+    def call(
+        self, call: Callable[..., _ResultT], *arguments: Any, uri: str | None = None
+    ) -> _ResultT:
+        """What a call of a client, or of an ingestion, returns; its errors translated. `uri`: whom it calls
+        (default: `kusto_uri`)."""
+        try:
+            return call(*arguments)
+        except NoAnswer as error:
+            host = urlsplit(self.options.kusto_uri).netloc
+            raise interpret_no_answer(
+                error, "Azure Data Explorer", host, "REQUESTS_CA_BUNDLE"
+            ) from error
+        except KustoError as error:
+            raise self.interpret(error, uri) from error
+
     def ask(self, query: str) -> list[list[Any]]:
         """All rows of a query's or a command's answer, as JSON has them."""
-        command = query.startswith(".")
-        try:
-            answer = self._client.execute(
-                self.options.kusto_db, query, None if command else self._properties
-            )
-        except KustoError as error:
-            raise self.interpret(error) from error
+        properties = None if query.startswith(".") else self._properties
+        answer = self.call(self._client.execute, self.options.kusto_db, query, properties)
         rows: list[list[Any]] = answer.primary_results[0].raw_rows
         return rows
+
+    def reach(self, first: Callable[[], object]) -> None:
+        """Get to the cluster by a first call; else SimulatorError with its name and a remedy, and all is
+        closed."""
+        try:
+            first()
+        except Retryable as error:
+            self.close()
+            raise SimulatorError(
+                f"can't connect to Azure Data Explorer at {error}; check that kusto_uri and"
+                " kusto_ingest_uri name a running cluster"
+            ) from error
+        except SimulatorError:
+            self.close()
+            raise
 
     def open_streaming(self) -> None:
         """Make ready for `stream`."""
@@ -80,44 +115,40 @@ class Connection:
         self._streaming = StreamingIngestion(
             self._client, options.kusto_uri, options.kusto_db, options.request_timeout_s
         )
-        try:
-            self._streaming.reach()
-        except NoAnswer as error:
-            raise self._interpret_silence(error) from error
-        except KustoError as error:
-            raise self.interpret(error) from error
+        self.call(self._streaming.reach)
 
     def stream(self, table: str, body: bytes) -> None:
         """Streaming ingestion of compressed CSV."""
         assert self._streaming is not None
-        try:
-            self._streaming.put(table, body)
-        except NoAnswer as error:
-            raise self._interpret_silence(error) from error
-        except KustoError as error:
-            raise self.interpret(error) from error
+        self.call(self._streaming.put, table, body)
 
     def open_queue(self) -> None:
         """Make ready for `enqueue`."""
         options = self.options
         client = KustoClient(self.describe_place(options.ingest_uri))
         self._queue = QueuedIngestion(client, options.kusto_db, options.request_timeout_s)
-        try:
-            self._queue.renew()
-        except KustoError as error:
-            raise self.interpret(error, options.ingest_uri) from error
+        self.call(self._queue.renew, uri=options.ingest_uri)
 
     def enqueue(self, table: str, body: bytes, size: int) -> None:
         """Queued ingestion of compressed CSV that was `size` bytes long."""
         assert self._queue is not None
-        try:
-            self._queue.put(table, body, size)
-        except KustoError as error:
-            raise self.interpret(error, self.options.ingest_uri) from error
+        self.call(self._queue.put, table, body, size, uri=self.options.ingest_uri)
 
-    def _interpret_silence(self, error: NoAnswer) -> Retryable | SimulatorError:
-        host = urlsplit(self.options.kusto_uri).netloc
-        return interpret_no_answer(error, "Azure Data Explorer", host, "REQUESTS_CA_BUNDLE")
+    def read_extents(self, tables: Iterable[str]) -> Storage:
+        """What the tables' extents take, and how many rows they hold.
+
+        By `.show table extents` rather than `.show table details`, whose figures may be 15 minutes old:
+        https://learn.microsoft.com/kusto/management/show-extents
+        """
+        found = [self.ask(ask_extents(table))[0] for table in tables]
+        total, index, rows = (sum(int(row[number] or 0) for row in found) for number in range(3))
+        return Storage(
+            total_bytes=total,
+            data_bytes=total - index,
+            index_bytes=index,
+            source=_SOURCE,
+            level=Level(size_bytes=total, events=rows),
+        )
 
     def interpret(self, error: KustoError, uri: str | None = None) -> Retryable | SimulatorError:
         """What an error from `uri` (default: `kusto_uri`) means: another try, or the end of the run."""
@@ -147,25 +178,17 @@ class Connection:
         return SimulatorError(f"{host} refused a request: {text}")
 
 
-def connect(options: AdxOptions, job: Job, mode: InsertMode | None = None) -> Connection:
-    """A connection to a cluster that has let us in; SimulatorError with its name and a remedy if not.
+def ask_extents(table: str) -> str:
+    """The command that adds up a table's extents: bytes in all, bytes of indexes, rows."""
+    sums = "v0 = sum(ExtentSize), v1 = sum(IndexSize), v2 = sum(RowCount)"
+    return f".show table {quote_name(table)} extents | summarize {sums}"
 
-    `mode`: how events are to be sent; None: it is only asked.
-    """
-    connection = Connection(options, job)
-    try:
-        connection.ask(".show tables")
-        if mode is InsertMode.QUEUED:
-            connection.open_queue()
-        elif mode is InsertMode.STREAMING:
-            connection.open_streaming()
-    except Retryable as error:
-        connection.close()
+
+def check_rows(rows: int, stored: int) -> None:
+    """SimulatorError unless extents hold all rows: what was streamed is in row stores at first, and nothing
+    tells how large it is there."""
+    if rows < stored:
         raise SimulatorError(
-            f"can't connect to Azure Data Explorer at {error}; check that kusto_uri and"
-            " kusto_ingest_uri name a running cluster"
-        ) from error
-    except SimulatorError:
-        connection.close()
-        raise
-    return connection
+            f"{rows:,} of {stored:,} events are in extents so far; the others, in row stores, tell no size"
+            " (with batch: true there are none)"
+        )

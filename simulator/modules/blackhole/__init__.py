@@ -6,18 +6,98 @@ checked. Nothing is stored, so nothing can be stored twice: a request counts onc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from typing import Annotated, Any
 
 from numpy.typing import NDArray
+from pydantic import ConfigDict, Field
 
+from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import OptionError
 from ...workloads.schema import ColumnType
-from ..base import Capabilities, Job, Module, Support, require
-from ..sending import Encoder
-from .options import BlackholeOptions
-from .writer import BlackholeWriter
+from .. import load_module
+from .._base.options import InFlightOptions
+from ..base import AnyModule, Capabilities, Job, Module, Support, require
+from ..options import Options, parse_options
+from ..sending import Encoder, Outcome, Payload, Writer
+
+
+class BlackholeOptions(InFlightOptions):
+    """Options of targets with `module: blackhole`; those of the encoder's payloads come on top."""
+
+    model_config = ConfigDict(extra="allow")
+
+    encoder: Annotated[str, Condition.BATCH] = Field(
+        "postgres", description="module whose payloads are built"
+    )
+    delay_ms: Annotated[float, Condition.CLIENT] = Field(
+        0, ge=0, description="how long each request seems to take"
+    )
+
+    @classmethod
+    def option_names(cls, values: Mapping[str, Any]) -> list[str]:
+        own = super().option_names(values)
+        try:
+            module = load_module(str(values.get("encoder", cls.model_fields["encoder"].default)))
+        except OptionError:
+            return [*own, *values]  # that is the error to be told of
+        return [*own, *module.encoding_options_model.model_fields]
+
+    def encoding(self) -> tuple[type[AnyModule], Options]:
+        """The other module and the options for its encoder; OptionError if they don't fit."""
+        module = load_module(self.encoder)
+        own = set(Options.model_fields)
+        values = {name: getattr(self, name) for name in own} | (self.model_extra or {})
+        known = [name for name in type(self).model_fields if name not in own]
+
+        def where(_: str) -> str:
+            return f"encoder {self.encoder}"
+
+        return module, parse_options(module.encoding_options_model, values, where, known)
+
+
+class BlackholeWriter(Writer):
+    """Takes `delay_ms` for each request, however many are under way."""
+
+    def __init__(self, encoder: Encoder, options: BlackholeOptions, job: Job) -> None:
+        super().__init__(encoder)
+        self.max_in_flight = options.in_flight(job.load)
+        self._delay_s = options.delay_ms / 1000
+        self._held: deque[tuple[float, object, int]] = deque()
+        """When each request ends, in order, the request, and its events."""
+
+    def open(self) -> None:
+        """Nothing to connect to."""
+
+    def close(self) -> None:
+        """Nothing to disconnect from."""
+
+    def send(self, payload: Payload) -> int:
+        if self._delay_s:
+            time.sleep(self._delay_s)
+        return payload.events
+
+    def submit(self, payload: Payload, request: object) -> None:
+        self._held.append((time.perf_counter() + self._delay_s, request, payload.events))
+
+    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:
+        held, now = self._held, time.perf_counter()
+        until = min(held[0][0] if held else inf, inf if timeout_s is None else now + timeout_s)
+        if until > now:
+            time.sleep(until - now)
+            now = time.perf_counter()
+        ended = []
+        while held and held[0][0] <= now:
+            _, request, events = held.popleft()
+            ended.append(Outcome(request, now, events))
+        return ended
+
+    def stop_submitting(self) -> None:
+        self._held.clear()
 
 
 class Blackhole(Module[BlackholeOptions, BlackholeOptions]):

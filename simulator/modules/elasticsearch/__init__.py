@@ -45,7 +45,7 @@ from ...workloads.queries import BoundQuery, Function
 from ...workloads.schema import Column, ColumnType, Schema
 from .._base.connected import ConnectedModule
 from .._base.errors import MissingTable, nothing_to_query
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries, support_keys
 from ..sending import Writer
 from .encoding import DocumentEncoder, InsertMode
 from .options import ALLOCATION, CLIENTS, ElasticsearchOptions, EncodingOptions, Flavor
@@ -100,14 +100,8 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
     CAPABILITIES = Capabilities(
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
-        primary_keys={
-            PrimaryKey.DB: Support.FULL,
-            PrimaryKey.CLIENT: Support.FULL,
-            # There are no sequences and no UUIDs, and no document is without an id.
-            PrimaryKey.SQL: Support.UNSUPPORTED,
-            PrimaryKey.UUID: Support.UNSUPPORTED,
-            PrimaryKey.NONE: Support.UNSUPPORTED,
-        },
+        # There are no sequences and no UUIDs, and no document is without an id.
+        primary_keys=support_keys(PrimaryKey.DB, PrimaryKey.CLIENT),
         multiple_tables=Support.FULL,
         queries=claim_queries(SHAPES),
         shapes=SHAPES,

@@ -32,7 +32,7 @@ from .._base.connected import ConnectedModule
 from .._base.errors import nothing_to_query
 from .._base.labels import find_witness
 from .._base.options import InsertMode
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries, support_keys
 from ..sending import Writer
 from .encoding import LineEncoder
 from .flux import ALL_TIME, quote_text, select_events
@@ -84,10 +84,7 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
             cause="InfluxDB writes 25 MiB of its cache at a time, and merges it later",
         ),
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
-        primary_keys={
-            key: Support.FULL if key is PrimaryKey.NONE else Support.UNSUPPORTED
-            for key in PrimaryKey
-        },
+        primary_keys=support_keys(PrimaryKey.NONE),
         multiple_tables=Support.FULL,
         queries=claim_queries(frozenset(Shape)),
         indices=Support.UNSUPPORTED,

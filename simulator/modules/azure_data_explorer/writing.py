@@ -1,0 +1,186 @@
+"""Sends CSV to Azure Data Explorer, each event once, or ends the run: by the lean path, and by
+azure-kusto-ingest (`client=official`): `ingest_from_stream`, queued or streaming as `batch` says.
+
+The client compresses the CSV itself. Queued, it tries up to three queues with a message whose fate is
+unknown: such events may be stored twice, which the count after the run shows; what it gives up on ends the
+run.
+
+https://learn.microsoft.com/azure/data-explorer/python-ingest-data
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections import deque
+from io import BytesIO, StringIO
+from typing import TYPE_CHECKING, Any
+
+from azure.kusto.data.data_format import DataFormat
+from azure.kusto.data.exceptions import KustoClientError, KustoNetworkError
+
+from ...encoding.columns import bounds
+from ...errors import Retryable
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column, ColumnType
+from .._base.connected import ConnectedWriter
+from .._base.errors import CONNECTION_LOST
+from .._base.official import ClientWriter, OfficialEncoder, list_columns
+from .._base.tables import deal_block
+from ..sending import Encoder, Payload
+from .encoding import MAPPING, Part, make_part
+from .ingestion import report_unclear
+from .options import STREAMED_VISIBLE_S
+from .queries import select_stored
+from .server import Connection
+
+if TYPE_CHECKING:
+    from . import AzureDataExplorer
+
+_UNCLEAR = (CONNECTION_LOST, "timeout")
+"""Kinds of errors after which a request may be stored."""
+
+# Nothing tells when streamed events have arrived, so they are looked for again and again.
+_LOOK_INTERVAL_S = 0.5
+
+
+class PartsWriter(ConnectedWriter[Connection]):
+    """Sends payloads with a deque of `Part`: a request per table."""
+
+    def __init__(self, encoder: Encoder, module: AzureDataExplorer) -> None:
+        super().__init__(encoder, module)
+        self.is_queued = module.options.batch
+
+    def send(self, payload: Payload) -> int:
+        # What was acknowledged is not sent again when another table's request fails.
+        while payload.data:
+            part: Part = payload.data[0]
+            if self.is_queued:
+                self.enqueue(part)
+            else:
+                self._stream(part)
+            payload.data.popleft()
+        return payload.events
+
+    def enqueue(self, part: Part) -> None:
+        """Hand over what is stored later."""
+        self.connection.enqueue(part.table, part.body, part.size)
+
+    def stream(self, part: Part) -> None:
+        """Have it stored."""
+        self.connection.stream(part.table, part.body)
+
+    def _stream(self, part: Part) -> None:
+        # Here and not in `recover`, which other requests in flight would have to wait for.
+        if part.in_doubt and self._is_stored(part):
+            return
+        part.in_doubt = False
+        try:
+            self.stream(part)
+        except Retryable as error:
+            part.in_doubt = error.kind in _UNCLEAR
+            raise
+
+    def _is_stored(self, part: Part) -> bool:
+        """Whether the part's last event is stored: a request is stored as a whole or not at all."""
+        query = select_stored(self.job.schema, part.table, part.device, part.time_ms)
+        deadline = time.monotonic() + STREAMED_VISIBLE_S
+        while True:
+            if self.connection.ask(query)[0][0]:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_INTERVAL_S)
+
+
+class AdxWriter(PartsWriter):
+    """Sends payloads of `CsvEncoder`."""
+
+    def open(self) -> None:
+        super().open()
+        connection = self.connection
+        connection.reach(connection.open_queue if self.is_queued else connection.open_streaming)
+
+
+# --- by the clients -------------------------------------------------------------------------------
+
+
+class LinesEncoder(OfficialEncoder):
+    """A payload's data: a deque of `Part`, one per table, with CSV as the standard library writes it."""
+
+    def _requests(self, block: EventBlock, size: int) -> list[deque[Part]]:
+        return [self._deal(block.part(*span)) for span in bounds(len(block), size)]
+
+    def _deal(self, block: EventBlock) -> deque[Part]:
+        tables = self._job.table_names
+        return deque(
+            make_part(tables[share.table], part, body := _write_lines(part), len(body))
+            for share, part in deal_block(block, len(tables))
+        )
+
+
+def _write_lines(block: EventBlock) -> bytes:
+    schema = block.schema
+    columns = list_columns(schema.row, block.row_columns, block.missing)
+    for column, values in zip(schema.row, columns, strict=True):
+        values[:] = _list_fields(column, block, values)
+    text = StringIO()
+    csv.writer(text).writerows(zip(*columns, strict=True))
+    return text.getvalue().encode()
+
+
+def _list_fields(column: Column, block: EventBlock, values: list[Any]) -> list[Any]:
+    """What the service knows otherwise than Python writes it: times and truth values."""
+    if column.type is ColumnType.TIMESTAMP_MS:
+        times = block.row_columns[column.name].astype("datetime64[ms]").tolist()
+        return [
+            None if value is None else f"{time.isoformat()}Z"
+            for time, value in zip(times, values, strict=True)
+        ]
+    if column.type is ColumnType.BOOL:
+        return [None if value is None else str(value).lower() for value in values]
+    return values
+
+
+class OfficialWriter(ClientWriter[Connection], PartsWriter):
+    """Sends payloads of `LinesEncoder` by the ingestion clients."""
+
+    def __init__(self, module: AzureDataExplorer, batch: int) -> None:
+        super().__init__(LinesEncoder(module.job), module)
+
+    def make_client(self) -> Any:
+        from azure.kusto.ingest import KustoStreamingIngestClient, QueuedIngestClient
+
+        options = self.connection.options
+        kind, uri = (
+            (QueuedIngestClient, options.ingest_uri)
+            if self.is_queued
+            else (KustoStreamingIngestClient, options.kusto_uri)
+        )
+        return kind(self.connection.describe_place(uri), auto_correct_endpoint=False)
+
+    def enqueue(self, part: Part) -> None:
+        self.connection.call(self._hand_over, part, uri=self.connection.options.ingest_uri)
+
+    def stream(self, part: Part) -> None:
+        self.connection.call(self._ingest, part)
+
+    def _hand_over(self, part: Part) -> None:
+        try:
+            self._ingest(part)
+        except KustoNetworkError:
+            raise
+        except KustoClientError as error:
+            raise report_unclear(str(error)) from error
+
+    def _ingest(self, part: Part) -> None:
+        from azure.kusto.ingest import IngestionProperties, StreamDescriptor
+
+        properties = IngestionProperties(
+            self.connection.options.kusto_db,
+            part.table,
+            data_format=DataFormat.CSV,
+            ingestion_mapping_reference=MAPPING,
+            ingestion_mapping_kind=DataFormat.CSV.ingestion_mapping_kind,
+        )
+        self.client.ingest_from_stream(StreamDescriptor(BytesIO(part.body)), properties)
