@@ -13,8 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...encoding.columns import BIG_ENDIAN, bounds, is_constant, octets_of
-from ...encoding.devices import SHORT_NUMBERS, count_turns, number_names
+from ...encoding.columns import (
+    BIG_ENDIAN,
+    SHORT_NUMBERS,
+    bounds,
+    count_turns,
+    is_constant,
+    number_names,
+    octets_of,
+)
 from ...encoding.records import Run
 from ...workloads.events import EventBlock
 from ...workloads.schema import ColumnType
@@ -239,12 +246,7 @@ def join_parts(parts: Sequence[bytes | Values], count: int) -> list[bytes]:
 
 def _make_records(run: Run, count: int) -> list[list[bytes]]:
     """The run of each event; nothing if there is none."""
-    if not run.bytes:
-        return []
-    records = run.new_records(count)
-    for name, values in run.moving:
-        records[name] = values
-    return [records.view(f"V{records.dtype.itemsize}").tolist()]
+    return [run.fill(count).tolist()] if run.bytes else []
 
 
 def pack_bits(
