@@ -149,6 +149,46 @@ def find_period(values: NDArray[np.bytes_]) -> int:
     return place // width if np.array_equal(flat[place:], flat[:-place]) else 0
 
 
+def count_turns(devices: NDArray[np.bytes_], batch: int) -> int:
+    """How many devices take turns throughout, if each request of so many events ends with the last of them;
+    0: they don't."""
+    if len(devices) % batch or (devices[1:2] == devices[:1]).all():
+        return 0
+    turns = find_period(devices)
+    if not turns or batch % turns or len(set(devices[:turns].tolist())) < turns:
+        return 0
+    return turns
+
+
+SHORT_NUMBERS = 1 << 16
+"""Numbers of 16 bits are sorted fastest."""
+_MOST_NUMBERS = 1 << 31
+
+
+def number_names(devices: NDArray[np.bytes_]) -> tuple[NDArray[Any], int]:
+    """A number for each event's device, in the order of names, and what all of them are below; 1: there is
+    one device."""
+    numbers: NDArray[Any] = np.zeros(len(devices), np.uint16)
+    kinds = 1
+    if is_constant(devices) or all_alike(devices):
+        return numbers, kinds
+    # The places in which names differ, as digits.
+    for octets in octets_of(devices).T:
+        least = int(octets.min())
+        span = int(octets.max()) - least + 1
+        if span == 1:
+            continue
+        kinds *= span
+        if kinds > _MOST_NUMBERS:
+            names, numbers = np.unique(devices, return_inverse=True)
+            return numbers, len(names)
+        if kinds > SHORT_NUMBERS:
+            numbers = numbers.astype(np.int64, copy=False)
+        numbers *= span
+        numbers += octets - least
+    return numbers, kinds
+
+
 # What has to be escaped within a JSON string (RFC 8259, section 7).
 _JSON_SPECIAL = b'"\\' + bytes(range(1, 0x20))
 

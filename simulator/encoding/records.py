@@ -44,9 +44,12 @@ class Run:
         those of the rows, which may have the same fields."""
         return _kept_records(tuple(self._fields), count, place, get_ident())
 
-    def new_records(self, count: int) -> NDArray[np.void]:
-        """As `records`, but an array of its own."""
-        return _make_records(self._fields, count)
+    def fill(self, count: int) -> NDArray[np.void]:
+        """Each row's bytes, in an array of its own."""
+        records = _make_records(self._fields, count)
+        for name, values in self.moving:
+            records[name] = values
+        return records.view(f"V{self.bytes}")
 
 
 class RowWindows(ABC):

@@ -96,10 +96,7 @@ def _pad(form: bytes, data: NDArray[Any]) -> NDArray[np.void] | None:
             run.keep(piece)
         else:
             run.take(piece.values.dtype.str, piece.values)
-    records = run.new_records(len(data))
-    for name, values in run.moving:
-        records[name] = values
-    return records.view(f"V{run.bytes}")
+    return run.fill(len(data))
 
 
 def format_requests(

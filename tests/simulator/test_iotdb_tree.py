@@ -192,7 +192,7 @@ def count_turns(block: EventBlock, batch: int) -> int:
 def encode_sorted(block: EventBlock, batch: int, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The calls of a block whose devices aren't found to take turns."""
     with monkeypatch.context() as patch:
-        patch.setattr(blocks, "_count_turns", lambda devices, batch: 0)
+        patch.setattr(blocks, "count_turns", lambda devices, batch: 0)
         assert count_turns(block, batch) == 0
         return encode(block, batch)
 

@@ -70,9 +70,11 @@ from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
 from ...workloads.queries import BoundQuery, Shape
 from ...workloads.schema import ColumnType
+from .._base.connected import ConnectedModule
 from .._base.errors import nothing_to_query
+from .._base.row_order import Row
 from .._base.sql_queries import quote_name
-from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
 from .encoding import CassandraEncoder, has_key_column
 from .options import (
@@ -115,7 +117,7 @@ _SETTINGS = (
 )  # fmt: skip
 
 
-class Cassandra(Module[CassandraOptions, EncodingOptions]):
+class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSession"]):
     """Cassandra or YCQL."""
 
     name = "cassandra"
@@ -167,7 +169,6 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
     def __init__(self, options: CassandraOptions, job: Job) -> None:
         super().__init__(options, job)
         self.options.mode(job.load.batch)
-        self._session: ClusterSession | None = None
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> CassandraEncoder:
@@ -180,7 +181,7 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
     def _queries(self) -> CassandraQueries:
         from .queries import CassandraQueries
 
-        return CassandraQueries(self.options, self.job.schema, self._connect)
+        return CassandraQueries(self.options, self.job.schema, lambda: self.session)
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
         options = self.options
@@ -195,15 +196,10 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
             options = options.model_copy(update={"insert_mode": InsertMode.BATCH})
         return CassandraWriter(self.encoder(options, self.job, batch), options, self.job)
 
-    def open(self) -> None:
+    def connect(self) -> ClusterSession:
         from .server import ClusterSession
 
-        self._session = ClusterSession(self.options, self.job)
-
-    def close(self) -> None:
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        return ClusterSession(self.options, self.job)
 
     # --- tables -----------------------------------------------------------------------------------
 
@@ -214,7 +210,7 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
         self._ask(
             f"CREATE KEYSPACE IF NOT EXISTS {quote_name(keyspace)} WITH replication = {{{literal}}}"
         )
-        found = self._find_replication()
+        found, _ = self._read_keyspace()
         if self.options.flavor is not Flavor.YCQL and found != replication:
             raise SimulatorError(
                 f"keyspace {keyspace} has replication {found}, not {replication}: drop or alter it,"
@@ -233,19 +229,21 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
         wanted = self.options.replication
         if self.options.replication_strategy is ReplicationStrategy.SIMPLE:
             return wanted
-        datacenter = self._connect().datacenter
+        datacenter = self.session.datacenter
         return {"class": wanted["class"], datacenter: wanted["replication_factor"]}
 
-    def _find_replication(self) -> dict[str, str] | None:
-        """The keyspace's replication; None if there is no such keyspace."""
+    def _read_keyspace(self) -> tuple[dict[str, str], bool]:
+        """The keyspace's replication, and whether its writes go to the commit log; of one that is still to be
+        made what it will have."""
         rows = self._ask(
-            "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = %s",
+            "SELECT replication, durable_writes FROM system_schema.keyspaces"
+            " WHERE keyspace_name = %s",
             [self.options.keyspace],
         )
         if not rows:
-            return None
+            return self._replication(), True
         found = dict(rows[0][0])
-        return found | {"class": found["class"].rpartition(".")[2]}
+        return found | {"class": found["class"].rpartition(".")[2]}, bool(rows[0][1])
 
     def _find_tables(self) -> set[str]:
         """The keyspace's tables."""
@@ -301,7 +299,7 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
         if options.flavor is Flavor.YCQL:
             raise SimulatorError("YCQL doesn't tell what is on disk: it has no system_views")
         return read_storage(
-            self._connect(), options.keyspace, self.job.table_names, options.replication_factor
+            self.session, options.keyspace, self.job.table_names, options.replication_factor
         )
 
     def compile(self, bound: BoundQuery) -> Query:
@@ -309,41 +307,31 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
 
     def server_info(self) -> dict[str, Any]:
         [(version,)] = self._ask("SELECT release_version FROM system.local")
-        driver = self._connect().driver
+        driver = self.session.driver
         settings: dict[str, Any] = {}
         if self.options.flavor is not Flavor.YCQL:
             rows = self._ask("SELECT name, value FROM system_views.settings")
             settings = {name: value for name, value in sorted(rows) if name in _SETTINGS}
-        replication = self._find_replication()
+        replication, durable_writes = self._read_keyspace()
         return {
             "version": f"{self.options.flavor.value} {version}",
             "settings": {
                 **settings,
                 "nodes": len(driver.hosts),
                 "protocol_version": driver.cluster.protocol_version,
-                "replication": replication or self._replication(),
-                "durable_writes": self._durable_writes(),
+                "replication": replication,
+                "durable_writes": durable_writes,
                 "consistency_level": self.options.consistency_level,
                 "batch_type": self.options.batch_type.value,
                 "max_sync_calls": self.options.in_flight(self.job.load),
             },
         }
 
-    def _durable_writes(self) -> bool:
-        """Whether the keyspace's writes go to the commit log; true of one that is still to be made."""
-        rows = self._ask(
-            "SELECT durable_writes FROM system_schema.keyspaces WHERE keyspace_name = %s",
-            [self.options.keyspace],
-        )
-        return bool(rows[0][0]) if rows else True
+    def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        return self.session.ask(statement, values)
 
-    def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self._connect().ask(statement, values)
-
-    def _connect(self) -> ClusterSession:
+    @property
+    def session(self) -> ClusterSession:
         """The session, once a node answers; Retryable if none does."""
-        if self._session is None:
-            self.open()
-        assert self._session is not None
-        self._session.await_node()
-        return self._session
+        self.connection.await_node()
+        return self.connection

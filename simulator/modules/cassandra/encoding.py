@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
 from ...encoding.binary_rows import BinaryRows
-from ...encoding.columns import KEY_COLUMN, Columns, all_alike, bounds, client_keys
+from ...encoding.columns import KEY_COLUMN, Columns, bounds, client_keys, number_names
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType
 from .._base.sql_queries import quote_name
@@ -200,11 +200,12 @@ def sort_by_device(
 ) -> tuple[EventBlock, NDArray[np.int64], list[tuple[int, int]]]:
     """The events device by device, the table of each, out of so many, and [begin, end) of each device's."""
     numbers = number_tables(block, tables) if tables > 1 else np.zeros(len(block), np.int64)
-    if all_alike(block.devices):
+    names, kinds = number_names(block.devices)
+    if kinds == 1:
         return block, numbers, [(0, len(block))]
-    order = np.argsort(block.devices, kind="stable")
-    block = block.choose(order)
-    begins = np.flatnonzero(block.devices[1:] != block.devices[:-1]) + 1
+    order = np.argsort(names, kind="stable")
+    block, names = block.choose(order), names[order]
+    begins = np.flatnonzero(names[1:] != names[:-1]) + 1
     ends = [*begins.tolist(), len(block)]
     return block, numbers[order], list(zip([0, *ends], ends, strict=False))
 

@@ -151,24 +151,20 @@ class ClusterSession:
     def close(self) -> None:
         self._cluster.shutdown()
 
-    def ask(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        """All rows of a statement about keyspaces, tables or a node: such has no other copies."""
+    def ask(self, statement: str, values: Sequence[Any] = (), host: object = None) -> list[Row]:
+        """All rows of a statement about keyspaces, tables or a node: such has no other copies. `host`: which
+        node to ask, if not any."""
         try:
-            return list(self.driver.execute(_ask_one_node(statement), values or None))
+            return list(self.driver.execute(_ask_one_node(statement), values or None, host=host))
         except ERRORS as error:
             raise self.translate(error) from error
 
     def ask_each_node(self, statement: str, values: Sequence[Any] = ()) -> list[list[Row]]:
         """All rows of a statement about a node, of each node that requests go to. Raises Retryable if one
         doesn't answer."""
-        try:
-            return [
-                list(self.driver.execute(_ask_one_node(statement), values or None, host=host))
-                for host in self._cluster.metadata.all_hosts()
-                if self._local.distance(host) == HostDistance.LOCAL
-            ]
-        except ERRORS as error:
-            raise self.translate(error) from error
+        hosts = self._cluster.metadata.all_hosts()
+        near = [host for host in hosts if self._local.distance(host) == HostDistance.LOCAL]
+        return [self.ask(statement, values, host) for host in near]
 
     def prepare(self, statement: str) -> PreparedStatement:
         """A prepared statement; each is prepared once. Raises `ERRORS`."""

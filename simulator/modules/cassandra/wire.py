@@ -104,11 +104,6 @@ class Connection:
         """For poll."""
         return self._stream.fileno()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it has not been closed on this side."""
-        return self._stream.fileno() >= 0
-
     def close(self) -> None:
         """Hang up."""
         self._stream.close()

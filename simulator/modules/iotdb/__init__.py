@@ -50,19 +50,20 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...workloads.queries import BoundQuery, Function
 from ...workloads.tags import Tags
+from .._base.connected import ConnectedModule
 from .._base.errors import QUERY_REMEDY
-from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Encoder
 from .models import Layout, Tables, Tree
 from .options import EncodingOptions, InsertMode, IotdbOptions, Model
 from .queries import IotdbDialect
 from .schema import TYPES, check_measurements, check_names, describe_tags, make_tags
-from .server import ALLOCATION, IotdbWriter, Server, read_storage
+from .server import ALLOCATION, IotdbWriter, Server
 from .tablets import TabletEncoder
 from .tree_tablets import TreeEncoder
 
 
-class Iotdb(Module[IotdbOptions, EncodingOptions]):
+class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
     """An IoTDB cluster."""
 
     name = "iotdb"
@@ -114,7 +115,6 @@ class Iotdb(Module[IotdbOptions, EncodingOptions]):
             check_names(job.schema)
             if job.schema.tags is Tags.TABLE:
                 check_names(describe_tags(job.schema))
-        self._server: Server | None = None
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> Encoder:
@@ -126,19 +126,14 @@ class Iotdb(Module[IotdbOptions, EncodingOptions]):
         encoder = _make_encoder(self.options, self.job, batch)
         return IotdbWriter(encoder, self.options, self.job)
 
-    def open(self) -> None:
-        self._server = Server(self.options, self.job)
-
-    def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+    def connect(self) -> Server:
+        return Server(self.options, self.job)
 
     def prepare(self) -> None:
-        self._lay_out().prepare()
+        self._layout.prepare()
 
     def prepare_queries(self) -> None:
-        self._lay_out().check_columns([self.job.schema.table], QUERY_REMEDY)
+        self._layout.check_columns([self.job.schema.table], QUERY_REMEDY)
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         job = Job(describe_tags(self.job.schema), run_id=self.job.run_id)
@@ -153,30 +148,24 @@ class Iotdb(Module[IotdbOptions, EncodingOptions]):
             writer.close()
 
     def count_devices(self) -> int | None:
-        return self._lay_out().count_devices()
+        return self._layout.count_devices()
 
     def count(self) -> int:
-        return self._lay_out().count()
+        return self._layout.count()
 
     def storage(self) -> Storage:
-        database = self._lay_out().database
-        return read_storage(self._connect(), database, self.options.database_timeout_s)
+        return self.connection.read_storage(self._layout.database)
 
     def compile(self, bound: BoundQuery) -> Query:
-        return self._lay_out().compile(bound)
+        return self._layout.compile(bound)
 
     def server_info(self) -> dict[str, Any]:
-        return self._connect().describe(self._lay_out().database)
+        return self.connection.describe(self._layout.database)
 
-    def _connect(self) -> Server:
-        if self._server is None:
-            self.open()
-        assert self._server is not None
-        return self._server
-
-    def _lay_out(self) -> Layout:
+    @property
+    def _layout(self) -> Layout:
         kind = Tree if self.options.model is Model.TREE else Tables
-        return kind(self.options, self.job, self._connect().ask)
+        return kind(self.options, self.job, self.connection.ask)
 
 
 def _make_encoder(options: EncodingOptions, job: Job, batch: int) -> Encoder:

@@ -13,15 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...encoding.columns import BIG_ENDIAN, all_alike, bounds, is_constant, octets_of
+from ...encoding.columns import (
+    BIG_ENDIAN,
+    SHORT_NUMBERS,
+    bounds,
+    count_turns,
+    is_constant,
+    number_names,
+    octets_of,
+)
 from ...encoding.records import Run
 from ...workloads.events import EventBlock
 from ...workloads.schema import ColumnType
 from .schema import TableColumn
-
-_SHORT_NUMBERS = 1 << 16
-"""Numbers of 16 bits are sorted fastest."""
-_MOST_NUMBERS = 1 << 31
 
 
 class Rows(NamedTuple):
@@ -91,16 +95,16 @@ def find_runs(block: EventBlock, time: str, batch: int, tables: int) -> Runs:
     """The runs of a block's requests of `batch` events, which go to so many tables in turn."""
     count, times = len(block), block.columns[time]
     is_sorted = bool((times[1:] >= times[:-1]).all())
-    if is_sorted and tables == 1 and (turns := _count_turns(block.devices, batch)):
+    if is_sorted and tables == 1 and (turns := count_turns(block.devices, batch)):
         return _take_turns(block, batch, turns)
-    numbers, kinds = _number_devices(block.devices)
+    numbers, kinds = number_names(block.devices)
     order = None
     if is_sorted and tables == 1 and kinds == 1:
         firsts = starts = np.arange(0, count, batch)
     else:
         keys = numbers
         if tables > 1:
-            kind = np.uint16 if kinds * tables <= _SHORT_NUMBERS else np.int64
+            kind = np.uint16 if kinds * tables <= SHORT_NUMBERS else np.int64
             keys = (np.arange(count) % batch % tables * kinds + numbers).astype(kind)
         order = np.concatenate(
             [
@@ -122,21 +126,6 @@ def _sort(keys: NDArray[Any], times: NDArray[np.int64], is_sorted: bool) -> NDAr
     return np.argsort(keys, kind="stable") if is_sorted else np.lexsort((times, keys))
 
 
-def _count_turns(devices: NDArray[np.bytes_], batch: int) -> int:
-    """How many devices take turns throughout, if each request of so many events ends with the last of them;
-    0: they don't."""
-    if is_constant(devices) or len(devices) % batch or (devices[1:2] == devices[:1]).all():
-        return 0
-    again = devices[1 : batch + 1] == devices[0]
-    turns = int(again.argmax()) + 1
-    # Where the first one doesn't come again, it isn't found at 0 either.
-    if not again[turns - 1] or batch % turns:
-        return 0
-    octets = octets_of(devices)
-    is_alike = bool((octets[turns:] == octets[:-turns]).all())
-    return turns if is_alike and len(set(devices[:turns].tolist())) == turns else 0
-
-
 def _take_turns(block: EventBlock, batch: int, turns: int) -> Runs:
     """The runs of one table's requests, in which so many devices take turns. They are in the order that
     sorting gives."""
@@ -151,30 +140,6 @@ def _take_turns(block: EventBlock, batch: int, turns: int) -> Runs:
     return Runs(
         order, starts, order[starts], sizes, np.repeat(np.arange(requests), turns), tables, turns
     )
-
-
-def _number_devices(devices: NDArray[np.bytes_]) -> tuple[NDArray[Any], int]:
-    """A number for each event's device, in the order of names, and what all of them are below; 1: there is
-    one device."""
-    numbers: NDArray[Any] = np.zeros(len(devices), np.uint16)
-    kinds = 1
-    if is_constant(devices) or all_alike(devices):
-        return numbers, kinds
-    # The places in which names differ, as digits.
-    for octets in octets_of(devices).T:
-        least = int(octets.min())
-        span = int(octets.max()) - least + 1
-        if span == 1:
-            continue
-        kinds *= span
-        if kinds > _MOST_NUMBERS:
-            names, numbers = np.unique(devices, return_inverse=True)
-            return numbers, len(names)
-        if kinds > _SHORT_NUMBERS:
-            numbers = numbers.astype(np.int64, copy=False)
-        numbers *= span
-        numbers += octets - least
-    return numbers, kinds
 
 
 class Values(NamedTuple):
@@ -281,12 +246,7 @@ def join_parts(parts: Sequence[bytes | Values], count: int) -> list[bytes]:
 
 def _make_records(run: Run, count: int) -> list[list[bytes]]:
     """The run of each event; nothing if there is none."""
-    if not run.bytes:
-        return []
-    records = run.new_records(count)
-    for name, values in run.moving:
-        records[name] = values
-    return [records.view(f"V{records.dtype.itemsize}").tolist()]
+    return [run.fill(count).tolist()] if run.bytes else []
 
 
 def pack_bits(

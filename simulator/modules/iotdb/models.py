@@ -36,7 +36,7 @@ from .schema import (
     quote,
     split_path,
 )
-from .tree_queries import NoTimeseriesError, compile_question
+from .tree_queries import compile_question
 
 Ask = Callable[[str, float], list[Row]]
 """Asks a statement, for so many seconds at most: all rows of its answer."""
@@ -259,17 +259,9 @@ class Tree(Layout):
 
     def compile(self, bound: BoundQuery) -> Query:
         path = self._path(self.job.schema.table)
-        question = compile_question(bound, self.job.schema, path, self._must_have_events)
-
-        def ask() -> list[Row]:
-            try:
-                return question(self.query)
-            except NoTimeseriesError:
-                raise missing_table(
-                    f"IoTDB: there are no timeseries below {path}", self.job
-                ) from None
-
-        return ask
+        problem = f"IoTDB: there are no timeseries below {path}"
+        missing = partial(missing_table, problem, self.job) if self._must_have_events else None
+        return partial(compile_question(bound, self.job.schema, path, missing), self.query)
 
     def _path(self, table: str) -> str:
         return name_table(self.options.database, table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import ssl
 import time
 from collections import deque
@@ -73,6 +74,7 @@ _MISSING = (500, 508, 550)
 _REFUSED = (801, 802, 803, 804)
 
 _UNITS = {"B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
+_SIZE = re.compile(rf"(\d+\.?\d*) ({'|'.join(_UNITS)})")
 _SOURCE = (
     "SHOW DATA REGIONS of the whole database, after FLUSH: TsFiles, to three digits or so; without the"
     " write-ahead log"
@@ -242,6 +244,38 @@ class Server:
                 }
         return {}
 
+    def read_storage(self, database: str) -> Storage:
+        """What the database's TsFiles take, once all is in them and the config node has heard of it.
+
+        Raises SimulatorError if the server doesn't tell; Retryable.
+        """
+        self.ask("FLUSH", self._options.database_timeout_s)
+        flushed = time.monotonic()
+        before = self._list_sizes(database)
+        until = flushed + _APART_S
+        while (now := time.monotonic()) < until:
+            # There is no event for it.
+            time.sleep(_PAUSE_S)
+            found = self._list_sizes(database)
+            if found != before:
+                if now > flushed + _UNDER_WAY_S:
+                    break
+                before, until = found, now + _APART_S
+        texts = self._list_sizes(database)
+        sizes = list(map(_SIZE.fullmatch, texts))
+        if not texts or None in sizes:
+            raise SimulatorError(
+                f"IoTDB doesn't tell the size of database {database}: its regions say {texts}"
+            )
+        total = sum(round(float(size[1]) * _UNITS[size[2]]) for size in sizes if size)
+        copies = self.describe_database(database)["data_replication_factor"]
+        return Storage(total_bytes=total, copies=int(copies), source=_SOURCE)
+
+    def _list_sizes(self, database: str) -> list[str]:
+        """What SHOW DATA REGIONS says of each copy of the database's regions."""
+        regions = self.ask("SHOW DATA REGIONS", self._options.database_timeout_s)
+        return [str(row[-1]) for row in regions if row[3] == database]
+
 
 def _read_properties(text: str) -> Iterator[tuple[str, str]]:
     """The settings of a file of properties."""
@@ -249,48 +283,6 @@ def _read_properties(text: str) -> Iterator[tuple[str, str]]:
         name, sign, value = line.partition("=")
         if sign and not name.startswith("#"):
             yield name.strip(), value.strip()
-
-
-def read_storage(server: Server, database: str, timeout_s: float) -> Storage:
-    """What the database's TsFiles take, once all is in them and the config node has heard of it.
-
-    Raises SimulatorError if the server doesn't tell; Retryable.
-    """
-    server.ask("FLUSH", timeout_s)
-    flushed = time.monotonic()
-    before = _list_sizes(server, database, timeout_s)
-    until = flushed + _APART_S
-    while (now := time.monotonic()) < until:
-        # There is no event for it.
-        time.sleep(_PAUSE_S)
-        found = _list_sizes(server, database, timeout_s)
-        if found != before:
-            if now > flushed + _UNDER_WAY_S:
-                break
-            before, until = found, now + _APART_S
-    sizes = _list_sizes(server, database, timeout_s)
-    if not sizes or not all(map(_is_size, sizes)):
-        raise SimulatorError(
-            f"IoTDB doesn't tell the size of database {database}: its regions say {sizes}"
-        )
-    copies = server.describe_database(database)["data_replication_factor"]
-    return Storage(total_bytes=sum(map(_read_size, sizes)), copies=int(copies), source=_SOURCE)
-
-
-def _list_sizes(server: Server, database: str, timeout_s: float) -> list[str]:
-    """What SHOW DATA REGIONS says of each copy of the database's regions."""
-    regions = server.ask("SHOW DATA REGIONS", timeout_s)
-    return [str(row[-1]) for row in regions if row[3] == database]
-
-
-def _is_size(text: str) -> bool:
-    number, _, unit = text.partition(" ")
-    return unit in _UNITS and number.replace(".", "", 1).isdigit()
-
-
-def _read_size(text: str) -> int:
-    number, _, unit = text.partition(" ")
-    return round(float(number) * _UNITS[unit])
 
 
 class IotdbWriter(Writer):

@@ -29,38 +29,35 @@ from .schema import LEVEL, find_steady, quote, split_path
 
 Ask = Callable[[str], list[Row]]
 Question = Callable[[Ask], list[Row]]
-"""Asks what a query asks, by a function that asks statements: the rows of its answer. Raises
-NoTimeseriesError."""
-
-
-class NoTimeseriesError(Exception):
-    """There are none where events were asked for."""
+"""Asks what a query asks, by a function that asks statements: the rows of its answer."""
+Missing = Callable[[], Exception]
 
 
 def compile_question(
-    bound: BoundQuery, schema: Schema, path: str, must_have_events: bool = True
+    bound: BoundQuery, schema: Schema, path: str, missing: Missing | None = None
 ) -> Question:
-    """What is bound, asked of the devices below a path."""
-    source, query = _Source(bound, schema, path, must_have_events), bound.query
+    """What is bound, asked of the devices below a path. `missing`: what is raised if there are none; None:
+    there may be none."""
+    source, query = _Source(bound, schema, path, missing), bound.query
     if query.newest:
-        return _Newest(source, query.events).ask
+        return _ask_newest(source, query.events)
     if query.events:
-        return _Events(source).ask
+        return _ask_events(source)
     lasts = [one.column for one in query.compute if one.function is Function.LAST and one.column]
     is_plain = query.per == (schema.device,) and bound.start_ms is None and query.where is None
     if is_plain and len(lasts) == len(query.compute):
-        return _Newest(source, lasts).ask
-    return _Computed(source).ask
+        return _ask_newest(source, lasts)
+    return _ask_computed(source)
 
 
 class _Source:
     """Where to look for events, and which of them are asked for."""
 
     def __init__(
-        self, bound: BoundQuery, schema: Schema, path: str, must_have_events: bool
+        self, bound: BoundQuery, schema: Schema, path: str, missing: Missing | None
     ) -> None:
         self.query: Query = bound.query
-        self._must_have_events = must_have_events
+        self._missing = missing
         self.schema = schema
         self.steady = find_steady(schema)
         self.devices = bound.devices
@@ -70,9 +67,9 @@ class _Source:
 
     def expect(self, rows: list[Row]) -> list[Row]:
         """The rows of an answer that has one at least for each device that there is, or for all of them.
-        Raises NoTimeseriesError."""
-        if not rows and self.devices is None and self._must_have_events:
-            raise NoTimeseriesError
+        Raises what is raised if there is none."""
+        if not rows and self.devices is None and self._missing is not None:
+            raise self._missing()
         return rows
 
     def conditions(self) -> str:
@@ -103,33 +100,28 @@ class _Source:
         return min(first for first, _ in times), max(last for _, last in times) + 1
 
 
-class _Events:
+def _ask_events(source: _Source) -> Question:
     """Events themselves."""
+    query, schema = source.query, source.schema
+    own = (schema.time, schema.device)
+    asked = list(dict.fromkeys(name for name in query.events if name not in own))
+    if source.steady not in asked:
+        # A row without any value would not be in the answer.
+        asked.append(source.steady)
+    known = {name: place for place, name in enumerate([*own, *asked])}
+    places = [known[name] for name in query.events]
+    statement = (
+        f"SELECT {', '.join(map(quote, asked))} FROM {source.paths}{source.conditions()}"
+        f"{_order(query, schema)} ALIGN BY DEVICE"
+    )
 
-    def __init__(self, source: _Source) -> None:
-        query, schema = source.query, source.schema
-        own = (schema.time, schema.device)
-        asked = list(dict.fromkeys(name for name in query.events if name not in own))
-        if source.steady not in asked:
-            # A row without any value would not be in the answer.
-            asked.append(source.steady)
-        known = {schema.time: 0, schema.device: 1}
-        known |= {name: place for place, name in enumerate(asked, 2)}
-        self._places = [known[name] for name in query.events]
-        self._statement = (
-            f"SELECT {', '.join(map(quote, asked))} FROM {source.paths}{source.conditions()}"
-            f"{_order(query, schema)} ALIGN BY DEVICE"
-        )
-        self._device = query.events.index(schema.device) if schema.device in query.events else None
+    def ask_all(ask: Ask) -> list[Row]:
+        rows = ask(statement)
+        if schema.device in query.events:
+            rows = [(row[0], _name(row[1]), *row[2:]) for row in rows]
+        return [tuple(row[place] for place in places) for row in rows]
 
-    def ask(self, ask: Ask) -> list[Row]:
-        """The rows of the answer."""
-        found = ask(self._statement)
-        rows = [tuple(row[place] for place in self._places) for row in found]
-        place = self._device
-        if place is None:
-            return rows
-        return [(*row[:place], _name(row[place]), *row[place + 1 :]) for row in rows]
+    return ask_all
 
 
 def _order(query: Query, schema: Schema) -> str:
@@ -148,45 +140,35 @@ def _name(path: str) -> str:
     return split_path(path)[LEVEL + 1]
 
 
-class _Newest:
+def _ask_newest(source: _Source, names: Sequence[str]) -> Question:
     """These columns of each device's newest event: of each measurement the last value, with its time."""
+    schema, steady = source.schema, source.steady
+    columns = [schema.column(name) for name in names]
+    asked = {name: None for name in names if name not in (schema.time, schema.device)}
+    asked[steady] = None
+    statement = f"SELECT LAST {', '.join(map(quote, asked))} FROM {source.paths}"
 
-    def __init__(self, source: _Source, names: Sequence[str]) -> None:
-        self._source = source
-        self._query, self._steady = source.query, source.steady
-        schema = source.schema
-        self._columns = [schema.column(name) for name in names]
-        self._time, self._device = schema.time, schema.device
-        asked = {name: None for name in names if name not in (self._time, self._device)}
-        asked[source.steady] = None
-        self._statement = f"SELECT LAST {', '.join(map(quote, asked))} FROM {source.paths}"
+    def read(device: str, found: dict[str, tuple[int, str]], column: Column) -> Any:
+        newest_ms = found[steady][0]
+        if column.name in (schema.time, schema.device):
+            return newest_ms if column.name == schema.time else device
+        # One that is older is of an event before.
+        time_ms, text = found.get(column.name, (None, ""))
+        return _parse(text, column) if time_ms == newest_ms else None
 
-    def ask(self, ask: Ask) -> list[Row]:
-        """The rows of the answer."""
+    def ask_all(ask: Ask) -> list[Row]:
         devices: dict[str, dict[str, tuple[int, str]]] = {}
-        for time_ms, series, value, _ in self._source.expect(ask(self._statement)):
+        for time_ms, series, value, _ in source.expect(ask(statement)):
             *_, device, measurement = split_path(series)
             devices.setdefault(device, {})[measurement] = (time_ms, value)
         rows = [
-            (device, *self._read(device, found))
+            (device, *(read(device, found, column) for column in columns))
             for device, found in devices.items()
-            if self._steady in found
+            if steady in found
         ]
-        return put_in_order(self._query, rows)
+        return put_in_order(source.query, rows)
 
-    def _read(self, device: str, found: dict[str, tuple[int, str]]) -> list[Any]:
-        newest_ms = found[self._steady][0]
-        values: list[Any] = []
-        for column in self._columns:
-            if column.name == self._time:
-                values.append(newest_ms)
-            elif column.name == self._device:
-                values.append(device)
-            else:
-                # One that is older is of an event before.
-                time_ms, text = found.get(column.name, (None, ""))
-                values.append(_parse(text, column) if time_ms == newest_ms else None)
-        return values
+    return ask_all
 
 
 _PARSERS: dict[ColumnType, Callable[[str], Any]] = {
@@ -230,50 +212,43 @@ class _Values(Partials):
         return f"max_time({quote(self._steady if column == self._schema.time else column)})"
 
 
-class _Computed:
+def _ask_computed(source: _Source) -> Question:
     """Values computed of many events."""
+    query = source.query
+    values = _Values(query, source.schema, source.steady)
+    every_ms = values.every_ms
+    by_level = (
+        not any(isinstance(part, str) for part in query.per)
+        and source.devices is None
+        and query.where is None
+        and all(one.function is not Function.LAST for one in query.compute)
+    )
+    asked = ", ".join([*values.newest, *values.computed])
+    select = f"SELECT {asked} FROM {source.paths}{source.conditions()}"
 
-    def __init__(self, source: _Source) -> None:
-        query, schema = source.query, source.schema
-        self._source = source
-        self._values = _Values(query, schema, source.steady)
-        named = [part for part in query.per if isinstance(part, str)]
-        self._by_level = (
-            not named
-            and source.devices is None
-            and query.where is None
-            and all(one.function is not Function.LAST for one in query.compute)
-        )
-        asked = ", ".join([*self._values.newest, *self._values.computed])
-        self._select = f"SELECT {asked} FROM {source.paths}{source.conditions()}"
+    def split(row: Row) -> Row:
+        """Device, beginning of the bucket and values of a row, as far as it has them."""
+        begin_ms, *rest = row if every_ms else (None, *row)
+        return (None, begin_ms, *rest) if by_level else (_name(rest[0]), begin_ms, *rest[1:])
 
-    def ask(self, ask: Ask) -> list[Row]:
-        """The rows of the answer."""
-        groups, every_ms = [], self._values.every_ms
+    def ask_all(ask: Ask) -> list[Row]:
+        groups = []
         if every_ms:
-            span = self._source.find_span(ask)
+            span = source.find_span(ask)
             if span is None:
                 return []
             # Whole buckets counted from 1970.
             first, end = span
             groups.append(f"([{first - first % every_ms}, {end}), {every_ms}ms)")
-        if self._by_level:
+        if by_level:
             groups.append(f"LEVEL = {LEVEL}")
-        statement = self._select + (f" GROUP BY {', '.join(groups)}" if groups else "")
+        statement = select + (f" GROUP BY {', '.join(groups)}" if groups else "")
         if every_ms:
             # Without it there would be a row for each bucket, whether anything is in it or not.
-            statement += f" HAVING {self._values.computed[0]} > 0"
-        if not self._by_level:
-            statement += " ALIGN BY DEVICE"
-        rows = ask(statement)
+            statement += f" HAVING {values.computed[0]} > 0"
+        rows = ask(statement if by_level else f"{statement} ALIGN BY DEVICE")
         if not every_ms:
-            self._source.expect(rows)
-        parts = (self._split(row, bool(every_ms)) for row in rows)
-        return put_in_order(self._source.query, self._values.put_together(parts))
+            source.expect(rows)
+        return put_in_order(query, values.put_together(map(split, rows)))
 
-    def _split(self, row: Row, has_time: bool) -> Row:
-        """Device, beginning of the bucket and values of a row, as far as it has them."""
-        begin_ms, *rest = row if has_time else (None, *row)
-        if self._by_level:
-            return (None, begin_ms, *rest)
-        return (_name(rest[0]), begin_ms, *rest[1:])
+    return ask_all

@@ -213,15 +213,15 @@ def _make_groups(
         order = np.concatenate([chosen[chosen < runs.turns] for chosen, _ in kinds])
         return [_take_turns(runs, order, columns, stamps, paths)]
     groups = []
-    for chosen, lengths in kinds:
+    for chosen, widths in kinds:
         size = int(runs.sizes[chosen[0]])
         rows = runs.find_rows(chosen, size)
         gaps = [None if one.missing is None else rows.pick(one.missing) for one in columns]
         bits = pack_bits(gaps, rows.runs, size)
         values = (
-            _join(columns, rows, bits) if lengths is None else _fill(columns, lengths, rows, bits)
+            _join(columns, rows, bits) if widths is None else _fill(columns, widths, rows, bits)
         )
-        times = _fill([stamps], [0], rows, bits[:, :0])
+        times = _fill([stamps], [stamps.width], rows, bits[:, :0])
         groups.append(_Group(chosen, size, paths, values, times))
     return groups
 
@@ -253,16 +253,17 @@ def _take_turns(
     requests, size = runs.sizes.size // runs.turns, int(runs.sizes[0])
     taken = []
     for run in order.tolist():
-        # Of numbers the length is of no account.
-        lengths = [one.length if one.lengths is None else int(one.lengths[run]) for one in columns]
-        taken.append((runs.find_turns(run), lengths))
-    width = sum(_measure(columns, lengths, size) for _, lengths in taken)
+        widths = [
+            one.width if one.lengths is None else 4 + int(one.lengths[run]) for one in columns
+        ]
+        taken.append((runs.find_turns(run), widths))
+    width = sum(4 + size * sum(widths) for _, widths in taken)
     values = np.empty((requests, width), np.uint8)
-    times = np.empty((requests, len(taken) * _measure([stamps], [0], size)), np.uint8)
+    times = np.empty((requests, len(taken) * (4 + size * stamps.width)), np.uint8)
     end, end_of_times = 0, 0
-    for rows, lengths in taken:
-        end = _put(values, end, columns, lengths, rows)
-        end_of_times = _put(times, end_of_times, [stamps], [0], rows)
+    for rows, widths in taken:
+        end = _put(values, end, columns, widths, rows)
+        end_of_times = _put(times, end_of_times, [stamps], [stamps.width], rows)
     chosen = np.arange(0, runs.sizes.size, runs.turns)[:, None] + order
     return _Group(chosen.reshape(-1), size, paths, values, times)
 
@@ -270,7 +271,7 @@ def _take_turns(
 def _sort(
     runs: Runs, requests: int, columns: Sequence[Values]
 ) -> Iterator[tuple[NDArray[np.intp], Sequence[int] | None]]:
-    """Runs that can be made together, and how long the texts of each column are, unless they differ."""
+    """Runs that can be made together, and the bytes of a value of each column, unless they differ."""
     plain = 2 * runs.sizes
     masks = [one.missing for one in columns if one.missing is not None]
     if masks:
@@ -296,56 +297,43 @@ def _sort(
     for kind in np.unique(kinds).tolist():
         chosen = np.flatnonzero(kinds == kind)
         first = int(chosen[0])
-        lengths_of_kind = [
-            one.length if least is None else int(least[first])
+        widths = [
+            one.width if least is None else 4 + int(least[first])
             for one, least in zip(columns, found, strict=True)
         ]
-        yield chosen, lengths_of_kind if are_alike[first] else None
+        yield chosen, widths if are_alike[first] else None
 
 
-def _fill(columns: Sequence[Values], lengths: Sequence[int], rows: Rows, bits: _Octets) -> _Octets:
+def _fill(columns: Sequence[Values], widths: Sequence[int], rows: Rows, bits: _Octets) -> _Octets:
     """The values of tablets, column by column, and the bits of missing ones, all with their length before
-    them. `lengths`: that of each column's texts."""
-    end = _measure(columns, lengths, rows.size)
+    them. `widths`: bytes of a value of each column."""
+    end = 4 + rows.size * sum(widths)
     octets = np.empty((rows.runs, end + bits.shape[1]), np.uint8)
-    _put(octets, 0, columns, lengths, rows, bits.shape[1])
+    _put(octets, 0, columns, widths, rows, bits.shape[1])
     octets[:, end:] = bits
     return octets
-
-
-def _find_widths(columns: Sequence[Values], lengths: Sequence[int]) -> list[int]:
-    """How many bytes a value of each column takes."""
-    return [
-        np.dtype(one.kind).itemsize if one.kind else 4 + length
-        for one, length in zip(columns, lengths, strict=True)
-    ]
-
-
-def _measure(columns: Sequence[Values], lengths: Sequence[int], size: int) -> int:
-    """How many bytes the values of so many events take, with their length before them."""
-    return 4 + size * sum(_find_widths(columns, lengths))
 
 
 def _put(
     octets: _Octets,
     at: int,
     columns: Sequence[Values],
-    lengths: Sequence[int],
+    widths: Sequence[int],
     rows: Rows,
     more: int = 0,
 ) -> int:
     """Puts the values of a run of these into each row of `octets`, from there on. The length before them says
     that so many bytes more follow. Returns where the values end."""
-    size, widths = rows.size, _find_widths(columns, lengths)
+    size = rows.size
     _view(octets, at, ">i4", 1, 4)[:] = size * sum(widths) + more
     at += 4
-    for one, length, width in zip(columns, lengths, widths, strict=True):
+    for one, width in zip(columns, widths, strict=True):
         if one.kind:
             _view(octets, at, one.kind, size, width)[:] = one.pick(rows)
         else:
-            _view(octets, at, ">i4", size, width)[:] = length
-            if length:
-                _view(octets, at + 4, f"S{length}", size, width)[:] = one.pick(rows)
+            _view(octets, at, ">i4", size, width)[:] = width - 4
+            if width > 4:
+                _view(octets, at + 4, f"S{width - 4}", size, width)[:] = one.pick(rows)
         at += size * width
     return at
 
