@@ -2,11 +2,11 @@
 
 How requests are sent
 ---------------------
-psycopg2 connects, logs in and asks; requests go by the connection's own socket as messages of the
-protocol that were built in bulk, since a driver would be measured with the database (`wire` has the
-figures). Single inserts, and those of `transaction`, are prepared statements with binary values. All
-dialects are sent the same: each of them documents the extended protocol, COPY and binary values.
-`prepared_statements=false` is for proxies.
+All goes by libpq, as psycopg 3 binds it in C (`connection`), and what has values in its pipeline mode
+(`pipeline`): a driver's own ways would be measured with the database. Single inserts, and those of
+`transaction`, are prepared statements with binary values. COPYs without TLS alone are sent beside libpq, each
+in one round trip. All dialects are sent the same: each of them documents the extended protocol, COPY and
+binary values. `prepared_statements=false` is for proxies.
 
 With `client=official` (psycopg2) and `client=psycopg3` a driver sends them, see `official`.
 

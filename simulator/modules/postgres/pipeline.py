@@ -14,7 +14,6 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import psycopg
@@ -37,6 +36,9 @@ class Answer(NamedTuple):
     """How many were stored."""
     error: ServerError | OSError | None
     """The first one. OSError: nobody knows what became of the request."""
+
+
+_ONE = Answer(1, None)
 
 
 class Channel(ABC):
@@ -75,26 +77,29 @@ class Pipeline(Channel):
         That the connection is lost is for `receive` to say: the server may have said why.
         """
         self.under_way.append(sent)
-        with suppress(psycopg.OperationalError):
+        try:
             self._send(request)
-        self.flush()
+        except psycopg.OperationalError:
+            self.is_full = False
 
     @abstractmethod
     def _send(self, request: Request) -> None:
-        """Hand a request over to be sent."""
+        """Send a request as far as there is room, and note in `is_full` whether there was."""
 
     def flush(self) -> None:
         """Send what there is room for."""
-        self.is_full = False
-        with suppress(psycopg.OperationalError):
+        try:
             self.is_full = self._pg.flush() == 1
+        except psycopg.OperationalError:
+            # Nobody takes it any more.
+            self.is_full = False
 
     def receive(self) -> list[tuple[Any, Answer]]:
         """The requests whose answers have come. Raises OSError if the connection is lost."""
         self._connection.read()
         found: list[tuple[Any, Answer]] = []
         try:
-            found.extend(self._answers())
+            self._take(found)
         except (OSError, psycopg.OperationalError) as error:
             # It will come again, after the answers that came before.
             if not found:
@@ -102,8 +107,8 @@ class Pipeline(Channel):
         return found
 
     @abstractmethod
-    def _answers(self) -> Iterator[tuple[Any, Answer]]:
-        """Those that are complete."""
+    def _take(self, found: list[tuple[Any, Answer]]) -> None:
+        """Add the requests whose answers have come."""
 
     def ask(self, request: Request, timeout_s: float) -> Answer:
         self.submit(request, None)
@@ -134,7 +139,8 @@ class Pipeline(Channel):
 
     def _complete(self) -> tuple[Any, Answer]:
         """The oldest request is answered."""
-        answer = Answer(self._rows, self._error)
+        is_one = self._rows == 1 and self._error is None
+        answer = _ONE if is_one else Answer(self._rows, self._error)
         self._rows, self._error = 0, None
         return self.under_way.popleft(), answer
 
@@ -154,46 +160,51 @@ class StatementPipeline(Pipeline):
         self._pg.enter_pipeline_mode()
         self._syncs: deque[int] = deque()
         """How many synchronisations each request is answered by."""
-        self._binary: list[int] = []
-        """The format of each parameter."""
+        self._formats: list[int] = []
+        """That of each value: they are binary."""
 
     def _send(self, request: Request) -> None:
         pg = self._pg
         self._syncs.append(1 + request.in_transaction)
         if request.in_transaction:
             pg.send_query_params(b"BEGIN", None)
+        send, formats = pg.send_query_prepared, self._formats
         for statement, values in request.inserts:
             if values is None:
                 pg.send_query_params(statement, None)
-                continue
-            if len(values) != len(self._binary):
-                self._binary = [pq.Format.BINARY] * len(values)
-            pg.send_query_prepared(statement, values, self._binary)
+            elif formats:
+                send(statement, values, formats)
+            else:
+                formats = self._formats = [int(pq.Format.BINARY)] * len(values)
+                send(statement, values, formats)
         pg.pipeline_sync()
         if request.in_transaction:
             # Beyond the synchronisation: it is executed (and rolls back) when what precedes has failed.
             pg.send_query_params(b"COMMIT", None)
             pg.pipeline_sync()
+        self.is_full = pg.flush() == 1
 
-    def _answers(self) -> Iterator[tuple[Any, Answer]]:
-        pg = self._pg
-        is_over = False
-        while self.under_way and not pg.is_busy():
-            result = pg.get_result()
+    def _take(self, found: list[tuple[Any, Answer]]) -> None:
+        pg, syncs = self._pg, self._syncs
+        is_busy, get_result = pg.is_busy, pg.get_result
+        while syncs and not is_busy():
+            result = get_result()
             if result is None:
-                # Behind each statement's results; once more: behind all.
-                if is_over:
-                    raise lost(pg.get_error_message())
-                is_over = True
+                raise lost(pg.get_error_message())
+            status = result.status
+            if status == _SYNC:
+                if syncs[0] > 1:
+                    syncs[0] -= 1
+                else:
+                    syncs.popleft()
+                    found.append(self._complete())
                 continue
-            is_over = False
-            if result.status != _SYNC:
-                self._note(result)
-            elif self._syncs[0] > 1:
-                self._syncs[0] -= 1
+            if status == _COMMAND_OK:
+                self._rows += result.command_tuples or 0
             else:
-                self._syncs.popleft()
-                yield self._complete()
+                self._note(result)
+            # A statement has one result, and nothing behind it.
+            get_result()
 
 
 # --- COPY -------------------------------------------------------------------------------------------
@@ -221,8 +232,9 @@ class CopyQueue(Pipeline):
         self._statements.append((*last, True))
         if is_idle:
             self._pg.send_query(self._statements[0][0])
+            self.flush()
 
-    def _answers(self) -> Iterator[tuple[Any, Answer]]:
+    def _take(self, found: list[tuple[Any, Answer]]) -> None:
         pg = self._pg
         while self._statements and not pg.is_busy():
             _, data, is_last = self._statements[0]
@@ -237,7 +249,7 @@ class CopyQueue(Pipeline):
                 if self._statements:
                     pg.send_query(self._statements[0][0])
                 if is_last:
-                    yield self._complete()
+                    found.append(self._complete())
             self.flush()
 
 
@@ -276,6 +288,7 @@ class CopyPipeline(Pipeline):
         statements = _list_statements(request)
         self._ready.append(len(statements))
         self._unsent.extend(memoryview(_make_messages(*one)) for one in statements)
+        self.flush()
 
     def flush(self) -> None:
         try:
@@ -304,9 +317,11 @@ class CopyPipeline(Pipeline):
         if not size:
             raise lost(self._error or "the server closed the connection")
         self._rest += self._buffer[:size]
-        return list(self._answers())
+        found: list[tuple[Any, Answer]] = []
+        self._take(found)
+        return found
 
-    def _answers(self) -> Iterator[tuple[Any, Answer]]:
+    def _take(self, found: list[tuple[Any, Answer]]) -> None:
         for kind, body in self._split():
             if kind == b"C":
                 words = body[:-1].split()
@@ -320,7 +335,7 @@ class CopyPipeline(Pipeline):
                 if body != b"I":
                     self._error = lost("the transaction has not ended")
                 self._ready.popleft()
-                yield self._complete()
+                found.append(self._complete())
 
     def _split(self) -> Iterator[tuple[bytes, bytes]]:
         """Kind and body of the messages that have come."""

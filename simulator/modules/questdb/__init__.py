@@ -64,7 +64,7 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
     """A QuestDB server."""
 
     name = "questdb"
-    PACKAGES = ("httptools", "psycopg2-binary")
+    PACKAGES = ("httptools", "psycopg", "psycopg-binary")
     options_model = QuestdbOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {

@@ -6,8 +6,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Self
 
-import psycopg2
-import psycopg2.extensions
+import psycopg
 from pydantic import Field, field_validator, model_validator
 
 from ...conditions import Condition
@@ -16,7 +15,7 @@ from ...errors import OptionError
 from .._base.options import EndpointOptions, InFlightOptions, LoginOptions, choose_mode
 from ..base import Job, OfficialClient
 from ..options import Options
-from ..postgres.options import PostgresOptions, public_dsn
+from ..postgres.options import PostgresOptions, parse_dsn, public_dsn
 from .encoding import LineFormat
 
 
@@ -145,8 +144,8 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
     @classmethod
     def _parses(cls, value: str | None) -> str | None:
         try:
-            psycopg2.extensions.parse_dsn(value or "")
-        except psycopg2.ProgrammingError:
+            parse_dsn(value or "")
+        except psycopg.ProgrammingError:
             # libpq may quote the string itself, password and all: only the kind of error is kept.
             raise ValueError("is no libpq connection string or URL") from None
         return value
@@ -169,7 +168,7 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
                 f"insert_mode={self.insert_mode} needs the option connection_string"
                 " (host=questdb port=8812 dbname=qdb user=admin)"
             )
-        names = psycopg2.extensions.parse_dsn(self.connection_string)
+        names = parse_dsn(self.connection_string)
         return PostgresOptions(
             connection_string=self.connection_string,
             password=None if "password" in names else self.password,
