@@ -45,7 +45,6 @@ class Capabilities:
 
     insert_modes: Mapping[str, Support]
     primary_keys: Mapping[PrimaryKey, Support]
-    """Kinds that aren't named are unsupported."""
     multiple_tables: Support
     indices: Support
     column_types: Collection[ColumnType] | Mapping[ColumnType, str]
@@ -91,8 +90,6 @@ class Capabilities:
     language. None: only the module's own queries can be asked."""
 
     def __post_init__(self) -> None:
-        unnamed = dict.fromkeys(PrimaryKey, Support.UNSUPPORTED)
-        object.__setattr__(self, "primary_keys", {**unnamed, **self.primary_keys})
         if not self.queries and self.shapes:
             claimed = claim_queries(self.shapes, self.impossible_shapes)
             object.__setattr__(self, "queries", claimed)

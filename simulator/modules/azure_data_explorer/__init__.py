@@ -60,7 +60,7 @@ from ...workloads.tags import ID
 from .._base.connected import TableModule
 from .._base.errors import INSERT_REMEDY
 from .._base.http_database import SHOWN
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries, support_keys
+from ..base import Capabilities, Encoding, Job, Query, Support, support_keys
 from ..sending import Writer
 from .encoding import MAPPING, CsvEncoder, InsertMode, encode_devices
 from .options import CLIENTS, STREAMED_VISIBLE_S, AdxOptions, EncodingOptions
@@ -105,7 +105,6 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),
         multiple_tables=Support.FULL,
-        queries=claim_queries(SHAPES),
         shapes=SHAPES,
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,

@@ -41,7 +41,7 @@ from ...workloads.schema import Column
 from ...workloads.tags import ID
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import SqlDialect, compile_query, quote_name
-from ..base import Capabilities, Encoding, Job, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Encoder, Writer
 from .encoding import (
     INT32_RANGE,
@@ -73,16 +73,9 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
     CAPABILITIES = Capabilities(
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
-        primary_keys={
-            PrimaryKey.CLIENT: Support.FULL,
-            PrimaryKey.NONE: Support.FULL,
-            # There are no sequences, and no values by default.
-            PrimaryKey.SQL: Support.UNSUPPORTED,
-            PrimaryKey.DB: Support.UNSUPPORTED,
-            PrimaryKey.UUID: Support.UNSUPPORTED,
-        },
+        # There are no sequences, and no values by default.
+        primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT),
         multiple_tables=Support.FULL,
-        queries=claim_queries(QuestdbDialect.SHAPES),
         shapes=QuestdbDialect.SHAPES,
         # None on times and values; the option `index_devices` makes one on symbols.
         indices=Support.UNSUPPORTED,
