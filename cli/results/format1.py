@@ -24,7 +24,7 @@ _NAMES = {
     "inserts_per_s_mean_duration": "rate_per_s_mean_duration",
     "queries_per_s": "rate_per_s",
 }
-_NOTHING = (None, [], {})
+_NOTHING: tuple[Any, ...] = (None, [], {})
 _NO_REASON = "it was kept as invalid without a reason"
 
 
@@ -143,10 +143,13 @@ def _pair(writers: Sequence[Document], readers: Sequence[Document]) -> list[Docu
 
 def _gather_executions(executions: Sequence[Any], options: Any) -> Document:
     """A group of readers that asked each query a number of times, from its executions."""
-    of_query: dict[Any, list[Document]] = {}
+    of_query: dict[str, list[Document]] = {}
     for number, one in enumerate(executions):
         execution = _get_mapping(one, f"runs.{number}")
-        of_query.setdefault(str(execution.pop("query", None)), []).append(execution)
+        query = execution.pop("query", None)
+        if not isinstance(query, str):
+            raise WrongShapeError(f"runs.{number}.query: input should be a valid string")
+        of_query.setdefault(query, []).append(execution)
     workers = options.get("workers") if isinstance(options, dict) else None
     queries = [_make_query(query, own) for query, own in of_query.items()]
     return {
