@@ -53,11 +53,10 @@ class RowsEncoder(Encoder):
         self.unit_events = lean.unit_events if by_device else 0
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        count = len(self._job.table_names)
+        tables, spans = number_tables(block, len(self._job.table_names)), [(0, len(block))]
         if self._by_device:
-            block, tables, spans = sort_by_device(block, count)
-        else:
-            tables, spans = number_tables(block, count), [(0, len(block))]
+            block, order, spans = sort_by_device(block)
+            tables = tables[order]
         events = list(map(Event, tables.tolist(), self._list_values(block)))
         return [
             Payload(events[start:stop], stop - start, block, stop - 1)
