@@ -177,6 +177,9 @@ class PostgresWriter(Writer):
         except OSError as error:
             self._end(link, pipeline, connection_lost(error), [])
             return
+        if pipeline.is_full:
+            # Some data is sent only when the server has asked for it.
+            self._poll.register(pipeline.descriptor, select.POLLIN | select.POLLOUT)
         doubtful: list[_Sent] = []
         for sent, answer in answers:
             result = _judge(link, answer)
