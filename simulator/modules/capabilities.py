@@ -10,8 +10,7 @@ from ..contract import ANY_ALLOCATION, Allocation, PrimaryKey
 from ..errors import OptionError
 from ..workloads import WORKLOADS
 from ..workloads.queries import Function, Shape
-from ..workloads.schema import ColumnType, Schema
-from ..workloads.tags import Tags
+from ..workloads.schema import ColumnType, Schema, Tags
 
 
 class Support(StrEnum):

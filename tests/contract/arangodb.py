@@ -12,8 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
 from simulator.testing.server import Fault, FaultHandle, Refusal
-from simulator.workloads.schema import ColumnType, Schema
-from simulator.workloads.tags import Tags
+from simulator.workloads.schema import ColumnType, Schema, Tags
 
 from .arangodb_stand_in import ArangoStandIn, arango_stand_in
 from .http_proxy import HttpRequest, Refuse

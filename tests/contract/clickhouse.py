@@ -15,8 +15,7 @@ from urllib.parse import urlencode
 
 from simulator.contract import PrimaryKey
 from simulator.testing.server import Refusal
-from simulator.workloads.schema import Column, ColumnType, Schema
-from simulator.workloads.tags import Tags
+from simulator.workloads.schema import Column, ColumnType, Schema, Tags
 
 from .http_proxy import HttpRequest, Refuse
 from .http_server import (

@@ -14,8 +14,7 @@ import psycopg2
 import pytest
 
 from simulator.testing.server import Refusal
-from simulator.workloads.schema import ColumnType, Schema
-from simulator.workloads.tags import Tags
+from simulator.workloads.schema import ColumnType, Schema, Tags
 
 from .cratedb_stand_in import stand_in
 from .http_proxy import HttpRequest, Refuse

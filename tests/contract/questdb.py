@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 import psycopg2
 
 from simulator.testing.server import FaultHandle, Refusal
-from simulator.workloads.schema import Column, ColumnType, Schema
-from simulator.workloads.tags import Tags
+from simulator.workloads.schema import Column, ColumnType, Schema, Tags
 
 from ..helpers import eventually
 from .http_proxy import Fate, HttpRequest, Refuse

@@ -27,8 +27,7 @@ from simulator.modules._base.sql_queries import quote_name
 from simulator.modules.base import Capabilities, Encoding, Job, Support, support_keys
 from simulator.modules.options import Options
 from simulator.modules.sending import Payload
-from simulator.workloads.events import EventBlock
-from simulator.workloads.schema import ColumnType
+from simulator.workloads.schema import ColumnType, EventBlock
 
 from .queries import SqliteDialect
 

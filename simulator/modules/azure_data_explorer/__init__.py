@@ -55,8 +55,7 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError, one_line
 from ...workloads.queries import BoundQuery
-from ...workloads.schema import Column, ColumnType
-from ...workloads.tags import ID
+from ...workloads.schema import ID, Column, ColumnType
 from .._base.connected import TableModule
 from .._base.errors import INSERT_REMEDY
 from .._base.http_database import SHOWN

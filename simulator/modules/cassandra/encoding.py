@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from ...contract import PrimaryKey
 from ...encoding.binary_rows import BinaryRows
 from ...encoding.columns import KEY_COLUMN, Columns, bounds, client_keys, number_names
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType
+from ...workloads.schema import Column, ColumnType, EventBlock
 from .._base.sql_queries import quote_name
 from .._base.tables import number_tables
 from ..base import Job

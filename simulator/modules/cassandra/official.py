@@ -22,12 +22,11 @@ from cassandra.query import BatchType as DriverBatchType
 
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds
-from ...workloads.events import EventBlock
+from ...workloads.schema import EventBlock
 from .._base.official import list_columns
 from .._base.tables import number_tables
 from ..base import Job
-from ..sending import Encoder, Payload
-from ..waiting import limit_wait
+from ..sending import Encoder, Payload, limit_wait
 from .encoding import BatchType, CassandraEncoder, sort_by_device
 from .options import EXECUTE_CONCURRENT, CassandraOptions, InsertMode
 from .server import ERRORS

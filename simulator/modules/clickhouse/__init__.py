@@ -47,8 +47,7 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
 from ...workloads.queries import BoundQuery
-from ...workloads.schema import Column, ColumnType
-from ...workloads.tags import ID
+from ...workloads.schema import ID, Column, ColumnType
 from .._base.options import InsertMode
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import quote_name

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import pq
 
-from ..arrival import receive_stamped
+from ..sending import receive_stamped
 from .connection import Connection, ServerError, lost, make_error, no_answer
 from .encoding import InsertMode, Request
 

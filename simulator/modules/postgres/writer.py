@@ -12,10 +12,17 @@ from typing import Any
 from ...contract import MAX_IN_FLIGHT
 from ...errors import Retryable, SimulatorError
 from .._base.errors import connection_lost
-from ..arrival import find_arrival
 from ..base import Job
-from ..sending import LAST_ANSWERS_S, Encoder, Outcome, Payload, Writer
-from ..waiting import Poll, limit_wait
+from ..sending import (
+    LAST_ANSWERS_S,
+    Encoder,
+    Outcome,
+    Payload,
+    Poll,
+    Writer,
+    find_arrival,
+    limit_wait,
+)
 from .connection import no_answer
 from .dialects import Dialect
 from .encoding import PostgresEncoder

@@ -35,10 +35,8 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.events import EventBlock
 from ...workloads.queries import BoundQuery
-from ...workloads.schema import Column
-from ...workloads.tags import ID
+from ...workloads.schema import ID, Column, EventBlock
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import SqlDialect, compile_query, quote_name
 from ..base import Capabilities, Encoding, Job, Support, support_keys

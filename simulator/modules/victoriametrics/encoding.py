@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from ...encoding.columns import bounds, is_constant, text_format
 from ...encoding.rows import format_requests, format_singles, text_form, text_values
 from ...errors import OptionError, SimulatorError
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType, Schema
+from ...workloads.schema import Column, ColumnType, EventBlock, Schema
 from .._base.exactly_once import Request
 from .._base.http_connection import compress
 from .._base.labels import Labels, field_columns, tag_columns
