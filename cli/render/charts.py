@@ -12,10 +12,9 @@ from typing import Any
 
 from simulator.units import format_count
 
-from ..results.growth import list_event_sizes
 from ..results.model import InsertSummary
 from ..results.statistics import count_events_per_cost
-from ..results.summaries import group_executions
+from ..results.summaries import group_executions, list_event_sizes
 from .bars import RATE, draw_bars, draw_client_cpu, draw_clients, make_insert_bar, rank
 from .chart import Chart, NamedResult, describe_run
 from .run_charts import draw_latencies, draw_over_time, draw_query_latencies

@@ -14,9 +14,9 @@ from typing import Any
 from simulator.contract import Execution, GroupResult, GroupStatus, QueryResult, Role
 from simulator.units import format_digits
 
-from .growth import EventSize, list_event_sizes
 from .model import GroupRun, Result
 from .statistics import count_events_per_cost
+from .summaries import EventSize, list_event_sizes
 
 
 @dataclass(frozen=True)

@@ -15,18 +15,22 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from simulator.documents import MOST_BYTES_JSON, DocumentError, parse_json, read_file
+from simulator.documents import (
+    MOST_BYTES_JSON,
+    DocumentError,
+    make_printable,
+    parse_json,
+    read_file,
+)
 from simulator.errors import SimulatorError
 from simulator.modules import load_module
-from simulator.texts import make_printable
 
 from ..errors import ConfigError, RunFailed
 from ..installation import program
 from ..output import explain, note, write_whole
 from . import format1
-from .growth import find_bytes_per_day
 from .model import FORMAT, Result, as_mapping
-from .summaries import summarize_queries
+from .summaries import find_bytes_per_day, summarize_queries
 
 FILE_NAME = "result.json"
 LATEST = "latest"
