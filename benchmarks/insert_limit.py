@@ -62,8 +62,8 @@ def open_module(system: System, dsn: str, name: str, line: Line) -> Iterator[Any
     case = line.case
     if dsn:
         dsn += f" options='-c synchronous_commit={case.commit}'"
-        load = (line.workload, case.batch, case.key, case.in_flight)
-        with database(dsn, *load, **case.options) as postgres:
+        asked = line.workload, case.batch, case.key, case.in_flight
+        with database(dsn, *asked, **case.options) as postgres:
             new_table(postgres, dsn)
             yield postgres
         return
