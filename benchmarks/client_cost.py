@@ -19,8 +19,8 @@ ratio is ours ÷ the usual way's.
 
 Goals: COPY binary <= 0.35 µs at batch 1,000 and <= 0.12 µs at 10,000; of the workload cpu, whose events are
 seven times as long, <= 0.5 µs, by text, too; by HTTP <= 0.8 µs at batch 1,000, where there are keys with
-those that the server makes. They are for one machine, so `--quick`, meant for any, judges the ratios instead: see
-`SYSTEMS`.
+those that the server makes. They are for one machine, so `--quick`, meant for any, judges the ratios instead:
+see `SYSTEMS`.
 """
 
 from __future__ import annotations
