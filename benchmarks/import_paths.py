@@ -38,7 +38,7 @@ from simulator.modules.victoriametrics.series import SeriesEncoder
 from simulator.worker import garbage_collection_paused
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.events import EventBlock
+from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import Temperature
 
 from .support import conclude, is_quick, show

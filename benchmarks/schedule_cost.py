@@ -34,7 +34,7 @@ from simulator.contract import Arrivals, DataSet, Load, RunSettings, WorkerResul
 from simulator.modules.base import Job
 from simulator.modules.blackhole import Blackhole, BlackholeOptions, BlackholeWriter
 from simulator.modules.sending import Payload
-from simulator.worker.client import CollectorClient
+from simulator.worker.base import CollectorClient
 from simulator.worker.schedule import sharpen_sleep
 
 from .support import conclude, is_quick, show

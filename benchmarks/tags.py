@@ -26,7 +26,7 @@ from simulator.modules.postgres.encoding import PostgresEncoder, copy_binary
 from simulator.worker import garbage_collection_paused
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
-from simulator.workloads.tags import Tags
+from simulator.workloads.schema import Tags
 
 from .support import (
     Turn,

@@ -42,7 +42,7 @@ from psycopg2.extensions import make_dsn, parse_dsn
 
 from cli.results.store import read_result
 from simulator.workloads.cpu import METRICS
-from simulator.workloads.tags import Tags
+from simulator.workloads.schema import Tags
 
 from .support import ROOT, conclude, scratch_folder, show
 

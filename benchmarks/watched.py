@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.contract import Go, Ready, RunSettings, Stage, WorkerResult
-from simulator.worker.client import CollectorClient
+from simulator.worker.base import CollectorClient
 from simulator.worker.writing import WritingWorker
 
 from .support import http_server

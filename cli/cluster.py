@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -41,15 +39,6 @@ _HELM_TIMEOUT_S = 120.0
 UNINSTALL_TIMEOUT_S = 60.0
 # What helm does is worth a moment even to a user in a hurry: half of it would be left in the cluster.
 _HURRIED_HELM_TIMEOUT_S = 10.0
-
-
-def describe_user() -> str:
-    """Who runs this tool, and where, for others who find a run in their namespace."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "unknown"
-    return f"{user}@{platform.node()}"
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,12 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.texts import printable_line
+from simulator.documents import printable_line
 
-from .cluster import Place, describe_user, explain_errors, pass_over
+from .cluster import Place, explain_errors, pass_over
 from .config import ExecutorName
 from .errors import ConfigError, RunFailed
+from .installation import describe_user
 from .output import note
 from .results.store import now
 

@@ -1,9 +1,11 @@
-"""How this tool is installed: where the files beside its code lie, what it is called, and how to add
-a package that is missing. Nothing else asks where a file of the tool's own is."""
+"""How this tool is installed: where the files beside its code lie, what it is called, who runs it,
+and how to add a package that is missing. Nothing else asks where a file of the tool's own is."""
 
 from __future__ import annotations
 
+import getpass
 import os
+import platform
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -37,6 +39,15 @@ def shipped(name: str) -> Path:
 def program() -> str:
     """What the user typed to start the tool, for messages that name another command."""
     return COMMAND if Path(sys.argv[0]).name == COMMAND else "python run.py"
+
+
+def describe_user() -> str:
+    """Who runs this tool, and where, for others who find a run in their namespace."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{platform.node()}"
 
 
 def environment_for_processes(environment: Mapping[str, str]) -> dict[str, str]:

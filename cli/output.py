@@ -17,7 +17,7 @@ from typing import TextIO
 
 import click
 
-from simulator.texts import printable
+from simulator.documents import printable
 
 from .errors import RunFailed
 

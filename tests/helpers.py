@@ -26,7 +26,7 @@ from simulator.contract import (
 )
 from simulator.histograms import encode_histogram, new_histogram
 from simulator.modules.sending import Encoder, Payload
-from simulator.workloads.events import EventBlock
+from simulator.workloads.schema import EventBlock
 
 
 def eventually(found: Callable[[], Any], what: str, patience_s: float = 30.0) -> Any:

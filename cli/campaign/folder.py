@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator import __version__
-from simulator.documents import DocumentError, read_json
-from simulator.texts import printable_line
+from simulator.documents import DocumentError, printable_line, read_json
 
 from ..errors import ConfigError, RunFailed
 from ..output import explain, write_whole

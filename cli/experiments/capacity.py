@@ -35,10 +35,10 @@ from ..render.capacity import describe_capacity, describe_steps, tabulate_capaci
 from ..render.notes import describe_answers, summarize_notes
 from ..results.bottleneck import Limit, find_bottleneck
 from ..results.capacity import Capacity, CapacityBottleneck, CapacityLimit, CapacityStep
-from ..results.growth import find_bytes_per_day
 from ..results.model import Result
 from ..results.rules import DURATION_OPTIONS
 from ..results.statistics import count_events_per_cost
+from ..results.summaries import find_bytes_per_day
 from .experiment import Experiment, Plan
 from .limits import check_limits, count_needed, judge_run
 from .search import (

@@ -12,10 +12,9 @@ from typing import Any
 
 from simulator.units import format_count
 
-from ..results.growth import list_event_sizes
 from ..results.model import InsertSummary
 from ..results.statistics import count_events_per_cost
-from ..results.summaries import group_executions
+from ..results.summaries import group_executions, list_event_sizes
 from .bars import RATE, draw_bars, draw_client_cpu, draw_clients, make_insert_bar, rank
 from .chart import Chart, NamedResult, describe_run
 from .run_charts import draw_latencies, draw_over_time, draw_query_latencies
@@ -29,8 +28,8 @@ from .vega import (
     Row,
     draw_intervals,
     draw_limit,
-    draw_lines,
     draw_points,
+    draw_series,
     list_series,
     make_axis,
     make_mark,
@@ -56,7 +55,7 @@ def draw_storage(results: Sequence[NamedResult]) -> Chart | None:
         if own:
             x = make_axis("events", "Events in the database", axis={"format": "~s"})
             y = make_axis("bytes", title, axis={"format": "~s"})
-            marks = [draw_lines(x, y, rows), draw_points(x, y, rows)]
+            marks = draw_series(x, y, rows)
             panels.append(make_spec(own, marks, HEIGHT if part == "all" else HEIGHT // 2))
     return Chart(
         "storage",
@@ -95,10 +94,7 @@ MOST_TICKS = 12
 
 def draw_by_workers(results: Sequence[NamedResult]) -> Chart | None:
     """Inserts per second by worker count, with the interval of each mean; of a single count as bars."""
-    rows: list[Row] = []
-    for named in results:
-        if not named.result.by_fill_level:
-            rows += [_make_row(named, entry) for entry in named.result.insert_summary]
+    rows = _list_rates(results, by_fill_level=False)
     if not rows:
         return None
     counts = sorted({row["workers"] for row in rows})
@@ -118,8 +114,7 @@ def draw_by_workers(results: Sequence[NamedResult]) -> Chart | None:
             rows,
             [
                 draw_intervals(x, make_axis("low", RATE, log=log), "high", rows),
-                draw_lines(x, make_axis("rate", RATE, log=log), rows),
-                draw_points(x, make_axis("rate", RATE, log=log), rows),
+                *draw_series(x, make_axis("rate", RATE, log=log), rows),
             ],
         ),
     )
@@ -139,10 +134,7 @@ def _draw_one_count(results: Sequence[NamedResult], workers: int) -> Chart:
 
 def draw_by_fill_level(results: Sequence[NamedResult]) -> Chart | None:
     """Inserts per second by what was stored before."""
-    rows: list[Row] = []
-    for named in results:
-        if named.result.by_fill_level:
-            rows += [_make_row(named, entry) for entry in named.result.insert_summary]
+    rows = _list_rates(results, by_fill_level=True)
     if not rows:
         return None
     levels = sorted({row["level"] for row in rows})
@@ -154,13 +146,7 @@ def draw_by_fill_level(results: Sequence[NamedResult]) -> Chart | None:
         "Throughput by fill level",
         "One run at each level: how much it would vary from run to run is not known"
         + (" (logarithmic axis)." if log else "."),
-        make_spec(
-            rows,
-            [
-                draw_lines(x, make_axis("rate", RATE, log=log), rows),
-                draw_points(x, make_axis("rate", RATE, log=log), rows),
-            ],
-        ),
+        make_spec(rows, draw_series(x, make_axis("rate", RATE, log=log), rows)),
     )
 
 
@@ -312,9 +298,7 @@ def draw_client_share(results: Sequence[NamedResult]) -> Chart | None:
         "What the client cost",
         "CPU time of the workers ÷ (workers × window), of the busiest run at each worker count. A"
         " client that is busy itself measures itself.",
-        make_spec(
-            rows, [draw_limit("y", 80), word, draw_lines(x, y, rows), draw_points(x, y, rows)]
-        ),
+        make_spec(rows, [draw_limit("y", 80), word, *draw_series(x, y, rows)]),
     )
 
 
@@ -359,6 +343,15 @@ def name_sources(kind: str, named: Sequence[NamedResult]) -> list[str]:
         one.result.source for one in named if one.result.source and KINDS[kind]([one]) is not None
     )
     return [f"Not measured by this tool: {source}." for source in found]
+
+
+def _list_rates(results: Sequence[NamedResult], by_fill_level: bool) -> list[Row]:
+    return [
+        _make_row(named, entry)
+        for named in results
+        if named.result.by_fill_level is by_fill_level
+        for entry in named.result.insert_summary
+    ]
 
 
 def _make_row(named: NamedResult, entry: InsertSummary) -> Row:

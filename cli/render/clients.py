@@ -16,7 +16,7 @@ from ..results.clients import (
 from ..results.model import Result
 from ..results.statistics import Ratio, summarize
 from .ratios import format_factor, format_speed, format_speed_interval
-from .tables import Table, format_ms, format_rate
+from .tables import Table, format_interval, format_ms, format_rate
 
 _HEADERS = (
     "Client", "Inserts by", "Runs", "Inserts/s", "95% interval", "CPU, µs/event", "p50, ms", "p99, ms",
@@ -37,7 +37,7 @@ def tabulate_clients(result: Result) -> Table:
             continue
         own = found[client]
         rates = summarize(own.rates)
-        interval = "-" if rates.ci95 is None else " to ".join(map(format_rate, rates.ci95))
+        interval = format_interval(rates.ci95, format_rate)
         rows.append(
             [
                 client, way, f"{rates.runs:,}", format_rate(rates.avg), interval,

@@ -17,11 +17,10 @@ from ..results.conditions import (
     list_settings,
 )
 from ..results.figures import Form
-from ..results.growth import weigh_valid
 from ..results.model import Result
 from ..results.naming import format_value
 from ..results.statistics import MOST_RUNS, count_events_per_cost
-from ..results.summaries import choose_slowest, list_queries
+from ..results.summaries import choose_slowest, list_queries, weigh_valid
 from ..results.verdicts import list_kinds, summarize_doubts
 from .capacity import tabulate_capacities
 from .ratios import format_speed, format_speed_interval, lead_comparison

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from simulator.workloads.base import Workload
-from simulator.workloads.events import EventBlock
+from simulator.workloads.schema import EventBlock
 
 from ..errors import ConfigError
 from ..output import write_whole

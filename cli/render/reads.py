@@ -39,7 +39,7 @@ def tabulate_reads(readers: Sequence[GroupRun], terminal: bool) -> Table:
             found = summarize(rates)
             figures = [
                 *(_format_rate(value) for value in (found.min, found.max, found.avg)),
-                format_interval(found.ci95, "{:,.1f}"),
+                format_interval(found.ci95, _format_rate),
                 "-" if found.cv is None else f"{found.cv:.1%}",
             ]
         if not any(group.valid for group in own):
@@ -96,7 +96,7 @@ def tabulate_costs(costs: Sequence[Cost]) -> Table:
             _format_figure(cost.beside, cost.unit),
             cost.unit,
             f"{cost.ratio.value:.2f}",
-            format_interval(cost.ratio.interval, "{:.2f}"),
+            format_interval(cost.ratio.interval, "{:.2f}".format),
         ]
         for cost in costs
     ]

@@ -23,6 +23,7 @@ from .vega import (
     draw_lines,
     draw_mark,
     draw_points,
+    draw_series,
     make_axis,
     make_spec,
     needs_log,
@@ -65,7 +66,7 @@ def draw_over_time(results: Sequence[NamedResult]) -> Chart | None:
             x = make_axis("second", "Seconds since the common start", axis=whole)
             y = make_axis("events", text)
             panel = [area for one in disturbed for area in _draw_gaps(one.group)]
-            panel += [draw_lines(x, y, rows), draw_points(x, y, rows, size=24)]
+            panel += draw_series(x, y, rows, size=24)
             panel += [draw_limit("x", warm_up) for warm_up in sorted(warm_ups)]
             marks = sorted(
                 (m for one in disturbed for m in one.run.marks), key=lambda mark: mark.at_s
@@ -268,8 +269,7 @@ def _draw_curves(
     if {row["series"] for row in curve} != {one.name for one in timed}:
         x: Row = {"field": "percentile", "type": "ordinal", "title": f"Percentile of {of}",
                   "sort": list(PERCENTILES.values()), "axis": {"labelAngle": 0}}  # fmt: skip
-        layers = [draw_lines(x, y, rows), draw_points(x, y, rows)]
-        return Chart(kind, title, note, make_spec(rows, layers))
+        return Chart(kind, title, note, make_spec(rows, draw_series(x, y, rows)))
     ends = {row["series"]: row["rank"] for row in curve}
     for row in rows:
         # The slowest of n requests is slower than all but one in n.

@@ -10,6 +10,7 @@ from math import floor, log10
 from tabulate import tabulate
 
 from simulator.contract import GroupResult, LatencyMs, Load, RunResult
+from simulator.units import format_digits
 
 from ..output import STRIKE, STRIKE_END, wrap_lines
 from ..results.figures import FIGURES, SUMMED, TABLES, Entry, Figure, list_entries
@@ -123,20 +124,15 @@ def tabulate_inserts(
             shown = [strike(format_rate(rate), terminal) for rate in known] or ["-"] * 3
             figures = [format_offered(owners), shown[-1]] if is_open else shown + ["-"] * 3
         elif is_open:
-            figures = [
-                format_offered(owners), _flag_saturated(format_rate(found.avg), owners)
-            ]  # fmt: skip
+            achieved = _flag_saturated(format_rate(found.avg), owners)
+            figures = [format_offered(owners), achieved]
         else:
             figures = _list_figures(found)
-        cost = (
-            []
-            if cost_per_hour is None
-            else [_format_cost_at(found.avg if found else None, cost_per_hour)]
-        )
+        cost = _list_cost(found.avg if found else None, cost_per_hour)
         details = _list_details(owners, is_open)
         rows.append([f"{workers:,}", *figures, *details, *list_more(own, more), *cost])
-    achieved = ["Min", "Max", "Avg", "Median", "95% interval", "CV"]
-    headers = ["Workers", *(_OFFERED if is_open else achieved), *_list_detail_headers(is_open)]
+    closed = ["Min", "Max", "Avg", "Median", "95% interval", "CV"]
+    headers = ["Workers", *(_OFFERED if is_open else closed), *_list_detail_headers(is_open)]
     costs = [] if cost_per_hour is None else [COST_HEADER]
     return Table([*headers, *(one.heading for one in more), *costs], rows)
 
@@ -155,8 +151,7 @@ def tabulate_steps(
         if not entry.group.valid and rate is not None:
             shown = strike(shown, terminal)
         rates = [format_offered([one]), _flag_saturated(shown, [one])] if is_open else [shown]
-        paid = rate if entry.group.valid else None
-        cost = [] if cost_per_hour is None else [_format_cost_at(paid, cost_per_hour)]
+        cost = _list_cost(rate if entry.group.valid else None, cost_per_hour)
         details = _list_details([one], is_open)
         rows.append([format_level(one), *rates, *details, *list_more([entry], more), *cost])
     headers = ["Level", *(_OFFERED if is_open else ["Inserts/s"]), *_list_detail_headers(is_open)]
@@ -187,7 +182,7 @@ def tabulate_queries(
         [
             entry.query,
             *map(form, (entry.min, entry.max, entry.avg, entry.median)),
-            "-" if entry.ci95 is None else " to ".join(map(form, entry.ci95)),
+            format_interval(entry.ci95, form),
             form(entry.p95),
             "-" if entry.cold is None else form(entry.cold),
             f"{entry.rows:,}",
@@ -251,8 +246,11 @@ def format_cost(events_per_cost: float) -> str:
     return f"{cost:,.{max(2, 1 - floor(log10(cost)))}f}"
 
 
-def _format_cost_at(rate: float | None, cost_per_hour: float) -> str:
-    return format_cost(count_events_per_cost(rate, cost_per_hour)) if rate else "-"
+def _list_cost(rate: float | None, cost_per_hour: float | None) -> list[str]:
+    """The cell of that column; none where nothing is paid."""
+    if cost_per_hour is None:
+        return []
+    return [format_cost(count_events_per_cost(rate, cost_per_hour)) if rate else "-"]
 
 
 _OFFERED = ["Offered/s", "Achieved/s"]
@@ -335,7 +333,7 @@ def list_more(entries: Sequence[Entry], figures: Sequence[Figure]) -> list[str]:
 def _list_figures(entry: InsertSummary) -> list[str]:
     return [
         *(format_rate(value) for value in (entry.min, entry.max, entry.avg, entry.median)),
-        format_interval(entry.ci95, "{:,.0f}"),
+        format_interval(entry.ci95, format_rate),
         "-" if entry.cv is None else f"{entry.cv:.1%}",
     ]
 
@@ -390,9 +388,7 @@ def format_rate(value: float) -> str:
 
 def format_ms(value: float | None) -> str:
     """Three digits, but never as 1.23e+03; `-` for what isn't known."""
-    if value is None:
-        return "-"
-    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+    return "-" if value is None else format_digits(value)
 
 
 def format_tail(latency: LatencyMs) -> str:
@@ -400,6 +396,6 @@ def format_tail(latency: LatencyMs) -> str:
     return f"{'maximum' if latency.p99 is None else 'p99'} {format_ms(latency.tail)} ms"
 
 
-def format_interval(interval: tuple[float, float] | None, form: str) -> str:
+def format_interval(interval: tuple[float, float] | None, form: Callable[[float], str]) -> str:
     """`1 to 2`, by the form of each."""
-    return "-" if interval is None else " to ".join(form.format(end) for end in interval)
+    return "-" if interval is None else " to ".join(map(form, interval))

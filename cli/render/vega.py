@@ -163,6 +163,11 @@ def draw_points(x: Row, y: Row, rows: Sequence[Row], size: int = 70) -> Row:
     )  # fmt: skip
 
 
+def draw_series(x: Row, y: Row, rows: Sequence[Row], size: int = 70) -> list[Row]:
+    """Lines with their points."""
+    return [draw_lines(x, y, rows), draw_points(x, y, rows, size)]
+
+
 def list_series(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row["series"] for row in rows))
 

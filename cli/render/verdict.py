@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from simulator.units import format_count
 
 from ..results.caveats import Kind
 from ..results.comparison import compare
-from ..results.model import Result
+from ..results.model import Result, as_mapping
 from ..results.verdicts import list_kinds
 from . import words
 from .chart import NamedResult
@@ -112,7 +111,7 @@ _MOST_QUERIES = 3
 
 def _list_machines(result: Result) -> list[str]:
     """What is known of the client's machine, of a cluster's nodes, and of what the database could use."""
-    client = _mapping(result.environment.get("client"))
+    client = result.describe("client")
     usable, cpus = client.get("cpus_usable"), client.get("cpus")
     parts = [client.get("cpu_model"), f"{cpus} CPUs" if cpus else None]
     if usable and usable != cpus:
@@ -122,15 +121,15 @@ def _list_machines(result: Result) -> list[str]:
     parts.append(client.get("system"))
     text = ", ".join(str(part) for part in parts if part)
     lines = [f"Load from: {text}" if text else "Load from: a machine of which nothing is known"]
-    kubernetes = _mapping(result.environment.get("kubernetes"))
-    nodes = list(_mapping(kubernetes.get("nodes")).values())
+    kubernetes = result.describe("kubernetes")
+    nodes = list(as_mapping(kubernetes.get("nodes")).values())
     kinds = [
         ", ".join(
             f"{name.replace('_', ' ')} {node[name]}"
             for name in ("instance_type", "cpu", "memory")
             if node.get(name)
         )
-        for node in map(_mapping, nodes)
+        for node in map(as_mapping, nodes)
     ]
     told = [f"{kinds.count(kind)} × ({kind})" for kind in dict.fromkeys(filter(None, kinds))]
     if told:
@@ -153,7 +152,3 @@ def _name_some(names: Sequence[str], of: int) -> str:
         return f"all {of:,} results"
     text = ", ".join(names)
     return text if len(text) <= _MOST_CHARACTERS else f"{len(names):,} of {of:,}"
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

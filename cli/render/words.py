@@ -75,9 +75,7 @@ def describe_validity(result: Result) -> str:
 
 def name_database(result: Result) -> str | None:
     """Name and version of the server, without how it was compiled."""
-    found = result.environment.get("database")
-    version = found.get("version") if isinstance(found, dict) else None
-    parts = str(version or "").split("; ")
+    parts = str(result.describe("database").get("version") or "").split("; ")
     return "; ".join(re.split(r" on |,| \(", part)[0] for part in parts) or None
 
 

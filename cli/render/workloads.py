@@ -15,9 +15,7 @@ from simulator.modules.options import parse_options
 from simulator.units import join_words
 from simulator.workloads import workload_names
 from simulator.workloads.base import Workload
-from simulator.workloads.events import EventBlock
-from simulator.workloads.schema import Column, ColumnType, Schema
-from simulator.workloads.tags import Tags
+from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema, Tags
 
 from ..config import Config
 from ..installation import load_installed

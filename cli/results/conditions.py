@@ -16,7 +16,7 @@ from simulator.modules import load_module
 from simulator.modules.options import LEAN
 from simulator.workloads.base import WorkloadOptions
 
-from .model import Result, Settings
+from .model import Result, Settings, as_mapping
 
 WARNED = (
     Condition.DATA,
@@ -140,15 +140,15 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
         # A result from before there was the option.
         condition = _WORKLOAD.get(name, Condition.WORKLOAD)
         found.setdefault(Setting(name, Origin.COMMAND), Stated(condition, value))
-    database = _mapping(result.environment.get("database"))
+    database = result.describe("database")
     if "version" in database:
         add(Condition.DATABASE, "version", Origin.ENVIRONMENT, database["version"])
     for name, value in _flatten(database.get("settings")):
         add(declared.server.get(name, Condition.DATABASE), name, Origin.SERVER, value)
-    indexes = _mapping(database.get("schema")).get("indexes")
+    indexes = as_mapping(database.get("schema")).get("indexes")
     if indexes is not None:
         add(Condition.SCHEMA, _INDEXES, Origin.SERVER, indexes)
-    client = _mapping(result.environment.get("client"))
+    client = result.describe("client")
     for name, value in _flatten(client.get("packages")):
         add(Condition.CLIENT, name, Origin.PACKAGE, value)
     for condition, name, value in _list_surroundings(result, client):
@@ -160,7 +160,7 @@ def flatten_definition(definition: Mapping[str, Any]) -> dict[str, str]:
     """What a workload's definition says, as `definition.interval`, `definition.columns.heat`."""
     found = {}
     for key, value in definition.items():
-        named = isinstance(value, list) and all(_mapping(part).get("name") for part in value)
+        named = isinstance(value, list) and all(as_mapping(part).get("name") for part in value)
         for part in value if named else ():
             rest = {name: own for name, own in part.items() if name != "name"}
             found[f"definition.{key}.{part['name']}"] = _write_flow(rest)
@@ -180,16 +180,16 @@ def _list_surroundings(
 ) -> Iterable[tuple[Condition, str, Any]]:
     """What is the same for all databases: the tool, the machines, the data asked."""
     yield Condition.CLIENT, "executor", result.executor
-    tool = _mapping(result.environment.get("tool"))
+    tool = result.describe("tool")
     for name in ("version", "commit"):
         yield Condition.CLIENT, f"tool {name}", tool.get(name)
     yield Condition.CLIENT, "Python", client.get("python")
     for name in _HARDWARE:
         yield Condition.HARDWARE, name, client.get(name)
-    kubernetes = _mapping(result.environment.get("kubernetes"))
+    kubernetes = result.describe("kubernetes")
     if kubernetes.get("version"):
         yield Condition.HARDWARE, "Kubernetes", kubernetes["version"]
-    nodes = [_mapping(node) for node in _mapping(kubernetes.get("nodes")).values()]
+    nodes = [as_mapping(node) for node in as_mapping(kubernetes.get("nodes")).values()]
     for name in ("instance_type", "cpu", "memory"):
         if any(node.get(name) for node in nodes):
             values = sorted({str(node.get(name)) for node in nodes})
@@ -293,13 +293,9 @@ def _merge_told_twice(differences: Mapping[Setting, Difference]) -> list[Differe
     ]
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def _flatten(value: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:
     """The leaves of nested mappings: `outer.inner` -> value."""
-    for name, inner in _mapping(value).items():
+    for name, inner in as_mapping(value).items():
         if isinstance(inner, Mapping):
             yield from _flatten(inner, f"{prefix}{name}.")
         else:

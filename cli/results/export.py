@@ -62,16 +62,15 @@ FORMATS = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
 def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
     """A row for each run of the result, with all columns."""
     result, options = stored.result, stored.result.options
-    environment = result.environment
     shared = dict.fromkeys(COLUMNS) | {
         "result_id": stored.id,
         **{name: getattr(result, name) for name in ("started_at", "command", "target", "module",
                                                     "executor", "label", "source", "cost_per_hour")},
         "tags": json.dumps(result.tags, sort_keys=True) if result.tags else None,
-        "tool_version": _look_up(environment, "tool", "version"),
-        "tool_commit": _look_up(environment, "tool", "commit"),
-        "database_version": _look_up(environment, "database", "version"),
-        "cpu_model": _look_up(environment, "client", "cpu_model"),
+        "tool_version": result.describe("tool").get("version"),
+        "tool_commit": result.describe("tool").get("commit"),
+        "database_version": result.describe("database").get("version"),
+        "cpu_model": result.describe("client").get("cpu_model"),
         **{name: options.get(name) for name in ("insert_mode", *OPTION_COLUMNS)},
         "options": json.dumps(options, sort_keys=True),
     }  # fmt: skip
@@ -111,11 +110,6 @@ def _list_tuned_cells(result: Result, run: int) -> dict[str, Any]:
         "options": tuned,
         **{name: value for name, value in settings.items() if name in COLUMNS},
     }
-
-
-def _look_up(environment: dict[str, Any], part: str, name: str) -> Any:
-    found = environment.get(part)
-    return found.get(name) if isinstance(found, dict) else None
 
 
 def choose_format(file: Path) -> str:

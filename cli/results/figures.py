@@ -14,9 +14,9 @@ from typing import Any
 from simulator.contract import Execution, GroupResult, GroupStatus, QueryResult, Role
 from simulator.units import format_digits
 
-from .growth import EventSize, list_event_sizes
 from .model import GroupRun, Result
 from .statistics import count_events_per_cost
+from .summaries import EventSize, list_event_sizes
 
 
 @dataclass(frozen=True)
@@ -186,12 +186,6 @@ def _find_index_build(entry: Entry) -> float | None:
     return None if beside else entry.one.run.index_build_s
 
 
-def _find_rows(entry: Entry) -> int | None:
-    if entry.each is not None:
-        return entry.each.rows
-    return entry.query.rows_max if entry.query else None
-
-
 def _find_rows_per_s(entry: Entry) -> float | None:
     """Of answers that all have the same number, or of which each was kept; bytes aren't measured."""
     window_s = entry.group.window_s
@@ -334,8 +328,8 @@ ASKED: tuple[Figure, ...] = (
       READERS),
     F("duration_s", "Duration s", "how long it took", "s", Form.SECONDS, _look("each", "duration_s"),
       READERS, _LESS),
-    F("rows", "Rows", "of the answer; of several executions the most", "rows", Form.COUNT, _find_rows,
-      READERS),
+    F("rows", "Rows", "of the answer; of several executions the most", "rows", Form.COUNT,
+      lambda e: e.each.rows if e.each else e.query and e.query.rows_max, READERS),
     F("error", "Error", "what the database said if it failed", "", Form.TEXT,
       lambda e: e.each.error if e.each else e.query and e.query.error, READERS),
     F("queries_per_s", "Queries/s", "queries answered in the window, by its length", "queries/s",

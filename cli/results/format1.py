@@ -24,6 +24,7 @@ _NAMES = {
     "inserts_per_s_mean_duration": "rate_per_s_mean_duration",
     "queries_per_s": "rate_per_s",
 }
+_NOTHING: tuple[Any, ...] = (None, [], {})
 _NO_REASON = "it was kept as invalid without a reason"
 
 
@@ -47,15 +48,9 @@ def convert(document: Mapping[str, Any]) -> Document:
         else:
             new["runs"] = [_make_run(_join(shared, read), "read"), *_convert_all(reads[1:], "read")]
     else:
-        for name in ("fill_level", "overlap", "queries_per_s", "answers", "long_windows"):
-            # Never set but of a query command.
-            if new.get(name) is None:
-                new.pop(name, None)
-        for name in ("began_at", "ended_at", "resources", "index_build_s"):
-            if new.get(name) is None:
-                new.pop(name, None)
-        for name in ("machines", "phases_s", "invalid_reasons"):
-            if not new.get(name):
+        # Of other commands these say nothing, or are refused.
+        for name in (*_OF_RUN, *_OF_GROUP, "queries_per_s"):
+            if new.get(name) in _NOTHING:
                 new.pop(name, None)
         new["runs"] = _pair(_convert_all(runs, "write"), _convert_all(reads, "read"))
     alone = [
@@ -112,17 +107,22 @@ def _make_run(old: Mapping[str, Any], role: str) -> Document:
     own = {_NAMES.get(name, name): value for name, value in old.items() if name not in _OF_RUN}
     if own.pop("valid", True) is False and not own.get("invalid_reasons"):
         own["invalid_reasons"] = [_NO_REASON]
-    for span in own.get("per_worker") or ():
-        if isinstance(span, dict) and "events" in span:
-            span["count"] = span.pop("events")
+    if isinstance(spans := own.get("per_worker"), list):
+        own["per_worker"] = [_rename_count(span) for span in spans]
     shared = {name: old[name] for name in _OF_RUN if name in old}
     return shared | {"groups": [{"role": role} | own]}
+
+
+def _rename_count(span: Any) -> Any:
+    if not isinstance(span, dict):
+        return span
+    return {"count" if name == "events" else name: value for name, value in span.items()}
 
 
 def _join(shared: Mapping[str, Any], read: Any) -> Document:
     """What stood at the top of a query command's result, and what its readers had of their own."""
     own = _get_mapping(read, "reads.0")
-    known = {name: value for name, value in own.items() if value not in (None, [], {})}
+    known = {name: value for name, value in own.items() if value not in _NOTHING}
     return own | {name: value for name, value in shared.items() if value is not None} | known
 
 
@@ -130,23 +130,26 @@ def _pair(writers: Sequence[Document], readers: Sequence[Document]) -> list[Docu
     """Writers and readers of one number were at work in one run."""
     if not readers:
         return list(writers)
-    runs = {run.get("run"): run for run in writers}
+    runs = {str(run.get("run")): run for run in writers}
     for read in readers:
-        if (known := runs.get(read.get("run"))) is not None:
+        if (known := runs.get(str(read.get("run")))) is not None:
             known["groups"] += read.pop("groups")
             for name, value in read.items():
-                known[name] = value if known.get(name) in (None, [], {}) else known[name]
+                known[name] = value if known.get(name) in _NOTHING else known[name]
         else:
-            runs[read.get("run")] = read
+            runs[str(read.get("run"))] = read
     return list(runs.values())
 
 
 def _gather_executions(executions: Sequence[Any], options: Any) -> Document:
     """A group of readers that asked each query a number of times, from its executions."""
-    of_query: dict[Any, list[Document]] = {}
+    of_query: dict[str, list[Document]] = {}
     for number, one in enumerate(executions):
         execution = _get_mapping(one, f"runs.{number}")
-        of_query.setdefault(str(execution.pop("query", None)), []).append(execution)
+        query = execution.pop("query", None)
+        if not isinstance(query, str):
+            raise WrongShapeError(f"runs.{number}.query: input should be a valid string")
+        of_query.setdefault(query, []).append(execution)
     workers = options.get("workers") if isinstance(options, dict) else None
     queries = [_make_query(query, own) for query, own in of_query.items()]
     return {

@@ -27,6 +27,11 @@ FORMAT: Literal[2] = 2
 """Raised when a field changes its meaning or goes. A new optional one leaves it as it is."""
 
 
+def as_mapping(value: Any) -> Mapping[str, Any]:
+    """A part of what a stranger may have written; empty if it is none."""
+    return value if isinstance(value, Mapping) else {}
+
+
 MATCHED = frozenset({"workers", "runs", "steps"})
 """The options by which figures of several results are matched: no conditions, but what was asked for."""
 
@@ -226,6 +231,11 @@ class Result(Bounded, BaseModel):
     def settings(self) -> Settings:
         """The command's options, typed."""
         return Settings.model_validate(self.options)
+
+    def describe(self, part: str) -> Mapping[str, Any]:
+        """What its environment says of `tool`, `client`, `database` or `kubernetes`; nothing, if it isn't
+        there."""
+        return as_mapping(self.environment.get(part))
 
     @property
     def by_fill_level(self) -> bool:

@@ -9,7 +9,6 @@ from math import ceil, inf
 from simulator.contract import GroupResult, Machine, Role
 
 from .caveats import Caveat, Kind, Place
-from .growth import EventSize, weigh_each
 from .model import GroupRun, InsertSummary, Result
 from .statistics import (
     ENOUGH_RUNS,
@@ -19,7 +18,7 @@ from .statistics import (
     find_smallest_difference,
     summarize,
 )
-from .summaries import group_executions
+from .summaries import EventSize, group_executions, weigh_each
 
 SHORT_WINDOW_S = 10.0
 """Below this, starting and ending are a noticeable part of a run."""

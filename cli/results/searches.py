@@ -12,7 +12,6 @@ from simulator.units import format_count
 from .capacity import Capacity, Measure
 from .caveats import Caveat, Kind
 from .clients import collect_figures
-from .growth import weigh_together
 from .model import GroupRun, Result
 from .rules import (
     DURATION_OPTIONS,
@@ -24,6 +23,7 @@ from .rules import (
     find_unknown_sizes,
 )
 from .statistics import ENOUGH_RUNS
+from .summaries import weigh_together
 from .tuning import Tuning
 
 

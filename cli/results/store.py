@@ -15,18 +15,22 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from simulator.documents import MOST_BYTES_JSON, DocumentError, parse_json, read_file
+from simulator.documents import (
+    MOST_BYTES_JSON,
+    DocumentError,
+    make_printable,
+    parse_json,
+    read_file,
+)
 from simulator.errors import SimulatorError
 from simulator.modules import load_module
-from simulator.texts import make_printable
 
 from ..errors import ConfigError, RunFailed
 from ..installation import program
 from ..output import explain, note, write_whole
 from . import format1
-from .growth import find_bytes_per_day
-from .model import FORMAT, Result
-from .summaries import summarize_queries
+from .model import FORMAT, Result, as_mapping
+from .summaries import find_bytes_per_day, summarize_queries
 
 FILE_NAME = "result.json"
 LATEST = "latest"
@@ -169,9 +173,7 @@ def _judge_sizes(result: Result) -> None:
 
 
 def _describe_other_format(document: dict[str, Any]) -> str:
-    environment = document.get("environment")
-    tool = environment.get("tool") if isinstance(environment, dict) else None
-    version = tool.get("version") if isinstance(tool, dict) else None
+    version = as_mapping(as_mapping(document.get("environment")).get("tool")).get("version")
     by = f" (version {version})" if version else ""
     found = document["format"]
     if isinstance(found, int) and found > FORMAT:

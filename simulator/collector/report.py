@@ -9,7 +9,6 @@ from functools import partial
 from math import sqrt
 from typing import Any
 
-from ..advice import name_events
 from ..build import list_ignored_keys
 from ..contract import (
     Carried,
@@ -28,6 +27,7 @@ from ..errors import Retryable, SimulatorError
 from ..machine import client_environment, merge_machines
 from ..modules.base import AnyModule, await_count
 from ..oracle.stored import Stored, StoredPart
+from ..workloads import name_events
 from ..workloads.base import Workload
 from ..workloads.queries import Query
 from .barrier import Barrier

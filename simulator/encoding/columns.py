@@ -13,9 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ..workloads.events import EventBlock
-from ..workloads.schema import Column, ColumnType
-from ..workloads.tags import Tags, number_devices
+from ..workloads.schema import Column, ColumnType, EventBlock, Tags, number_devices
 
 KEY_COLUMN = "id"
 """Column of a key that the worker makes (`--primary-key client`)."""

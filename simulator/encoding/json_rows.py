@@ -9,8 +9,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ..workloads.events import EventBlock
-from ..workloads.schema import Column, ColumnType
+from ..workloads.schema import Column, ColumnType, EventBlock
 from .columns import escape, escape_json, text_format
 from .rows import text_form, text_values
 

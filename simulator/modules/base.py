@@ -18,14 +18,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from numpy.typing import NDArray
 
-from ..advice import name_events
 from ..conditions import Condition
 from ..contract import Load, Role, RunSettings, Storage, Tables
 from ..errors import OptionError, did_you_mean
+from ..workloads import name_events
 from ..workloads.queries import BoundQuery, bind
 from ..workloads.queries import Query as Description
-from ..workloads.schema import Schema
-from ..workloads.tags import Tags
+from ..workloads.schema import Schema, Tags
 from .capabilities import (
     Capabilities,
     OfficialClient,
@@ -99,7 +98,7 @@ class Job:
 
     @property
     def stamps_arrivals(self) -> bool:
-        """Whether the kernel is to say when answers arrive (`modules/arrival.py`)."""
+        """Whether the kernel is to say when answers arrive (`modules/sending.py`)."""
         return self.load.rate_per_s is not None
 
     @property

@@ -10,8 +10,7 @@ from ..contract import ANY_ALLOCATION, Allocation, PrimaryKey
 from ..errors import OptionError
 from ..workloads import WORKLOADS
 from ..workloads.queries import Function, Shape
-from ..workloads.schema import ColumnType, Schema
-from ..workloads.tags import Tags
+from ..workloads.schema import ColumnType, Schema, Tags
 
 
 class Support(StrEnum):
@@ -45,7 +44,6 @@ class Capabilities:
 
     insert_modes: Mapping[str, Support]
     primary_keys: Mapping[PrimaryKey, Support]
-    """Kinds that aren't named are unsupported."""
     multiple_tables: Support
     indices: Support
     column_types: Collection[ColumnType] | Mapping[ColumnType, str]
@@ -91,8 +89,6 @@ class Capabilities:
     language. None: only the module's own queries can be asked."""
 
     def __post_init__(self) -> None:
-        unnamed = dict.fromkeys(PrimaryKey, Support.UNSUPPORTED)
-        object.__setattr__(self, "primary_keys", {**unnamed, **self.primary_keys})
         if not self.queries and self.shapes:
             claimed = claim_queries(self.shapes, self.impossible_shapes)
             object.__setattr__(self, "queries", claimed)

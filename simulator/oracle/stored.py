@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..workloads.base import Workload
-from ..workloads.events import EventBlock
+from ..workloads.schema import EventBlock
 
 BLOCK_VALUES = 655_360
 """How many values a block has, more or less: of ten columns, 65,536 events."""

@@ -12,8 +12,7 @@ import orjson
 from ..workloads import WORKLOADS
 from ..workloads.base import Workload
 from ..workloads.defined import define
-from ..workloads.events import EventBlock
-from ..workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
+from ..workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema
 from ..workloads.yaml_source import parse_definition
 
 Row = tuple[object, ...]

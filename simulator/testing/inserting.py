@@ -12,8 +12,7 @@ from ..worker.feed import Feed, store_devices
 from ..worker.loop import insert_all
 from ..worker.measure import Recorder
 from ..workloads.base import Workload
-from ..workloads.events import EventBlock
-from ..workloads.tags import Tags
+from ..workloads.schema import EventBlock, Tags
 
 
 class HookedFeed(Feed):

@@ -13,8 +13,7 @@ from ..contract import Load, PrimaryKey, Tables
 from ..modules import load_module
 from ..modules.base import AnyModule, Encoding, Job, Support
 from ..modules.options import parse_options
-from ..workloads.schema import ColumnType, Schema
-from ..workloads.tags import Tags
+from ..workloads.schema import ColumnType, Schema, Tags
 from .events import TESTED, Row, normalise
 
 

@@ -16,7 +16,7 @@ from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule
 from ..modules.sending import Encoder, Payload
 from ..workloads.base import Workload
-from ..workloads.events import EventBlock
+from ..workloads.schema import EventBlock
 from .loop import choose_backoff_s
 from .schedule import compute_patiently
 

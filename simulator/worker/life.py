@@ -7,8 +7,7 @@ import time
 
 from ..contract import Role, RunSettings, Stage, WorkerResult
 from ..errors import Retryable, SimulatorError
-from .base import Worker
-from .client import CollectorClient, RunOver
+from .base import CollectorClient, RunOver, Worker
 from .reading import ReadingWorker
 from .writing import WritingWorker
 

@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..errors import GaveUp, Retryable, SimulatorError
-from ..modules.arrival import find_arrival, find_sending
-from ..modules.sending import Outcome, Payload, Writer
-from ..modules.waiting import set_deadline
+from ..modules.sending import Outcome, Payload, Writer, find_arrival, find_sending, set_deadline
 from .measure import Recorder
 from .schedule import ClosedLoop, Schedule
 

@@ -14,8 +14,7 @@ from ..errors import Retryable, SimulatorError
 from ..histograms import LatencyRecorder, encode_histogram
 from ..logs import redact
 from ..modules.base import Query
-from .base import EARLY_S, Worker
-from .client import ProgressReporter, read_progress
+from .base import EARLY_S, ProgressReporter, Worker, read_progress
 from .measure import Recorder
 from .questions import FirstAnswers, Questions
 from .schedule import Schedule, make_schedule, sharpen_sleep

@@ -10,10 +10,15 @@ from typing import Literal
 from ..contract import Progress, Role, Stage, Timestamps, WorkerResult, share
 from ..errors import GaveUp
 from ..modules.sending import Writer
-from ..workloads.events import EventBlock
-from ..workloads.tags import Tags
-from .base import EARLY_S, Worker, garbage_collection_paused
-from .client import ProgressReporter, RunOver, read_progress
+from ..workloads.schema import EventBlock, Tags
+from .base import (
+    EARLY_S,
+    ProgressReporter,
+    RunOver,
+    Worker,
+    garbage_collection_paused,
+    read_progress,
+)
 from .feed import Feed, store_devices
 from .loop import insert_all
 from .measure import Recorder

@@ -7,6 +7,8 @@ name is what `--workload` says, its object the workload's class.
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib.metadata import entry_points
@@ -16,8 +18,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
+from ..contract import DataSet
 from ..errors import OptionError, did_you_mean, one_line
-from .base import Workload, WorkloadOptions
+from .base import SHARING_WORKERS, Workload, WorkloadOptions
 from .cpu import Cpu
 from .temperature import Temperature
 
@@ -89,3 +92,18 @@ def _load_shipped(name: str) -> type[Workload]:
     from .yaml_source import read_document
 
     return define(Definition.read(read_document(_FOLDER / f"{name}.yaml")))
+
+
+def name_events(data: DataSet) -> str:
+    """What follows --workload in a command about the same events: the workload, and each of its options
+    that isn't the default. The number of workers that share devices is left out, as each insert sets it."""
+    model = load_workload(data.workload, data.definition).options_model
+    defaults = model().model_dump(mode="json")
+    words = [data.workload_argument]
+    for name, value in data.workload_options.items():
+        if name != SHARING_WORKERS and value != defaults.get(name):
+            text = value if isinstance(value, str) else json.dumps(value)
+            words += ["--workload-option", f"{name}={text}"]
+    if data.seed:
+        words += ["--seed", str(data.seed)]
+    return shlex.join(words)

@@ -12,13 +12,10 @@ import orjson
 from numpy.typing import NDArray
 from pydantic import Field
 
-from .base import Workload, WorkloadOptions, round_up_dealt
-from .events import EventBlock
+from .base import Workload, WorkloadOptions, random_words, round_up_dealt
 from .queries import HOUR_MS as HOUR_MS  # noqa: PLC0414 - modules take it from here
 from .queries import Aggregate, At, Every, Function, Query, Where, Window
-from .schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
-from .signal_kinds import random_words
-from .tags import LazyColumns
+from .schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, LazyColumns, Schema
 
 INTERVAL_MS = 1000
 METRICS = (

@@ -17,11 +17,9 @@ from . import signals
 from .base import MAX_DEVICES, Workload, WorkloadOptions, device_ids
 from .common_queries import describe_queries
 from .definition import NOW, Definition, Delay, Late, read_epoch
-from .events import EventBlock
 from .makers import Maker, make_maker, make_makers
-from .schema import Schema
+from .schema import EventBlock, LazyColumns, Schema, Tags
 from .signals import Points
-from .tags import LazyColumns, Tags
 
 WINDOW = 262_144
 """Late events are put back by as many events of their worker as are in a window of so many, at most."""

@@ -1,12 +1,33 @@
-"""What a workload's events are made of: columns, and what they mean."""
+"""What a workload's events are made of: columns and what they mean, tags, and blocks of events column by
+column, as they are generated and encoded.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OptionError
 from .queries import Query
-from .tags import ID, Tags
+
+ID = "tags_id"
+"""The column with the id, in both tables."""
+
+
+class Tags(StrEnum):
+    """Where a device's name and its tags are stored."""
+
+    ROW = "row"
+    """In the row of each event."""
+    TABLE = "table"
+    """Once per device, in a table of their own."""
+
 
 # 2024-01-01T00:00:00Z. Fixed, so that a run can be repeated to the byte on another day.
 FIRST_TIMESTAMP_MS = 1_704_067_200_000
@@ -143,3 +164,133 @@ class Schema:
     def sequence(self) -> str | None:
         """The key's INT64 column, which numbers a worker's events, or None."""
         return next((name for name in self.key if self.column(name).type is ColumnType.INT64), None)
+
+
+# --- tags in a table of their own -------------------------------------------------------------------
+#
+# Tags in a table of their own: a device has one row there, with an id that the rows of its events hold
+# instead of its name and tags.
+
+DEVICES_APART = 1_000_000
+"""Ids of one worker's devices begin so far behind those of the worker before it."""
+
+_NAME, _NAME_BYTES = re.compile(rb"w\d{5}d\d{6}"), 13
+_DIGITS = range(7, 13)
+"""Where in a name the device's number stands."""
+
+
+def number_devices(names: NDArray[np.bytes_]) -> NDArray[np.int64]:
+    """The ids of one worker's devices, read from their names: 7,000,042 of w00007d000042.
+
+    A function of the name alone, so an id needs no look-up and is the same in each run. OptionError for
+    names of another kind.
+    """
+    if not len(names):
+        return np.empty(0, dtype=np.int64)
+    if names.dtype.itemsize != _NAME_BYTES or not _NAME.fullmatch(names[0]):
+        raise OptionError(
+            f"tags=table needs devices with names such as w00007d000042, not {names[0].decode()!r}"
+        )
+    octets = np.ascontiguousarray(names).view(np.uint8).reshape(len(names), _NAME_BYTES)
+    ids = np.zeros(len(names), dtype=np.int64)
+    for place in _DIGITS:
+        ids *= 10
+        ids += octets[:, place]
+    # What digits have more than their values, of each place; and the worker, which all names have.
+    ids += int(octets[0, 1:6].tobytes()) * DEVICES_APART - ord("0") * 111_111
+    return ids
+
+
+class LazyColumns(Mapping[str, NDArray[Any]]):
+    """Columns of which some are made when they are asked for: tags, where events are sent without them."""
+
+    def __init__(
+        self,
+        made: Mapping[str, NDArray[Any]],
+        makers: Mapping[str, Callable[[], NDArray[Any]]],
+    ) -> None:
+        self._made = dict(made)
+        self._makers = dict(makers)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name in self._makers:
+            self._made[name] = self._makers.pop(name)()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._made, *self._makers])
+
+    def __len__(self) -> int:
+        return len(self._made) + len(self._makers)
+
+    def part(self, rows: slice) -> LazyColumns:
+        """The same of some rows."""
+
+        def take(name: str) -> Callable[[], NDArray[Any]]:
+            return lambda: self[name][rows]
+
+        made = {name: values[rows] for name, values in self._made.items()}
+        return LazyColumns(made, {name: take(name) for name in self._makers})
+
+
+# --- blocks of events -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EventBlock:
+    """Consecutive events of one worker: a numpy array per column, all of the same length.
+
+    `first` is the number of the first event, `devices` the device id of each event (bytes array).
+    """
+
+    schema: Schema
+    worker: int
+    first: int
+    columns: Mapping[str, NDArray[Any]]
+    devices: NDArray[np.bytes_]
+    missing: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    """Nullable column -> where an event has no value; the column holds some number or text there. A
+    nullable column that isn't named has all its values."""
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def part(self, start: int, stop: int, step: int = 1) -> EventBlock:
+        """Every `step`-th event of [start, stop), as views. `first` is exact for step 1 only."""
+        rows = slice(start, stop, step)
+        columns = (
+            self.columns.part(rows)
+            if isinstance(self.columns, LazyColumns)
+            else {name: values[rows] for name, values in self.columns.items()}
+        )
+        missing = {name: places[rows] for name, places in self.missing.items()}
+        first, devices = self.first + start, self.devices[rows]
+        return EventBlock(self.schema, self.worker, first, columns, devices, missing)
+
+    def choose(self, rows: NDArray[np.integer[Any]]) -> EventBlock:
+        """These events alone, copied, with what their rows have. `first` is not theirs."""
+        names = [column.name for column in self.schema.row if column.name != ID]
+        columns = {name: self.columns[name][rows] for name in names}
+        missing = {name: places[rows] for name, places in self.missing.items()}
+        return EventBlock(
+            self.schema, self.worker, self.first, columns, self.devices[rows], missing
+        )
+
+    @property
+    def row_columns(self) -> Mapping[str, NDArray[Any]]:
+        """The columns of `Schema.row`."""
+        if self.schema.tags is Tags.ROW:
+            return self.columns
+        names = [column.name for column in self.schema.row if column.name != ID]
+        return {ID: number_devices(self.devices), **{name: self.columns[name] for name in names}}
+
+    def key_of(self, row: int) -> dict[str, int | str]:
+        """The natural key of one event as Python values, e.g. to look it up in the database."""
+        key: dict[str, int | str] = {}
+        for name in self.schema.row_key:
+            if name == ID:
+                key[name] = int(number_devices(self.devices[row : row + 1])[0])
+                continue
+            value = self.devices[row] if name == self.schema.device else self.columns[name][row]
+            key[name] = value.decode() if isinstance(value, bytes) else int(value)
+        return key

@@ -7,11 +7,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import Workload
-from .events import EventBlock
+from .base import Workload, random_words
 from .queries import Aggregate, Function, Query
-from .schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
-from .signal_kinds import random_words
+from .schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema
 
 INTERVAL_MS = 450
 JITTER_MS = 150

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from cli import exclusion
-from cli.cluster import Place, describe_user
+from cli.cluster import Place
 from cli.errors import ConfigError, RunFailed
 from cli.exclusion import Claim, Lease, claim_databases
+from cli.installation import describe_user
 from cli.kubeclient import KubeClient
 from tests.e2e.tool import eventually
 

@@ -12,21 +12,12 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
 from simulator.testing.server import Fault, FaultHandle, Refusal
-from simulator.workloads.schema import ColumnType, Schema
-from simulator.workloads.tags import Tags
+from simulator.workloads.schema import ColumnType, Schema, Tags
 
+from . import http_server
 from .arangodb_stand_in import ArangoStandIn, arango_stand_in
 from .http_proxy import HttpRequest, Refuse
-from .http_server import (
-    ANSWER_LOST,
-    AWAY,
-    ENDED,
-    GATEWAY_GAVE_UP,
-    NO_ANSWER_IN_TIME,
-    REQUEST_LOST,
-    HttpServerUnderTest,
-    refused,
-)
+from .http_server import HttpServerUnderTest, refused
 
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _BUSY = {"error": True, "code": 503, "errorNum": 21003, "errorMessage": "queue is full"}
@@ -164,13 +155,13 @@ class ArangoUnderTest(HttpServerUnderTest):
         ]  # fmt: skip
 
     FAULTS: ClassVar[Sequence[Fault]] = (
-        ANSWER_LOST,
-        REQUEST_LOST,
-        ENDED,
-        AWAY,
+        http_server.ANSWER_LOST,
+        http_server.REQUEST_LOST,
+        http_server.ENDED,
+        http_server.AWAY,
         refused("queue full", "too_many_requests", Refuse(503, _BUSY)),
-        GATEWAY_GAVE_UP,
-        NO_ANSWER_IN_TIME,
+        http_server.GATEWAY_GAVE_UP,
+        http_server.NO_ANSWER_IN_TIME,
     )
 
 

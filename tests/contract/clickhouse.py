@@ -15,20 +15,11 @@ from urllib.parse import urlencode
 
 from simulator.contract import PrimaryKey
 from simulator.testing.server import Refusal
-from simulator.workloads.schema import Column, ColumnType, Schema
-from simulator.workloads.tags import Tags
+from simulator.workloads.schema import Column, ColumnType, Schema, Tags
 
+from . import http_server
 from .http_proxy import HttpRequest, Refuse
-from .http_server import (
-    ANSWER_LOST,
-    AWAY,
-    ENDED,
-    GATEWAY_GAVE_UP,
-    NO_ANSWER_IN_TIME,
-    REQUEST_LOST,
-    HttpServerUnderTest,
-    refused,
-)
+from .http_server import HttpServerUnderTest, refused
 
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _TOO_MANY_PARTS = Refuse(
@@ -189,13 +180,13 @@ class ClickhouseUnderTest(HttpServerUnderTest):
         ]  # fmt: skip
 
     FAULTS = (
-        ANSWER_LOST,
-        REQUEST_LOST,
-        ENDED,
-        AWAY,
+        http_server.ANSWER_LOST,
+        http_server.REQUEST_LOST,
+        http_server.ENDED,
+        http_server.AWAY,
         refused("too many parts", "too_many_parts", _TOO_MANY_PARTS),
-        GATEWAY_GAVE_UP,
-        NO_ANSWER_IN_TIME,
+        http_server.GATEWAY_GAVE_UP,
+        http_server.NO_ANSWER_IN_TIME,
     )
 
 

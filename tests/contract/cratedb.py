@@ -14,21 +14,12 @@ import psycopg2
 import pytest
 
 from simulator.testing.server import Refusal
-from simulator.workloads.schema import ColumnType, Schema
-from simulator.workloads.tags import Tags
+from simulator.workloads.schema import ColumnType, Schema, Tags
 
+from . import http_server
 from .cratedb_stand_in import stand_in
 from .http_proxy import HttpRequest, Refuse
-from .http_server import (
-    ANSWER_LOST,
-    AWAY,
-    ENDED,
-    GATEWAY_GAVE_UP,
-    NO_ANSWER_IN_TIME,
-    REQUEST_LOST,
-    HttpServerUnderTest,
-    refused,
-)
+from .http_server import HttpServerUnderTest, refused
 from .postgres import ask, connected, with_options
 
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -171,13 +162,13 @@ class CratedbUnderTest(HttpServerUnderTest):
         ]  # fmt: skip
 
     FAULTS = (
-        ANSWER_LOST,
-        REQUEST_LOST,
-        ENDED,
-        AWAY,
+        http_server.ANSWER_LOST,
+        http_server.REQUEST_LOST,
+        http_server.ENDED,
+        http_server.AWAY,
         refused("queue full", "too_many_requests", Refuse(500, _OVERLOADED)),
-        GATEWAY_GAVE_UP,
-        NO_ANSWER_IN_TIME,
+        http_server.GATEWAY_GAVE_UP,
+        http_server.NO_ANSWER_IN_TIME,
     )
 
 

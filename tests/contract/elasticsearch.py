@@ -17,17 +17,9 @@ from simulator.modules.base import Job
 from simulator.testing.server import Fault, FaultHandle, Refusal
 from simulator.workloads.schema import ColumnType, Schema
 
+from . import http_server
 from .http_proxy import HttpRequest, Refuse
-from .http_server import (
-    ANSWER_LOST,
-    AWAY,
-    ENDED,
-    GATEWAY_GAVE_UP,
-    NO_ANSWER_IN_TIME,
-    REQUEST_LOST,
-    HttpServerUnderTest,
-    refused,
-)
+from .http_server import HttpServerUnderTest, refused
 
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -199,12 +191,12 @@ class SearchUnderTest(HttpServerUnderTest):
         block(False)
 
     FAULTS = (
-        ANSWER_LOST,
+        http_server.ANSWER_LOST,
         Fault("index blocked", {"too_many_requests": 1}, blocked, thorough=True),
-        REQUEST_LOST,
-        ENDED,
-        AWAY,
+        http_server.REQUEST_LOST,
+        http_server.ENDED,
+        http_server.AWAY,
         refused("queue full", "too_many_requests", Refuse(429, _QUEUE_FULL)),
-        GATEWAY_GAVE_UP,
-        NO_ANSWER_IN_TIME,
+        http_server.GATEWAY_GAVE_UP,
+        http_server.NO_ANSWER_IN_TIME,
     )

@@ -14,8 +14,7 @@ from simulator.contract import PrimaryKey
 from simulator.modules.base import Job
 from simulator.modules.iotdb.connection import Connection, ServerError
 from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
-from simulator.workloads.schema import ColumnType, Schema
-from simulator.workloads.tags import Tags
+from simulator.workloads.schema import ColumnType, Schema, Tags
 
 from ..helpers import eventually
 from .iotdb_proxy import Fate, Proxy

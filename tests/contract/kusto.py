@@ -23,8 +23,7 @@ import pytest
 from azure.storage.queue import QueueClient
 
 from simulator.testing.server import FaultHandle, Refusal
-from simulator.workloads.schema import Column, ColumnType, Schema
-from simulator.workloads.tags import Tags
+from simulator.workloads.schema import Column, ColumnType, Schema, Tags
 
 from ..helpers import eventually
 from . import kql

@@ -20,8 +20,7 @@ import pytest
 
 from simulator.modules.base import Job
 from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
-from simulator.workloads.schema import ColumnType, Schema
-from simulator.workloads.tags import Tags
+from simulator.workloads.schema import ColumnType, Schema, Tags
 
 from ..helpers import eventually
 from .postgres_proxy import Fate, proxy_to

@@ -15,21 +15,12 @@ from typing import Any, ClassVar
 import psycopg2
 
 from simulator.testing.server import FaultHandle, Refusal
-from simulator.workloads.schema import Column, ColumnType, Schema
-from simulator.workloads.tags import Tags
+from simulator.workloads.schema import Column, ColumnType, Schema, Tags
 
 from ..helpers import eventually
+from . import http_server
 from .http_proxy import Fate, HttpRequest, Refuse
-from .http_server import (
-    ANSWER_LOST,
-    AWAY,
-    ENDED,
-    GATEWAY_GAVE_UP,
-    NO_ANSWER_IN_TIME,
-    REQUEST_LOST,
-    HttpServerUnderTest,
-    refused,
-)
+from .http_server import HttpServerUnderTest, refused
 from .postgres import ask, connected
 from .postgres_proxy import proxy_to
 
@@ -182,15 +173,15 @@ class QuestdbUnderTest(HttpServerUnderTest):
         ]
 
     FAULTS = (
-        ANSWER_LOST,
-        REQUEST_LOST,
-        ENDED,
-        AWAY,
+        http_server.ANSWER_LOST,
+        http_server.REQUEST_LOST,
+        http_server.ENDED,
+        http_server.AWAY,
         replace(
             refused("unavailable", "unavailable", Refuse(503, {"message": "overloaded"})), once=True
         ),
-        replace(GATEWAY_GAVE_UP, once=True),
-        NO_ANSWER_IN_TIME,
+        replace(http_server.GATEWAY_GAVE_UP, once=True),
+        http_server.NO_ANSWER_IN_TIME,
     )
 
 

@@ -17,7 +17,7 @@ from simulator.testing.server import new_job
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.events import EventBlock
+from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import INTERVAL_MS, Temperature
 
 from .postgres import PostgresUnderTest

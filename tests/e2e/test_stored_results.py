@@ -117,7 +117,7 @@ def test_nothing_stored(tool: Tool, tmp_path: Path) -> None:
 def test_a_damaged_file_is_named_and_skipped(tool: Tool, kept: Kept) -> None:
     (kept["slow"] / "result.json").write_text('{"format": 1, "comm')
     document = json.loads((kept["query"] / "result.json").read_text())
-    (kept["query"] / "result.json").write_text(json.dumps(document | {"format": 2}))
+    (kept["query"] / "result.json").write_text(json.dumps(document | {"format": 3}))
     done = tool.run_here("results", *place(kept))
     assert done.status == 0
     assert [line.split()[0] for line in done.out.splitlines()[1:]] == [
@@ -125,7 +125,7 @@ def test_a_damaged_file_is_named_and_skipped(tool: Tool, kept: Kept) -> None:
     ]  # fmt: skip
     damaged, newer = done.err.splitlines()
     assert f"{kept['slow'].name}/result.json is damaged" in damaged
-    assert "format 2, made by a newer version" in newer
+    assert "format 3, made by a newer version" in newer
 
 
 def test_as_a_program(tool: Tool, kept: Kept) -> None:

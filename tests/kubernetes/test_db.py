@@ -27,7 +27,7 @@ from tests.dbinstall.rendering import (
     render,
     values_of,
 )
-from tests.e2e.tool import Done, Running, eventually
+from tests.e2e.tool import Done, Running, eventually, flatten
 
 from .cluster import POSTGRES_IMAGE, Cluster, Namespace
 from .test_access import documented_rules, use
@@ -87,8 +87,8 @@ def databases(shipped: ClusterTool, storage_class: str) -> Databases:
 def insert_and_query(tool: ClusterTool, target: str, events: int = 2000) -> None:
     """Insert as config.yaml has it, and query."""
     tool.insert("--batch", 100, "--num-inserts", events, "--json", tool.json, target=target)
-    run = tool._read(tool.json)["runs"][0]
-    assert run["events"] == events and run["verification"]["stored"] == events
+    run = flatten(tool._read(tool.json)["runs"][0])
+    assert run["count"] == events and run["verification"]["stored"] == events
     asked = tool.run_here(
         "query", "--target", target, "--runs", 1, "--config", tool.config, "--json", tool.json,
     )  # fmt: skip

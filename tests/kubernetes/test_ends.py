@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.cluster import RUN_LABEL, describe_user
+from cli.cluster import RUN_LABEL
+from cli.installation import describe_user
 from tests.e2e.tool import Running, eventually
 
 from .cluster import Cluster, Namespace

@@ -71,7 +71,7 @@ def test_two_containers_in_each_pod_and_a_proxy_that_answers_503(
     assert done.err.count("the collector's log is read instead") == 1
     assert "running," in done.err
     result = json.loads(tool.json.read_text())
-    assert [run["events"] for run in result["runs"]] == [300, 300]
+    assert [run["groups"][0]["count"] for run in result["runs"]] == [300, 300]
     assert len(result["environment"]["kubernetes"]["images"]) == 1
     for component in ("collector", "worker"):
         assert "mesh" not in tool.read_logs(f"*{component}*.log")

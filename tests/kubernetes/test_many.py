@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.e2e.tool import flatten
+
 from .cluster import Namespace
 from .tool import COLLECTOR, HALF, WORKER, ClusterTool
 
@@ -37,7 +39,7 @@ def test_thirty_workers(tool: ClusterTool) -> None:
     )  # fmt: skip
     tool.fine(running.wait(200))
     result = tool._read(tool.json)
-    run = result["runs"][0]
+    run = flatten(result["runs"][0])
     assert len(run["per_worker"]) == 30
-    assert run["events"] == 30 * 50
+    assert run["count"] == 30 * 50
     assert len(result["environment"]["kubernetes"]["placement"]) == 31

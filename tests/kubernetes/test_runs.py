@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.e2e.live import Reader
-from tests.e2e.tool import PASSWORD, Done, eventually
+from tests.e2e.tool import PASSWORD, Done, eventually, flatten
 
 from .cluster import Namespace
 from .tool import DATABASE, HALF, WORKER, ClusterTool
@@ -89,12 +89,14 @@ def test_writers_and_readers_at_a_rate(tool: ClusterTool, database: str) -> None
     ).ok()  # fmt: skip
     assert "What writers and readers cost each other" in done.out
     result = tool._read(tool.json)
-    for run in (*result["runs"], *result["baseline"]["runs"]):
+    (beside,), (one, other) = result["runs"], result["baseline"]
+    alone = {run["groups"][0]["role"]: run for run in (one, other)}
+    for run in (flatten(beside), flatten(alone["write"])):
         assert run["valid"]
         assert run["window_s"] == pytest.approx(2.0, abs=0.1)
         assert run["offered"]["due"] == pytest.approx(600, rel=0.05)
-        assert run["verification"]["stored"] == 1000 + run["events"]
-    for read in (*result["reads"], *result["baseline"]["reads"]):
+        assert run["verification"]["stored"] == 1000 + run["count"]
+    for read in (flatten(beside, "read"), flatten(alone["read"], "read")):
         assert read["valid"]
         assert read["offered"]["due"] == pytest.approx(10, abs=1)
 
@@ -107,13 +109,14 @@ def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str)
     tool.fine(inserted, tool.json)
     assert "Workers" in inserted.out
     result = tool._read(tool.json)
-    assert [(run["workers"], run["run"]) for run in result["runs"]] == [
+    runs = [flatten(run) for run in result["runs"]]
+    assert [(run["workers"], run["run"]) for run in runs] == [
         (1, 1), (1, 2), (2, 1), (2, 2),
     ]  # fmt: skip
-    for run in result["runs"]:
+    for run in runs:
         assert run["verification"] == {
-            "expected": run["events"],
-            "stored": run["events"],
+            "expected": run["count"],
+            "stored": run["count"],
             "ok": True,
         }
         assert run["client"]["throttled_share"] is not None
@@ -132,7 +135,8 @@ def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str)
     ).ok()  # fmt: skip
     assert "count-events" in queried.out
     result = tool._read(tool.json)
-    assert len(result["runs"]) == 5 * 2 * 2
+    (run,) = result["runs"]
+    assert sum(len(query["each"]) for query in run["groups"][0]["queries"]) == 5 * 2 * 2
     check_environment(result["environment"]["kubernetes"], namespace, pods=3)
     check_same_shape(result, local_result(tool, "query", *one))
 
@@ -183,7 +187,7 @@ def test_cpu_of_the_databases_pod(tool: ClusterTool, namespace: Namespace, datab
     assert used["names"] == [f"{where.name}/postgres"]
     assert used["nodes"] == [machine["node"] for machine in run["machines"]]
     assert used["cpu_share"] == pytest.approx(mean / used["cpus"], rel=0.01)
-    assert used["cpu_us_per_event"] == pytest.approx(1e6 * used["cpu_s"] / run["events"])
+    assert used["cpu_us_per_event"] == pytest.approx(1e6 * used["cpu_s"] / run["count"])
     assert used["memory_peak_bytes"] > 10e6
     assert len(used["timeline"]) >= 2
     assert used["restarts"] == 0
@@ -208,7 +212,7 @@ def run_counted(tool: ClusterTool, where: Namespace) -> tuple[Any, float, Reader
         finally:
             where.execute("postgres", "open('/tmp/over', 'w')")
         lines = counted.result(30).splitlines()
-    (run,) = tool._read(tool.json)["runs"]
+    (run,) = map(flatten, tool._read(tool.json)["runs"])
     began, ended = (
         datetime.fromisoformat(run[key]).timestamp() for key in ("began_at", "ended_at")
     )
@@ -225,10 +229,10 @@ def check_page(page: Reader, run: Any) -> None:
     assert any(one in timeline for one in cpus)
     states = [one["run"] for one in page.told if one["run"] and one["run"]["phase"] == "running"]
     done = [state["groups"][0]["done"] for state in states if state["groups"]]
-    assert done == sorted(done) and 0 < done[-1] <= run["events"]
+    assert done == sorted(done) and 0 < done[-1] <= run["count"]
     assert len(set(done)) >= 5
     (outcome,) = page.latest("runs")
-    assert f"{run['inserts_per_s']:,.0f}" in outcome["outcome"]
+    assert f"{run['rate_per_s']:,.0f}" in outcome["outcome"]
     last = page.metrics[-1]
     assert last["iot_benchmark_events_total"] in done
     assert last["iot_benchmark_database_cpus_used"] in cpus
@@ -241,7 +245,7 @@ def test_steps_and_prefill(tool: ClusterTool, database: str) -> None:
     tool.add_database(database)
     common = ("insert", "--target", DATABASE, "--workers", 2, "--json", tool.json, "--runs", 1)
     tool.fine(tool.run_here(*common, "--num-inserts", 200, "--steps", 3))
-    runs = tool._read(tool.json)["runs"]
+    runs = [flatten(run) for run in tool._read(tool.json)["runs"]]
     assert [run["fill_level"] for run in runs] == [0, 400, 800]
     assert all(run["verification"]["ok"] for run in runs)
 
@@ -250,7 +254,7 @@ def test_steps_and_prefill(tool: ClusterTool, database: str) -> None:
         *common, "--no-clean", "--num-inserts", 200, "--prefill", 1001, "--runs", 2
     )
     tool.fine(done)
-    runs = tool._read(tool.json)["runs"]
+    runs = [flatten(run) for run in tool._read(tool.json)["runs"]]
     assert [run["fill_level"] for run in runs] == [2201, 3602]
     assert all(run["verification"]["ok"] for run in runs)
     assert all(run["phases_s"]["prefill"] > 0 for run in runs)

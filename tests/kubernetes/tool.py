@@ -102,9 +102,11 @@ class ClusterTool(Tool):
         """Itself, after checking that the runs were good; but on a busy machine workers may start
         late or not keep pace with each other, which is no fault of the tool's."""
         if done.status:
-            for run in self._read(copy or self.folders()[-1] / "result.json")["runs"]:
-                for reason in run["invalid_reasons"]:
-                    assert "overlapped" in reason or " late" in reason, done
+            runs = self._read(copy or self.folders()[-1] / "result.json")["runs"]
+            for reason in (
+                text for run in runs for one in run["groups"] for text in one["invalid_reasons"]
+            ):
+                assert "overlapped" in reason or " late" in reason, done
             assert "error" not in done.err, done
             assert done.status == 1, done
         return done

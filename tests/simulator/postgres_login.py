@@ -20,7 +20,10 @@ def let_in(listener: socket.socket, at_most: int = 1) -> Iterator[SimpleQueue[so
 
     def accept() -> None:
         for _ in range(at_most):
-            client, _ = listener.accept()
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return  # nobody came until the end
             (size,) = struct.unpack("!I", client.recv(4, socket.MSG_WAITALL))
             client.recv(size - 4, socket.MSG_WAITALL)
             client.sendall(_WELCOME)

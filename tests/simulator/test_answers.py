@@ -15,9 +15,8 @@ from simulator.oracle.stored import Stored, StoredPart
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.events import EventBlock
 from simulator.workloads.queries import BoundQuery, Every, Function, Query, draw
-from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
+from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema
 from simulator.workloads.temperature import Temperature
 
 

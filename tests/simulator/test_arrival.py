@@ -14,16 +14,17 @@ import pytest
 
 from simulator.histograms import merge_histograms
 from simulator.modules._base.http import HttpPool
-from simulator.modules.arrival import (
+from simulator.modules.cassandra.wire import Connection, Pending
+from simulator.modules.postgres.connection import Connection as PgConnection
+from simulator.modules.sending import (
+    Payload,
+    Writer,
     find_arrival,
     find_sending,
     note_sending,
     receive_stamped,
     stamp_arrivals,
 )
-from simulator.modules.cassandra.wire import Connection, Pending
-from simulator.modules.postgres.connection import Connection as PgConnection
-from simulator.modules.sending import Payload, Writer
 from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import OpenLoop

@@ -46,8 +46,7 @@ from simulator.testing.suite.test_tags import READING, TRUCKS
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import BoundQuery, Query, bind, draw
-from simulator.workloads.schema import Column, ColumnType, Schema
-from simulator.workloads.tags import Tags
+from simulator.workloads.schema import Column, ColumnType, Schema, Tags
 from simulator.workloads.temperature import Temperature
 
 JOB = Job(Temperature.schema, Load(batch=10))

@@ -34,8 +34,7 @@ from simulator.worker.feed import Feed
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.events import EventBlock
-from simulator.workloads.schema import ColumnType
+from simulator.workloads.schema import ColumnType, EventBlock
 from simulator.workloads.temperature import Temperature
 
 KINDS = [*WORKLOADS.values(), Awkward]

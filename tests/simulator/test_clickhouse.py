@@ -25,9 +25,8 @@ from simulator.testing.inserting import insert_with
 from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.events import EventBlock
 from simulator.workloads.queries import Aggregate, BoundQuery, Function, Query
-from simulator.workloads.schema import Column, ColumnType
+from simulator.workloads.schema import Column, ColumnType, EventBlock
 from simulator.workloads.temperature import Temperature
 
 from ..contract.clickhouse import ClickhouseUnderTest

@@ -13,8 +13,7 @@ from simulator.errors import OptionError
 from simulator.testing.events import SUNDRY, Sundry
 from simulator.workloads import SHIPPED, load_workload
 from simulator.workloads.defined import Defined, define
-from simulator.workloads.events import EventBlock
-from simulator.workloads.schema import ColumnType
+from simulator.workloads.schema import ColumnType, EventBlock
 from simulator.workloads.yaml_source import parse_definition
 
 WINDOW = Sundry.window

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from simulator.worker.feed import Feed
-from simulator.workloads.events import EventBlock
+from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import NumberEncoder, eventually

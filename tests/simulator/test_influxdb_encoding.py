@@ -13,8 +13,7 @@ from simulator.errors import SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.influxdb.encoding import LineEncoder, tag_set
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.events import EventBlock
-from simulator.workloads.schema import Column, ColumnType, Schema
+from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
 from simulator.workloads.temperature import Temperature
 
 ODD = Schema(

@@ -32,9 +32,8 @@ from simulator.modules.options import parse_options
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.events import EventBlock
 from simulator.workloads.queries import BoundQuery, Query
-from simulator.workloads.schema import Column, ColumnType, Schema
+from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
 from simulator.workloads.temperature import Temperature
 
 # By apache-iotdb 2.0.11: `insert_relational_tablet` of a NumpyTablet with session 77, as Thrift writes it.

@@ -25,9 +25,8 @@ from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.events import EventBlock
 from simulator.workloads.queries import BoundQuery, Query
-from simulator.workloads.schema import Column, ColumnType, Schema
+from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
 from simulator.workloads.temperature import Temperature
 
 from .test_iotdb import SCHEMA, official_block, rows_of

@@ -16,7 +16,7 @@ from simulator.testing.inserting import insert, requests_at_once
 from simulator.worker import garbage_collection_paused
 from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder
-from simulator.workloads.events import EventBlock
+from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import NumberEncoder

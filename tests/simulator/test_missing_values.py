@@ -15,8 +15,7 @@ from simulator.errors import OptionError
 from simulator.modules import load_module
 from simulator.modules.base import Job, Support
 from simulator.modules.options import parse_options
-from simulator.workloads.events import EventBlock
-from simulator.workloads.schema import Column, ColumnType, Schema
+from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
 
 SCHEMA = Schema(
     "things",

@@ -23,7 +23,7 @@ from simulator.worker.feed import Feed
 from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import ClosedLoop, Schedule
-from simulator.workloads.events import EventBlock
+from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import NumberEncoder

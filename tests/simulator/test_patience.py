@@ -22,8 +22,15 @@ from simulator.modules.postgres.dialects import Dialect
 from simulator.modules.postgres.encoding import CopyFormat, InsertMode, PostgresEncoder
 from simulator.modules.postgres.options import PostgresOptions
 from simulator.modules.postgres.writer import PostgresWriter
-from simulator.modules.sending import LAST_ANSWERS_S, Outcome, Payload, Writer
-from simulator.modules.waiting import SHORTEST_TRY_S, limit_wait, set_deadline
+from simulator.modules.sending import (
+    LAST_ANSWERS_S,
+    SHORTEST_TRY_S,
+    Outcome,
+    Payload,
+    Writer,
+    limit_wait,
+    set_deadline,
+)
 from simulator.testing.inserting import insert
 from simulator.workloads.temperature import Temperature
 

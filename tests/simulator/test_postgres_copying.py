@@ -13,7 +13,7 @@ import pytest
 
 from simulator.modules.postgres.connection import Connection, ServerError
 from simulator.modules.postgres.encoding import InsertMode, Request
-from simulator.modules.postgres.pipeline import Answer, CopyPipeline, make_pipeline
+from simulator.modules.postgres.pipeline import Answer, QueryPipeline, make_pipeline
 
 from .postgres_login import let_in
 
@@ -39,19 +39,19 @@ NOTICE = message(b"N", b"SNOTICE\0\0")
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[CopyPipeline, socket.socket]]:
+def ends() -> Iterator[tuple[QueryPipeline, socket.socket]]:
     """COPYs of a connection, and the server's end of it."""
     with socket.create_server(("127.0.0.1", 0)) as listener, let_in(listener) as clients:
         host, port = listener.getsockname()
         parameters = {"host": host, "port": port, "user": "x", "sslmode": "disable"}
         with closing(Connection(parameters, 10)) as connection:
             pipeline = make_pipeline(connection, InsertMode.COPY)
-            assert isinstance(pipeline, CopyPipeline)
+            assert isinstance(pipeline, QueryPipeline)
             yield pipeline, clients.get()
 
 
 def read(
-    ends: tuple[CopyPipeline, socket.socket], requests: Sequence[Request], pieces: Sequence[bytes]
+    ends: tuple[QueryPipeline, socket.socket], requests: Sequence[Request], pieces: Sequence[bytes]
 ) -> list[Answer]:
     pipeline, server = ends
     found: list[Any] = []
@@ -67,21 +67,21 @@ def read(
     return [answer for _, answer in found]
 
 
-def _has_come(pipeline: CopyPipeline, size: int) -> bool:
+def _has_come(pipeline: QueryPipeline, size: int) -> bool:
     with socket.fromfd(pipeline.descriptor, socket.AF_INET, socket.SOCK_STREAM) as stream:
         stream.settimeout(10)
         return len(stream.recv(size, socket.MSG_PEEK)) == size
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 27, 64, 10_000])
-def test_answers_however_they_are_cut(ends: tuple[CopyPipeline, socket.socket], size: int) -> None:
+def test_answers_however_they_are_cut(ends: tuple[QueryPipeline, socket.socket], size: int) -> None:
     said = COPIED + READY + NOTICE + complete(b"BEGIN") + READY + COPIED + READY
     said += complete(b"COMMIT") + message(b"S", b"a\0b\0") + READY + COPIED + READY
     pieces = [said[start : start + size] for start in range(0, len(said), size)]
     assert read(ends, [ONE, WITH_COMMIT, ONE], pieces) == [Answer(1000, None)] * 3
 
 
-def test_the_first_error_of_a_request_counts(ends: tuple[CopyPipeline, socket.socket]) -> None:
+def test_the_first_error_of_a_request_counts(ends: tuple[QueryPipeline, socket.socket]) -> None:
     duplicate = failed(S="ERROR", C="23505", M="duplicate key", D="Key (id)=(1) exists.", H="Stop.")
     aborted = failed(C="25P02", M="current transaction is aborted")
     said = complete(b"BEGIN") + READY + duplicate + FAILED
@@ -93,13 +93,13 @@ def test_the_first_error_of_a_request_counts(ends: tuple[CopyPipeline, socket.so
     assert stored == Answer(1000, None)
 
 
-def test_an_open_transaction_is_noticed(ends: tuple[CopyPipeline, socket.socket]) -> None:
+def test_an_open_transaction_is_noticed(ends: tuple[QueryPipeline, socket.socket]) -> None:
     (answer,) = read(ends, [ONE], [failed(C="40001", M="no") + FAILED])
     assert isinstance(answer.error, OSError)
 
 
 def test_what_the_server_says_before_it_hangs_up_is_kept(
-    ends: tuple[CopyPipeline, socket.socket],
+    ends: tuple[QueryPipeline, socket.socket],
 ) -> None:
     assert read(ends, [ONE], [failed(S="FATAL", C="57P01", M="shutting down")]) == []
     pipeline, server = ends

@@ -29,7 +29,7 @@ from simulator.histograms import (
     find_percentile_ms,
     new_histogram,
 )
-from simulator.worker.client import read_progress
+from simulator.worker.base import read_progress
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import ClosedLoop, OpenLoop, Schedule
 

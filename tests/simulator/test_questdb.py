@@ -19,9 +19,8 @@ from simulator.modules.questdb.options import InsertMode, QuestdbOptions
 from simulator.modules.questdb.queries import QuestdbDialect
 from simulator.modules.questdb.statements import StatementEncoder
 from simulator.modules.questdb.writing import SenderEncoder
-from simulator.workloads.events import EventBlock
 from simulator.workloads.queries import Aggregate, BoundQuery, Every, Function, Order, Query
-from simulator.workloads.schema import Column, ColumnType, Schema
+from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
 from simulator.workloads.temperature import Temperature
 
 TYPES = Schema(

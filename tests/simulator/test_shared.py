@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from simulator.errors import OptionError
 from simulator.modules._base.options import EndpointOptions, LoginOptions, check_url, choose_mode
 from simulator.modules._base.tables import deal_block, deal_in_turn, deal_rows, number_tables
-from simulator.modules.waiting import Poll
+from simulator.modules.sending import Poll
 from simulator.workloads.temperature import Temperature
 
 

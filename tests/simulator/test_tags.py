@@ -21,7 +21,7 @@ from simulator.worker.feed import store_devices
 from simulator.workloads.base import Workload, device_ids
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.defined import define
-from simulator.workloads.tags import LazyColumns, number_devices
+from simulator.workloads.schema import LazyColumns, number_devices
 from simulator.workloads.temperature import Temperature
 from simulator.workloads.yaml_source import parse_definition
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from simulator.errors import Retryable
 from simulator.modules.sending import Payload, Writer
 from simulator.worker.feed import Feed
-from simulator.workloads.events import EventBlock
+from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import NumberEncoder

@@ -22,11 +22,10 @@ from ...cluster import (
     RUN_LABEL,
     Helm,
     Place,
-    describe_user,
     explain_no_namespace,
 )
 from ...errors import ConfigError, RunFailed
-from ...installation import program
+from ...installation import describe_user, program
 from ...kubeclient import (
     COLLECTOR,
     EVENT,

@@ -24,11 +24,10 @@ from simulator.modules._base.errors import missing_table, stored_by_earlier_run
 from simulator.modules._base.official import RowsEncoder, sent_columns
 from simulator.modules._base.sql_module import SqlModule
 from simulator.modules._base.sql_queries import quote_name
-from simulator.modules.base import Capabilities, Encoding, Job, Support, claim_queries
+from simulator.modules.base import Capabilities, Encoding, Job, Support, support_keys
 from simulator.modules.options import Options
 from simulator.modules.sending import Payload
-from simulator.workloads.events import EventBlock
-from simulator.workloads.schema import ColumnType
+from simulator.workloads.schema import ColumnType, EventBlock
 
 from .queries import SqliteDialect
 
@@ -151,13 +150,8 @@ class Sqlite(SqlModule[SqliteOptions, Options, Connection]):
     COLUMNS = "SELECT name, type FROM pragma_table_info({table})"
     CAPABILITIES = Capabilities(
         insert_modes={"batch": Support.FULL, "single": Support.FULL},
-        primary_keys={
-            **dict.fromkeys((PrimaryKey.NONE, *KEYS), Support.FULL),
-            PrimaryKey.SQL: Support.UNSUPPORTED,
-            PrimaryKey.UUID: Support.UNSUPPORTED,
-        },
+        primary_keys=support_keys(PrimaryKey.NONE, *KEYS),
         multiple_tables=Support.FULL,
-        queries=claim_queries(SqliteDialect.SHAPES),
         shapes=SqliteDialect.SHAPES,
         indices=Support.MISSING,
         column_types=frozenset(COLUMN_TYPES),

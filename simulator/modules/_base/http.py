@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from ...errors import Retryable, SimulatorError
-from ..waiting import limit_wait
+from ..sending import limit_wait
 from .errors import CONNECTION_LOST
 from .http_connection import (
     SOCKET_OPTIONS,

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from httptools import HttpParserError, HttpResponseParser
 
 from ...errors import SimulatorError, one_line
-from ..arrival import note_sending, receive_stamped, stamp_arrivals
+from ..sending import note_sending, receive_stamped, stamp_arrivals
 
 SOCKET_OPTIONS = [
     # Nagle's algorithm holds back the end of a request until the server has confirmed what came before,

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from ...contract import PrimaryKey
 from ...encoding.columns import FLOATS, KEY_COLUMN, bounds, with_client_key
 from ...errors import Retryable, SimulatorError
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType
+from ...workloads.schema import Column, ColumnType, EventBlock
 from ..base import Job
 from ..sending import Encoder, Payload
 from .connected import ConnectedModule, ConnectedWriter, ConnectionT

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
 from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Query, Shape, Where
-from ...workloads.schema import Column, ColumnType, Schema
-from ...workloads.tags import ID
+from ...workloads.schema import ID, Column, ColumnType, Schema
 
 
 class Newest(Enum):

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...workloads.events import EventBlock
+from ...workloads.schema import EventBlock
 
 TableT = TypeVar("TableT")
 

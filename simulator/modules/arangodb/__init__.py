@@ -44,11 +44,10 @@ from numpy.typing import NDArray
 from ...conditions import Condition
 from ...contract import MIB, Allocation, PrimaryKey, Storage
 from ...workloads.queries import BoundQuery, Function
-from ...workloads.schema import ColumnType
-from ...workloads.tags import ID
+from ...workloads.schema import ID, ColumnType
 from .._base.connected import CountingModule
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries, support_keys
+from ..base import Capabilities, Encoding, Job, Query, Support, support_keys
 from ..indexes import IndexedModule
 from ..sending import Writer
 from .encoding import DocumentEncoder, InsertMethod, encode_devices
@@ -97,7 +96,6 @@ class Arangodb(
         # A cluster has no numbers in sequence, and no document is without a key.
         primary_keys=support_keys(PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.UUID),
         multiple_tables=Support.FULL,
-        queries=claim_queries(SHAPES),
         shapes=SHAPES,
         indices=Support.FULL,
         column_types=_JSON_TYPES,
@@ -112,10 +110,6 @@ class Arangodb(
         Encoding("import", {"insert_method": "import"}),
         Encoding("single", {"insert_method": "single"}, batched=False),
     )
-
-    def __init__(self, options: ArangoOptions, job: Job) -> None:
-        super().__init__(options, job)
-        self.options.mode(job.load.batch)
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> DocumentEncoder:

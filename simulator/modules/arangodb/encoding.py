@@ -13,9 +13,7 @@ from ...contract import PrimaryKey
 from ...encoding.columns import bounds, client_keys
 from ...encoding.json_rows import json_columns, json_object_format, write_json_columns
 from ...encoding.rows import format_requests, format_rows, format_singles
-from ...workloads.events import EventBlock
-from ...workloads.schema import Schema
-from ...workloads.tags import ID
+from ...workloads.schema import ID, EventBlock, Schema
 from .._base import exactly_once
 from .._base.tables import deal_block, deal_in_turn
 from ..base import Job

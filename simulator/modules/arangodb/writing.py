@@ -23,13 +23,12 @@ from requests.exceptions import ReadTimeout, RequestException
 from ...contract import PrimaryKey
 from ...encoding.columns import client_keys
 from ...errors import OptionError, Retryable, SimulatorError, one_line
-from ...workloads.events import EventBlock
+from ...workloads.schema import EventBlock
 from .._base.errors import connection_lost, stored_by_earlier_run
 from .._base.exactly_once import SettlingWriter, Span, Wanted
 from .._base.http import Answer, parse_body
 from .._base.official import ClientWriter, Rows, RowsEncoder, list_documents
-from ..sending import Encoder, Payload
-from ..waiting import limit_wait
+from ..sending import Encoder, Payload, limit_wait
 from .encoding import DocumentEncoder, InsertMethod, Request
 from .queries import name_field
 from .server import SHOWN, TOO_MANY_REQUESTS, UNIQUE, Connection, read_error_number

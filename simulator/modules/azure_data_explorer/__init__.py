@@ -55,12 +55,11 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError, one_line
 from ...workloads.queries import BoundQuery
-from ...workloads.schema import Column, ColumnType
-from ...workloads.tags import ID
+from ...workloads.schema import ID, Column, ColumnType
 from .._base.connected import TableModule
 from .._base.errors import INSERT_REMEDY
 from .._base.http_database import SHOWN
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries, support_keys
+from ..base import Capabilities, Encoding, Job, Query, Support, support_keys
 from ..sending import Writer
 from .encoding import MAPPING, CsvEncoder, InsertMode, encode_devices
 from .options import CLIENTS, STREAMED_VISIBLE_S, AdxOptions, EncodingOptions
@@ -105,7 +104,6 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),
         multiple_tables=Support.FULL,
-        queries=claim_queries(SHAPES),
         shapes=SHAPES,
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,

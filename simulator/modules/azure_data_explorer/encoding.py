@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from ...encoding.columns import bounds, escape, iso_times, text_format
 from ...encoding.rows import format_rows, text_form, text_values
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType, Schema
-from ...workloads.tags import ID
+from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
 from .._base.http_connection import compress
 from .._base.tables import deal_block
 from ..base import Job

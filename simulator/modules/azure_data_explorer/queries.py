@@ -15,8 +15,7 @@ import numpy as np
 
 from ...encoding.columns import text_format
 from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Query, Shape, Where
-from ...workloads.schema import Column, ColumnType, Schema
-from ...workloads.tags import ID
+from ...workloads.schema import ID, Column, ColumnType, Schema
 
 SHAPES = frozenset(Shape)
 

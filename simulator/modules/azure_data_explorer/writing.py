@@ -21,8 +21,7 @@ from azure.kusto.data.exceptions import KustoClientError, KustoNetworkError
 
 from ...encoding.columns import bounds
 from ...errors import Retryable
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType
+from ...workloads.schema import Column, ColumnType, EventBlock
 from .._base.connected import ConnectedWriter
 from .._base.errors import CONNECTION_LOST
 from .._base.official import ClientWriter, OfficialEncoder, list_columns

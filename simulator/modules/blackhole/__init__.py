@@ -110,7 +110,6 @@ class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
         insert_modes={"discard": Support.FULL},
         primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),
         multiple_tables=Support.FULL,
-        queries={},
         indices=Support.UNSUPPORTED,
         column_types=frozenset(ColumnType),
         in_flight=dict.fromkeys(("batch", "single"), Support.FULL),

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from ...contract import PrimaryKey
 from ...encoding.binary_rows import BinaryRows
 from ...encoding.columns import KEY_COLUMN, Columns, bounds, client_keys, number_names
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType
+from ...workloads.schema import Column, ColumnType, EventBlock
 from .._base.sql_queries import quote_name
 from .._base.tables import number_tables
 from ..base import Job
@@ -127,8 +126,9 @@ class CassandraEncoder(Encoder):
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
         if not batch:
             return self._singles(block)
-        block, tables, spans = sort_by_device(block, len(self._statements))
-        rows = self._rows(block, self._prefixes(self._batch_prefix, tables))
+        dealt = block
+        block, order, spans = sort_by_device(dealt)
+        rows = self._rows(block, self._prefixes(self._batch_prefix, dealt, order))
         trailer = self._consistency + self._flags(0)
         payloads = []
         for begin, end in spans:
@@ -141,8 +141,7 @@ class CassandraEncoder(Encoder):
         return payloads
 
     def _singles(self, block: EventBlock) -> list[Payload]:
-        tables = number_tables(block, len(self._statements))
-        bodies = self._rows(block, self._prefixes(self._execute_prefix, tables)).singles()
+        bodies = self._rows(block, self._prefixes(self._execute_prefix, block)).singles()
         return [
             Payload(Request(body, partition), 1, block, row)
             for row, (body, partition) in enumerate(
@@ -151,12 +150,16 @@ class CassandraEncoder(Encoder):
         ]
 
     def _prefixes(
-        self, prefix_of: Callable[[int], bytes], tables: NDArray[np.int64]
+        self,
+        prefix_of: Callable[[int], bytes],
+        block: EventBlock,
+        order: NDArray[np.intp] | slice = slice(None),
     ) -> bytes | NDArray[np.void]:
-        """What each event's row begins with, by its table; one for all if there is one table."""
+        """What each event's row begins with, in this order, by its table; one for all of one table."""
         if len(self._statements) == 1:
             return prefix_of(0)
         prefixes = [prefix_of(table) for table in range(len(self._statements))]
+        tables = number_tables(block, len(prefixes))[order]
         return np.frombuffer(b"".join(prefixes), dtype=f"V{len(prefixes[0])}")[tables]
 
     def _batch_prefix(self, table: int) -> bytes:
@@ -196,18 +199,17 @@ class CassandraEncoder(Encoder):
 
 
 def sort_by_device(
-    block: EventBlock, tables: int
-) -> tuple[EventBlock, NDArray[np.int64], list[tuple[int, int]]]:
-    """The events device by device, the table of each, out of so many, and [begin, end) of each device's."""
-    numbers = number_tables(block, tables) if tables > 1 else np.zeros(len(block), np.int64)
+    block: EventBlock,
+) -> tuple[EventBlock, NDArray[np.intp] | slice, list[tuple[int, int]]]:
+    """The events device by device, their rows in the block, and [begin, end) of each device's."""
     names, kinds = number_names(block.devices)
     if kinds == 1:
-        return block, numbers, [(0, len(block))]
+        return block, slice(None), [(0, len(block))]
     order = np.argsort(names, kind="stable")
-    block, names = block.choose(order), names[order]
+    names = names[order]
     begins = np.flatnonzero(names[1:] != names[:-1]) + 1
     ends = [*begins.tolist(), len(block)]
-    return block, numbers[order], list(zip([0, *ends], ends, strict=False))
+    return block.choose(order), order, list(zip([0, *ends], ends, strict=False))
 
 
 def has_key_column(job: Job) -> bool:

@@ -22,12 +22,11 @@ from cassandra.query import BatchType as DriverBatchType
 
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds
-from ...workloads.events import EventBlock
+from ...workloads.schema import EventBlock
 from .._base.official import list_columns
 from .._base.tables import number_tables
 from ..base import Job
-from ..sending import Encoder, Payload
-from ..waiting import limit_wait
+from ..sending import Encoder, Payload, limit_wait
 from .encoding import BatchType, CassandraEncoder, sort_by_device
 from .options import EXECUTE_CONCURRENT, CassandraOptions, InsertMode
 from .server import ERRORS
@@ -53,11 +52,10 @@ class RowsEncoder(Encoder):
         self.unit_events = lean.unit_events if by_device else 0
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        count = len(self._job.table_names)
+        tables, spans = number_tables(block, len(self._job.table_names)), [(0, len(block))]
         if self._by_device:
-            block, tables, spans = sort_by_device(block, count)
-        else:
-            tables, spans = number_tables(block, count), [(0, len(block))]
+            block, order, spans = sort_by_device(block)
+            tables = tables[order]
         events = list(map(Event, tables.tolist(), self._list_values(block)))
         return [
             Payload(events[start:stop], stop - start, block, stop - 1)

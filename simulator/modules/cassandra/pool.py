@@ -15,8 +15,7 @@ from cassandra import InvalidRequest, OperationTimedOut
 from cassandra.protocol import PreparedQueryNotFound
 
 from ...errors import one_line
-from ..sending import LAST_ANSWERS_S, Outcome
-from ..waiting import Poll, limit_wait
+from ..sending import LAST_ANSWERS_S, Outcome, Poll, limit_wait
 from .server import ERRORS, RECONNECT_INTERVAL_S
 from .wire import Connection, Node, Pending
 

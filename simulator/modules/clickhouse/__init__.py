@@ -47,12 +47,11 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
 from ...workloads.queries import BoundQuery
-from ...workloads.schema import Column, ColumnType
-from ...workloads.tags import ID
+from ...workloads.schema import ID, Column, ColumnType
 from .._base.options import InsertMode
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import quote_name
-from ..base import Capabilities, Encoding, Job, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
 from .encoding import TYPES, NativeEncoder, encode_devices
 from .options import CLIENTS, ClickhouseOptions, Codecs, EncodingOptions, Partition
@@ -96,16 +95,9 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
     CAPABILITIES = Capabilities(
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
-        primary_keys={
-            PrimaryKey.NONE: Support.FULL,
-            PrimaryKey.CLIENT: Support.FULL,
-            PrimaryKey.UUID: Support.FULL,
-            # Nothing counts rows.
-            PrimaryKey.DB: Support.UNSUPPORTED,
-            PrimaryKey.SQL: Support.UNSUPPORTED,
-        },
+        # None with numbers: nothing counts rows.
+        primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT, PrimaryKey.UUID),
         multiple_tables=Support.FULL,
-        queries=claim_queries(ClickhouseDialect.SHAPES),
         shapes=ClickhouseDialect.SHAPES,
         indices=Support.UNSUPPORTED,
         column_types=TYPES,
@@ -131,7 +123,6 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
 
     def __init__(self, options: ClickhouseOptions, job: Job) -> None:
         super().__init__(options, job)
-        self.options.mode(job.load.batch)
         cluster = options.cluster if options.replicated else None
         self._on_cluster = f" ON CLUSTER {quote_name(cluster)}" if cluster else ""
         kind = "replicated" if options.replicated else "non_replicated"

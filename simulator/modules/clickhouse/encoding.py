@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds, is_constant, octets_of, with_client_key
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType, Schema
+from ...workloads.schema import Column, ColumnType, EventBlock, Schema
 from .._base.http_connection import compress as compress_gzip
 from .._base.tables import Share, deal_block
 from ..base import Job

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...workloads.queries import Aggregate, BoundQuery, Function
-from ...workloads.schema import Column, ColumnType, Schema
-from ...workloads.tags import Tags
+from ...workloads.schema import Column, ColumnType, Schema, Tags
 from .._base.sql_queries import SqlDialect, compile_query, list_aliased, quote_name
 
 

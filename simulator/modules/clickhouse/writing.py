@@ -20,8 +20,7 @@ from .._base.connected import ConnectedModule, ConnectedWriter
 from .._base.errors import connection_lost, unreachable
 from .._base.http import CONNECT_TIMEOUT_S, Answer
 from .._base.official import ClientWriter, RowsEncoder, sent_columns
-from ..sending import Payload
-from ..waiting import limit_wait
+from ..sending import Payload, limit_wait
 from .encoding import make_tokens
 from .server import Connection
 

@@ -49,7 +49,7 @@ from ...workloads.schema import Column, ColumnType
 from .._base.errors import QUERY_REMEDY, MissingTable, nothing_to_query
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import quote_name
-from ..base import Capabilities, Encoding, Job, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
 from .encoding import InsertMode, StatementEncoder, encode_devices, is_object
 from .options import CLIENTS, CratedbOptions, EncodingOptions
@@ -89,16 +89,9 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
     CAPABILITIES = Capabilities(
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
-        primary_keys={
-            PrimaryKey.DB: Support.FULL,
-            PrimaryKey.CLIENT: Support.FULL,
-            PrimaryKey.NONE: Support.FULL,
-            # There are no sequences, and its random keys aren't UUIDs.
-            PrimaryKey.SQL: Support.UNSUPPORTED,
-            PrimaryKey.UUID: Support.UNSUPPORTED,
-        },
+        # There are no sequences, and its random keys aren't UUIDs.
+        primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT, PrimaryKey.DB),
         multiple_tables=Support.FULL,
-        queries=claim_queries(CratedbDialect.SHAPES),
         shapes=CratedbDialect.SHAPES,
         # Every column is indexed anyway.
         indices=Support.UNSUPPORTED,
@@ -129,10 +122,6 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
         "SELECT column_name, data_type FROM information_schema.columns"
         " WHERE table_schema = {place} AND table_name = {table}"
     )
-
-    def __init__(self, options: CratedbOptions, job: Job) -> None:
-        super().__init__(options, job)
-        self.options.mode(job.load.batch)
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> StatementEncoder:

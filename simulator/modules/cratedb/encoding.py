@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds, client_keys, escape_json, text_format
 from ...encoding.rows import format_rows, format_singles, text_form, text_values
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType, Schema
+from ...workloads.schema import Column, ColumnType, EventBlock, Schema
 from .._base.exactly_once import Request
 from .._base.official import sent_columns
 from .._base.sql_queries import quote_name

@@ -45,7 +45,7 @@ from ...workloads.queries import BoundQuery, Function
 from ...workloads.schema import Column, ColumnType, Schema
 from .._base.connected import ConnectedModule
 from .._base.errors import MissingTable, nothing_to_query
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries, support_keys
+from ..base import Capabilities, Encoding, Job, Query, Support, support_keys
 from ..sending import Writer
 from .encoding import DocumentEncoder, InsertMode
 from .options import ALLOCATION, CLIENTS, ElasticsearchOptions, EncodingOptions, Flavor
@@ -103,7 +103,6 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         # There are no sequences and no UUIDs, and no document is without an id.
         primary_keys=support_keys(PrimaryKey.DB, PrimaryKey.CLIENT),
         multiple_tables=Support.FULL,
-        queries=claim_queries(SHAPES),
         shapes=SHAPES,
         # Every field is indexed anyway.
         indices=Support.UNSUPPORTED,
@@ -122,7 +121,6 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
 
     def __init__(self, options: ElasticsearchOptions, job: Job) -> None:
         super().__init__(options, job)
-        self.options.mode(job.load.batch)
         self._shards: int | None = None
 
     @classmethod

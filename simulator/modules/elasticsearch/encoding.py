@@ -13,7 +13,7 @@ from ...contract import PrimaryKey
 from ...encoding.columns import bounds, client_keys
 from ...encoding.json_rows import json_columns, json_object_format
 from ...encoding.rows import format_requests, format_rows
-from ...workloads.events import EventBlock
+from ...workloads.schema import EventBlock
 from .._base import exactly_once
 from .._base.tables import deal_in_turn
 from ..base import Job

@@ -62,35 +62,46 @@ def compile_query(
     `connect` is called when it is asked; `shards`: how many the index has, None if that isn't known.
     """
     query = bound.query
-    ask_index = partial(_search_later, connect, index)
+
+    def ask(question: Question) -> Any:
+        return search(connect(), index, question)
+
     question = {"track_total_hits": False, **_build_filter(bound, schema)}
     if query.newest:
-        return _compile_newest(bound, schema, question, ask_index)
+        return _compile_newest(bound, schema, question, ask)
     if query.events:
-        return _compile_events(query, schema, question, ask_index)
+        return _compile_events(query, schema, question, ask)
     computed = _Computed(query.compute, schema)
     question["size"] = 0
     if not query.per:
         question |= {"track_total_hits": computed.counts, "aggs": computed.aggregations}
-        return partial(_fetch_total, ask_index, question, computed)
+        return lambda: [computed.read_all(ask(question))]
+
+    def ask_nested(sizes: Sequence[int], order: Sequence[Question] = ()) -> Ask:
+        nested = question | {"aggs": _nest(query, sizes, schema, computed, order)}
+        depth = len(query.per)
+        return lambda: put_in_order(
+            query, _unnest(ask(nested)["aggregations"], (), depth, computed)
+        )
+
     groups = [_count_groups(part, bound, schema) for part in query.per]
     sizes = [size for size in groups if size is not None]
     if len(sizes) == len(groups) and prod(sizes) <= _PAGE:
-        question["aggs"] = _nest(query, sizes, schema, computed)
-        return partial(_fetch_nested, ask_index, question, query, computed)
+        return ask_nested(sizes)
     order = computed.order_terms(query, shards)
     if order is not None:
-        question["aggs"] = _nest(query, [query.limit or _PAGE], schema, computed, order)
-        return partial(_fetch_nested, ask_index, question, query, computed)
+        return ask_nested([query.limit or _PAGE], order)
     sources = {str(place): _group_by(part, schema) for place, part in enumerate(query.per)}
-    return partial(_fetch_groups, ask_index, question, query, sources, computed)
+
+    def fetch() -> Sequence[Row]:
+        buckets = fetch_groups(ask, question, sources, computed.aggregations)
+        keys = ((bucket, [bucket["key"][name] for name in sources]) for bucket in buckets)
+        return put_in_order(query, ((*key, *computed.read(bucket)) for bucket, key in keys))
+
+    return fetch
 
 
 Search = Callable[[Question], Any]
-
-
-def _search_later(connect: Callable[[], Connection], index: str, question: Question) -> Any:
-    return search(connect(), index, question)
 
 
 def search(connection: Connection, names: str, question: Question) -> Any:
@@ -169,7 +180,7 @@ class _Columns:
         return int(values[0]) if name in self._times else values[0]
 
 
-def _compile_events(query: Query, schema: Schema, question: Question, ask_index: Search) -> Ask:
+def _compile_events(query: Query, schema: Schema, question: Question, ask: Search) -> Ask:
     columns = _Columns(query.events, schema)
     sort: dict[str, Any] = {find_field(schema, name): "asc" for name in (schema.time, *schema.key)}
     if query.order is not None:
@@ -179,7 +190,7 @@ def _compile_events(query: Query, schema: Schema, question: Question, ask_index:
             name: how for name, how in sort.items() if name != by
         }
     asked = question | columns.question | {"sort": [{name: how} for name, how in sort.items()]}
-    return partial(_fetch_events, ask_index, asked, columns, query.limit)
+    return partial(_fetch_events, ask, asked, columns, query.limit)
 
 
 def _fetch_events(
@@ -203,37 +214,29 @@ def _fetch_events(
         after = {"search_after": whole[-1]["sort"]}
 
 
-def _compile_newest(
-    bound: BoundQuery, schema: Schema, question: Question, ask_index: Search
-) -> Ask:
+def _compile_newest(bound: BoundQuery, schema: Schema, question: Question, ask: Search) -> Ask:
     columns = _Columns((schema.device, *bound.query.events), schema)
     newest = _ask_newest(columns, schema)
     if bound.devices is not None and len(bound.devices) == 1:
-        return partial(_fetch_events, ask_index, question | newest, columns, 1)
+        return partial(_fetch_events, ask, question | newest, columns, 1)
     device = _group_by(schema.device, schema)
     collapsed = question | newest | {"size": _PAGE, "collapse": device["terms"]}
-    groups = partial(
-        fetch_groups, ask_index, question | {"size": 0}, {"device": device},
-        {"newest": {"top_hits": newest}},
-    )  # fmt: skip
-    return partial(_fetch_newest, partial(ask_index, collapsed), groups, columns, bound.query)
+    groups = question | {"size": 0}
+
+    def fetch() -> Sequence[Row]:
+        hits = ask(collapsed)["hits"]["hits"]
+        if len(hits) == _PAGE:
+            # There may be more devices: a collapsed search has no further pages.
+            top = {"newest": {"top_hits": newest}}
+            found = fetch_groups(ask, groups, {"device": device}, top)
+            hits = [hit for group in found for hit in group["newest"]["hits"]["hits"]]
+        return put_in_order(bound.query, map(columns.read, hits))
+
+    return fetch
 
 
 def _ask_newest(columns: _Columns, schema: Schema) -> Question:
     return {"size": 1, "sort": [{schema.time: "desc"}], **columns.question}
-
-
-def _fetch_newest(
-    search_collapsed: Callable[[], Any],
-    fetch_groups: Callable[[], Iterator[Any]],
-    columns: _Columns,
-    query: Query,
-) -> Sequence[Row]:
-    hits = search_collapsed()["hits"]["hits"]
-    if len(hits) == _PAGE:
-        # There may be more devices: a collapsed search has no further pages.
-        hits = [hit for group in fetch_groups() for hit in group["newest"]["hits"]["hits"]]
-    return put_in_order(query, map(columns.read, hits))
 
 
 # --- computed values ------------------------------------------------------------------------------
@@ -296,6 +299,13 @@ class _Computed:
                 found.append(None if statistics.get("count") == 0 else statistics[member])
         return tuple(found)
 
+    def read_all(self, answer: Any) -> Row:
+        """The values of all events that were asked about."""
+        bucket = dict(answer.get("aggregations", {}))
+        if self.counts:
+            bucket["doc_count"] = answer["hits"]["total"]["value"]
+        return self.read(bucket)
+
     def order_terms(self, query: Query, shards: int | None) -> list[Question] | None:
         """How to let the server find the first few groups; None if it couldn't do so exactly."""
         order = query.order
@@ -316,14 +326,6 @@ class _Computed:
             return None
         path = ".".join(self._places[order.by - 1])
         return [{path: direction}, {"_key": "asc"}]
-
-
-def _fetch_total(search: Search, question: Question, computed: _Computed) -> Sequence[Row]:
-    answer = search(question)
-    bucket = dict(answer.get("aggregations", {}))
-    if computed.counts:
-        bucket["doc_count"] = answer["hits"]["total"]["value"]
-    return [computed.read(bucket)]
 
 
 # --- groups ---------------------------------------------------------------------------------------
@@ -361,33 +363,12 @@ def _nest(
     return found
 
 
-def _fetch_nested(
-    search: Search, question: Question, query: Query, computed: _Computed
-) -> Sequence[Row]:
-    answer = search(question)["aggregations"]
-    return put_in_order(query, _unnest(answer, (), len(query.per), computed))
-
-
 def _unnest(answer: Bucket, key: Row, depth: int, computed: _Computed) -> Iterator[Row]:
     if not depth:
         yield (*key, *computed.read(answer))
         return
     for bucket in answer["groups"]["buckets"]:
         yield from _unnest(bucket, (*key, bucket["key"]), depth - 1, computed)
-
-
-def _fetch_groups(
-    search: Search,
-    question: Question,
-    query: Query,
-    sources: Mapping[str, Question],
-    computed: _Computed,
-) -> Sequence[Row]:
-    groups = fetch_groups(search, question, sources, computed.aggregations)
-    rows = (
-        (*(bucket["key"][name] for name in sources), *computed.read(bucket)) for bucket in groups
-    )
-    return put_in_order(query, rows)
 
 
 def fetch_groups(

@@ -24,7 +24,7 @@ import orjson
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds, client_keys
 from ...errors import Retryable, SimulatorError, one_line
-from ...workloads.events import EventBlock
+from ...workloads.schema import EventBlock
 from .._base.errors import connection_lost
 from .._base.exactly_once import Request as AnyRequest
 from .._base.exactly_once import SettlingWriter, Span, Wanted, keep_refused
@@ -32,8 +32,7 @@ from .._base.http import AnswerTimeout, ConnectionLost, NoAnswer, TlsRefused
 from .._base.official import ClientWriter, OfficialEncoder, Rows, list_documents
 from .._base.tables import deal_in_turn
 from ..base import Job
-from ..sending import Encoder, Payload
-from ..waiting import limit_wait
+from ..sending import Encoder, Payload, limit_wait
 from .encoding import DocumentEncoder, InsertMode, Request
 from .options import STREAMING_BULK, ElasticsearchOptions, Flavor
 from .queries import fetch_groups, find_field, require_all, search

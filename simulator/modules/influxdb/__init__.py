@@ -32,7 +32,7 @@ from .._base.connected import ConnectedModule
 from .._base.errors import nothing_to_query
 from .._base.labels import find_witness
 from .._base.options import InsertMode
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries, support_keys
+from ..base import Capabilities, Encoding, Job, Query, Support, support_keys
 from ..sending import Writer
 from .encoding import LineEncoder
 from .flux import ALL_TIME, quote_text, select_events
@@ -86,7 +86,6 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),
         multiple_tables=Support.FULL,
-        queries=claim_queries(frozenset(Shape)),
         indices=Support.UNSUPPORTED,
         column_types=_FIELD_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
@@ -105,10 +104,6 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
         Encoding("batch gzip", {"insert_mode": "batch", "gzip": "true"}),
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
-
-    def __init__(self, options: InfluxOptions, job: Job) -> None:
-        super().__init__(options, job)
-        self.options.mode(job.load.batch)
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> LineEncoder:

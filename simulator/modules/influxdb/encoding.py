@@ -21,8 +21,7 @@ from ...contract import Tables
 from ...encoding.columns import bounds, escape, is_constant, octets_of, text_format
 from ...encoding.rows import format_requests, format_singles, text_form, text_values
 from ...errors import OptionError, SimulatorError
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType, Schema
+from ...workloads.schema import Column, ColumnType, EventBlock, Schema
 from .._base.http_connection import compress
 from .._base.labels import Labels, field_columns, tag_columns
 from .._base.tables import deal_in_turn

@@ -20,13 +20,12 @@ from influxdb_client.domain.write_precision import WritePrecision
 
 from ...encoding.columns import bounds
 from ...errors import Retryable, SimulatorError
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType
+from ...workloads.schema import Column, ColumnType, EventBlock
 from .._base.labels import field_columns, label, tag_columns
 from .._base.official import OfficialEncoder, OfficialWriter, list_columns
 from .._base.tables import deal_in_turn
 from ..base import Job
-from ..waiting import limit_wait
+from ..sending import limit_wait
 from .options import BATCHING
 from .server import OWN_ERRORS, Connection
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -47,26 +46,15 @@ Ask = Callable[[str], str]
 """Asks Flux, and gives its answer."""
 
 
-@dataclass(frozen=True)
-class Question:
-    """What is asked, and how the rows are read from the answer."""
-
-    text: str
-    _read: Callable[[str, Ask], list[Row]]
-
-    def ask(self, ask: Ask) -> list[Row]:
-        """Ask it, and read the answer."""
-        return self._read(ask(self.text), ask)
-
-
 def compile_query(bound: BoundQuery, schema: Schema, bucket: str) -> Question:
     """The query that asks what is bound, its parameters in it."""
-    compiler: type[_Compiler] = _Aggregation if bound.query.compute else _Listing
-    return compiler(bound, schema, bucket).compile()
+    return (_Aggregation if bound.query.compute else _Listing)(bound, schema, bucket)
 
 
-class _Compiler(ABC):
-    """What is bound, on its way to a question in Flux."""
+class Question(ABC):
+    """What is bound, in Flux, and how the rows are read from the answer."""
+
+    text: str
 
     def __init__(self, bound: BoundQuery, schema: Schema, bucket: str) -> None:
         self._bound, self._schema, self._bucket = bound, schema, bucket
@@ -79,8 +67,11 @@ class _Compiler(ABC):
         self._fields: Mapping[str, Column] = {one.name: one for one in field_columns(schema)}
 
     @abstractmethod
-    def compile(self) -> Question:
-        """The query."""
+    def ask(self, ask: Ask) -> list[Row]:
+        """Ask it, and read the answer."""
+
+    def _name_tag(self, name: str) -> str:
+        return name_device(self._schema) if name == self._schema.device else name
 
     def _is_certain(self, name: str) -> bool:
         """Whether each event that is asked about has a value of this column."""
@@ -114,16 +105,17 @@ class _Compiler(ABC):
 # --- events ---------------------------------------------------------------------------------------
 
 
-class _Listing(_Compiler):
+class _Listing(Question):
     """Events, or the newest ones."""
 
-    def compile(self) -> Question:
-        query, schema = self._query, self._schema
-        names = [schema.device, *query.events] if query.newest else list(query.events)
+    def __init__(self, bound: BoundQuery, schema: Schema, bucket: str) -> None:
+        super().__init__(bound, schema, bucket)
+        query = self._query
+        self._names = [schema.device, *query.events] if query.newest else list(query.events)
         needed = self._list_fields()
         alone = needed[0] if len(needed) == 1 else None
         places = {schema.device: name_device(schema), schema.time: "_time", alone: "_value"}
-        columns = [places.get(name, name) for name in names]
+        self._columns = [places.get(name, name) for name in self._names]
         text = self._select(needed)
         if query.newest:
             text += " |> last()"
@@ -134,15 +126,12 @@ class _Listing(_Compiler):
                 # An older value of a field that the newest event lacks makes a row of its own.
                 text += f" |> filter(fn: (r) => exists r[{quote_text(certain)}])"
         text += " |> group()"
-        kept = dict.fromkeys(columns)
-        if not any(self._is_certain(name) and not schema.column(name).tag for name in names):
+        kept = dict.fromkeys(self._columns)
+        if not any(self._is_certain(name) and not schema.column(name).tag for name in self._names):
             # Rows without any column would be gone.
             kept["_time"] = None
         keep = f"keep(columns: {quote_texts(list(kept))})"
-        read = partial(self._read, names, columns)
-        if query.order is None:
-            return Question(f"{text} |> {keep}", read)
-        return Question(self._order(text, names, columns, keep), read)
+        self.text = f"{text} |> {keep}" if query.order is None else self._order(text, keep)
 
     def _list_fields(self) -> list[str]:
         """The fields that have to be read."""
@@ -153,11 +142,11 @@ class _Listing(_Compiler):
             needed.append(self._witness)
         return needed
 
-    def _order(self, text: str, names: list[str], columns: list[str], keep: str) -> str:
-        query = self._query
+    def _order(self, text: str, keep: str) -> str:
+        query, columns = self._query, self._columns
         order = query.order
         assert order is not None
-        name, by = names[order.by], columns[order.by]
+        name, by = self._names[order.by], columns[order.by]
         column = self._schema.column(name)
         if column.tag and column.is_number:
             text += f" |> {self._cast(name, by)}"
@@ -175,9 +164,9 @@ class _Listing(_Compiler):
             ' |> yield(name: "none")'
         )
 
-    def _read(self, names: list[str], columns: list[str], answer: str, _ask: Ask) -> list[Row]:
-        rows = parse_csv(answer, columns)
-        for place, name in enumerate(names):
+    def ask(self, ask: Ask) -> list[Row]:
+        rows = parse_csv(ask(self.text), self._columns)
+        for place, name in enumerate(self._names):
             read = self._find_reader(name)
             if read is not None:
                 rows = [(*row[:place], read(row[place]), *row[place + 1 :]) for row in rows]
@@ -210,7 +199,7 @@ class _Limited(Enum):
     BY_VALUE = "by value"
 
 
-class _Aggregation(_Compiler):
+class _Aggregation(Question):
     """Values computed of groups of events."""
 
     def __init__(self, bound: BoundQuery, schema: Schema, bucket: str) -> None:
@@ -231,6 +220,7 @@ class _Aggregation(_Compiler):
         self._parts = list(dict.fromkeys(parts))
         self._timed = self._find_timed()
         self._limited = self._find_limited()
+        self._functions, self.text = self._write(self._parts)
 
     def _split(self, one: Aggregate) -> list[_Part]:
         """What a value is made of."""
@@ -257,10 +247,6 @@ class _Aggregation(_Compiler):
             if one.column == self._schema.time or is_timed_last:
                 found.add(parts[0][0])
         return found
-
-    def compile(self) -> Question:
-        functions, text = self._write(self._parts)
-        return Question(text, partial(self._read, functions))
 
     def _write(self, parts: Sequence[_Part]) -> tuple[list[str], str]:
         """The functions of the streams, and the text of all."""
@@ -373,12 +359,9 @@ class _Aggregation(_Compiler):
         parts = self._split(query.compute[0])
         return _Limited.BY_VALUE if len(query.compute) == len(parts) == 1 else _Limited.NOT
 
-    def _name_tag(self, name: str) -> str:
-        return name_device(self._schema) if name == self._schema.device else name
-
-    def _read(self, functions: Sequence[str], answer: str, ask: Ask) -> list[Row]:
+    def ask(self, ask: Ask) -> list[Row]:
         groups: dict[Row, _Found] = {}
-        self._collect(groups, functions, answer)
+        self._collect(groups, self._functions, ask(self.text))
         if self._complete not in self._parts and len(groups) < self._count_groups():
             # Some may have no values, but events.
             functions, text = self._write([self._complete])

@@ -49,7 +49,7 @@ from numpy.typing import NDArray
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...workloads.queries import BoundQuery, Function
-from ...workloads.tags import Tags
+from ...workloads.schema import Tags
 from .._base.connected import ConnectedModule
 from .._base.errors import QUERY_REMEDY
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries

@@ -23,8 +23,7 @@ from ...encoding.columns import (
     octets_of,
 )
 from ...encoding.records import Run
-from ...workloads.events import EventBlock
-from ...workloads.schema import ColumnType
+from ...workloads.schema import ColumnType, EventBlock
 from .schema import TableColumn
 
 

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from ...errors import one_line
 from .._base.http_connection import open_stream
 from .._base.row_order import Row
-from ..arrival import note_sending, receive_stamped, stamp_arrivals
-from ..waiting import limit_waits
+from ..sending import limit_waits, note_sending, receive_stamped, stamp_arrivals
 from .thrift import (
     END_CALL,
     Fields,

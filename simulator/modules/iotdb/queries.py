@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...workloads.queries import Aggregate, BoundQuery, Function, Query, Where
-from ...workloads.schema import ColumnType, Schema
-from ...workloads.tags import ID
+from ...workloads.schema import ID, ColumnType, Schema
 from .._base.partials import compare
 from .._base.sql_queries import SqlDialect, compile_query, list_aliased, quote_name
 from .schema import TIME, describe_tags, list_columns

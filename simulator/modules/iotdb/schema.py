@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 
 from ...encoding.columns import digits, octets_of
 from ...errors import OptionError
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType, Schema
-from ...workloads.tags import ID, Tags, number_devices
+from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema, Tags, number_devices
 from .thrift import write_text
 
 TIME = "time"

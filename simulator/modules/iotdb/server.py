@@ -20,8 +20,7 @@ from .._base.http_connection import HungUpInTls, NoAnswer, TlsRefused, make_tls_
 from .._base.options import TRUST_REMEDY
 from .._base.row_order import Row
 from ..base import Job
-from ..sending import Encoder, Payload, Writer
-from ..waiting import TIMEOUTS, limit_wait
+from ..sending import TIMEOUTS, Encoder, Payload, Writer, limit_wait
 from .connection import Connection, ServerError
 from .options import IotdbOptions, Model
 from .thrift import ThriftError

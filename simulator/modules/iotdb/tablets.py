@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from ...encoding.binary_rows import BinaryRows
 from ...encoding.columns import is_constant
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType
+from ...workloads.schema import Column, ColumnType, EventBlock
 from .._base.tables import deal_block
 from ..base import Job
 from ..sending import Encoder, Payload

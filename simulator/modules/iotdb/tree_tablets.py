@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...workloads.events import EventBlock
+from ...workloads.schema import EventBlock
 from ..base import Job
 from ..sending import Encoder, Payload
 from .blocks import (

@@ -4,9 +4,9 @@ How requests are sent
 ---------------------
 All goes by libpq, as psycopg 3 binds it in C (`connection`), and what has values in its pipeline mode
 (`pipeline`): a driver's own ways would be measured with the database. Single inserts, and those of
-`transaction`, are prepared statements with binary values. COPYs without TLS alone are sent beside libpq, each
-in one round trip. All dialects are sent the same: each of them documents the extended protocol, COPY and
-binary values. `prepared_statements=false` is for proxies.
+`transaction`, are prepared statements with binary values. COPYs and lists of values are sent beside libpq,
+unless there is TLS, each in one round trip. All dialects are sent the same: each of them documents the
+extended protocol, COPY and binary values. `prepared_statements=false` is for proxies.
 
 With `client=official` (psycopg2) and `client=psycopg3` a driver sends them, see `official`.
 
@@ -61,8 +61,7 @@ from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
 from ...workloads.queries import BoundQuery
-from ...workloads.schema import Column, ColumnType
-from ...workloads.tags import ID, Tags
+from ...workloads.schema import ID, Column, ColumnType, Tags
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from .._base.sql_queries import Newest, SqlDialect, compile_query, quote_name
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries

@@ -25,9 +25,8 @@ from psycopg.adapt import Transformer
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import connection_lost, missing_table
 from .._base.sql_queries import quote_text
-from ..arrival import receive_stamped, stamp_arrivals
 from ..base import Job
-from ..waiting import limit_wait
+from ..sending import limit_wait, receive_stamped, stamp_arrivals
 from .dialects import Dialect
 from .options import parse_dsn, server_name
 

@@ -28,8 +28,7 @@ from ...encoding.columns import (
     with_client_key,
 )
 from ...encoding.rows import ROW_SEPARATOR, format_requests, text_form, text_values
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType
+from ...workloads.schema import Column, ColumnType, EventBlock
 from .._base.sql_queries import quote_name
 from .._base.tables import deal_block
 from ..base import Job

@@ -13,8 +13,7 @@ from ...errors import Retryable, SimulatorError
 from .._base.errors import CONNECTION_LOST, connection_lost
 from .._base.sql_queries import quote_name
 from ..base import Job
-from ..sending import Payload
-from ..waiting import limit_wait
+from ..sending import Payload, limit_wait
 from .connection import Connection, Connector, ServerError, translate, write_constant
 from .dialects import Connection as Asked
 from .dialects import Dialect

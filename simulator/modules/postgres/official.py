@@ -27,12 +27,12 @@ from psycopg2.extras import execute_values
 
 from ...contract import PrimaryKey
 from ...encoding.columns import KEY_COLUMN, bounds
-from ...workloads.events import EventBlock
+from ...workloads.schema import EventBlock
 from .._base.official import OfficialEncoder, list_rows
 from .._base.sql_queries import quote_name
 from .._base.tables import deal_block
 from ..base import Job
-from ..waiting import limit_wait
+from ..sending import limit_wait
 from .connection import ServerError, fill, lost, no_answer
 from .encoding import InsertMode
 from .options import PSYCOPG3, ServerOptions

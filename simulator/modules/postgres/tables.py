@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from zlib import crc32
 
 from ...errors import OptionError
-from ...workloads.schema import ColumnType, Schema
-from ...workloads.tags import ID, Tags
+from ...workloads.schema import ID, ColumnType, Schema, Tags
 from .._base.sql_queries import SqlDialect, quote_name
 
 MOST_ROW_BYTES = 8160

@@ -12,10 +12,17 @@ from typing import Any
 from ...contract import MAX_IN_FLIGHT
 from ...errors import Retryable, SimulatorError
 from .._base.errors import connection_lost
-from ..arrival import find_arrival
 from ..base import Job
-from ..sending import LAST_ANSWERS_S, Encoder, Outcome, Payload, Writer
-from ..waiting import Poll, limit_wait
+from ..sending import (
+    LAST_ANSWERS_S,
+    Encoder,
+    Outcome,
+    Payload,
+    Poll,
+    Writer,
+    find_arrival,
+    limit_wait,
+)
 from .connection import no_answer
 from .dialects import Dialect
 from .encoding import PostgresEncoder
@@ -177,6 +184,9 @@ class PostgresWriter(Writer):
         except OSError as error:
             self._end(link, pipeline, connection_lost(error), [])
             return
+        if pipeline.is_full:
+            # Some data is sent only when the server has asked for it.
+            self._poll.register(pipeline.descriptor, select.POLLIN | select.POLLOUT)
         doubtful: list[_Sent] = []
         for sent, answer in answers:
             result = _judge(link, answer)

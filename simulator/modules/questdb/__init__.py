@@ -35,13 +35,11 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.events import EventBlock
 from ...workloads.queries import BoundQuery
-from ...workloads.schema import Column
-from ...workloads.tags import ID
+from ...workloads.schema import ID, Column, EventBlock
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import SqlDialect, compile_query, quote_name
-from ..base import Capabilities, Encoding, Job, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Encoder, Writer
 from .encoding import (
     INT32_RANGE,
@@ -73,16 +71,9 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
     CAPABILITIES = Capabilities(
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
-        primary_keys={
-            PrimaryKey.CLIENT: Support.FULL,
-            PrimaryKey.NONE: Support.FULL,
-            # There are no sequences, and no values by default.
-            PrimaryKey.SQL: Support.UNSUPPORTED,
-            PrimaryKey.DB: Support.UNSUPPORTED,
-            PrimaryKey.UUID: Support.UNSUPPORTED,
-        },
+        # There are no sequences, and no values by default.
+        primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT),
         multiple_tables=Support.FULL,
-        queries=claim_queries(QuestdbDialect.SHAPES),
         shapes=QuestdbDialect.SHAPES,
         # None on times and values; the option `index_devices` makes one on symbols.
         indices=Support.UNSUPPORTED,

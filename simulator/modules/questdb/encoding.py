@@ -27,9 +27,7 @@ from ...contract import PrimaryKey, Tables
 from ...encoding.columns import KEY_COLUMN, bounds, client_keys, escape, text_format
 from ...encoding.rows import format_requests, format_singles, text_form, text_values
 from ...errors import SimulatorError
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType, Schema
-from ...workloads.tags import ID
+from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
 from .._base.tables import deal_in_turn
 from ..base import Job
 from ..sending import Encoder, Payload

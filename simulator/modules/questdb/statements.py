@@ -8,9 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ...encoding.columns import KEY_COLUMN, Columns, client_keys
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType
-from ...workloads.tags import ID
+from ...workloads.schema import ID, Column, ColumnType, EventBlock
 from ..base import Job
 from ..postgres.dialects import Connection as PgConnection
 from ..postgres.dialects import Dialect

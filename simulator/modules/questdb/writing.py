@@ -16,15 +16,13 @@ from urllib.parse import urlsplit
 from ...contract import PrimaryKey
 from ...encoding.columns import KEY_COLUMN, bounds, client_keys
 from ...errors import OptionError, Retryable, SimulatorError, one_line
-from ...workloads.events import EventBlock
-from ...workloads.schema import ColumnType
+from ...workloads.schema import ColumnType, EventBlock
 from .._base.connected import ConnectedModule, ConnectedWriter
 from .._base.errors import connection_lost
 from .._base.official import OfficialEncoder, OfficialWriter, list_columns
 from .._base.tables import deal_in_turn
 from ..base import Job
-from ..sending import Payload
-from ..waiting import limit_wait
+from ..sending import Payload, limit_wait
 from .encoding import LineFormat, as_sent, find_sent_values, is_symbol
 from .server import BINARY_VERSION, Connection
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
-from ...workloads.tags import ID, Tags
+from ...workloads.schema import ID, Tags
 from .._base.sql_queries import Newest, quote_name
 from ..base import Job, Support
 from ..postgres import Postgres

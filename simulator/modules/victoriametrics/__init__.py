@@ -48,7 +48,7 @@ from .._base.errors import missing_table, nothing_to_query
 from .._base.exactly_once import SettlingWriter, Span, Wanted
 from .._base.labels import field_columns, find_witness
 from .._base.options import InsertMode
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Query, Support, support_keys
 from ..sending import Payload
 from .encoding import ALL_TIME, MOST_WHOLE, CsvEncoder, Import, ImportEncoder, name_metric
 from .options import EncodingOptions, ImportFormat, VictoriaMetricsOptions
@@ -136,12 +136,8 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
     CAPABILITIES = Capabilities(
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
-        primary_keys={
-            key: Support.FULL if key is PrimaryKey.NONE else Support.UNSUPPORTED
-            for key in PrimaryKey
-        },
+        primary_keys=support_keys(PrimaryKey.NONE),
         multiple_tables=Support.FULL,
-        queries=claim_queries(SHAPES, IMPOSSIBLE),
         indices=Support.UNSUPPORTED,
         column_types={
             kind: _SAMPLE for kind in ColumnType if kind not in (ColumnType.TEXT, ColumnType.JSON)
@@ -169,10 +165,6 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
 
     # A flush doesn't wait for one that is under way in the background.
     settle_s = VISIBLE_S
-
-    def __init__(self, options: VictoriaMetricsOptions, job: Job) -> None:
-        super().__init__(options, job)
-        self.options.mode(job.load.batch)
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> ImportEncoder:

@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from ...encoding.columns import bounds, is_constant, text_format
 from ...encoding.rows import format_requests, format_singles, text_form, text_values
 from ...errors import OptionError, SimulatorError
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column, ColumnType, Schema
+from ...workloads.schema import Column, ColumnType, EventBlock, Schema
 from .._base.exactly_once import Request
 from .._base.http_connection import compress
 from .._base.labels import Labels, field_columns, tag_columns
@@ -118,19 +117,20 @@ class ImportEncoder(Encoder, ABC):
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
         self.check_times(block)
         bodies = self.write(block, number_tables(block, len(self._tables)), batch)
-        payloads = []
-        for body, (start, stop) in zip(bodies, bounds(len(block), batch or 1), strict=True):
-            data = [Import(range(stop - start), self.target, self._compress(body), self)]
-            payloads.append(Payload(data, stop - start, block, stop - 1))
-        return payloads
+        if self._compressed:
+            bodies = list(map(compress, bodies))
+        target = self.target
+        return [
+            Payload(
+                [Import(range(stop - start), target, body, self)], stop - start, block, stop - 1
+            )
+            for body, (start, stop) in zip(bodies, bounds(len(block), batch or 1), strict=True)
+        ]
 
     def encode_rows(self, block: EventBlock, rows: NDArray[np.integer[Any]]) -> bytes:
         """These rows of a block as one request's body."""
         tables = number_tables(block, len(self._tables))[rows]
         [body] = self.write(block.choose(rows), tables, len(rows))
-        return self._compress(body)
-
-    def _compress(self, body: bytes) -> bytes:
         return compress(body) if self._compressed else body
 
     def check_times(self, block: EventBlock) -> None:

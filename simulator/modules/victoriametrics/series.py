@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 
 from ...encoding.columns import all_alike, bounds, escape_json, text_format
 from ...encoding.rows import ROW_SEPARATOR, format_rows
-from ...workloads.events import EventBlock
-from ...workloads.schema import Column
+from ...workloads.schema import Column, EventBlock
 from ..base import Job
 from .encoding import CsvEncoder, ImportEncoder, find_numbers, name_metric
 

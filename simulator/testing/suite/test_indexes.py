@@ -8,8 +8,7 @@ from ...contract import Tables
 from ...errors import SimulatorError
 from ...modules.base import AnyModule, Support
 from ...modules.indexes import CreateIndices, IndexedModule
-from ...workloads.schema import Schema
-from ...workloads.tags import Tags
+from ...workloads.schema import Schema, Tags
 from ...workloads.temperature import Temperature
 from ..inserting import insert_with
 from ..server import ServerUnderTest, as_observer, new_job

@@ -16,7 +16,7 @@ from ...worker import connect
 from ...worker.measure import Recorder
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
-from ...workloads.events import EventBlock
+from ...workloads.schema import EventBlock
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Awkward, rows_of
 from ..inserting import insert, insert_with, requests_at_once

@@ -17,7 +17,7 @@ from ...workloads import load_workload
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
 from ...workloads.queries import Query, bind
-from ...workloads.tags import number_devices
+from ...workloads.schema import number_devices
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Sundry, rows_of
 from ..inserting import insert_with

@@ -29,7 +29,7 @@ from ..made import (
     steps,
     stored,
 )
-from .test_figures import TUNED, grown
+from .test_charts import TUNED, grown
 
 RESULTS = (
     inserts({1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}),

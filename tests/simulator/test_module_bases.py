@@ -1,0 +1,207 @@
+"""What modules stand on: an HTTP database's errors and nodes, tables by statements, requests in doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from simulator.contract import Load, PrimaryKey
+from simulator.errors import Retryable, SimulatorError
+from simulator.modules._base.errors import MissingTable
+from simulator.modules._base.exactly_once import SettlingWriter, Wanted
+from simulator.modules._base.http import Answer
+from simulator.modules._base.http_database import HttpDatabase
+from simulator.modules._base.official import Rows, RowsEncoder
+from simulator.modules._base.options import EndpointOptions, LoginOptions
+from simulator.modules._base.sql_module import SqlModule
+from simulator.modules._base.sql_queries import SqlDialect
+from simulator.modules.base import Capabilities, Job, Support
+from simulator.modules.options import Options
+from simulator.modules.sending import Encoder, Payload, Writer
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.schema import ColumnType
+from simulator.workloads.temperature import Temperature
+
+
+class ThingOptions(EndpointOptions, LoginOptions):
+    DEFAULT_PORT: ClassVar[int | None] = 77
+    EXAMPLE_URL: ClassVar[str] = "http://thing.example"
+
+
+class Thing(HttpDatabase[ThingOptions]):
+    """Its nodes fail by turns as the test says."""
+
+    SYSTEM = "Thing"
+    failures: Sequence[Exception | None] = ()
+
+    def ping(self, timeout_s: float) -> None:
+        failure, *self.failures = self.failures
+        if failure is not None:
+            raise failure
+
+    def explain(self, answer: Answer) -> Retryable | SimulatorError:
+        return self.explain_status(answer, f"{self.place}: {answer.status}")
+
+
+def thing(**values: Any) -> Thing:
+    options = ThingOptions.model_validate({"endpoint": "http://one,http://two:8", **values})
+    return Thing(options, Job(Temperature.schema))
+
+
+@pytest.mark.parametrize(
+    ("status", "meaning"),
+    [
+        (401, "check username and password"),
+        (403, "check username and password"),
+        (413, "use a smaller --batch"),
+        (200, "check that endpoint names Thing's HTTP server"),
+        (404, "check that endpoint names Thing's HTTP server"),
+        (400, "Thing at one:77, two:8: 400$"),
+    ],
+)
+def test_a_status_that_ends_a_run_says_what_to_do(status: int, meaning: str) -> None:
+    with pytest.raises(SimulatorError, match=meaning):
+        raise thing().explain(Answer(status, b"", []))
+
+
+@pytest.mark.parametrize("wait", ["3", "Tue, 01 Jan 2030 00:00:00 GMT"])
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_status_that_passes_is_tried_again(status: int, wait: str) -> None:
+    found = thing().explain(Answer(status, b"", [(b"Retry-After", wait.encode())]))
+    assert isinstance(found, Retryable)
+    assert found.kind == ("too_many_requests" if status == 429 else "unavailable")
+    # Not all say it in seconds.
+    assert found.at_least_s == (3 if wait == "3" else 0)
+
+
+def test_one_node_that_answers_is_enough() -> None:
+    away, refused = Retryable("connection_lost", "two:8: nobody"), SimulatorError("wrong password")
+    database = thing()
+    database.failures = [away, None]
+    database.check()
+    database.failures = [away, away]
+    with pytest.raises(SimulatorError, match="can't connect to Thing at two:8: nobody; check that"):
+        database.check()
+    database.failures = [None, refused]
+    with pytest.raises(SimulatorError, match="wrong password"):
+        database.check()
+
+
+def test_an_answer_has_what_is_asked_for() -> None:
+    database = thing()
+    assert database.parse(Answer(200, b'{"a": {"b": [1]}}', []), "a", "b") == [1]
+    for body in (b'{"a": 1}', b"<html>", b'{"a": {"b": [1'):
+        with pytest.raises(SimulatorError, match="makes no sense, or did not finish it"):
+            database.parse(Answer(200, body, []), "a", "b")
+
+
+def test_headers_say_who_asks_and_let_in() -> None:
+    assert thing().headers == {"user-agent": "iot-benchmark none"}
+    login = thing(username="me", password="word").headers["authorization"]
+    assert login == "Basic bWU6d29yZA=="
+
+
+# --- statements -----------------------------------------------------------------------------------
+
+
+class Statements:
+    """A connection that notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        self.asked.append(statement)
+        if "gone" in statement:
+            raise MissingTable("no such table")
+        return [("3", "text", "more")]
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Plain(SqlModule[Options, Options, Statements]):
+    """One that says no more than it must."""
+
+    name = "plain"
+    options_model = encoding_options_model = Options
+    ENCODINGS = ()
+    CAPABILITIES = Capabilities(
+        {}, {}, Support.FULL, Support.UNSUPPORTED, {}, tags_table=Support.FULL
+    )
+    TYPES: ClassVar = dict.fromkeys(ColumnType, "number")
+    KEYS: ClassVar = {PrimaryKey.CLIENT: "text PRIMARY KEY"}
+    DIALECT = SqlDialect()
+    COLUMNS = "list {table} of {place} or {name}"
+
+    @classmethod
+    def encoder(cls, options: Options, job: Job, batch: int) -> Encoder:
+        return RowsEncoder(job)
+
+    def writer(self, batch: int, prefill: bool = False) -> Writer:
+        return Settling(self.encoder(self.options, self.job, batch), self)
+
+    def connect(self) -> Statements:
+        return Statements()
+
+    def server_info(self) -> dict[str, Any]:
+        return {}
+
+
+def test_tables_are_dropped_and_made_with_their_keys() -> None:
+    job = Job(Cpu(tags="table").schema, Load(primary_key=PrimaryKey.CLIENT))
+    module = Plain(Options(), job)
+    module.prepare()
+    asked = module.connection.asked
+    assert asked[0] == f'DROP TABLE IF EXISTS "{job.all_table_names[0]}"'
+    events, tags = asked[-2:]
+    assert events.startswith(f'CREATE TABLE IF NOT EXISTS "{job.schema.table}" ("id" text PRIMARY')
+    assert tags.startswith(f'CREATE TABLE IF NOT EXISTS "{job.schema.tags_table}" ("tags_id" num')
+    assert module.count_rows("events") == 3
+
+
+def test_columns_of_a_table_that_is_not_there_are_none() -> None:
+    module = Plain(Options(), Job(Temperature.schema))
+    assert module.read_columns("gone") == {}
+    assert module.read_columns("it's") == {"3": "text"}
+    assert module.connection.asked[-1] == "list 'it''s' of '' or \"it's\""
+
+
+# --- requests in doubt ----------------------------------------------------------------------------
+
+
+class Settling(SettlingWriter[Statements]):
+    """Its server stores the first event of each request whose answer gets lost."""
+
+    LOOKUPS_APART_S: ClassVar[float | None] = 0.0
+    lost = 1
+    looked = 0
+
+    def send_request(self, request: Rows, payload: Payload) -> None:
+        if self.lost:
+            self.lost -= 1
+            request.doubt()
+            raise Retryable("connection_lost", "nobody")
+        self.connection.asked.append(str(len(request.values)))
+
+    def find(self, request: Rows, wanted: Wanted) -> Collection[tuple[Any, ...]]:
+        self.looked += 1
+        block = Temperature().block(0, 0, 3)
+        return [tuple(block.key_of(0).values())]
+
+
+def test_what_is_stored_of_a_request_in_doubt_is_not_sent_again() -> None:
+    module = Plain(Options(), Job(Temperature.schema, Load(batch=3)))
+    writer = module.writer(3)
+    assert isinstance(writer, Settling)
+    writer.open()
+    [payload] = writer.encoder.encode(Temperature().block(0, 0, 3), 3)
+    with pytest.raises(Retryable):
+        writer.send(payload)
+    assert writer.send(payload) == 3
+    # Two look-ups agreed.
+    assert (writer.looked, writer.connection.asked) == (2, ["2"])
+    assert writer.has_stored
+    writer.close()
