@@ -160,22 +160,6 @@ def new_table(module: Postgres, dsn: str) -> None:
             cursor.execute("CHECKPOINT")
 
 
-def figures(cost: Cost, other_us: float) -> list[str]:
-    """Figures of a line, in µs per event: generating, encoding, sending, their sum; the other way's sum."""
-    generate, encode = (s / cost.events * 1e6 for s in (cost.generate_s, cost.encode_s))
-    found = (generate, encode, cost.us - generate - encode, cost.us, other_us)
-    return [f"{figure:.3f}" for figure in found]
-
-
-def conclude_cost(
-    name: str, us: float, goal_us: float, ratio: float, ratio_goal: float, quick: bool
-) -> int:
-    """`conclude` by the cost or, with --quick, by the ratio, which any machine can reach."""
-    met = ratio <= ratio_goal if quick else us <= goal_us
-    goal = f"ratio <= {ratio_goal:g}" if quick else f"<= {goal_us:g} µs"
-    return conclude(f"{name}: {us:.3f} µs, ratio {ratio:.2f}, at batch 1,000 (goal {goal})", met)
-
-
 def worker_path(
     writer: Writer, workload: Workload, events: int, batch: int, max_retries: int = 0
 ) -> Cost:

@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from statistics import median
 
 import psycopg2
 
-from cli.embedded import find_programs
 from simulator.contract import PrimaryKey
 from simulator.modules.postgres.encoding import PostgresEncoder, copy_binary
 from simulator.worker import garbage_collection_paused
@@ -30,7 +28,6 @@ from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.schema import Tags
 
-from .libpq import connect
 from .support import (
     Turn,
     conclude,
@@ -41,6 +38,7 @@ from .support import (
     start_embedded_server,
     worker_in_turns,
 )
+from .thinnest import libpq
 
 CASES = (("cpu", 1), ("cpu", 100), ("cpu", 4000), ("machines", 4000))
 """Workload and its devices."""
@@ -79,17 +77,6 @@ class Line:
         return median(other / own for own, other in pairs)
 
 
-@contextmanager
-def libpq(dsn: str, statement: str, payloads: Sequence[bytes], batches: int) -> Iterator[Turn]:
-    """libpq alone."""
-    with connect(find_programs().parent / "lib", dsn) as connection:
-
-        def turn(number: int) -> None:
-            connection.copy(statement, payloads[number * batches : (number + 1) * batches])
-
-        yield turn
-
-
 def measure(line: Line, dsn: str) -> None:
     """All turns of a case."""
     batches, events = BATCHES[line.batch], TURNS * line.events
@@ -103,13 +90,13 @@ def measure(line: Line, dsn: str) -> None:
                 module.store_devices(workload.device_rows(0))
             writer = module.writer(line.batch)
             assert isinstance(writer.encoder, PostgresEncoder)
-            statement = writer.encoder.copy_statement(0)
+            statement = writer.encoder.copy_statement(0).encode()
             block = workload.block(0, 0, events)
             payloads = copy_binary(
                 (workload.schema.row, block.row_columns), line.batch, missing=block.missing
             )
             ours = worker_in_turns(writer, workload, line.batch, batches, TURNS)
-            thin = libpq(dsn, statement, payloads, batches)
+            thin = libpq(dsn, [(statement, data) for data in payloads], batches)
             ways += [
                 (str(tags), stack.enter_context(ours)),
                 (f"libpq {tags}", stack.enter_context(thin)),

