@@ -232,14 +232,14 @@ def test_only_who_has_the_token_gets_the_report(tool: Tool) -> None:
 
 def test_a_worker_that_never_comes_is_named(tool: Tool) -> None:
     with pods(
-        tool, module="blackhole", options={}, workers=2, events=10, ready_timeout_s=2
+        tool, module="blackhole", options={}, workers=2, events=10, ready_timeout_s=6
     ) as by_hand:
         missing = by_hand.workers[1]
         missing.send(signal.SIGKILL)
         missing.wait(60)
         answer = by_hand.get("/report")
         assert answer.status_code == httpx.codes.GONE
-        assert "worker 1 not ready after 2 s" in answer.text
+        assert "worker 1 not ready after 6 s" in answer.text
         # The other one is told, and doesn't wait forever.
         assert by_hand.workers[0].wait(60).status == 1
 
