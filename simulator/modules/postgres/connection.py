@@ -23,7 +23,7 @@ from psycopg.adapt import Transformer
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import connection_lost, missing_table
 from .._base.sql_queries import quote_text
-from ..arrival import receive_stamped, stamp_arrivals
+from ..arrival import stamp_arrivals
 from ..base import Job
 from ..waiting import limit_wait
 from .dialects import Dialect
@@ -32,8 +32,6 @@ from .options import parse_dsn, server_name
 # Bytes that a Unix socket is to have room for, as far as the kernel allows: by default it has less than a
 # batch of 1,000 wide rows needs, and each further piece of a request costs a wait. TCP finds its own size.
 _UNIX_SEND_BYTES = 1 << 22
-
-_PEEK_BYTES = 1 << 14
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _SERIALIZATION_FAILURE = "40001"
@@ -119,7 +117,6 @@ class Connection:
         """For poll."""
         self._timeout_s = timeout_s
         self.stamped = stamped and stamp_arrivals(self.socket)
-        self._peeked = memoryview(bytearray(_PEEK_BYTES))
         self._poll = select.poll()
 
     @property
@@ -137,10 +134,6 @@ class Connection:
 
     def read(self) -> None:
         """Take in what has come, without waiting."""
-        if self.stamped:
-            # libpq reads by itself: what is only looked at has its time stamp, too.
-            with suppress(OSError):
-                receive_stamped(self.socket, self._peeked, socket.MSG_PEEK)
         try:
             self.pg.consume_input()
         except psycopg.Error as error:
