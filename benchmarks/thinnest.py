@@ -276,11 +276,11 @@ def psql(dsn: str, requests: Sequence[PostgresRequest], count: int) -> Iterator[
     from a file per batch, in memory where the system has a place for it."""
     with scratch_folder(in_memory=True) as folder:
         texts = []
-        for number, request in enumerate(requests):
-            ((statement, data), *_) = request.inserts
+        for number, (inserts, in_transaction) in enumerate(requests):
+            ((statement, data), *_) = inserts
             if data is None:
-                text = b"".join(b"%b;\n" % statement for statement, _ in request.inserts)
-                texts.append(b"BEGIN;\n%bCOMMIT;\n" % text if request.in_transaction else text)
+                text = b"".join(b"%b;\n" % statement for statement, _ in inserts)
+                texts.append(b"BEGIN;\n%bCOMMIT;\n" % text if in_transaction else text)
             else:
                 (folder / str(number)).write_bytes(data)
                 source = f"FROM '{folder / str(number)}'".encode()

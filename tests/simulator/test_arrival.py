@@ -16,6 +16,8 @@ from simulator.histograms import merge_histograms
 from simulator.modules._base.http import HttpPool
 from simulator.modules.cassandra.wire import Connection, Pending
 from simulator.modules.postgres.connection import Connection as PgConnection
+from simulator.modules.postgres.encoding import InsertMode
+from simulator.modules.postgres.pipeline import make_pipeline
 from simulator.modules.sending import (
     Payload,
     Writer,
@@ -102,7 +104,8 @@ def test_a_connection_to_postgresql_is_stamped() -> None:
         host, port = listener.getsockname()
         parameters = {"host": host, "port": port, "user": "x", "sslmode": "disable"}
         with closing(PgConnection(parameters, 10, stamped=True)) as connection:
-            read_late(clients.get(), b"N\0\0\0\x05\0", connection.read)
+            pipeline = make_pipeline(connection, InsertMode.SINGLE)
+            read_late(clients.get(), b"N\0\0\0\x05\0", pipeline.receive)
 
 
 def test_a_connection_to_cassandra_is_stamped(pair: Pair) -> None:

@@ -1,4 +1,4 @@
-"""Reading PostgreSQL's answers to COPYs in flight, however they are cut into pieces on the way."""
+"""Reading PostgreSQL's answers to requests in flight, however they are cut into pieces on the way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from simulator.modules.postgres.connection import Connection, ServerError
 from simulator.modules.postgres.encoding import InsertMode, Request
-from simulator.modules.postgres.pipeline import Answer, QueryPipeline, make_pipeline
+from simulator.modules.postgres.pipeline import Answer, MessagePipeline, make_pipeline
 
 from .postgres_login import let_in
 
@@ -33,25 +33,30 @@ def failed(**fields: str) -> bytes:
 
 READY, FAILED = message(b"Z", b"I"), message(b"Z", b"E")
 COPIED = message(b"G", b"\1\0\0") + complete(b"COPY 1000")
-ONE = Request([(b"COPY t FROM STDIN", b"data")], False)
-WITH_COMMIT = Request([(b"COPY t FROM STDIN", b"data")], True)
+STORED = message(b"2") + complete(b"INSERT 0 1")
+ONE: Request = ([(b"COPY t FROM STDIN", b"data")], False)
+WITH_COMMIT: Request = ([(b"COPY t FROM STDIN", b"data")], True)
+INSERT: Request = ([(b"", b"messages")], False)
+INSERTS: Request = ([(b"", b"messages")], True)
 NOTICE = message(b"N", b"SNOTICE\0\0")
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[QueryPipeline, socket.socket]]:
-    """COPYs of a connection, and the server's end of it."""
+def ends() -> Iterator[tuple[MessagePipeline, socket.socket]]:
+    """Requests of a connection, and the server's end of it."""
     with socket.create_server(("127.0.0.1", 0)) as listener, let_in(listener) as clients:
         host, port = listener.getsockname()
         parameters = {"host": host, "port": port, "user": "x", "sslmode": "disable"}
         with closing(Connection(parameters, 10)) as connection:
             pipeline = make_pipeline(connection, InsertMode.COPY)
-            assert isinstance(pipeline, QueryPipeline)
+            assert isinstance(pipeline, MessagePipeline)
             yield pipeline, clients.get()
 
 
 def read(
-    ends: tuple[QueryPipeline, socket.socket], requests: Sequence[Request], pieces: Sequence[bytes]
+    ends: tuple[MessagePipeline, socket.socket],
+    requests: Sequence[Request],
+    pieces: Sequence[bytes],
 ) -> list[Answer]:
     pipeline, server = ends
     found: list[Any] = []
@@ -67,39 +72,54 @@ def read(
     return [answer for _, answer in found]
 
 
-def _has_come(pipeline: QueryPipeline, size: int) -> bool:
+def _has_come(pipeline: MessagePipeline, size: int) -> bool:
     with socket.fromfd(pipeline.descriptor, socket.AF_INET, socket.SOCK_STREAM) as stream:
         stream.settimeout(10)
         return len(stream.recv(size, socket.MSG_PEEK)) == size
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 27, 64, 10_000])
-def test_answers_however_they_are_cut(ends: tuple[QueryPipeline, socket.socket], size: int) -> None:
+def test_answers_however_they_are_cut(
+    ends: tuple[MessagePipeline, socket.socket], size: int
+) -> None:
     said = COPIED + READY + NOTICE + complete(b"BEGIN") + READY + COPIED + READY
     said += complete(b"COMMIT") + message(b"S", b"a\0b\0") + READY + COPIED + READY
+    said += STORED + READY + STORED + READY + complete(b"BEGIN") + READY + STORED * 70 + READY
+    said += complete(b"COMMIT") + READY + complete(b"INSERT 0 250") + READY
     pieces = [said[start : start + size] for start in range(0, len(said), size)]
-    assert read(ends, [ONE, WITH_COMMIT, ONE], pieces) == [Answer(1000, None)] * 3
+    requests = [ONE, WITH_COMMIT, ONE, INSERT, INSERT, INSERTS, ONE]
+    rows = [1000, 1000, 1000, 1, 1, 70, 250]
+    assert read(ends, requests, pieces) == [Answer(number, None) for number in rows]
 
 
-def test_the_first_error_of_a_request_counts(ends: tuple[QueryPipeline, socket.socket]) -> None:
+def test_an_answer_comes_when_it_is_complete(
+    ends: tuple[MessagePipeline, socket.socket],
+) -> None:
+    assert read(ends, [INSERT], [STORED + READY]) == [Answer(1, None)]
+    # The second piece isn't taken for the answer to a single insert, which it looks like.
+    pieces = [complete(b"BEGIN") + READY, STORED + READY, complete(b"COMMIT") + READY]
+    assert read(ends, [INSERTS], pieces) == [Answer(1, None)]
+
+
+def test_the_first_error_of_a_request_counts(ends: tuple[MessagePipeline, socket.socket]) -> None:
     duplicate = failed(S="ERROR", C="23505", M="duplicate key", D="Key (id)=(1) exists.", H="Stop.")
     aborted = failed(C="25P02", M="current transaction is aborted")
-    said = complete(b"BEGIN") + READY + duplicate + FAILED
+    said = complete(b"BEGIN") + READY + STORED + duplicate + FAILED
     said += aborted + READY + COPIED + READY
-    refused, stored = read(ends, [WITH_COMMIT, ONE], [said])
+    refused, stored = read(ends, [INSERTS, ONE], [said])
     assert isinstance(refused.error, ServerError)
     assert refused.error.code == "23505"
     assert str(refused.error) == "duplicate key\nDETAIL: Key (id)=(1) exists.\nHINT: Stop."
     assert stored == Answer(1000, None)
 
 
-def test_an_open_transaction_is_noticed(ends: tuple[QueryPipeline, socket.socket]) -> None:
+def test_an_open_transaction_is_noticed(ends: tuple[MessagePipeline, socket.socket]) -> None:
     (answer,) = read(ends, [ONE], [failed(C="40001", M="no") + FAILED])
     assert isinstance(answer.error, OSError)
 
 
 def test_what_the_server_says_before_it_hangs_up_is_kept(
-    ends: tuple[QueryPipeline, socket.socket],
+    ends: tuple[MessagePipeline, socket.socket],
 ) -> None:
     assert read(ends, [ONE], [failed(S="FATAL", C="57P01", M="shutting down")]) == []
     pipeline, server = ends

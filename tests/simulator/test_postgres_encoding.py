@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -20,6 +20,7 @@ from simulator.modules.postgres.encoding import (
     CopyFormat,
     InsertMode,
     PostgresEncoder,
+    ValueCutter,
     bind_rows,
     copy_binary,
     text_rows,
@@ -228,12 +229,48 @@ def test_identifiers_are_quoted() -> None:
 # --- requests -------------------------------------------------------------------------------------
 
 
-def read_values(values: Sequence[bytes | None], schema: Schema) -> tuple[Any, ...]:
-    """The row of an insert's binary values."""
-    return tuple(
-        None if value is None else _field(column.type, value)
-        for column, value in zip(schema.columns, values, strict=True)
-    )
+def messages_of(data: bytes) -> list[tuple[bytes, bytes]]:
+    """Kind and body of each message."""
+    found, at = [], 0
+    while at < len(data):
+        kind, length = struct.unpack_from("!cI", data, at)
+        found.append((kind, data[at + 5 : at + 1 + length]))
+        at += 1 + length
+    assert at == len(data), "the end of a message is missing"
+    return found
+
+
+def parsed_bind(body: bytes, schema: Schema) -> tuple[bytes, tuple[Any, ...]]:
+    """The prepared statement's name and the row of a Bind, all binary:
+    https://www.postgresql.org/docs/current/protocol-message-formats.html"""
+    portal, name, rest = body.split(b"\0", 2)
+    assert portal == b""
+    assert struct.unpack_from("!hhh", rest) == (1, 1, len(schema.columns))
+    at, row = 6, []
+    for column in schema.columns:
+        (length,) = struct.unpack_from("!i", rest, at)
+        at += 4
+        row.append(None if length < 0 else _field(column.type, rest[at : at + length]))
+        at += max(length, 0)
+    assert rest[at:] == b"\0\0", "formats of the result's columns, of which there are none"
+    return name, tuple(row)
+
+
+def parsed_inserts(data: bytes, schema: Schema) -> list[tuple[bytes, tuple[Any, ...]]]:
+    """What prepared INSERTs up to one synchronisation insert."""
+    messages = messages_of(data)
+    kinds = b"".join(kind for kind, _ in messages)
+    assert kinds == b"BE" * (len(messages) // 2) + b"S"
+    assert all(body == bytes(5) for kind, body in messages if kind == b"E")
+    rows = [parsed_bind(body, schema) for kind, body in messages if kind == b"B"]
+    # As libpq is given them over TLS.
+    cut = [
+        (name, tuple(None if one is None else _field(column.type, one) for column, one in pairs))
+        for name, values in ValueCutter().cut(data)
+        for pairs in [list(zip(schema.columns, values, strict=True))]
+    ]
+    assert cut == rows
+    return rows
 
 
 _COLUMN_LIST = '("timestamp", "device_id", "sequence_number", "temperature")'
@@ -263,7 +300,10 @@ def parse_payload(
             rows = parsed_binary(data, Temperature.schema) if is_binary else parsed_text(data)
             found.append((table_of(statement, "COPY"), list(rows)))
         elif prepared:
-            found.append((prepared[statement], [read_values(data, Temperature.schema)]))
+            assert not statement
+            found += [
+                (prepared[name], [row]) for name, row in parsed_inserts(data, Temperature.schema)
+            ]
         else:
             assert data is None
             head, _, values = statement.partition(b" VALUES ")
@@ -295,18 +335,27 @@ def make(request: pytest.FixtureRequest) -> Callable[[Tables], PostgresEncoder]:
     return encoder
 
 
+@pytest.mark.parametrize("size", [1, 25])
 @pytest.mark.parametrize("kind", KINDS)
-def test_bound_rows_are_the_events(kind: type[Workload]) -> None:
+def test_bound_rows_are_the_events(kind: type[Workload], size: int) -> None:
     block = kind(device_spread=3).block(1, 5, 90)
-    rows = [read_values(values, block.schema) for values in bind_rows(columns_of(block))]
+    parts = bind_rows(columns_of(block), size, b"name")
+    assert len(parts) == {1: 90, 25: 4}[size]
+    rows = []
+    for part in parts:
+        names, own = zip(*parsed_inserts(part, block.schema), strict=True)
+        assert set(names) == {b"name"}
+        rows += own
     assert to_values(block.schema, rows) == rows_of(block)
 
 
-def test_a_missing_value_is_bound_as_none() -> None:
-    block = Temperature().block(0, 0, 3)
-    gone = {"temperature": np.array([False, True, False])}
-    rows = [read_values(values, block.schema) for values in bind_rows(columns_of(block), gone)]
-    assert [row[3] is None for row in rows] == [False, True, False]
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_missing_value_is_bound_as_none(size: int) -> None:
+    block = Temperature().block(0, 0, 4)
+    gone = {"temperature": np.array([False, True, False, False])}
+    parts = bind_rows(columns_of(block), size, b"name", gone)
+    rows = [row for part in parts for _, row in parsed_inserts(part, block.schema)]
+    assert [row[3] is None for row in rows] == [False, True, False, False]
 
 
 @pytest.mark.parametrize("multiple", [False, True])
@@ -318,7 +367,7 @@ def test_what_needs_a_transaction_has_one(multiple: bool) -> None:
         (payload, *_) = encoder.encode(block, 0 if mode is InsertMode.SINGLE else 8)
         needed = mode is InsertMode.TRANSACTION or how == {"copy_is_atomic": False}
         needed = needed or (multiple and mode is not InsertMode.SINGLE)
-        assert payload.data.in_transaction is needed
+        assert payload.data[1] is needed
 
 
 def test_a_block_is_split_into_requests(make: Callable[[Tables], PostgresEncoder]) -> None:
@@ -389,7 +438,7 @@ def test_the_clients_key_comes_first(copy_format: CopyFormat, tables: Tables) ->
     block = Temperature().block(0, 3, 9)
     (payload,) = encoder.encode(block, 100)
     rows = []
-    for _, data in payload.data.inserts:
+    for _, data in payload.data[0]:
         if copy_format is CopyFormat.BINARY:
             rows += parsed_binary(data, block.schema, key=True)
         else:

@@ -2,11 +2,11 @@
 
 How requests are sent
 ---------------------
-All goes by libpq, as psycopg 3 binds it in C (`connection`), and what has values in its pipeline mode
-(`pipeline`): a driver's own ways would be measured with the database. Single inserts, and those of
-`transaction`, are prepared statements with binary values. COPYs and lists of values are sent beside libpq,
-unless there is TLS, each in one round trip. All dialects are sent the same: each of them documents the
-extended protocol, COPY and binary values. `prepared_statements=false` is for proxies.
+libpq, as psycopg 3 binds it in C, connects, prepares and asks (`connection`). Events are sent beside it, each
+request in one round trip, and over TLS by its functions (`pipeline`): a driver's own ways would be measured
+with the database. Single inserts, and those of `transaction`, are prepared statements with binary values. All
+dialects are sent the same: each of them documents the extended protocol, COPY and binary values.
+`prepared_statements=false` is for proxies.
 
 With `client=official` (psycopg2) and `client=psycopg3` a driver sends them, see `official`.
 

@@ -1,8 +1,8 @@
 """Requests to PostgreSQL: binary and text COPY, values lists, single inserts, transactions.
 
 All are built in bulk from the schema: any workload's columns will do. An INSERT of one event is a
-prepared statement with binary values: the server doesn't parse it again. Without prepared statements it is a
-text.
+prepared statement with binary values (Bind, Execute): the server doesn't parse it again, and numpy makes the
+messages of all events at once. Without prepared statements it is a text.
 """
 
 from __future__ import annotations
@@ -10,23 +10,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
 from ...encoding.binary_rows import BinaryRows
-from ...encoding.columns import (
-    BIG_ENDIAN,
-    KEY_COLUMN,
-    Columns,
-    bounds,
-    escape,
-    text_format,
-    with_client_key,
-)
+from ...encoding.columns import KEY_COLUMN, Columns, bounds, escape, text_format, with_client_key
 from ...encoding.rows import ROW_SEPARATOR, format_requests, text_form, text_values
 from ...workloads.schema import Column, ColumnType, EventBlock
 from .._base.sql_queries import quote_name
@@ -68,16 +59,13 @@ _JSONB_VERSION = b"\x01"
 
 
 Insert = tuple[bytes, Any]
-"""A statement as text and None; a COPY and its data; the name of a prepared statement and a row of its
-values, each in its binary form or None."""
+"""A statement as text and None; a COPY and its data; nothing and the messages of prepared INSERTs up to a
+synchronisation (`bind_rows`)."""
 
 
-class Request(NamedTuple):
-    """A payload's data: what is stored as a whole or not at all."""
-
-    inserts: Sequence[Insert]
-    in_transaction: bool
-    """Whether BEGIN and COMMIT go around it; COMMIT in any case, as it rolls back what has failed."""
+Request = tuple[Sequence[Insert], bool]
+"""A payload's data, stored as a whole or not at all, and whether BEGIN and COMMIT go around it; COMMIT in any
+case, as it rolls back what has failed."""
 
 
 # https://github.com/postgres/postgres/blob/master/src/include/catalog/pg_type.dat
@@ -166,11 +154,10 @@ class PostgresEncoder(Encoder):
             parts = [self._deal(block.part(*span)) for span in spans]
         return [
             Payload(
-                Request(inserts, self._in_transaction or len(inserts) > 1),
-                stop - start, block, stop - 1,
+                (inserts, self._in_transaction or len(inserts) > 1), stop - start, block, stop - 1
             )
             for inserts, (start, stop) in zip(parts, spans, strict=True)
-        ]  # fmt: skip
+        ]
 
     def _deal(self, block: EventBlock) -> list[Insert]:
         """One request of several tables."""
@@ -198,14 +185,10 @@ class PostgresEncoder(Encoder):
             lists = value_rows(columns, size, b"", b",", block.missing)
             return [[(insert + values, None)] for values in lists]
         if self._is_prepared:
-            inserts: list[Insert] = list(
-                zip(repeat(_name(table)), bind_rows(columns, block.missing), strict=False)
-            )
-        else:
-            rows = value_rows(columns, len(block), insert, ROW_SEPARATOR, block.missing)
-            inserts = [(statement, None) for statement in rows[0].split(ROW_SEPARATOR)]
-        if size == 1:
-            return [[insert] for insert in inserts]
+            requests = bind_rows(columns, size, _name(table), block.missing)
+            return [[(b"", messages)] for messages in requests]
+        rows = value_rows(columns, len(block), insert, ROW_SEPARATOR, block.missing)
+        inserts: list[Insert] = [(text, None) for text in rows[0].split(ROW_SEPARATOR)]
         return [inserts[start:stop] for start, stop in bounds(len(block), size)]
 
 
@@ -220,31 +203,72 @@ Missing = Mapping[str, NDArray[np.bool_]]
 _NONE_MISSING: Missing = {}
 
 
+# https://www.postgresql.org/docs/current/protocol-message-formats.html
+_BIND = struct.Struct("!cI")
+_TAIL = bytes(2)
+"""Of a Bind: no result has columns whose format could be asked for."""
+_EXECUTE = b"E\0\0\0\x09\0\0\0\0\0"
+_SYNC = b"S\0\0\0\x04"
+
+
+def _make_head(name: bytes, parameters: int) -> bytes:
+    """A Bind of a prepared statement up to its parameters, which are binary, without its length."""
+    return _BIND.pack(b"B", 0) + b"\0" + name + struct.pack("!xhhh", 1, 1, parameters)
+
+
 def bind_rows(
-    columns: Columns, missing: Missing = _NONE_MISSING
-) -> Iterator[tuple[bytes | None, ...]]:
-    """The values of each row in their binary form; None: there is none."""
+    columns: Columns, size: int, name: bytes, missing: Missing = _NONE_MISSING
+) -> list[bytes]:
+    """Bind of the prepared statement and Execute for each row, and behind `size` rows Sync."""
     names, values = columns
-    return zip(
-        *(_list_binary(one, values[one.name], missing.get(one.name)) for one in names), strict=True
-    )
+    head, end = _make_head(name, len(names)), _EXECUTE + _SYNC if size == 1 else _EXECUTE
+    count = len(values[names[0].name])
+    heads = np.full(count, np.void(head))
+    rows = BinaryRows(columns, heads, _JSONB_VERSION, _TAIL + end, missing)
+    lengths = np.full(count, rows.lengths - 1 - len(end), ">u4")
+    octets = heads.view(np.uint8).reshape(count, len(head))
+    octets[:, 1:5] = lengths.view(np.uint8).reshape(count, 4)
+    if size == 1:
+        return rows.singles()
+    return [rows.join(start, stop, b"", _SYNC) for start, stop in bounds(count, size)]
 
 
-def _list_binary(
-    column: Column, data: NDArray[Any], missing: NDArray[np.bool_] | None
-) -> list[bytes | None]:
-    found: list[bytes | None]
-    if kind := BIG_ENDIAN.get(column.type):
-        data = np.ascontiguousarray(data.astype(kind))
-        found = data.view(f"V{data.dtype.itemsize}").tolist()
-    elif column.type is ColumnType.JSON:
-        found = [_JSONB_VERSION + text for text in data.tolist()]
-    else:
-        found = data.tolist()
-    if missing is not None:
-        for row in np.flatnonzero(missing).tolist():
-            found[row] = None
-    return found
+class ValueCutter:
+    """Takes apart what `bind_rows` has made, for libpq's own functions. Mostly, values are as long as those
+    of the row before."""
+
+    def __init__(self) -> None:
+        self._length = 0
+        """Of the last Bind whose values were all there; `_layout` and `_sizes` are theirs."""
+        self._layout = struct.Struct("")
+        self._sizes: tuple[int, ...] = ()
+
+    def cut(self, messages: bytes) -> Iterator[tuple[bytes, Sequence[bytes | None]]]:
+        """The prepared statement's name, and the values of each row, in their binary form, or None."""
+        name = messages[_BIND.size + 1 : messages.index(b"\0", _BIND.size + 1)]
+        head = _BIND.size + 1 + len(name) + 7
+        at = 0
+        while messages.startswith(b"B", at):
+            length = _BIND.unpack_from(messages, at)[1]
+            is_alike = length == self._length
+            fields = self._layout.unpack_from(messages, at + head) if is_alike else ()
+            if fields and fields[::2] == self._sizes:
+                yield name, fields[1::2]
+            else:
+                yield name, self._cut_row(messages, at + head, length)
+            at += 1 + length + len(_EXECUTE)
+
+    def _cut_row(self, messages: bytes, at: int, length: int) -> list[bytes | None]:
+        values: list[bytes | None] = []
+        for _ in range(*struct.unpack_from("!h", messages, at - 2)):
+            (size,) = struct.unpack_from("!i", messages, at)
+            at += 4
+            values.append(messages[at : at + size] if size >= 0 else None)
+            at += max(size, 0)
+        if None not in values:
+            self._length, self._sizes = length, tuple(len(one or b"") for one in values)
+            self._layout = struct.Struct("!" + "".join(f"i{size}s" for size in self._sizes))
+        return values
 
 
 def value_rows(
