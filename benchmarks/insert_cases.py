@@ -231,7 +231,7 @@ def to_postgresql(module: Any, encoder: Encoder, line: Line) -> Thin:
     requests = encode_all(encoder, line)
     if case.beside == "psql":
         return thinnest.psql(dsn, requests, line.requests)
-    return thinnest.libpq(dsn, [request.inserts[0] for request in requests], line.requests)
+    return thinnest.libpq(dsn, [inserts[0] for inserts, _ in requests], line.requests)
 
 
 # --- the table ------------------------------------------------------------------------------------
