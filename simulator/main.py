@@ -23,10 +23,10 @@ from typing import NoReturn
 from pydantic import TypeAdapter
 
 from . import __version__
-from .build import build
 from .contract import Carried, RunSettings
 from .errors import SimulatorError
 from .logs import configure_logging
+from .modules import build
 
 COLLECTOR_PORT = 5000
 

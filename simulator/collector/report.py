@@ -9,7 +9,6 @@ from functools import partial
 from math import sqrt
 from typing import Any
 
-from ..build import list_ignored_keys
 from ..contract import (
     Carried,
     Group,
@@ -25,6 +24,7 @@ from ..contract import (
 )
 from ..errors import Retryable, SimulatorError
 from ..machine import client_environment, merge_machines
+from ..modules import list_ignored_keys
 from ..modules.base import AnyModule, await_count
 from ..oracle.stored import Stored, StoredPart
 from ..workloads import name_events

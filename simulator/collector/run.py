@@ -10,7 +10,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ..build import build
 from ..contract import (
     Answers,
     Failure,
@@ -32,6 +31,7 @@ from ..contract import (
 )
 from ..errors import Retryable, SimulatorError
 from ..logs import redact
+from ..modules import build
 from ..oracle.checking import Checker, add_answers
 from .barrier import HOLD_S, Barrier
 from .database import CallThread, Preparation

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .binary_rows import WINDOW_BYTES, RowWindows, Run
 from .numerals import PADDING, Text
-from .records import WINDOW_BYTES, RowWindows, Run
 
 _MOST_UNEVEN = 2
 """With more parts that differ in length, `TextRows` is as fast."""

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..workloads.schema import Column, ColumnType
+from .binary_rows import WINDOW_BYTES, RowWindows, Run
 from .columns import bool_texts, bounds, is_constant
 from .numerals import PADDING, Text, write_values
 from .placed_rows import PlacedRows
-from .records import WINDOW_BYTES, RowWindows, Run
 
 # No UTF-8 has this byte.
 ROW_SEPARATOR = b"\xff"

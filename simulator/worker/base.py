@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import httpx
 
-from ..build import build
 from ..contract import (
     RUN_HEADER,
     TOKEN_HEADER,
@@ -32,6 +31,7 @@ from ..contract import (
 from ..errors import SimulatorError
 from ..logs import redact
 from ..machine import Reading, measure_machine, node_name, read_machine
+from ..modules import build
 from .measure import Recorder
 from .schedule import compute_patiently
 

@@ -19,9 +19,9 @@ from cli.main import commands
 from cli.plan import Sweep, plan_inserts, public_data
 from cli.results.conditions import flatten_definition
 from cli.workloads import choose_workload, complete_data, make_workload, read_options
-from simulator.build import build
 from simulator.contract import DataSet, Load, RunSettings
 from simulator.errors import OptionError
+from simulator.modules import build
 from simulator.workloads import load_workload
 
 BOILERS = """\

@@ -13,7 +13,6 @@ import pytest
 from pydantic import Field
 
 from simulator import modules
-from simulator.build import build, list_ignored_keys
 from simulator.contract import (
     CommaList,
     Load,
@@ -24,7 +23,7 @@ from simulator.contract import (
     share,
 )
 from simulator.errors import OptionError
-from simulator.modules import load_module, load_whole_module, module_names
+from simulator.modules import build, list_ignored_keys, load_module, load_whole_module, module_names
 from simulator.modules.base import AnyModule, Job, Module, Support, await_count, require
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.options import Options, parse_options

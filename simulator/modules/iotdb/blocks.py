@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...encoding.binary_rows import Run
 from ...encoding.columns import (
     BIG_ENDIAN,
     SHORT_NUMBERS,
@@ -22,7 +23,6 @@ from ...encoding.columns import (
     number_names,
     octets_of,
 )
-from ...encoding.records import Run
 from ...workloads.schema import ColumnType, EventBlock
 from .schema import TableColumn
 
