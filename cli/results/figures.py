@@ -126,7 +126,7 @@ class Figure:
         return self.form.show(self.read(entry))
 
 
-def _look(*path: str) -> Callable[[Entry], Any]:
+def _follow(*path: str) -> Callable[[Entry], Any]:
     """What is found by these attributes; None as soon as one of them is."""
 
     def read(entry: Entry) -> Any:
@@ -141,16 +141,16 @@ def _look(*path: str) -> Callable[[Entry], Any]:
 
 
 def _of_group(*path: str) -> Callable[[Entry], Any]:
-    return _look("one", "group", *path)
+    return _follow("one", "group", *path)
 
 
 def _of_run(*path: str) -> Callable[[Entry], Any]:
-    return _look("one", "run", *path)
+    return _follow("one", "run", *path)
 
 
 def _of_times(which: str, percentile: str) -> Callable[[Entry], Any]:
     """Of readers those of the query."""
-    of_group, of_query = _of_group(which, percentile), _look("query", which, percentile)
+    of_group, of_query = _of_group(which, percentile), _follow("query", which, percentile)
 
     def read(entry: Entry) -> Any:
         if entry.each is not None:
@@ -284,7 +284,7 @@ MEASURED: tuple[Figure, ...] = (
       _of_group("client", "cpu_share"), better=_LESS, struck=True),
     F("client_bound", "Client-bound", "whether the figures are the client's speed", "", Form.FLAG,
       _of_group("client", "bound")),
-    F("holds", "Holds", "whether a capacity's step kept its limits", "", Form.FLAG, _look("holds")),
+    F("holds", "Holds", "whether a capacity's step kept its limits", "", Form.FLAG, _follow("holds")),
     F("began_at", "Began (UTC)", "when the measured window began", "", Form.TEXT, _of_run("began_at")),
     F("ended_at", "Ended", "when it ended", "", Form.TEXT, _of_run("ended_at")),
     F("busy_share", "Busy", "CPU of the busiest machine of workers that was in use", "", Form.SHARE,
@@ -315,7 +315,7 @@ MEASURED: tuple[Figure, ...] = (
     F("storage_compacted_bytes", "Compacted MB", "what the tables take after --compact", "bytes",
       Form.MEGABYTES, _of_group("storage_compacted", "total_bytes"), WRITERS, _LESS),
     F("bytes_per_event", "B/event", "what an event takes on disk, told from growth", "bytes", Form.BYTES,
-      _look("size", "bytes_per_event"), WRITERS, _LESS, "bytes_per_event"),
+      _follow("size", "bytes_per_event"), WRITERS, _LESS, "bytes_per_event"),
 )  # fmt: skip
 """What a group measured in a run, in the order of an export."""
 
@@ -323,10 +323,10 @@ PAID = F("events_per_cost", "Events per unit", "events that one unit of `cost_pe
          Form.RATE, _find_events_per_cost, WRITERS, _MORE)  # fmt: skip
 
 ASKED: tuple[Figure, ...] = (
-    F("query", "Query", "name of the query", "", Form.TEXT, _look("query", "query"), READERS),
-    F("worker", "Worker", "who asked, of a single execution", "", Form.COUNT, _look("each", "worker"),
+    F("query", "Query", "name of the query", "", Form.TEXT, _follow("query", "query"), READERS),
+    F("worker", "Worker", "who asked, of a single execution", "", Form.COUNT, _follow("each", "worker"),
       READERS),
-    F("duration_s", "Duration s", "how long it took", "s", Form.SECONDS, _look("each", "duration_s"),
+    F("duration_s", "Duration s", "how long it took", "s", Form.SECONDS, _follow("each", "duration_s"),
       READERS, _LESS),
     F("rows", "Rows", "of the answer; of several executions the most", "rows", Form.COUNT,
       lambda e: e.each.rows if e.each else e.query and e.query.rows_max, READERS),
@@ -369,9 +369,9 @@ DATABASE: tuple[Figure, ...] = tuple(
 
 STORAGE: tuple[Figure, ...] = (
     F("index_bytes_per_event", "of it indexes", "what of an event's bytes indexes take", "bytes", Form.BYTES,
-      _look("size", "index_bytes"), WRITERS, _LESS, exported=False),
+      _follow("size", "index_bytes"), WRITERS, _LESS, exported=False),
     F("compacted_bytes_per_event", "Compacted B/event", "what compaction leaves of an event", "bytes",
-      Form.BYTES, _look("size", "compacted_bytes"), WRITERS, _LESS, exported=False),
+      Form.BYTES, _follow("size", "compacted_bytes"), WRITERS, _LESS, exported=False),
     F("storage_source", "By", "who told the size", "", Form.TEXT,
       lambda e: e.group.storage and (e.group.storage.source or None), WRITERS, exported=False),
 )  # fmt: skip

@@ -145,11 +145,7 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
 
     def check_server(self) -> None:
         """SimulatorError unless a request in doubt can be found out about."""
-        # On the list of running statements, the question itself would be.
-        listed = self.job.load.primary_key is PrimaryKey.CLIENT or self.ask(
-            "SELECT count(*) FROM sys.jobs"
-        ) != [(0,)]
-        if not listed:
+        if self.job.load.primary_key is not PrimaryKey.CLIENT and not self.connection.lists_jobs():
             raise SimulatorError(
                 f"CrateDB at {self.options.server} keeps no list of running statements (stats.enabled"
                 " is false): after a lost connection, events could be stored twice; as the user"
