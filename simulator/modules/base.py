@@ -22,7 +22,7 @@ from ..conditions import Condition
 from ..contract import Load, Role, RunSettings, Storage, Tables
 from ..errors import OptionError, did_you_mean
 from ..workloads import name_events
-from ..workloads.queries import BoundQuery, bind
+from ..workloads.drawing import BoundQuery, bind
 from ..workloads.queries import Query as Description
 from ..workloads.schema import Schema, Tags
 from .capabilities import (

@@ -12,7 +12,7 @@ from ..oracle.answers import describe_answer
 from ..oracle.comparing import Malformed, normalize
 from ..oracle.stored import Stored, StoredPart
 from ..workloads.base import SHARING_WORKERS, Workload
-from ..workloads.queries import BoundQuery, bind, draw
+from ..workloads.drawing import BoundQuery, bind, draw
 from ..workloads.schema import Schema
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
-from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Query, Shape, Where
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, Schema
 
 
