@@ -78,6 +78,8 @@ class Job:
     """What follows --workload there."""
     program: str = "python run.py"
     """How those begin."""
+    reads_by_clock: bool = False
+    """Whether readers ask in an open loop."""
 
     @classmethod
     def of(cls, settings: RunSettings, schema: Schema) -> Job:
@@ -95,12 +97,13 @@ class Job:
             settings.target,
             name_events(data),
             settings.program,
+            any(group.load.rate_per_s is not None for group in settings.groups_of(Role.READ)),
         )
 
     @property
     def stamps_arrivals(self) -> bool:
         """Whether the kernel is to say when answers arrive (`modules/sending.py`)."""
-        return self.load.rate_per_s is not None
+        return self.reads_by_clock or self.load.rate_per_s is not None
 
     @property
     def table_names(self) -> list[str]:
