@@ -71,7 +71,7 @@ def look_up(module: AnyModule, workload: Workload, parts: list[StoredPart]) -> L
     kinds = [kind for _, kind in describe_answer(query, schema)]
     found: Counter[tuple[object, object]] = Counter()
     for part in _open_tables(module):
-        found += _count(normalize(kinds, part.compile(bound)()))
+        found += _count(normalize(kinds, part.fetch(part.compile(bound))))
     expected = _count(normalize(kinds, answer(bound, Stored(workload, parts)).rows))
     return Lookup(
         events=events,

@@ -135,7 +135,7 @@ def survey_devices(module: AnyModule, workload: Workload) -> DeviceInventory:
     count = Aggregate(function=Function.COUNT)
     survey = Query(name="survey", compute=(count, *times), per=(schema.device,))
     _require(module, survey)
-    return DeviceInventory.of(module.compile(bind(survey, schema.epoch_ms))())
+    return DeviceInventory.of(module.fetch(module.compile(bind(survey, schema.epoch_ms))))
 
 
 def _require(module: AnyModule, query: Query) -> None:
@@ -287,6 +287,6 @@ def _check_values(module: AnyModule, known: RecognizedEvents) -> None:
     stored = Stored(workload, known.parts)
     for number in range(_SAMPLED):
         bound = draw(sample, stored, 0, number)
-        if compare_answers(answer(bound, stored), module.compile(bound)()) is None:
+        if compare_answers(answer(bound, stored), module.fetch(module.compile(bound))) is None:
             return
     raise OtherEvents(f"they have other values than events of seed {workload.seed}")

@@ -57,7 +57,7 @@ def test_sessions_over_tls(server: IotdbUnderTest, encrypted: Proxy, tmp_path: P
         assert encrypted.fate is None
         assert module.count() == 6000
         bound = bind(EVENTS, workload.schema.epoch_ms)
-        assert len(module.compile(bound)()) == 6000
+        assert len(module.fetch(module.compile(bound))) == 6000
         module.close()
 
 

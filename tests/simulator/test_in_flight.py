@@ -101,7 +101,7 @@ def test_a_black_hole_holds_requests_for_as_long_as_it_says() -> None:
         sent[number] = time.perf_counter()
         writer.submit(payload, number)
         time.sleep(0.002)
-    ended: list[Outcome] = []
+    ended: list[Outcome[int]] = []
     while len(ended) < 3:
         ended += writer.outcomes(None)
     assert [outcome.request for outcome in ended] == [0, 1, 2]

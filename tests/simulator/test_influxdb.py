@@ -503,7 +503,7 @@ def test_answers_about_tags_and_missing_values(server: InfluxUnderTest) -> None:
     wrong = {
         bound.query: problem
         for bound, right in zip(bounds, answer_all(bounds, stored), strict=True)
-        if (problem := compare_answers(right, module.compile(bound)()))
+        if (problem := compare_answers(right, module.fetch(module.compile(bound))))
     }
     module.close()
     assert not wrong

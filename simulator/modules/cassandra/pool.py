@@ -62,7 +62,7 @@ class ConnectionPool:
         """What `_choose` found, until a connection comes or goes."""
         self._turn = itertools.count()
         self._poll = Poll()
-        self._ended: list[Outcome] = []
+        self._ended: list[Outcome[int]] = []
         self._late_at_s = 0.0
         """When to look for late answers next."""
         self._lock = threading.Lock()
@@ -116,7 +116,7 @@ class ConnectionPool:
         if connection.full:
             self._poll.register(connection.fileno(), select.POLLIN | select.POLLOUT)
 
-    def outcomes(self, timeout_s: float | None) -> list[Outcome]:
+    def outcomes(self, timeout_s: float | None) -> list[Outcome[int]]:
         """As `Writer.outcomes`."""
         until_s = None if timeout_s is None else time.perf_counter() + timeout_s
         while not self._ended:
