@@ -30,7 +30,10 @@ def message(kind: bytes, body: bytes) -> bytes:
 
 
 def row(*values: bytes | None) -> bytes:
-    parts = [struct.pack("!i", -1) if one is None else struct.pack("!i", len(one)) + one for one in values]
+    parts = [
+        struct.pack("!i", -1) if one is None else struct.pack("!i", len(one)) + one
+        for one in values
+    ]
     return message(b"D", struct.pack("!h", len(values)) + b"".join(parts))
 
 
@@ -143,7 +146,9 @@ def bounds_of(workload: Any, name: str) -> BoundQueries:
 
 
 @pytest.mark.parametrize("tags", ["row", "table"])
-@pytest.mark.parametrize("name", [one.name for one in load_workload("machines")().schema.descriptions])
+@pytest.mark.parametrize(
+    "name", [one.name for one in load_workload("machines")().schema.descriptions]
+)
 def test_a_statement_with_places_is_the_compiled_one(name: str, tags: str) -> None:
     """Filled in as texts, it is what `compile` gives for each execution."""
     workload = load_workload("machines")(devices=50, tags=tags)
