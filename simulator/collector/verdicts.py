@@ -27,6 +27,14 @@ BOUND_CEILING_SHARE = 0.5
 waits while the client works, so half of the time is enough. A CPU limit that cuts in in a tenth of its
 periods can have cost a tenth of the time."""
 
+BOUND_PAUSE_SHARE = 0.5
+"""The same of the time in which readers of a closed loop had an answer and no further question under way."""
+
+LEAST_JUDGED_S = 1.0
+"""Readers that were at work for less are not judged: what is paid only once (the first question of each
+query, its first answer, which is decoded) is then much of all they did, and says nothing of the questions
+that would follow. Five executions of thirteen quick queries take a tenth of a second."""
+
 BOUND_OWN_DELAY_MS, BOUND_OWN_DELAY_SHARE = 1.0, 0.1
 """How late one request in a hundred leaves by the client's own doing for the figure to be the client's: at
 least so much, and such a share of the response time (p99) in which it shows."""
@@ -176,9 +184,8 @@ def measure_client(
 ) -> Client:
     """What generating load (or asking) cost, and whether that was the bottleneck; `offered`: of an open loop.
 
-    The shares are those of the worker that had the least left: one saturated worker is enough to
-    hold a run back, and an average would hide it. Of readers only the CPU counts: answers are unpacked by
-    the database's own client.
+    The CPU shares are those of the worker that had the least left: one saturated worker is enough to
+    hold a run back, and an average would hide it.
     """
     spans = [part.end_s - part.start_s for part in parts]
     timed = [(part, span) for part, span in zip(parts, spans, strict=True) if span > 0]
@@ -195,36 +202,48 @@ def measure_client(
             ),
             default=0.0,
         ),
-        throttled_share=None,
+        throttled_share=max(
+            (part.throttled_share for part in parts if part.throttled_share is not None),
+            default=None,
+        ),
         in_flight=max(part.in_flight for part in parts),
+        pause_share=_find_pause_share(timed, load),
         bound=False,
     )
-    if load.role is Role.WRITE:
-        throttled = [part.throttled_share for part in parts if part.throttled_share is not None]
-        client.throttled_share = max(throttled, default=None)
-        client.bound_reason = _find_writers_limit(client, offered, latency)
-    elif client.cpu_share >= BOUND_CPU_SHARE:
-        client.bound_reason = f"a reader's CPU was busy {client.cpu_share:.0%} of the time"
+    if load.role is Role.WRITE or max(spans) >= LEAST_JUDGED_S:
+        who = "worker" if load.role is Role.WRITE else "reader"
+        client.bound_reason = _find_clients_limit(client, who, offered, latency)
     client.bound = client.bound_reason is not None
     return client
 
 
-def _find_writers_limit(
-    client: Client, offered: Offered | None, latency: LatencyMs | None
+def _find_pause_share(timed: Sequence[tuple[WorkerFigures, float]], load: Load) -> float | None:
+    """Of the readers of a closed loop, from what each measured and for how long; None of all others."""
+    places_s = sum(part.in_flight * span for part, span in timed)
+    if load.role is Role.WRITE or load.rate_per_s is not None or not places_s:
+        return None
+    # Both are differences of clock readings.
+    return min(1.0, sum(part.pause_s for part, _ in timed) / places_s)
+
+
+def _find_clients_limit(
+    client: Client, who: str, offered: Offered | None, latency: LatencyMs | None
 ) -> str | None:
-    """By which sign a writer was the limit."""
+    """By which sign a worker (`who`) was the limit."""
     # Behind its schedule, a worker sends as soon as it can: as in a closed loop.
     at_leisure = offered is not None and not offered.saturated
     busy = client.cpu_share >= BOUND_CPU_SHARE
     one_at_a_time = client.in_flight == 1 and not at_leisure
     if offered and (late := find_own_delay(offered, latency)):
         return late
+    if client.pause_share is not None and client.pause_share >= BOUND_PAUSE_SHARE:
+        return describe_pause(client.pause_share, client.in_flight)
     if busy or (one_at_a_time and client.cpu_share >= BOUND_CPU_SHARE_ONE_IN_FLIGHT):
-        reason = f"a worker's CPU was busy {client.cpu_share:.0%} of the time"
+        reason = f"a {who}'s CPU was busy {client.cpu_share:.0%} of the time"
         return reason if busy else f"{reason}, while the database waited for its next request"
     throttled = client.throttled_share
     if throttled is not None and throttled >= BOUND_THROTTLED_SHARE:
-        return f"a worker was stopped by its CPU limit in {throttled:.0%} of the periods"
+        return f"a {who} was stopped by its CPU limit in {throttled:.0%} of the periods"
     if at_leisure or client.ceiling_share < BOUND_CEILING_SHARE:
         # What is sent at leisure is given, however fast it could be.
         return None
@@ -232,3 +251,12 @@ def _find_writers_limit(
         # Neither figure of a tiny run is exact, so their ratio can be as much as 430 %.
         return "a worker ran as fast as building payloads alone allows"
     return f"a worker ran at {client.ceiling_share:.0%} of what building payloads alone allows"
+
+
+def describe_pause(share: float, in_flight: int | None) -> str:
+    """What readers' pauses mean for the database."""
+    if in_flight == 1:
+        return (
+            f"between an answer and the next question the database waited {share:.0%} of the time"
+        )
+    return f"of the time of all places in flight, {share:.0%} lay between an answer and the next question"

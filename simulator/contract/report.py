@@ -95,6 +95,8 @@ class Client(Message):
     in_flight: int | None = None
     """Requests that each worker could have under way at once. With one, the client's CPU time is a part
     of every request's time."""
+    pause_share: float | None = None
+    """Of readers in a closed loop: the share of their places' time from an answer to the next question."""
     bound: bool
     """The number is the client's speed, not the database's."""
     bound_reason: str | None = None
@@ -210,6 +212,8 @@ class Execution(Message):
     worker: int
     duration_s: float | None
     rows: int | None
+    bytes: int | None = None
+    """Of the answer as it was received, if known."""
     error: str | None = None
 
 
@@ -223,8 +227,12 @@ class QueryResult(Message):
     errors: int = 0
     error: str | None = None
     """What the first that failed said."""
+    rows: int | None = None
+    bytes: int | None = None
+    """Of all answers that `executions` counts, together; None if that isn't known."""
     rows_min: int | None = None
     rows_max: int | None = None
+    """Of a single answer, even in the warm-up."""
     cold_s: float | None = None
     """Mean of each reader's first execution, which may be in the warm-up."""
     warm_s: list[float] = Field(default_factory=list)
