@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ..contract import (
     GAP_S,
+    LEAST_JUDGED_S,
     GroupResult,
     LatencyMs,
     Load,
@@ -22,7 +23,7 @@ from ..contract import (
     WorkerTimeline,
 )
 from ..histograms import encode_histogram, latency_ms, merge_histograms
-from .verdicts import LEAST_JUDGED_S, count_measured, judge_offer, measure_client
+from .verdicts import count_measured, judge_offer, measure_client
 
 MIN_OVERLAP = 0.8
 """Below this, the writers did not load the database together, and the run is invalid. Of two workers

@@ -8,7 +8,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from ..contract import Client, LatencyMs, Load, Offered, Role, WorkerFigures, WorkerOffer
+from ..contract import (
+    BOUND_PAUSE_SHARE,
+    LEAST_JUDGED_S,
+    Client,
+    LatencyMs,
+    Load,
+    Offered,
+    Role,
+    WorkerFigures,
+    WorkerOffer,
+)
 from ..histograms import latency_ms, merge_histograms
 
 _CLOCK_S = 1e-6
@@ -26,14 +36,6 @@ BOUND_CEILING_SHARE = 0.5
 """From these on, the figure is the client's, not the database's. With one request in flight the database
 waits while the client works, so half of the time is enough. A CPU limit that cuts in in a tenth of its
 periods can have cost a tenth of the time."""
-
-BOUND_PAUSE_SHARE = 0.5
-"""The same of the time in which readers of a closed loop had an answer and no further question under way."""
-
-LEAST_JUDGED_S = 1.0
-"""Readers that were at work for less are not judged: what is paid only once (the first question of each
-query, its first answer, which is decoded) is then much of all they did, and says nothing of the questions
-that would follow. Five executions of thirteen quick queries take a tenth of a second."""
 
 BOUND_OWN_DELAY_MS, BOUND_OWN_DELAY_SHARE = 1.0, 0.1
 """How late one request in a hundred leaves by the client's own doing for the figure to be the client's: at
@@ -237,7 +239,7 @@ def _find_clients_limit(
     if offered and (late := find_own_delay(offered, latency)):
         return late
     if client.pause_share is not None and client.pause_share >= BOUND_PAUSE_SHARE:
-        return describe_pause(client.pause_share, client.in_flight)
+        return client.describe_pause()
     if busy or (one_at_a_time and client.cpu_share >= BOUND_CPU_SHARE_ONE_IN_FLIGHT):
         reason = f"a {who}'s CPU was busy {client.cpu_share:.0%} of the time"
         return reason if busy else f"{reason}, while the database waited for its next request"
@@ -251,12 +253,3 @@ def _find_clients_limit(
         # Neither figure of a tiny run is exact, so their ratio can be as much as 430 %.
         return "a worker ran as fast as building payloads alone allows"
     return f"a worker ran at {client.ceiling_share:.0%} of what building payloads alone allows"
-
-
-def describe_pause(share: float, in_flight: int | None) -> str:
-    """What readers' pauses mean for the database."""
-    if in_flight == 1:
-        return (
-            f"between an answer and the next question the database waited {share:.0%} of the time"
-        )
-    return f"of the time of all places in flight, {share:.0%} lay between an answer and the next question"

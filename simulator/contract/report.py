@@ -80,6 +80,16 @@ class Machine(Message):
     could carry."""
 
 
+BOUND_PAUSE_SHARE = 0.5
+"""Share of the time in which readers of a closed loop had an answer and no further question under way, from
+which on their queries per second are the client's."""
+
+LEAST_JUDGED_S = 1.0
+"""Readers that were at work for less are not judged: what is paid only once (the first question of each
+query, its first answer, which is decoded) is then much of all they did, and says nothing of the questions
+that would follow. Five executions of thirteen quick queries take a tenth of a second."""
+
+
 class Client(Message):
     """What the load generator itself cost, all workers together."""
 
@@ -100,6 +110,17 @@ class Client(Message):
     bound: bool
     """The number is the client's speed, not the database's."""
     bound_reason: str | None = None
+
+    def describe_pause(self) -> str | None:
+        """What the readers' pauses mean for the database; None if they aren't known."""
+        if self.pause_share is None:
+            return None
+        share = f"{self.pause_share:.0%}"
+        if self.in_flight == 1:
+            return (
+                f"between an answer and the next question the database waited {share} of the time"
+            )
+        return f"of the time of all places in flight, {share} lay between an answer and the next question"
 
 
 class Verification(Message):
