@@ -30,7 +30,8 @@ from simulator.worker.questions import FirstAnswers, Questions
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import BoundQuery, Shape, bind
+from simulator.workloads.drawing import BoundQuery, bind
+from simulator.workloads.queries import Shape
 from simulator.workloads.temperature import Temperature
 
 WORKLOAD = Temperature(seed=2, device_spread=3)

@@ -18,7 +18,8 @@ from simulator.oracle.stored import Stored, StoredPart
 from simulator.oracle.survey import find_frontier, find_stored
 from simulator.worker.questions import Questions
 from simulator.workloads import load_workload
-from simulator.workloads.queries import BoundQuery, Shape, draw
+from simulator.workloads.drawing import BoundQuery, draw
+from simulator.workloads.queries import Shape
 from simulator.workloads.temperature import Temperature
 
 WORKLOAD = Temperature(seed=2, device_spread=3)
