@@ -46,7 +46,7 @@ from simulator.worker.measure import Recorder
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import draw
+from simulator.workloads.drawing import draw
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually

@@ -68,7 +68,8 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.queries import BoundQuery, Shape
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Shape
 from ...workloads.schema import ColumnType
 from .._base.connected import ConnectedModule
 from .._base.errors import nothing_to_query

@@ -14,7 +14,8 @@ from itertools import chain, pairwise
 from typing import Any
 
 from ...errors import Retryable
-from ...workloads.queries import Aggregate, BoundQuery, Function, Where
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Aggregate, Function, Where
 from ...workloads.queries import Query as Description
 from ...workloads.schema import ColumnType, Schema
 from .._base import partials
