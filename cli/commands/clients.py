@@ -81,6 +81,8 @@ def _make_readers(given: dict[str, Any]) -> Load:
     """Who asks in each run."""
     if given["duration_s"] is None:
         given["duration_s"] = _ASKING_S
-    own = {name: value for name, value in given.items() if name not in ("runs", "in_flight")}
+    own = {
+        name: value for name, value in given.items() if name not in ("runs", "in_flight", "queries")
+    }
     asked = take_queries({"queries": given["queries"]})
     return fill_model(Load, own, role=Role.READ, in_flight=given["reader_in_flight"], **asked)

@@ -130,7 +130,8 @@ def describe_measurement(result: Result) -> str:
 def _describe_asking(result: Result) -> str:
     """What was asked about, by whom, and how often."""
     settings = result.settings
-    workers, level = settings.readers, result.fill_level or settings.data.prefill or None
+    workers = settings.readers
+    level = settings.data.prefill if result.clients else result.fill_level
     length = f"each query {_count(settings.runs, 'time', 'times')}"
     if settings.load.duration_s is not None:
         length = f"for {settings.load.duration_s:g} s"
