@@ -24,7 +24,7 @@ MOST_BARS = 10
 MOST_DOTS = 100
 """In one bar; of more runs some are left out, the fastest and the slowest never."""
 
-RATE = "Inserts/s"
+RATE, QUERY_RATE = "Inserts/s", "Queries/s"
 SECONDS = "Seconds"
 WITHIN_LIMITS = "Capacity, events/s"
 _TALLEST_PX = 270
@@ -57,6 +57,8 @@ def draw_answer(results: Sequence[NamedResult]) -> Chart | None:
                 one.result.tuning and one.result.tuning.limits for one in own
             ):
                 unit = WITHIN_LIMITS
+            if kind == "clients" and _are_asked(own):
+                unit = QUERY_RATE
             return draw_bars("answer", _TITLES[kind], bars, unit, count_fitting(bars))
     return None
 
@@ -181,11 +183,13 @@ def collect_clients(
     results: Sequence[NamedResult],
     read: Callable[[ClientFigures], Sequence[float]] = lambda own: own.rates,
 ) -> list[Bar]:
-    """Of each comparison of clients a bar for each client, the lean path first."""
+    """Of each comparison of clients a bar for each client, the lean path first: of those that insert, or if
+    there are none, of those that ask."""
+    asks = _are_asked(results)
     compared = [
         (named.name, collect_figures(named.result))
         for named in results
-        if named.result.clients is not None
+        if named.result.clients is not None and named.result.clients.asks is asks
     ]
     bars = []
     for name, figures in compared:
@@ -195,6 +199,12 @@ def collect_clients(
                 label = client if len(compared) == 1 else f"{name}, {client}"
                 bars.append(Bar(label, found.avg, found.ci95, samples))
     return bars
+
+
+def _are_asked(results: Sequence[NamedResult]) -> bool:
+    """Whether all comparisons of clients among these are of clients that ask."""
+    found = [named.result.clients for named in results if named.result.clients is not None]
+    return bool(found) and all(comparison.asks for comparison in found)
 
 
 _COLLECTORS: dict[str, Callable[[Sequence[NamedResult]], list[Bar]]] = {
@@ -314,7 +324,7 @@ def _thin(samples: Sequence[float]) -> list[float]:
     return [ordered[round(place * step)] for place in range(MOST_DOTS)]
 
 
-CPU = "µs of CPU per event"
+CPU, QUERY_CPU = "µs of CPU per event", "µs of CPU per query"
 
 
 def draw_clients(results: Sequence[NamedResult]) -> Chart | None:
@@ -322,7 +332,8 @@ def draw_clients(results: Sequence[NamedResult]) -> Chart | None:
     bars = collect_clients(results)
     if not bars:
         return None
-    return draw_bars("clients", "Throughput by client", bars, RATE, most=len(bars))
+    unit = QUERY_RATE if _are_asked(results) else RATE
+    return draw_bars("clients", "Throughput by client", bars, unit, most=len(bars))
 
 
 def draw_client_cpu(results: Sequence[NamedResult]) -> Chart | None:
@@ -330,4 +341,5 @@ def draw_client_cpu(results: Sequence[NamedResult]) -> Chart | None:
     bars = collect_clients(results, lambda own: own.cpu_us)
     if not bars:
         return None
-    return draw_bars("client-cpu", "CPU of each client", bars, CPU, most=len(bars))
+    unit = QUERY_CPU if _are_asked(results) else CPU
+    return draw_bars("client-cpu", "CPU of each client", bars, unit, most=len(bars))

@@ -89,17 +89,8 @@ def describe_measurement(result: Result) -> str:
         return f"Figures for {where}, not measured by this tool: {result.source}."
     at = {"local": "from processes on one machine", "kubernetes": "from pods on Kubernetes"}
     place = at.get(result.executor, f"by executor {result.executor}")
-    if result.command == "query":
-        workers = settings.readers
-        length = f"each query {_count(settings.runs, 'time', 'times')}"
-        if settings.load.duration_s is not None:
-            length = f"for {settings.load.duration_s:g} s"
-        level = "" if result.fill_level is None else f" with {result.fill_level:,} events in it"
-        return (
-            f"Queries to {where}{level} by {format_count(workers, 'worker')}"
-            f"{' at once' if workers != 1 else ''}{describe_in_flight(settings.reader_in_flight)}, {length},"
-            f" {place} on {day}."
-        )
+    if result.command == "query" or (result.clients and result.clients.asks):
+        return f"Queries to {where}{_describe_asking(result)}, {place} on {day}."
     if result.command in ("capacity", "tune"):
         is_capacity = result.command == "capacity"
         what, tried = (
@@ -134,6 +125,22 @@ def describe_measurement(result: Result) -> str:
         each = "client" if result.command == "clients" else "worker count"
         parts.append(f"{_count(settings.runs, 'run', 'runs')} of each {each}")
     return f"{', '.join(parts)}, {place} on {day}."
+
+
+def _describe_asking(result: Result) -> str:
+    """What was asked about, by whom, and how often."""
+    settings = result.settings
+    workers = settings.readers
+    level = settings.data.prefill if result.clients else result.fill_level
+    length = f"each query {_count(settings.runs, 'time', 'times')}"
+    if settings.load.duration_s is not None:
+        length = f"for {settings.load.duration_s:g} s"
+    if result.clients:
+        length += f", {_count(settings.runs, 'run', 'runs')} of each client"
+    return (
+        f"{'' if level is None else f' with {level:,} events in it'} by {format_count(workers, 'worker')}"
+        f"{' at once' if workers != 1 else ''}{describe_in_flight(settings.reader_in_flight)}, {length}"
+    )
 
 
 def _describe_load(load: Load) -> list[str]:
