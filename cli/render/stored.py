@@ -89,6 +89,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
             "What the database used", result, runs or result.readers, terminal
         ),
         "What held the runs back": tabulate_bottlenecks(runs),
+        "What held the readers back": tabulate_bottlenecks(result.readers),
         "Spread of the workers": tabulate_workers(runs),
         "Time and machine": tabulate_machines(result),
         "Retries and errors": tabulate_errors(runs),
@@ -245,7 +246,7 @@ def tabulate_bottlenecks(runs: Sequence[GroupRun]) -> Table:
     rows = [
         [*locate(one), found.limit, found.evidence]
         for one in runs
-        if (found := find_bottleneck(one.run)) is not None
+        if (found := find_bottleneck(one.run, one.group.role)) is not None
     ]
     headers = ["Workers", "Run", "Level", "Bottleneck", "Evidence"]
     return Table(headers, rows, left=("Bottleneck", "Evidence"))

@@ -14,7 +14,8 @@ from ..oracle.answers import answer, describe_answer
 from ..oracle.comparing import Malformed, normalize
 from ..oracle.stored import Stored, StoredPart
 from ..workloads.base import Workload
-from ..workloads.queries import Aggregate, Every, Function, Query, bind
+from ..workloads.drawing import bind
+from ..workloads.queries import Aggregate, Every, Function, Query
 from .barrier import Barrier
 from .database import Preparation, ask
 

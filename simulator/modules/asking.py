@@ -62,7 +62,7 @@ class Asker(Requester[Any, Received]):
     def decode(self, received: Received) -> Rows:
         """The rows of an answer. Needs no connection. SimulatorError if it is not in the form of one."""
 
-    def recover(self) -> None:  # noqa: B027 - who connects for each request has nothing to mend
+    def recover(self) -> None:
         """After a Retryable: connect again what was lost. Raises Retryable or SimulatorError if that fails."""
 
     def fetch(self, statement: Any) -> Rows:

@@ -94,13 +94,13 @@ class Requester(ABC, Generic[RequestT, ResultT]):
         """Disconnect; must not fail on a broken connection."""
 
     @abstractmethod
-    def send(self, request: RequestT) -> ResultT:
+    def send(self, request: RequestT, /) -> ResultT:
         """Send and wait for the whole answer.
 
         Raises Retryable if it may be tried again, SimulatorError if not.
         """
 
-    def submit(self, request: RequestT, token: object) -> None:
+    def submit(self, request: RequestT, token: object, /) -> None:
         """`send` without waiting; `outcomes` tells how it ended, of a `token` that is the caller's.
 
         For a driver without requests in flight, by threads that share this connection.

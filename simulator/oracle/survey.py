@@ -14,7 +14,8 @@ from ..errors import SimulatorError
 from ..modules.base import AnyModule
 from ..workloads.base import SHARING_WORKERS, Workload
 from ..workloads.common_queries import MOST_FIELDS
-from ..workloads.queries import Aggregate, Function, Query, bind, draw
+from ..workloads.drawing import bind, draw
+from ..workloads.queries import Aggregate, Function, Query
 from .answers import answer
 from .comparing import compare_answers
 from .stored import Range, Stored, StoredPart

@@ -155,8 +155,8 @@ _NOT_DESCRIBED = "no right answer is described"
 
 
 class FirstAnswers:
-    """The first answers of one reader, as they came. Keeping one costs next to nothing, so that it can be done
-    between two executions."""
+    """The first answers of one reader, as they came. Keeping one costs next to nothing, so that it is done
+    between two questions."""
 
     def __init__(self, questions: Questions, wanted: bool) -> None:
         """Without being `wanted` they are not kept."""

@@ -153,8 +153,7 @@ class QueryStats:
         rows, duration_s = received.rows, answered - due
         if self.rows_min is None or rows < self.rows_min:
             self.rows_min = rows
-        if rows > self.rows_max:
-            self.rows_max = rows
+        self.rows_max = max(self.rows_max, rows)
         if self.cold_s is None:
             self.cold_s = duration_s
         elif counts:
@@ -250,9 +249,7 @@ class QueryRunner:
         self.pause_s = 0.0
         """How long places in flight were free within the window of a closed loop, all together: the time from
         an answer to the next question."""
-        self.asked = {
-            name: QueryStats(name, schedule.is_open, worker) for name in questions.names
-        }
+        self.asked = {name: QueryStats(name, schedule.is_open, worker) for name in questions.names}
 
     @property
     def failed(self) -> int:
@@ -289,8 +286,8 @@ class QueryRunner:
                 self._asker.stop_submitting()
 
     def _await_turn(self) -> float | None:
-        """Wait until the next question is due and there is a place for it, and take answers meanwhile; when it
-        was due, or None if the schedule is over."""
+        """Wait until the next question is due and there is a place for it, and take answers meanwhile; when
+        it was due, or None if the schedule is over."""
         schedule, clock = self._schedule, time.perf_counter
         now = clock()
         due = schedule.next_due(now)

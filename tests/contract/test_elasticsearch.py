@@ -24,7 +24,8 @@ from simulator.testing.suite.test_described import list_queries
 from simulator.worker import connect
 from simulator.workloads import load_workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import Query, draw
+from simulator.workloads.drawing import draw
+from simulator.workloads.queries import Query
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually

@@ -13,7 +13,8 @@ import trustme
 from simulator.errors import SimulatorError
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import new_job
-from simulator.workloads.queries import Query, bind
+from simulator.workloads.drawing import bind
+from simulator.workloads.queries import Query
 from simulator.workloads.temperature import Temperature
 
 from .iotdb import IotdbUnderTest

@@ -24,7 +24,8 @@ from simulator.testing.inserting import insert_with
 from simulator.testing.server import new_job
 from simulator.testing.suite import test_storage
 from simulator.workloads.base import Workload
-from simulator.workloads.queries import Query, bind
+from simulator.workloads.drawing import bind
+from simulator.workloads.queries import Query
 from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
 from simulator.workloads.temperature import Temperature
 

@@ -25,7 +25,8 @@ from simulator.testing.inserting import insert_with
 from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import Aggregate, BoundQuery, Function, Query
+from simulator.workloads.drawing import BoundQuery
+from simulator.workloads.queries import Aggregate, Function, Query
 from simulator.workloads.schema import Column, ColumnType, EventBlock
 from simulator.workloads.temperature import Temperature
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from ...contract import PrimaryKey
 from ...encoding.columns import KEY_COLUMN
-from ...workloads.queries import BoundQuery
+from ...workloads.drawing import BoundQuery
 from ...workloads.schema import Column, ColumnType
 from ..base import EncodingT, OptionsT, Query
 from .connected import TableModule

@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
-from ...workloads.queries import BoundQuery
+from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType
 from .._base.options import InsertMode
 from .._base.sql_module import SqlModule

@@ -48,7 +48,8 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
-from ...workloads.queries import BoundQuery, Function
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Function
 from ...workloads.schema import Tags
 from .._base.connected import ConnectedModule
 from .._base.errors import QUERY_REMEDY

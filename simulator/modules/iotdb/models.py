@@ -17,7 +17,7 @@ from functools import partial
 
 from ...contract import Role
 from ...errors import Retryable
-from ...workloads.queries import BoundQuery
+from ...workloads.drawing import BoundQuery
 from ...workloads.schema import Schema, Tags
 from .._base.errors import INSERT_REMEDY, made_otherwise, missing_table, nothing_to_query
 from .._base.row_order import Row

@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...workloads.queries import BoundQuery, Function, Query
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Function, Query
 from ...workloads.schema import Column, ColumnType, Schema
 from .._base.partials import Partials, compare
 from .._base.row_order import Row, put_in_order

@@ -59,7 +59,7 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.queries import BoundQuery
+from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType, Tags
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from .._base.sql_queries import Newest, SqlDialect, compile_query, quote_name

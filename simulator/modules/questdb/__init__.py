@@ -35,7 +35,7 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.queries import BoundQuery
+from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, EventBlock
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import SqlDialect, compile_query, quote_name

@@ -18,7 +18,8 @@ from ...oracle.survey import UnknownEvents, recognize_events, survey_devices
 from ...workloads import load_workload
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
-from ...workloads.queries import Query, Shape, draw
+from ...workloads.drawing import draw
+from ...workloads.queries import Query, Shape
 from ...workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema
 from ...workloads.temperature import Temperature
 from ..events import Sundry

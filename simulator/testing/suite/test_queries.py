@@ -27,7 +27,7 @@ from ...workloads.cpu import (
     METRICS,
     Cpu,
 )
-from ...workloads.queries import bind
+from ...workloads.drawing import bind
 from ...workloads.schema import ColumnType
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Awkward

@@ -16,7 +16,8 @@ from ...oracle.stored import Stored, StoredPart
 from ...workloads import load_workload
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
-from ...workloads.queries import Query, bind
+from ...workloads.drawing import bind
+from ...workloads.queries import Query
 from ...workloads.schema import number_devices
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Sundry, rows_of
