@@ -13,7 +13,7 @@ from ..results.summaries import choose_slowest, list_counted, list_valid
 from ..results.verdicts import is_stable
 from .capacity import describe_capacity, describe_search, write_capacity_headline
 from .clients import describe_clients, write_clients_headline
-from .tables import format_cost, format_ms, format_tail
+from .tables import describe_in_flight, format_cost, format_ms, format_tail
 from .tuning import describe_trials, describe_tuning, write_tuning_headline
 
 
@@ -97,7 +97,8 @@ def describe_measurement(result: Result) -> str:
         level = "" if result.fill_level is None else f" with {result.fill_level:,} events in it"
         return (
             f"Queries to {where}{level} by {format_count(workers, 'worker')}"
-            f"{' at once' if workers != 1 else ''}, {length}, {place} on {day}."
+            f"{' at once' if workers != 1 else ''}{describe_in_flight(settings.reader_in_flight)}, {length},"
+            f" {place} on {day}."
         )
     if result.command in ("capacity", "tune"):
         is_capacity = result.command == "capacity"
@@ -123,7 +124,8 @@ def describe_measurement(result: Result) -> str:
     if settings.readers_beside:
         asked = settings.query_rate_per_s
         rate = "" if asked is None else f" ({asked:,.10g} queries/s offered)"
-        parts.append(f"beside {_count(settings.readers_beside, 'reader', 'readers')}{rate}")
+        own = describe_in_flight(settings.reader_in_flight)
+        parts.append(f"beside {_count(settings.readers_beside, 'reader', 'readers')}{rate}{own}")
     if settings.data.prefill:
         parts.append(f"with {settings.data.prefill:,} events there before")
     if result.by_fill_level:

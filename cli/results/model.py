@@ -54,6 +54,8 @@ class Settings(Bounded, BaseModel):
     """The readers of a mixed command."""
     query_rate_per_s: Annotated[float | None, Condition.WORKLOAD] = None
     """What they are to ask together."""
+    reader_in_flight: Annotated[int | None, Condition.CLIENT] = None
+    """Questions that each reader may have under way at once."""
     queries: Annotated[dict[str, float] | list[str] | None, Condition.WORKLOAD] = None
     """What readers ask, with the weights of a mixed command."""
     limits: Annotated[list[str] | None, Condition.LOAD] = None

@@ -192,7 +192,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         return found
 
     def _check_client(self) -> None:
-        """OptionError if inserts can't go by the client that the options name."""
+        """OptionError if what the load does can't go by the client that the options name."""
         name, load = self.options.client, self.job.load
         if name == LEAN:
             return
@@ -208,6 +208,10 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
                 f"client={name} needs what is not installed here: pip install {' '.join(absent)}"
             )
         if load.role is Role.READ:
+            if offered[name].asker is None:
+                raise OptionError(
+                    f"client={name} asks no queries in module {self.name}: use client={LEAN} for them"
+                )
             return
         mode, ways = self.options.mode(load.batch), offered[name].ways
         if mode not in ways:
@@ -224,6 +228,13 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
     def _check_in_flight(self) -> None:
         """OptionError if more requests are to be in flight than the module can hold."""
         load = self.job.load
+        if load.role is Role.READ:
+            if (load.in_flight or 1) > 1 and type(self).make_asker is Module.make_asker:
+                raise OptionError(
+                    f"module {self.name} asks one question at a time, not {load.in_flight}: use more readers"
+                    " instead"
+                )
+            return
         asked = self.options.in_flight(load)
         if asked == 1:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from threading import get_ident
 from typing import Annotated, Any, ClassVar
 
@@ -187,17 +187,20 @@ def device_ids(workers: int | NDArray[np.int64], devices: NDArray[np.int64]) -> 
     """The id of each device, by number: w00007d000042. `workers`: whose all are, or each is."""
     text = np.empty((len(devices), 13), dtype=np.uint8)
     text[:, 0], text[:, 6] = b"wd"
-    _write_digits(text[:, 1:6], workers)
-    _write_digits(text[:, 7:], devices)
+    digits = _three_digits()
+    text[:, 1:3] = digits[np.floor_divide(workers, 1000), 1:]
+    text[:, 3:6] = digits[np.remainder(workers, 1000)]
+    thousands = devices // 1000
+    text[:, 7:10] = digits[thousands]
+    text[:, 10:] = digits[devices - 1000 * thousands]
     return text.view("S13").reshape(len(devices))
 
 
-def _write_digits(text: NDArray[np.uint8], numbers: int | NDArray[np.int64]) -> None:
-    rest: Any = numbers
-    for place in reversed(range(text.shape[1])):
-        rest, digit = np.divmod(rest, 10)
-        text[:, place] = digit
-    text += ord("0")
+@cache
+def _three_digits() -> NDArray[np.uint8]:
+    """The digits of each number below 1000: shape (1000, 3)."""
+    text = b"".join(b"%03d" % number for number in range(1000))
+    return np.frombuffer(text, dtype=np.uint8).reshape(1000, 3)
 
 
 def round_up_dealt(spread: int, count: int) -> int:

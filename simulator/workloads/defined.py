@@ -302,7 +302,9 @@ class Defined(Workload):
         group, start, own = self._own_devices(worker)
         devices = np.arange(start, start + own, dtype=np.int64)
         keys = signals.device_keys(self.seed, group, devices)
-        ticks, rows = np.divmod(np.arange(first, first + count, dtype=np.int64), own)
+        numbers = np.arange(first, first + count, dtype=np.int64)
+        ticks = numbers // own
+        rows = numbers - ticks * own
         points = self._points(ticks, *(key[rows] for key in keys))
         found = np.flatnonzero(signals.absent(points, signals.salt("", "late"), late.share))
         points = Points(points.times_ms[found], points.first[found], points.second[found])

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..contract import MAX_WORKERS
+
 Numbers = NDArray[np.int64]
 
 _KEPT_LATE = 2_000_000
@@ -81,15 +83,19 @@ class SendOrder:
         Of each window in which one is, the late ones are found once, which takes milliseconds, and kept.
         """
         windows, places = np.divmod(numbers, self._window)
-        pairs = list(zip(workers.tolist(), windows.tolist(), strict=True))
+        keys = windows * MAX_WORKERS + workers
         known = self._known
-        new = [pair for pair in dict.fromkeys(pairs) if pair not in known.slots]
-        if new and known.late_count > _KEPT_LATE:
-            known, new = _KnownWindows.none(self._window), list(dict.fromkeys(pairs))
-        if new:
-            found = [self._find_late(one, at * self._window, self._window) for one, at in new]
+        slots, is_known = known.find_slots(keys)
+        if not is_known.all():
+            if known.late_count > _KEPT_LATE:
+                known, is_known = _KnownWindows.none(self._window), np.zeros_like(is_known)
+            new = np.unique(keys[~is_known])
+            found = [
+                self._find_late(worker, window * self._window, self._window)
+                for window, worker in (divmod(key, MAX_WORKERS) for key in new.tolist())
+            ]
             self._known = known = known.extend(new, found)
-        slots = np.array([known.slots[pair] for pair in pairs], dtype=np.int64)
+            slots, _ = known.find_slots(keys)
         return numbers - places + known.find(slots, places)
 
 
@@ -98,8 +104,10 @@ class _KnownWindows:
     """The late events of several windows, each of which has a slot, one behind the other."""
 
     window: int
-    slots: dict[tuple[int, int], int]
-    """By worker and window."""
+    keys: Numbers
+    """Which windows they are, and of which workers: rising, and at last a number above all."""
+    slots: Numbers
+    """Theirs; and 0."""
     starts: Numbers
     """How many late events there are before each slot, and in all."""
     numbers: Numbers
@@ -113,36 +121,40 @@ class _KnownWindows:
     def none(cls, window: int) -> _KnownWindows:
         """For windows of so many events."""
         nothing, end = np.zeros(1, dtype=np.int64), np.full(1, np.iinfo(np.int64).max)
-        return cls(window, {}, nothing, nothing, end, nothing[:0])
+        return cls(window, end, nothing, nothing, nothing, end, nothing[:0])
 
     @property
     def late_count(self) -> int:
         """All of them."""
         return int(self.starts[-1])
 
-    def extend(
-        self, pairs: Sequence[tuple[int, int]], found: Sequence[LateEvents]
-    ) -> _KnownWindows:
-        """These and more, by worker and window."""
-        slots = dict(self.slots)
-        starts, numbers = [self.starts], [self.numbers[:-1]]
-        places, punctual, count = [self.places[:-1]], [self.punctual], self.late_count
-        for pair, late in zip(pairs, found, strict=True):
-            begin = self.window * len(slots)
-            slots[pair] = len(slots)
-            count += len(late.numbers)
-            starts.append(np.array([count]))
+    def extend(self, keys: Numbers, found: Sequence[LateEvents]) -> _KnownWindows:
+        """These and more."""
+        numbers, places, punctual = [self.numbers[:-1]], [self.places[:-1]], [self.punctual]
+        known = len(self.keys) - 1
+        for slot, late in enumerate(found, known):
+            begin = self.window * slot
             numbers.append(late.numbers)
             places.append(begin + late.places)
             punctual.append(begin + np.sort(late.numbers) - np.arange(len(late.numbers)))
+        counts = np.cumsum([len(late.numbers) for late in found])
+        slots = np.arange(known, known + len(found))
+        keys = np.concatenate([self.keys[:-1], keys, self.keys[-1:]])
+        order = np.argsort(keys)
         return _KnownWindows(
             self.window,
-            slots,
-            np.concatenate(starts),
+            keys[order],
+            np.concatenate([self.slots[:-1], slots, self.slots[-1:]])[order],
+            np.concatenate([self.starts, self.late_count + counts]),
             np.concatenate([*numbers, self.numbers[-1:]]),
             np.concatenate([*places, self.places[-1:]]),
             np.concatenate(punctual),
         )
+
+    def find_slots(self, keys: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
+        """The slot of each window, and whether it has one."""
+        found = np.searchsorted(self.keys, keys)
+        return self.slots[found], self.keys[found] == keys
 
     def find(self, slots: Numbers, places: Numbers) -> Numbers:
         """Which event of a slot's window is sent at each place of it."""

@@ -153,13 +153,13 @@ class BlockStreams:
     def _draw_half(self, rows: Rows | None) -> Words:
         """The next 32 bits of each row: a word's lower half first."""
         chosen: Any = slice(None) if rows is None else rows
-        has_kept, kept = self._has_kept[chosen], self._kept[chosen]
-        if has_kept.all():
+        has_kept = self._has_kept[chosen]
+        lacking = np.flatnonzero(~has_kept)
+        if len(lacking) < len(has_kept):
+            found: Words = self._kept[chosen].copy()
             self._has_kept[chosen] = False
-            return kept.copy()
-        if has_kept.any():
-            found, lacking = kept.copy(), np.flatnonzero(~has_kept)
-            self._has_kept[chosen] = False
+            if not len(lacking):
+                return found
             found[lacking] = self._draw_half(lacking if rows is None else rows[lacking])
             return found
         word = self._draw_word(rows)
@@ -176,9 +176,13 @@ class BlockStreams:
         )
         self._high[chosen], self._low[chosen] = high, low
         turn = high >> np.uint64(58)
-        high = high ^ low
-        # To turn a word by nothing, 64 bits must not be shifted.
-        return (high >> turn) | (high << ((np.uint64(64) - turn) & np.uint64(63)))
+        word = high ^ low
+        turned = word >> turn
+        # To turn a word by nothing, it must not be shifted by 64 bits.
+        np.subtract(np.uint64(64), turn, out=turn)
+        turn &= np.uint64(63)
+        turned |= word << turn
+        return turned
 
 
 # --- PCG64 ----------------------------------------------------------------------------------------

@@ -1,0 +1,59 @@
+"""Asks CrateDB: statements with arguments, by its HTTP endpoint.
+
+https://cratedb.com/docs/crate/reference/en/latest/interfaces/http.html#parameter-substitution
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import orjson
+
+from .._base.http_asking import HttpRequest, SqlAsker, read_json
+from .._base.sql_queries import Template
+from ..asking import Received, Rows
+from .server import Connection
+
+if TYPE_CHECKING:
+    from . import Cratedb
+
+_END = re.compile(rb'\],"rowcount":(\d+),"duration":[\d.Ee+-]+\}\s*\Z')
+"""How an answer ends. Within a text its quotes would be escaped."""
+_END_BYTES = 96
+
+
+class CratedbAsker(SqlAsker[Connection]):
+    """Asks what `Cratedb.compile` gives, with a statement's parameters as its arguments."""
+
+    def __init__(self, module: Cratedb, in_flight: int) -> None:
+        super().__init__(module, module.DIALECT, in_flight)
+
+    def prepare(self, template: Template) -> Template:
+        begin = '{"stmt":"' + self.escape("?".join(template.parts)) + '"'
+        count = len(template.places)
+        if not count:
+            return Template((begin + "}",), (), template.devices)
+        parts = (begin + ',"args":[', *[","] * (count - 1), "]}")
+        return Template(parts, template.places, template.devices)
+
+    def escape(self, part: str) -> str:
+        return orjson.dumps(part).decode()[1:-1]
+
+    def write_text(self, text: str) -> str:
+        return orjson.dumps(text).decode()
+
+    def write_instant(self, time_ms: int) -> str:
+        return str(time_ms)
+
+    def make_request(self, escaped: str) -> HttpRequest:
+        return HttpRequest("POST", "/_sql", escaped.encode())
+
+    def count_rows(self, body: bytes) -> int:
+        if found := _END.search(body, max(0, len(body) - _END_BYTES)):
+            return int(found[1])
+        # In another order, as any JSON may be.
+        return int(read_json(body, "rowcount"))
+
+    def decode(self, received: Received) -> Rows:
+        return [tuple(row) for row in read_json(received.data, "rows")]
