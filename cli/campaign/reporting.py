@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from simulator.units import format_count
 
 from ..errors import EXIT_FAILED, RunFailed
-from ..output import print_prose, say, write_whole
+from ..installation import program
+from ..output import print_prose, say, terminal_width, write_whole
 from ..render.chart import Chart
 from ..render.report import make_report
+from ..render.requirements import describe_verdict, tabulate_verdict
 from ..render.tables import Table
 from ..render.vega import (
     Row,
@@ -35,6 +37,7 @@ from .ranking import (
     pool_samples,
     rank_candidates,
 )
+from .verdict import judge_campaign, keep_verdict
 
 
 def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
@@ -75,19 +78,40 @@ def write_report(campaign: Campaign) -> dict[str, StoredResult]:
             say(f"\n{ranking.title}")
             for line in ranking.lines:
                 print_prose(line)
+        _show_verdict(campaign, done)
         say(f"\nReport: {folder.report}\nResults: {folder.results}")
     return done
+
+
+def _show_verdict(campaign: Campaign, done: Mapping[str, StoredResult]) -> None:
+    """Print and keep the verdict, if something is required."""
+    verdict = judge_campaign(campaign, done)
+    if verdict is None:
+        return
+    keep_verdict(campaign, verdict)
+    say("\nVerdict")
+    say(tabulate_verdict(verdict).text(width=terminal_width()))
+    for line in describe_verdict(verdict):
+        print_prose(line)
+    print_prose(
+        f"Each figure with its runs: {program()} results show {campaign.folder.path}, or"
+        f" {campaign.folder.verdict}"
+    )
 
 
 def _list_changes(campaign: Campaign) -> list[Ranking]:
     """A word on candidates that the file doesn't have any more."""
     present = {str(job.candidate) for job in campaign.jobs}
-    gone = [name for name in campaign.folder.list_candidates() if name not in present]
-    if not gone:
-        return []
-    where = campaign.folder.results
-    text = f"{', '.join(gone)}: not in the file any more; what they measured is kept in {where}."
-    return [Ranking("Left out", [text])]
+    kept = f"what they measured is kept in {campaign.folder.results}."
+    gone = [
+        name
+        for name in campaign.folder.list_candidates()
+        if name not in present and name not in campaign.without
+    ]
+    lines = [f"{', '.join(gone)}: not in the file any more; {kept}"] if gone else []
+    if campaign.without:
+        lines.append(f"{', '.join(campaign.without)}: left out by --without; {kept}")
+    return [Ranking("Left out", lines)] if lines else []
 
 
 def find_scalings(campaign: Campaign, done: Mapping[str, StoredResult]) -> list[Scaling]:
@@ -153,18 +177,11 @@ def _name_candidates(measured: Mapping[Candidate, list[Result]]) -> dict[str, li
 
 def _order_jobs(campaign: Campaign) -> list[Job]:
     """The jobs as the report has them: by step, then as the file has the candidates."""
-    definition = campaign.definition
-    steps = [step.name for step in definition.steps]
-    targets, variants = list(definition.targets), [None, *definition.variants]
+    steps = [step.name for step in campaign.definition.steps]
+    candidates = campaign.list_candidates()
     return sorted(
         campaign.jobs,
-        key=lambda job: (
-            steps.index(job.step),
-            targets.index(job.candidate.target),
-            job.candidate.nodes or 0,
-            variants.index(job.candidate.variant),
-            job.repeat,
-        ),
+        key=lambda job: (steps.index(job.step), candidates.index(job.candidate), job.repeat),
     )
 
 
