@@ -28,7 +28,14 @@ from simulator.workloads.yaml_source import check_tree, find_place
 from ..config import Price
 from ..errors import ConfigError
 from ..installation import program
-from ..results.requirements import History, InsertLimits, Number, QueryLimits, Requirements
+from ..results.requirements import (
+    History,
+    InsertLimits,
+    Number,
+    QueryLimits,
+    RequiredPart,
+    Requirements,
+)
 
 EXAMPLES = {
     "steps": Path(__file__).with_name("example.yaml"),
@@ -183,7 +190,7 @@ class Step(_Part):
         return self.label or self.kind
 
 
-class PriceList(_Part):
+class PriceList(RequiredPart):
     """What CPUs and disks cost, of targets that don't say it themselves."""
 
     cpu_hour: Number | None = None

@@ -85,11 +85,21 @@ Number = Annotated[float, BeforeValidator(_read_number)]
 Count = Annotated[int, BeforeValidator(_read_count)]
 
 
-class _Part(BaseModel):
+class RequiredPart(BaseModel):
+    """A part of a file in which no key is ignored."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _has_value(cls, value: object) -> object:
+        """A key that is there means something."""
+        if value is None:
+            raise ValueError("nothing stands here: give a value, or leave the key out")
+        return value
 
-class Limits(_Part):
+
+class Limits(RequiredPart):
     """What response times and errors must not exceed, as `--limit` has it."""
 
     p50: Milliseconds | None = None
@@ -129,7 +139,7 @@ class QueryLimits(Limits):
         return self
 
 
-class History(_Part):
+class History(RequiredPart):
     """What is stored before anything is measured."""
 
     events: Count | None = None
@@ -158,7 +168,7 @@ class History(_Part):
         return self.events or round((self.span or 0.0) * rate_per_s)
 
 
-class Requirements(_Part):
+class Requirements(RequiredPart):
     """What is needed; what isn't named isn't."""
 
     devices: Count | None = None
