@@ -9,11 +9,13 @@ from statistics import fmean
 from simulator.units import format_digits
 
 from ..errors import EXIT_FAILED, RunFailed
-from ..output import print_prose, say, write_whole
+from ..installation import program
+from ..output import print_prose, say, terminal_width, write_whole
 from ..render.campaign import CampaignPage, Cell, Summary, make_campaign_report
 from ..render.candidates import DoneJob, make_section
 from ..render.chart import NamedResult
 from ..render.comparison import list_differences
+from ..render.requirements import describe_verdict, tabulate_verdict
 from ..render.tables import Table, format_rate
 from ..render.verdict import describe_hardware, list_doubts
 from ..results.caveats import Place
@@ -26,6 +28,7 @@ from .plan import Candidate, Job
 from .ranking import Ranking, describe_client_costs_of, pool_samples, rank_candidates
 from .samples import Measured
 from .scaling import Scaling, find_scaling
+from .verdict import judge_campaign, keep_verdict
 
 
 def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
@@ -53,25 +56,45 @@ def write_report(campaign: Campaign) -> dict[str, StoredResult]:
     if done:
         rankings = rank(campaign, done)
         told = [one for one in rankings.values() if one.lines] + _list_changes(campaign)
-        page = make_campaign_report(make_page(campaign, done, rankings, told))
+        verdict = judge_campaign(campaign, done)
+        page = make_campaign_report(make_page(campaign, done, rankings, told, verdict))
         write_whole(folder.report, page)
         for ranking in told:
             say(f"\n{ranking.title}")
             for line in ranking.lines:
                 print_prose(line)
+        if verdict is not None:
+            _show_verdict(campaign, verdict)
         say(f"\nReport: {folder.report}\nResults: {folder.results}")
     return done
+
+
+def _show_verdict(campaign: Campaign, verdict: VerdictMatrix) -> None:
+    """Print and keep it."""
+    keep_verdict(campaign, verdict)
+    say("\nVerdict")
+    say(tabulate_verdict(verdict).text(width=terminal_width()))
+    for line in describe_verdict(verdict):
+        print_prose(line)
+    print_prose(
+        f"Each figure with its runs: {program()} results show {campaign.folder.path}, or"
+        f" {campaign.folder.verdict}"
+    )
 
 
 def _list_changes(campaign: Campaign) -> list[Ranking]:
     """A word on candidates that the file doesn't have any more."""
     present = {str(job.candidate) for job in campaign.jobs}
-    gone = [name for name in campaign.folder.list_candidates() if name not in present]
-    if not gone:
-        return []
-    where = campaign.folder.results
-    text = f"{', '.join(gone)}: not in the file any more; what they measured is kept in {where}."
-    return [Ranking("Left out", [text])]
+    kept = f"what they measured is kept in {campaign.folder.results}."
+    gone = [
+        name
+        for name in campaign.folder.list_candidates()
+        if name not in present and name not in campaign.without
+    ]
+    lines = [f"{', '.join(gone)}: not in the file any more; {kept}"] if gone else []
+    if campaign.without:
+        lines.append(f"{', '.join(campaign.without)}: left out by --without; {kept}")
+    return [Ranking("Left out", lines)] if lines else []
 
 
 def find_scalings(campaign: Campaign, done: Mapping[str, StoredResult]) -> list[Scaling]:
@@ -133,18 +156,11 @@ def _name_candidates(measured: Mapping[Candidate, list[Result]]) -> dict[str, li
 
 def _order_jobs(campaign: Campaign) -> list[Job]:
     """The jobs as the report has them: by step, then as the file has the candidates."""
-    definition = campaign.definition
-    steps = [step.name for step in definition.steps]
-    targets, variants = list(definition.targets), [None, *definition.variants]
+    steps = [step.name for step in campaign.definition.steps]
+    candidates = campaign.list_candidates()
     return sorted(
         campaign.jobs,
-        key=lambda job: (
-            steps.index(job.step),
-            targets.index(job.candidate.target),
-            job.candidate.nodes or 0,
-            variants.index(job.candidate.variant),
-            job.repeat,
-        ),
+        key=lambda job: (steps.index(job.step), candidates.index(job.candidate), job.repeat),
     )
 
 
@@ -156,7 +172,7 @@ def make_page(
     done: Mapping[str, StoredResult],
     rankings: Mapping[str, Ranking],
     told: Sequence[Ranking],
-    verdict: VerdictMatrix | None = None,
+    verdict: VerdictMatrix | None,
 ) -> CampaignPage:
     """What the report has. `done`: job -> its result; `rankings`: those of the steps; `told`: those that have
     words; `verdict`: of a campaign with requirements."""
@@ -164,7 +180,7 @@ def make_page(
         step.name: _name_candidates(_collect(campaign, done, step.name))
         for step in campaign.definition.steps
     }
-    names = list(dict.fromkeys(str(job.candidate) for job in _order_jobs(campaign)))
+    names = list(map(str, campaign.list_candidates()))
     charts = draw_campaign(steps, _find_required_rate(verdict))
     results = [
         NamedResult(name, one)

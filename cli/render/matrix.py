@@ -15,6 +15,7 @@ from ..results.decision import (
     Unit,
     VerdictMatrix,
 )
+from .requirements import format_headroom
 
 SYMBOLS = {Status.MET: "✓", Status.MISSED: "✗", Status.UNDECIDED: "?"}
 
@@ -128,7 +129,7 @@ def _make_cell(cell: Cell, requirement: Requirement, narrowest: str | None) -> M
         cell.status,
         SYMBOLS[cell.status],
         cell.shown,
-        format_headroom(cell.headroom),
+        _show_headroom(cell),
         requirement.key == narrowest,
     )
 
@@ -148,16 +149,12 @@ def _name_narrowest(one: CandidateVerdict, requirements: Sequence[Requirement]) 
     narrowest = next((each for each in requirements if each.key == one.narrowest), None)
     if narrowest is None:
         return ""
-    headroom = format_headroom(one.find(narrowest.key).headroom)
+    headroom = _show_headroom(one.find(narrowest.key))
     return f"{narrowest.heading} ({headroom})" if headroom else narrowest.heading
 
 
-def format_headroom(value: float | None) -> str:
-    """`0.87×`, `2.4×`, `31×`."""
-    if value is None:
-        return ""
-    digits = 2 if value < 2 else 1 if value < 10 else 0
-    return f"{value:,.{digits}f}×"
+def _show_headroom(cell: Cell) -> str:
+    return "" if cell.headroom is None else format_headroom(cell.headroom)
 
 
 def _list_reasons(verdict: VerdictMatrix) -> list[str]:

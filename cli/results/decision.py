@@ -115,7 +115,7 @@ class Sample(_Part):
     why: str | None = None
     """Why it breaks the requirement, or gave no figure, a few words."""
     final: bool = False
-    """Whether it breaks what must never happen."""
+    """Whether it decides alone: it breaks what must never happen, or isn't measured at all."""
     failed: bool = False
     """Whether the job failed."""
     evidence: list[Evidence] = []
@@ -227,7 +227,7 @@ def _judge(
 ) -> tuple[Status, str | None]:
     final = next((one for one in samples if one.final), None)
     if final is not None:
-        return Status.MISSED, final.why
+        return (Status.MET, None) if final.keeps else (Status.MISSED, final.why)
     keep = [one for one in samples if one.keeps]
     broken = [one for one in samples if one.keeps is False]
     silent = [one for one in samples if one.keeps is None]

@@ -75,7 +75,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     campaign = make_campaign(folder)
     done = campaign.folder.find_done(campaign.names)
     rankings = rank(campaign, done)
-    plain = make_page(campaign, done, rankings, list(rankings.values()))
+    plain = make_page(campaign, done, rankings, list(rankings.values()), None)
     described = {"verdict": replace(plain, verdict=make_verdict()), "plain": plain}
     for name, page in described.items():
         (folder / f"{name}.html").write_text(make_campaign_report(page))

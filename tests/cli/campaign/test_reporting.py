@@ -37,7 +37,7 @@ def html(campaign: Campaign) -> str:
 
 def describe(campaign: Campaign) -> CampaignPage:
     done = campaign.folder.find_done(campaign.names)
-    return make_page(campaign, done, rank(campaign, done), [])
+    return make_page(campaign, done, rank(campaign, done), [], None)
 
 
 class Folded(Page):
