@@ -28,11 +28,9 @@ from .vega import (
     Row,
     draw_intervals,
     draw_limit,
-    draw_points,
     draw_series,
-    list_series,
     make_axis,
-    make_mark,
+    make_range_spec,
     make_spec,
     needs_log,
 )
@@ -176,29 +174,13 @@ def draw_queries(results: Sequence[NamedResult]) -> Chart | None:
             )  # fmt: skip
     if not rows:
         return None
-    names = list(dict.fromkeys(row["query"] for row in rows))
-    series = list_series(rows)
     log = needs_log([float(row[end]) for row in rows for end in ("low", "high")])
-    y = {
-        "field": "query",
-        "type": "nominal",
-        "title": "Query",
-        "sort": names,
-        "axis": {"grid": True},
-    }
-    aside = {"yOffset": {"field": "series", "sort": series}} if len(series) > 1 else {}
-    x = make_axis("low", "Milliseconds", log=log)
-    bars = make_mark("rule", rows, x=x, y=y, x2={"field": "high"}, text=True, strokeWidth=2)
-    points = draw_points(make_axis("mean", "Milliseconds", log=log), y, rows)
-    for layer in (bars, points):
-        layer["encoding"] |= aside
-    height = max(160, len(names) * (24 + 14 * len(series)))
     return Chart(
         "queries",
         "Query times",
         f"Mean of {', or '.join(sorted(counted))}, and the range from the fastest to the slowest"
         + (" (logarithmic axis)." if log else "."),
-        make_spec(rows, [bars, points], height=height),
+        make_range_spec(rows, "Milliseconds", log),
     )
 
 
