@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
-from simulator.units import format_count
+from simulator.units import format_count, format_digits
 
 from ..results.caveats import Place
 from ..results.clients import ClientFigures, collect_figures
@@ -26,6 +26,7 @@ MOST_DOTS = 100
 
 RATE = "Inserts/s"
 SECONDS = "Seconds"
+MILLISECONDS = "Time, ms"
 WITHIN_LIMITS = "Capacity, events/s"
 _TALLEST_PX = 270
 _LABEL_CHARACTERS = 45
@@ -52,7 +53,7 @@ def draw_answer(results: Sequence[NamedResult]) -> Chart | None:
         if bars:
             if len(own) > 1 and kind not in _IN_ORDER:
                 bars = rank(bars)
-            unit = SECONDS if kind == "queries" else _UNITS[kind]
+            unit = MILLISECONDS if kind == "queries" else _UNITS[kind]
             if kind == "tunings" and any(
                 one.result.tuning and one.result.tuning.limits for one in own
             ):
@@ -147,8 +148,8 @@ def _collect_queries(results: Sequence[NamedResult]) -> list[Bar]:
     return [
         Bar(
             entry.query if len(results) == 1 else f"{entry.query}, {named.name}",
-            entry.avg,
-            entry.ci95,
+            1000 * entry.avg,
+            entry.ci95 and (1000 * entry.ci95[0], 1000 * entry.ci95[1]),
             _list_executions(named.result, entry.query),
         )
         for own in entries.values()
@@ -157,7 +158,7 @@ def _collect_queries(results: Sequence[NamedResult]) -> list[Bar]:
 
 
 def _list_executions(result: Result, query: str) -> list[float]:
-    return collect_samples(result).get(Place(query=query), [])
+    return [1000 * time_s for time_s in collect_samples(result).get(Place(query=query), [])]
 
 
 def _collect_tunings(results: Sequence[NamedResult]) -> list[Bar]:
@@ -303,6 +304,8 @@ def _describe(bar: Bar, unit: str) -> str:
 def _format(value: float, unit: str) -> str:
     if unit == SECONDS:
         return f"{value:,.3g} s" if value < 1000 else f"{value:,.0f} s"
+    if unit == MILLISECONDS:
+        return f"{format_digits(value)} ms"
     return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
 
 

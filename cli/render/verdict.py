@@ -13,6 +13,7 @@ from ..results.verdicts import list_kinds
 from . import words
 from .chart import NamedResult
 from .ratios import lead_comparison
+from .tables import format_ms
 
 MOST_SENTENCES = 5
 MOST_MACHINES = 4
@@ -101,7 +102,7 @@ def _answer_shortly(result: Result) -> str:
     """In a sentence or two: of many queries the fastest and the slowest."""
     if result.command == "query" and len(result.query_summary) > _MOST_QUERIES:
         times = sorted(result.query_summary, key=lambda entry: entry.avg)
-        ends = [f"{entry.avg:,.3g} s ({entry.query})" for entry in (times[0], times[-1])]
+        ends = [f"{format_ms(1000 * one.avg)} ms ({one.query})" for one in (times[0], times[-1])]
         return f"On average queries took {' to '.join(ends)}."
     return words.give_answer(result)
 
