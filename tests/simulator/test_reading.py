@@ -197,7 +197,7 @@ def test_several_are_in_flight_and_each_has_its_own_time() -> None:
     assert database.most_under_way == 4
     found = latency_ms(merge_histograms([recorder.result().histogram]))
     # Of each by itself: four one after the other would take four times as long.
-    assert found is not None and 20 <= found.p50
+    assert found is not None and found.p50 >= 20
     assert sum(one.executions for one in asker.asked.values()) == len(database.asked)
 
 
