@@ -151,12 +151,13 @@ def runs_option(text: str) -> Callable[[Function], Function]:
     )  # fmt: skip
 
 
-def queries_option(function: Function) -> Function:
-    """The queries that readers ask, with their weights."""
+def queries_option(function: Function, text: str = "", **changes: Any) -> Function:
+    """The queries that readers ask, with their weights. `text`: what comes before their meaning."""
     return click.option(
         "--queries", type=WeightedQueries(),
-        help="The queries to ask; with --duration also how often in proportion to each other, as in"
+        help=f"{text}The queries to ask; with --duration also how often in proportion to each other, as in"
         " newest-per-device=3,temperature-stats. Default: the target's, or else the workload's own.",
+        **changes,
     )(function)  # fmt: skip
 
 

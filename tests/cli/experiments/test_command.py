@@ -82,6 +82,40 @@ def test_readers_have_questions_in_flight_of_their_own(caught: list[Any]) -> Non
     assert alone.load.in_flight == 8
 
 
+def test_clients_ask_all_queries_or_those_that_are_named(caught: list[Any]) -> None:
+    call("clients", "--queries --workers 2 --reader-in-flight 8 --client psycopg3")
+    call("clients", "--queries point=3,range --prefill 500 --duration 3s --rate 50 --in-flight 4")
+    call("clients", "")
+    every, named, inserting = caught
+    assert every.readers == Load(role=Role.READ, workers=2, in_flight=8, duration_s=10.0)
+    assert (every.data.prefill, every.clients) == (20_000, ("psycopg3",))
+    assert named.readers.weights == {"point": 3.0, "range": 1.0}
+    assert (named.readers.rate_per_s, named.readers.in_flight, named.load.in_flight) == (50.0, 1, 4)
+    assert named.data.prefill == 500
+    assert inserting.readers is None
+    kept = named.list_options()
+    assert (kept["workers"], kept["reader_in_flight"], kept["duration_s"]) == (1, 1, 3.0)
+    assert kept["queries"] == {"point": 3.0, "range": 1.0}
+    assert "batch" not in kept
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--reader-in-flight 2", "--reader-in-flight is for questions: give --queries, too"),
+        ("--queries --client offical", "did you mean official?"),
+        ("--queries pint", "there is no query 'pint'; did you mean point?"),
+        ("--queries --duration 2s --warm-up 2s", "leaves nothing of --duration 2s"),
+        ("--target blackhole --queries", "module blackhole has no official client"),
+    ],
+)
+def test_what_clients_can_not_ask_is_refused(arguments: str, said: str) -> None:
+    with pytest.raises((CliError, click.UsageError)) as refused:
+        call("clients", arguments)
+    error = refused.value
+    assert said in (error.message if isinstance(error, CliError) else error.format_message())
+
+
 def test_without_a_check_mixed_checks_no_answers(caught: list[Any]) -> None:
     call("mixed", "--no-check")
     assert caught[0].readers.check is False
