@@ -62,7 +62,7 @@ def describe_name(result: Result) -> str:
 
 
 _TITLES = {
-    "query": "Durations, seconds", "capacity": "Steps", "tune": "Combinations", "clients": "Clients",
+    "query": "Query times, ms", "capacity": "Steps", "tune": "Combinations", "clients": "Clients",
 }  # fmt: skip
 """Of the table that the command itself has printed, where it isn't that of inserts."""
 
@@ -118,13 +118,13 @@ def tabulate_figures(result: Result, terminal: bool) -> Table:
 
 
 def tabulate_readers(result: Result, terminal: bool) -> dict[str, Table]:
-    """Title -> table of readers whose run was ended by the clock; of `mixed`, also what the groups cost
-    each other."""
-    if result.by_number or not result.readers:
+    """Title -> table of readers; of `mixed`, also what the groups cost each other. What was asked by number
+    in an older version has only the queries' own."""
+    if not any(one.group.client or not result.by_number for one in result.readers):
         return {}
     tables = {"Queries per second": tabulate_reads(result.readers, terminal)}
     if result.command == "mixed":
-        tables["Durations of the queries, seconds"] = tabulate_reads_by_query(result)
+        tables["Query times, ms"] = tabulate_reads_by_query(result)
     if result.baseline:
         costs = compare_with_alone(result)
         tables["What writers and readers cost each other"] = tabulate_costs(costs)

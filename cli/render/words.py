@@ -31,7 +31,8 @@ def write_headline(result: Result) -> str:
             return "no query answered"
         queries = format_count(len(times), "query", "queries")
         level = "" if result.fill_level is None else f", level {result.fill_level:,}"
-        return f"{queries}, {min(times):.3g} to {max(times):.3g} s{level}"
+        ends = " to ".join(format_ms(1000 * end) for end in (min(times), max(times)))
+        return f"{queries}, {ends} ms{level}"
     if result.by_fill_level and result.insert_summary:
         first, last = result.insert_summary[0], result.insert_summary[-1]
         levels = f"level {first.fill_level:,} to {last.fill_level:,}"
@@ -171,7 +172,7 @@ def give_answer(result: Result) -> str:
         times = sorted(result.query_summary, key=lambda entry: entry.avg)
         if not times:
             return "No query was answered: there is no figure."
-        said = [f"{entry.query} {_format_seconds(entry)}" for entry in times]
+        said = [f"{entry.query} {_format_time(entry)}" for entry in times]
         return f"On average a query took: {', '.join(said)}."
     if not result.insert_summary:
         return "No run is valid: there is no figure to use."
@@ -184,7 +185,7 @@ def give_answer(result: Result) -> str:
         )
     best = result.best
     if result.command == "mixed":
-        took = [f"{entry.query} {_format_seconds(entry)}" for entry in result.query_summary]
+        took = [f"{entry.query} {_format_time(entry)}" for entry in result.query_summary]
         asked = f" On average a query took: {', '.join(took)}." if took else ""
         return f"{_describe_rate(best)}{_describe_cost(result, best)} beside the readers.{asked}"
     if any(one.group.offered for one in result.writers):
@@ -219,11 +220,11 @@ def _describe_offers(result: Result) -> str:
     )
 
 
-def _format_seconds(entry: QuerySummary) -> str:
-    text = f"{entry.avg:,.3g} s"
-    return (
-        text if entry.cold in (None, entry.avg) else f"{text} (the first time {entry.cold:,.3g} s)"
-    )
+def _format_time(entry: QuerySummary) -> str:
+    text = f"{format_ms(1000 * entry.avg)} ms"
+    if entry.cold is None or entry.cold == entry.avg:
+        return text
+    return f"{text} (the first time {format_ms(1000 * entry.cold)} ms)"
 
 
 def _describe_rate(entry: InsertSummary) -> str:

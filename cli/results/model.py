@@ -127,9 +127,23 @@ class QuerySummary(Bounded, BaseModel):
     one sample; with a single worker, each execution is."""
     p95: float
     rows: int
+    """Of the longest answer."""
     cold: float | None = None
     """Mean of the first executions, one of each worker; None if none was answered, or in a result of
     an older version."""
+    p90: float | None = None
+    p99: float | None = None
+    """None of fewer than 100 executions, as is p99.9 of fewer than 1,000."""
+    p99_9: float | None = None
+    rows_min: int | None = None
+    """Of the shortest answer."""
+    rows_mean: float | None = None
+    bytes_mean: float | None = None
+    """Of an answer as it was received; None if not known, as of older versions."""
+    per_s: float | None = None
+    """Executions that were answered, first ones and all, by the length of the runs' windows."""
+    errors: int = 0
+    """Executions without an answer."""
 
 
 @dataclass(frozen=True)

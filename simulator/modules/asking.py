@@ -39,8 +39,8 @@ class Received(NamedTuple):
 class Asker(Requester[Any, Received]):
     """Asks one reader's questions, by connections of its own. A request is what `encode` makes.
 
-    A question that fails raises Retryable if the connection is lost or the server is away (`recover` is called
-    before the next), SimulatorError if the database refuses it. It is never asked again.
+    A question that fails raises Retryable if the connection is lost or the server is away (`recover` is
+    called before the next), SimulatorError if the database refuses it. It is never asked again.
     """
 
     def __init__(self, module: AnyModule, in_flight: int = 1) -> None:
@@ -63,7 +63,7 @@ class Asker(Requester[Any, Received]):
         """The rows of an answer. Needs no connection. SimulatorError if it is not in the form of one."""
 
     def recover(self) -> None:
-        """After a Retryable: connect again what was lost. Raises Retryable or SimulatorError if that fails."""
+        """After a Retryable: connect again what was lost. Raises Retryable or SimulatorError if it can't."""
 
     def fetch(self, statement: Any) -> Rows:
         """Ask and decode: for whoever isn't measured."""

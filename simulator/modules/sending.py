@@ -329,6 +329,11 @@ def note_sending() -> None:
     _latest.sent_s = time.perf_counter()
 
 
+def note_arrival() -> None:
+    """The answer is complete only now, since the client had a part in it."""
+    _latest.arrived_s = time.perf_counter()
+
+
 def find_sending(began_s: float) -> float:
     """When this thread sent the request that it began to make then; that time itself if nobody noted it."""
     return max(began_s, _latest.sent_s)

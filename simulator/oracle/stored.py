@@ -15,6 +15,9 @@ from ..workloads.schema import EventBlock
 BLOCK_VALUES = 655_360
 """How many values a block has, more or less: of ten columns, 65,536 events."""
 
+_PREPARED = 400
+"""In so many places late events are looked for beforehand, at most: workloads keep about as many."""
+
 
 @dataclass(frozen=True)
 class StoredPart:
@@ -145,6 +148,15 @@ class Stored:
         own = numbers + self._ahead[places]
         devices, times = self.workload.locate(self._workers[places], own)
         return devices.astype(self._names.dtype), times
+
+    def prepare_events(self) -> None:
+        """Find out now what `events` needs to know of late ones, which takes some milliseconds for each
+        `workload.disorder` events; of the first hundred million at most."""
+        if self.workload.late_share:
+            until = self._events_until
+            begins, ends = np.concatenate([[0], until[:-1]]), until - 1
+            inside = np.arange(0, self.event_count, self.workload.disorder)
+            self.events(np.concatenate([one[:_PREPARED] for one in (begins, ends, inside)]))
 
     # --- events in bulk --------------------------------------------------------------------------
 

@@ -93,6 +93,8 @@ class Questions:
 
     def prime(self) -> None:
         """Make the first requests of each query, outside of the measured window."""
+        if self._stored is not None and any(drawn.query.instant for drawn in self._drawn.values()):
+            self._stored.prepare_events()
         for drawn in self._drawn.values():
             self._make_more(drawn)
             if self._redraw:

@@ -98,7 +98,8 @@ def asked(name: str, sent_s: float = 0.0) -> Pending:
 
 def received(connection: Connection) -> list[tuple[object, type | None]]:
     return [
-        (found.request, type(error) if error else None) for found, error in connection.receive()
+        (found.request, type(answer) if isinstance(answer, Exception) else None)
+        for found, answer in connection.receive()
     ]
 
 

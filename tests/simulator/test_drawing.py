@@ -17,6 +17,7 @@ from simulator.workloads import SHIPPED, WORKLOADS, load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import draw, draw_block, known_rows
+from simulator.workloads.lateness import LateEvents
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import Temperature
@@ -207,6 +208,28 @@ def test_windows_are_forgotten_when_they_are_too_many(monkeypatch: pytest.Monkey
     for _ in range(2):
         check_single_events(workload, [0, 3 * window], [0])
         check_single_events(workload, [window, 3 * window], [0])
+
+
+def test_what_is_prepared_is_not_looked_for_when_events_are_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workload, window = Sundry(late=0.1, device_spread=5), Sundry.window
+    assert workload._order is not None
+    find, looked = workload._order._find_late, []
+
+    def watch(worker: int, first: int, count: int) -> LateEvents:
+        looked.append((worker, first))
+        return find(worker, first, count)
+
+    monkeypatch.setattr(workload._order, "_find_late", watch)
+    parts = StoredPart(0, 30, window - 20), StoredPart(2, 8 * window - 9, 2 * window + 20)
+    stored = Stored(workload, parts)
+    looked.clear()
+    stored.prepare_events()
+    windows = [(0, 0), (0, window), *((2, number * window) for number in (7, 8, 9, 10))]
+    assert sorted(looked) == windows
+    stored.events(np.arange(stored.event_count))
+    assert sorted(looked) == windows
 
 
 def test_all_places_of_a_window_have_their_event() -> None:

@@ -1,19 +1,24 @@
 """Asks ClickHouse: by its HTTP interface, for answers in the Native format, as the vendor's drivers do: of
-all formats it costs the server least to write, and a client to read.
+all formats it costs the server least to write, and a client to read. With `client=official`
+clickhouse-connect asks, with its defaults.
 
 https://clickhouse.com/docs/interfaces/http
+https://clickhouse.com/docs/integrations/language-clients/python/driver-api
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from ...errors import SimulatorError
+from ...errors import Retryable, SimulatorError, one_line
+from .._base.errors import connection_lost
 from .._base.http_asking import HttpRequest, SqlAsker
+from .._base.official import ClientAsker
 from ..asking import Received, Rows
 from .native import NotNative, count_rows, read_rows
 from .server import Connection, find_exception
+from .writing import make_client
 
 if TYPE_CHECKING:
     from . import Clickhouse
@@ -46,3 +51,29 @@ class ClickhouseAsker(SqlAsker[Connection]):
 
     def decode(self, received: Received) -> Rows:
         return read_rows(received.data)
+
+
+class OfficialClickhouseAsker(ClientAsker[Connection]):
+    """Asks by `Client.query`."""
+
+    def make_client(self) -> Any:
+        return make_client(self.connection, self.connection.options.query_timeout_s)
+
+    def close_client(self, client: Any) -> None:
+        own, pool = client
+        own.close()
+        pool.clear()
+
+    def ask(self, client: Any, statement: str) -> Rows:
+        rows: Rows = client[0].query(statement).result_rows
+        return rows
+
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        from clickhouse_connect.driver.exceptions import Error, OperationalError, StreamFailureError
+
+        # What a request's status says, its pool has told in the tool's words.
+        if isinstance(error, OperationalError | StreamFailureError):
+            return connection_lost(f"{self.connection.options.server}: {error}")
+        if isinstance(error, Error):
+            return SimulatorError(f"{self.connection.place}: {one_line(error, 500)}")
+        return None

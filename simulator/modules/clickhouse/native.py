@@ -96,7 +96,10 @@ def _read_head(body: bytes, at: int) -> tuple[bytes, int]:
     """A column's type, and where its values begin."""
     size, at = _read_number(body, at)
     size, at = _read_number(body, at + size)
-    return body[at : at + size], at + size
+    kind = body[at : at + size]
+    if len(kind) < size:
+        raise IndexError(at)
+    return kind, at + size
 
 
 def _inner(kind: bytes, outer: bytes) -> bytes | None:

@@ -1,19 +1,25 @@
-"""Asks CrateDB: statements with arguments, by its HTTP endpoint.
+"""Asks CrateDB: statements with arguments, by its HTTP endpoint; with `client=official` by cursors of
+CrateDB's client `crate`.
 
 https://cratedb.com/docs/crate/reference/en/latest/interfaces/http.html#parameter-substitution
+https://cratedb.com/docs/python/en/latest/query.html
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from ...errors import Retryable, SimulatorError
+from .._base.errors import connection_lost
 from .._base.http_asking import HttpRequest, SqlAsker, read_json
+from .._base.official import ClientAsker
 from .._base.sql_queries import Template
 from ..asking import Received, Rows
 from .server import Connection
+from .writing import make_client, read_status
 
 if TYPE_CHECKING:
     from . import Cratedb
@@ -57,3 +63,26 @@ class CratedbAsker(SqlAsker[Connection]):
 
     def decode(self, received: Received) -> Rows:
         return [tuple(row) for row in read_json(received.data, "rows")]
+
+
+class OfficialCratedbAsker(ClientAsker[Connection]):
+    """Asks by `cursor.execute` and `fetchall`."""
+
+    def make_client(self) -> Any:
+        return make_client(self.connection, 1)
+
+    def ask(self, client: Any, statement: str) -> Rows:
+        cursor = client.cursor()
+        cursor.execute(statement)
+        rows: Rows = cursor.fetchall()
+        return rows
+
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        from crate.client import exceptions
+
+        if isinstance(error, exceptions.ConnectionError):
+            return connection_lost(f"{self.connection.options.server}: {error}")
+        if not isinstance(error, exceptions.Error):
+            return None
+        text = str(error)
+        return self.connection.interpret(read_status(text), text)

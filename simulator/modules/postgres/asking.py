@@ -126,10 +126,8 @@ class MessageLine(Line):
     def receive(self) -> Received | None:
         buffer = self._buffer
         try:
-            if self._stamped:
-                size = receive_stamped(self._socket, buffer)
-            else:
-                size = self._socket.recv_into(buffer)
+            read = receive_stamped(self._socket, buffer) if self._stamped else None
+            size = self._socket.recv_into(buffer) if read is None else read
         except TIMEOUTS as error:
             raise no_answer(self._timeout_s) from error
         if not size:
