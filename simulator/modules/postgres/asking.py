@@ -41,7 +41,7 @@ _EXECUTE = _HEADER.pack(b"E", 9) + b"\0" + _LENGTH.pack(0) + _SYNC
 """All rows of the portal without a name."""
 _MOST_BYTES = 1 << 18
 """Read at once."""
-_READY = re.compile(rb"Z\0\0\0\x05[ITE]\Z", re.DOTALL)
+_READY = (b"Z\0\0\0\x05I", b"Z\0\0\0\x05T", b"Z\0\0\0\x05E")
 _COMPLETE = re.compile(rb"C\0\0\0.SELECT (\d+)\0Z\0\0\0\x05[ITE]\Z", re.DOTALL)
 """How an answer ends. Within rows of text values these bytes can't be, wherever a read ends: texts have no
 zeros, and as a row's length and number of columns they would be more than the 1 GB that a row can have."""
@@ -135,8 +135,11 @@ class MessageLine(Line):
         chunk = bytes(buffer[:size])
         self._chunks.append(chunk)
         self._size += size
-        tail = self._tail = (self._tail + chunk[-_TAIL_BYTES:])[-_TAIL_BYTES:]
-        if not _READY.search(tail):
+        tail = chunk[-_TAIL_BYTES:]
+        if len(self._chunks) > 1:
+            tail = (self._tail + tail)[-_TAIL_BYTES:]
+        self._tail = tail
+        if not tail.endswith(_READY):
             if self._size > most_answer_bytes():
                 raise explain_length(self._size)
             return None
