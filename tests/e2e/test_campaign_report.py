@@ -122,9 +122,11 @@ def test_who_meets_what_is_seen_without_scrolling(
     page = pages["verdict"].page
     page.set_viewport_size({"width": width, "height": SCREEN_PX})
     page.evaluate("() => { scrollTo(0, 0); }")
-    assert page.evaluate(NOT_SEEN, ["#verdict .states td, #verdict .states tbody th", SCREEN_PX]) == []
+    assert (
+        page.evaluate(NOT_SEEN, ["#verdict .states td, #verdict .states tbody th", SCREEN_PX]) == []
+    )
     assert page.evaluate(WIDTH) <= width
-    cells = page.locator("#verdict td.whole").all_inner_texts()
+    cells = page.locator("#verdict td.whole").all_text_contents()
     assert [cell.split()[:2] for cell in cells] == [
         ["✗", "missed"], ["✓", "met"], ["?", "undecided"],
     ]  # fmt: skip

@@ -214,7 +214,7 @@ def test_the_table_of_a_step_has_the_range_of_its_repetitions() -> None:
     }
     table = tabulate_step(asked)
     assert [list(row) for row in table.rows] == [
-        ["x", "a", "2.5", "1", "4", "s", 2], ["x", "b", "2", "2", "2", "s", 1],
+        ["x", "a", "2,500", "1,000", "4,000", "ms", 2], ["x", "b", "2,000", "2,000", "2,000", "ms", 1],
     ]  # fmt: skip
 
 
