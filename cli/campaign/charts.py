@@ -10,7 +10,7 @@ from statistics import fmean
 from simulator.contract import GroupResult
 from simulator.histograms import latency_ms, merge_histograms
 
-from ..render.bars import RATE, WITHIN_LIMITS, Bar, draw_bars, rank
+from ..render.bars import MILLISECONDS, RATE, WITHIN_LIMITS, Bar, draw_bars, rank
 from ..render.chart import Chart
 from ..render.drawing import resize
 from ..render.run_charts import Timed, draw_curves, draw_timelines
@@ -165,7 +165,7 @@ def _draw_times(step: str, measured: Measured, response: bool) -> Chart | None:
         note += " (logarithmic axis)"
     kind, heading = ("responses", "At") if response else ("queries", "Query")
     title = f"{step}: {'response' if response else 'query'} times"
-    return Chart(kind, title, f"{note}.", make_range_spec(rows, "Milliseconds", log, heading))
+    return Chart(kind, title, f"{note}.", make_range_spec(rows, MILLISECONDS, log, heading))
 
 
 def _make_row(name: str, place: Place, values: Sequence[float]) -> Row:

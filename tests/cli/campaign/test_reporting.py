@@ -144,7 +144,10 @@ def test_the_summary_has_a_figure_and_a_rank_of_each_step(campaign: Campaign) ->
 def test_a_candidate_has_its_schema_settings_and_client(campaign: Campaign) -> None:
     (first, *_) = describe(campaign).candidates
     assert first.about == "PostgreSQL 18.4, 8 results"
-    conditions = {title: dict(table.rows) for title, table in first.conditions.items()}
+    conditions = {
+        title: {str(name): value for name, value in table.rows}
+        for title, table in first.conditions.items()
+    }
     assert conditions["Schema"]["indexes"] == "events_pkey"
     assert conditions["Schema"]["tags (as found)"] == "row"
     assert conditions["Durability and replication"]["fsync"] == "on"
