@@ -15,7 +15,15 @@ from simulator.units import format_count
 from ..results.model import InsertSummary
 from ..results.statistics import count_events_per_cost
 from ..results.summaries import group_executions, list_event_sizes
-from .bars import RATE, draw_bars, draw_client_cpu, draw_clients, make_insert_bar, rank
+from .bars import (
+    MILLISECONDS,
+    RATE,
+    draw_bars,
+    draw_client_cpu,
+    draw_clients,
+    make_insert_bar,
+    rank,
+)
 from .chart import Chart, NamedResult, describe_run
 from .run_charts import draw_latencies, draw_over_time, draw_query_latencies
 from .search_charts import draw_over_rate, draw_tuning
@@ -28,11 +36,9 @@ from .vega import (
     Row,
     draw_intervals,
     draw_limit,
-    draw_points,
     draw_series,
-    list_series,
     make_axis,
-    make_mark,
+    make_range_spec,
     make_spec,
     needs_log,
 )
@@ -176,29 +182,13 @@ def draw_queries(results: Sequence[NamedResult]) -> Chart | None:
             )  # fmt: skip
     if not rows:
         return None
-    names = list(dict.fromkeys(row["query"] for row in rows))
-    series = list_series(rows)
     log = needs_log([float(row[end]) for row in rows for end in ("low", "high")])
-    y = {
-        "field": "query",
-        "type": "nominal",
-        "title": "Query",
-        "sort": names,
-        "axis": {"grid": True},
-    }
-    aside = {"yOffset": {"field": "series", "sort": series}} if len(series) > 1 else {}
-    x = make_axis("low", "Time, ms", log=log)
-    bars = make_mark("rule", rows, x=x, y=y, x2={"field": "high"}, text=True, strokeWidth=2)
-    points = draw_points(make_axis("mean", "Time, ms", log=log), y, rows)
-    for layer in (bars, points):
-        layer["encoding"] |= aside
-    height = max(160, len(names) * (24 + 14 * len(series)))
     return Chart(
         "queries",
         "Query times",
         f"Mean of {', or '.join(sorted(counted))}, and the range from the fastest to the slowest"
         + (" (logarithmic axis)." if log else "."),
-        make_spec(rows, [bars, points], height=height),
+        make_range_spec(rows, MILLISECONDS, log),
     )
 
 

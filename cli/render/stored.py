@@ -16,7 +16,7 @@ from ..results.naming import find_changed_options, format_options, format_value
 from ..results.store import StoredResult
 from . import words
 from .capacity import describe_steps, tabulate_capacity
-from .clients import tabulate_clients, tabulate_turns
+from .clients import tabulate_clients, tabulate_questions, tabulate_turns
 from .notes import describe_answers, list_notes
 from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
 from .tables import (
@@ -78,6 +78,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         **tabulate_readers(result, terminal),
         "Writers alone": tabulate_runs("Runs", result, alone[Role.WRITE], terminal),
         "Readers alone": tabulate_reads(alone[Role.READ], terminal),
+        "Times of the questions": tabulate_questions(result),
         "Turns": tabulate_turns(result),
         "Runs": tabulate_runs("Runs", result, runs, terminal),
         "Latencies of a request, ms": tabulate_runs("Latencies", result, closed, terminal),

@@ -205,6 +205,13 @@ def describe_load(load: Load) -> str | None:
     return " ".join(parts) or None
 
 
+def describe_in_flight(in_flight: int | None) -> str:
+    """How many questions each reader has under way, after who they are; nothing of one."""
+    if in_flight is None or in_flight == 1:
+        return ""
+    return f" with {in_flight:,} questions in flight each"
+
+
 COST_HEADER = "Cost/million"
 """Of a million events, in the currency of `cost_per_hour`."""
 

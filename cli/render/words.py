@@ -13,7 +13,7 @@ from ..results.summaries import choose_slowest, list_counted, list_valid
 from ..results.verdicts import is_stable
 from .capacity import describe_capacity, describe_search, write_capacity_headline
 from .clients import describe_clients, write_clients_headline
-from .tables import format_cost, format_ms, format_tail
+from .tables import describe_in_flight, format_cost, format_ms, format_tail
 from .tuning import describe_trials, describe_tuning, write_tuning_headline
 
 
@@ -90,16 +90,8 @@ def describe_measurement(result: Result) -> str:
         return f"Figures for {where}, not measured by this tool: {result.source}."
     at = {"local": "from processes on one machine", "kubernetes": "from pods on Kubernetes"}
     place = at.get(result.executor, f"by executor {result.executor}")
-    if result.command == "query":
-        workers = settings.readers
-        length = f"each query {_count(settings.runs, 'time', 'times')}"
-        if settings.load.duration_s is not None:
-            length = f"for {settings.load.duration_s:g} s"
-        level = "" if result.fill_level is None else f" with {result.fill_level:,} events in it"
-        return (
-            f"Queries to {where}{level} by {format_count(workers, 'worker')}"
-            f"{' at once' if workers != 1 else ''}, {length}, {place} on {day}."
-        )
+    if result.command == "query" or (result.clients and result.clients.asks):
+        return f"Queries to {where}{_describe_asking(result)}, {place} on {day}."
     if result.command in ("capacity", "tune"):
         is_capacity = result.command == "capacity"
         what, tried = (
@@ -124,7 +116,8 @@ def describe_measurement(result: Result) -> str:
     if settings.readers_beside:
         asked = settings.query_rate_per_s
         rate = "" if asked is None else f" ({asked:,.10g} queries/s offered)"
-        parts.append(f"beside {_count(settings.readers_beside, 'reader', 'readers')}{rate}")
+        own = describe_in_flight(settings.reader_in_flight)
+        parts.append(f"beside {_count(settings.readers_beside, 'reader', 'readers')}{rate}{own}")
     if settings.data.prefill:
         parts.append(f"with {settings.data.prefill:,} events there before")
     if result.by_fill_level:
@@ -133,6 +126,22 @@ def describe_measurement(result: Result) -> str:
         each = "client" if result.command == "clients" else "worker count"
         parts.append(f"{_count(settings.runs, 'run', 'runs')} of each {each}")
     return f"{', '.join(parts)}, {place} on {day}."
+
+
+def _describe_asking(result: Result) -> str:
+    """What was asked about, by whom, and how often."""
+    settings = result.settings
+    workers = settings.readers
+    level = settings.data.prefill if result.clients else result.fill_level
+    length = f"each query {_count(settings.runs, 'time', 'times')}"
+    if settings.load.duration_s is not None:
+        length = f"for {settings.load.duration_s:g} s"
+    if result.clients:
+        length += f", {_count(settings.runs, 'run', 'runs')} of each client"
+    return (
+        f"{'' if level is None else f' with {level:,} events in it'} by {format_count(workers, 'worker')}"
+        f"{' at once' if workers != 1 else ''}{describe_in_flight(settings.reader_in_flight)}, {length}"
+    )
 
 
 def _describe_load(load: Load) -> list[str]:

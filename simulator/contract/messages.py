@@ -182,7 +182,7 @@ class GivenAnswer(Message):
     devices: list[str] | None = None
     start_ms: int | None = None
     end_ms: int | None = None
-    """These three as in `simulator.workloads.queries.BoundQuery`."""
+    """These three as in `simulator.workloads.drawing.BoundQuery`."""
     columns: list[list[Any]] = Field(default_factory=list)
     """Plain values, as `simulator.oracle.comparing.normalize` gives them."""
     malformed: str | None = None
