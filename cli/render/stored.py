@@ -62,7 +62,7 @@ def describe_name(result: Result) -> str:
 
 
 _TITLES = {
-    "query": "Query times, ms", "capacity": "Steps", "tune": "Combinations", "clients": "Clients",
+    "query": "Durations, ms", "capacity": "Steps", "tune": "Combinations", "clients": "Clients",
 }  # fmt: skip
 """Of the table that the command itself has printed, where it isn't that of inserts."""
 
@@ -124,7 +124,7 @@ def tabulate_readers(result: Result, terminal: bool) -> dict[str, Table]:
         return {}
     tables = {"Queries per second": tabulate_reads(result.readers, terminal)}
     if result.command == "mixed":
-        tables["Query times, ms"] = tabulate_reads_by_query(result)
+        tables["Durations of the queries, ms"] = tabulate_reads_by_query(result)
     if result.baseline:
         costs = compare_with_alone(result)
         tables["What writers and readers cost each other"] = tabulate_costs(costs)
