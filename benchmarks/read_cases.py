@@ -28,7 +28,7 @@ from . import readers
 from .insert_cases import RETRIES
 from .insert_cases import SYSTEMS as SERVERS
 from .insert_cases import System as Server
-from .readers import Way
+from .readers import Reader, Way
 from .support import worker_path
 
 EVENTS = 150_000
@@ -99,6 +99,12 @@ class System:
         """A way to ask by its name."""
         return self.thinnest.get(way, readers.ours)
 
+    def reader(self, dsn: str, case: Case, number: int) -> Reader:
+        """One of a case's readers."""
+        load = Load(role=Role.READ, in_flight=case.in_flight, queries=[case.query])
+        asked = case.query, case.in_flight, case.readers
+        return Reader(self.build(dsn, load), make_workload(), EVENTS, *asked, number)
+
     @contextmanager
     def stored(self, dsn: str) -> Iterator[None]:
         """With all events stored, and deleted in the end."""
@@ -118,39 +124,6 @@ class System:
         finally:
             self.server.drop(module)
             module.close()
-
-
-@dataclass(frozen=True)
-class Place:
-    """A reader of a case (`readers.Reader`)."""
-
-    system: str
-    dsn: str
-    case: Case
-    number: int
-    events: int = EVENTS
-
-    @property
-    def module(self) -> AnyModule:
-        """Its own."""
-        load = Load(role=Role.READ, in_flight=self.in_flight, queries=[self.query])
-        return SYSTEMS[self.system].build(self.dsn, load)
-
-    @property
-    def workload(self) -> Workload:
-        return make_workload()
-
-    @property
-    def query(self) -> str:
-        return self.case.query
-
-    @property
-    def in_flight(self) -> int:
-        return self.case.in_flight
-
-    @property
-    def readers(self) -> int:
-        return self.case.readers
 
 
 _BY_HTTP = (

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 from cli.results.statistics import Ratio, estimate_ratio
 
-from .read_cases import CASES, EVENTS, SYSTEMS, Case, Place, System
+from .read_cases import CASES, EVENTS, SYSTEMS, Case, System
 from .readers import Asked, pgbench
 from .support import conclude, show
 
@@ -73,15 +73,16 @@ class Turn(NamedTuple):
 class Crew:
     """The processes of a way, connected."""
 
-    def __init__(self, way: str, places: Sequence[Place]) -> None:
-        """One for each of `places`."""
+    def __init__(self, way: str, system: str, dsn: str, case: Case) -> None:
         context = multiprocessing.get_context("spawn")
-        self._readers = places[0].readers
+        self._readers = case.readers
         self._pipes: list[Any] = []
         self._processes = []
-        for place in places:
+        # pgbench has all readers in one.
+        for number in range(1 if SYSTEMS[system].by(way) is pgbench else case.readers):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_live, args=[theirs, way, place], daemon=True)
+            arguments = [theirs, way, system, dsn, case, number]
+            process = context.Process(target=_live, args=arguments, daemon=True)
             process.start()
             theirs.close()
             self._pipes.append(ours)
@@ -117,9 +118,10 @@ class Crew:
             process.join()
 
 
-def _live(pipe: Any, way: str, place: Place) -> None:
+def _live(pipe: Any, way: str, system: str, dsn: str, case: Case, number: int) -> None:
     """A process of a crew."""
-    with SYSTEMS[place.system].by(way)(place) as ask:
+    asked = SYSTEMS[system]
+    with asked.by(way)(asked.reader(dsn, case, number)) as ask:
         pipe.send(None)
         while True:
             try:
@@ -128,17 +130,15 @@ def _live(pipe: Any, way: str, place: Place) -> None:
                 return
             time.sleep(max(0.0, start_s - time.perf_counter()))
             cpu_s = time.process_time()
-            asked = ask(count)
+            told = ask(count)
             ended_s = time.perf_counter()
-            pipe.send((ended_s, time.process_time() - cpu_s, asked))
+            pipe.send((ended_s, time.process_time() - cpu_s, told))
 
 
 @contextmanager
 def open_crew(way: str, system: str, dsn: str, case: Case) -> Iterator[Crew]:
-    """A way's processes; pgbench has the readers within one."""
-    one = SYSTEMS[system].by(way) is pgbench
-    places = [Place(system, dsn, case, number) for number in range(1 if one else case.readers)]
-    crew = Crew(way, places)
+    """A way's processes."""
+    crew = Crew(way, system, dsn, case)
     try:
         yield crew
     finally:

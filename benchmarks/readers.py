@@ -15,9 +15,10 @@ import struct
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from itertools import cycle, islice, repeat
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from psycopg import pq
@@ -56,18 +57,19 @@ Asking = Callable[[int], Asked]
 """Asks so many questions, a multiple of those in flight."""
 
 
-class Reader(Protocol):
+@dataclass(frozen=True)
+class Reader:
     """What a reader asks, and whom."""
 
     module: AnyModule
     workload: Workload
+    events: int
+    """Stored."""
     query: str
     in_flight: int
     readers: int
     number: int
-    """Which one it is."""
-    events: int
-    """Stored."""
+    """Which of them it is."""
 
 
 Way = Callable[[Reader], AbstractContextManager[Asking]]

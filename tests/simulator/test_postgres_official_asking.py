@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from simulator.contract import Load, Role
 from simulator.errors import OptionError
@@ -35,6 +36,7 @@ def make_module(schema: Schema, module: str = "postgres", **values: Any) -> Post
 def bind_twice(query: Query) -> BoundQueries:
     """Two executions of a query, with names that could be taken for something else."""
     count = query.devices if isinstance(query.devices, int) else 0
+    names: NDArray[np.bytes_] | None
     if isinstance(query.devices, tuple):
         names = np.array([[name.encode() for name in query.devices]] * 2)
     else:

@@ -51,7 +51,7 @@ class DriverAsker(Asker):
         self._timeout_s = options.query_timeout_s
         self._connector = Connector(options.dsn, module.job.run_id)
         self._templates: dict[str, tuple[Template, str]] = {}
-        self._connections: list[DriverConnection] = []
+        self._connections: set[DriverConnection] = set()
         self._free: SimpleQueue[DriverConnection | None] = SimpleQueue()
         """A connection for each question that may be asked now; None: it was lost."""
 
@@ -83,7 +83,7 @@ class DriverAsker(Asker):
 
     def _connect(self) -> DriverConnection:
         made = self._connector.connect(self._make)
-        self._connections.append(made)
+        self._connections.add(made)
         return made
 
     def _make(self, parameters: Mapping[str, Any]) -> DriverConnection:
@@ -102,7 +102,7 @@ class DriverAsker(Asker):
         idle = set()
         while not self._free.empty():
             idle.add(self._free.get())
-        for connection in self._connections:
+        for connection in list(self._connections):
             connection.close(cut=connection not in idle)
         self._connections.clear()
 
@@ -136,7 +136,8 @@ class DriverAsker(Asker):
 
     def _lose(self, connection: DriverConnection) -> None:
         connection.close()
-        self._connections.remove(connection)
+        # `close` may have cut it off.
+        self._connections.discard(connection)
         self._connector.shorten()
 
     def decode(self, received: Received) -> Rows:
