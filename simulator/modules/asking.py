@@ -47,6 +47,7 @@ class Asker(Requester[Any, Received]):
         super().__init__()
         self.module = module
         self.max_in_flight = in_flight
+        self._begun: Any = None
 
     def encode(self, bounds: BoundQueries) -> Sequence[Any]:
         """A request for each execution. Needs no connection; a module that can do better than compile each
@@ -57,6 +58,15 @@ class Asker(Requester[Any, Received]):
     @abstractmethod
     def encode_statement(self, statement: Any) -> Any:
         """The request for what `Module.compile` gives, or `Module.workload_queries`. Needs no connection."""
+
+    def begin(self, request: Any) -> None:
+        """The first half of `send`: the request goes out, if that can be told apart. Raises as `send`."""
+        self._begun = request
+
+    def finish(self) -> Received:
+        """The other half: wait for the answer to what was begun."""
+        request, self._begun = self._begun, None
+        return self.send(request)
 
     @abstractmethod
     def decode(self, received: Received) -> Rows:
