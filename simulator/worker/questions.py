@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,40 +33,9 @@ class _Drawn:
     query: Query
     rows: int | None
     """How many rows each right answer has, if that is known."""
-    blocks: deque[Iterator[Any]] = field(default_factory=deque)
-    """Requests that are drawn; an asker may encode each when it is asked for."""
-    drawn: int = 0
-    given: int = 0
-    """How many requests were drawn, and given out."""
+    ready: deque[Any] = field(default_factory=deque)
+    made: int = 0
     at_once: int = 1
-    next: Any = None
-    """The next request, if it is encoded already."""
-    always: Any = None
-    """The request of every execution, if they aren't redrawn."""
-
-    @property
-    def left(self) -> int:
-        """Requests that are drawn and not given out."""
-        return self.drawn - self.given
-
-    def give(self) -> Any:
-        """The next request; there must be one."""
-        self.given += 1
-        if self.next is not None:
-            request, self.next = self.next, None
-            return request
-        return self._encode_one()
-
-    def encode_next(self) -> None:
-        """Have the next request ready, if one is drawn."""
-        if self.next is None and self.given < self.drawn:
-            self.next = self._encode_one()
-
-    def _encode_one(self) -> Any:
-        for request in self.blocks[0]:
-            return request
-        self.blocks.popleft()
-        return next(self.blocks[0])
 
 
 class Questions:
@@ -107,15 +76,9 @@ class Questions:
         if name in self._fixed:
             return self._fixed[name]
         drawn = self._drawn[name]
-        if drawn.always is None and drawn.given == drawn.drawn:
+        if not drawn.ready:
             self._make_more(drawn)
-        return drawn.give() if drawn.always is None else drawn.always
-
-    def encode_next(self, name: str) -> None:
-        """Encode the next request of a query, if it is drawn: a matter of some µs, while another question is
-        under way."""
-        if name in self._drawn:
-            self._drawn[name].encode_next()
+        return drawn.ready.popleft() if self._redraw else drawn.ready[0]
 
     def make_ahead(self, until_s: float) -> None:
         """Make what is asked later, as far as it can be done by then (`time.perf_counter`)."""
@@ -125,7 +88,7 @@ class Questions:
             # The estimate of a block may be half of what it takes now.
             if time.perf_counter() + 2 * _AT_ONCE_S > until_s:
                 return
-            if drawn.left < drawn.at_once:
+            if len(drawn.ready) < drawn.at_once:
                 self._make_more(drawn)
 
     def prime(self) -> None:
@@ -133,22 +96,17 @@ class Questions:
         if self._stored is not None and any(drawn.query.instant for drawn in self._drawn.values()):
             self._stored.prepare_events()
         for drawn in self._drawn.values():
-            before = 0
-            while drawn.at_once > before and (self._redraw or drawn.always is None):
-                before = drawn.at_once
+            self._make_more(drawn)
+            if self._redraw:
                 self._make_more(drawn)
 
     def _make_more(self, drawn: _Drawn) -> None:
         assert self._stored is not None
         began_s = time.perf_counter()
         count = drawn.at_once if self._redraw else 1
-        bounds = draw_block(drawn.query, self._stored, self._reader, drawn.drawn, count)
-        encoded = iter(self._asker.encode(bounds))
-        if not self._redraw:
-            drawn.always = next(encoded)
-            return
-        drawn.blocks.append(encoded)
-        drawn.drawn += count
+        bounds = draw_block(drawn.query, self._stored, self._reader, drawn.made, count)
+        drawn.ready.extend(self._asker.encode(bounds))
+        drawn.made += count
         each_s = (time.perf_counter() - began_s) / count
         drawn.at_once = max(1, min(2 * count, int(_AT_ONCE_S / each_s), _MOST_AT_ONCE))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ import pytest
 from simulator.contract import DataSet, Go, Load, Role, RunSettings, StoredEvents, Timestamps
 from simulator.contract.settings import make_groups
 from simulator.errors import OptionError, SimulatorError
-from simulator.modules.asking import Asker, CallingAsker
+from simulator.modules.asking import Asker
 from simulator.modules.base import Job, Query
 from simulator.modules.blackhole import Blackhole
 from simulator.oracle.answers import answer
@@ -20,7 +20,7 @@ from simulator.oracle.stored import Stored, StoredPart
 from simulator.oracle.survey import find_frontier, find_stored
 from simulator.worker.questions import Questions
 from simulator.workloads import load_workload
-from simulator.workloads.drawing import BoundQueries, BoundQuery, draw
+from simulator.workloads.drawing import BoundQuery, draw
 from simulator.workloads.queries import Shape
 from simulator.workloads.temperature import Temperature
 
@@ -110,39 +110,6 @@ def test_or_all_executions_are_as_the_first() -> None:
     questions.prime()
     requests = {id(questions.make("range")) for _ in range(3)}
     assert len(requests) == len(module.asked) == 1
-
-
-def test_an_asker_may_encode_each_request_when_it_is_asked_for() -> None:
-    """One of them ahead, and never by drawing a block; the order is that of the executions."""
-    encoded: list[BoundQuery] = []
-
-    class Late(CallingAsker):
-        def encode(self, bounds: BoundQueries) -> Iterator[Any]:
-            for bound in bounds:
-                encoded.append(bound)
-                yield bound
-
-    module = make_module("point")
-    asker = Late(module)
-    questions = Questions(module, asker, WORKLOAD, told((0, 0, 500)), 0)
-    questions.encode_next("point")
-    assert not encoded, "nothing is drawn"
-    questions.prime()
-    assert not encoded
-    made = []
-    for _ in range(400):
-        made.append(questions.make("point"))
-        before = len(encoded)
-        questions.encode_next("point")
-        questions.encode_next("point")
-        assert len(made) == before and len(encoded) <= before + 1
-    assert encoded[:400] == made
-    stored = Stored(WORKLOAD, [HELD[0]])
-    query = WORKLOAD.schema.description("point")
-    assert query is not None
-    assert made == [draw(query, stored, 0, execution) for execution in range(400)]
-    always = Questions(module, asker, WORKLOAD, told((0, 0, 500)), 0, redraw=False)
-    assert [always.make("point") for _ in range(3)] == made[:1] * 3
 
 
 def test_what_is_asked_later_is_made_while_nothing_else_is_to_be_done() -> None:

@@ -44,9 +44,6 @@ class Answers(Asker):
     def make(self, name: str) -> str:
         return name
 
-    def encode_next(self, name: str) -> None:
-        """All is encoded."""
-
     def make_ahead(self, until_s: float) -> None:
         """All is made."""
 

@@ -13,7 +13,7 @@ import select
 import struct
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
@@ -308,7 +308,7 @@ class PostgresAsker(Asker):
 
     # --- requests
 
-    def encode(self, bounds: BoundQueries) -> Iterable[Question]:
+    def encode(self, bounds: BoundQueries) -> Sequence[Question]:
         name = bounds.query.name
         if name not in self._templates:
             self._templates[name] = self._make_template(bounds)
@@ -318,7 +318,7 @@ class PostgresAsker(Asker):
         columns = [*names, *times]
         if not columns:
             return [make()] * len(bounds)
-        return map(make, *columns)
+        return [make(*values) for values in zip(*columns, strict=True)]
 
     def _make_template(self, bounds: BoundQueries) -> tuple[Template, Callable[..., Question]]:
         dialect = self.module.dialect.SQL
