@@ -73,6 +73,12 @@ class LatencyRecorder:
             self._most = _PENDING
             self._record_pending()
 
+    def settle(self) -> None:
+        """Now is a good time to do what recording would do sooner or later."""
+        if 2 * len(self._pending) >= self._most:
+            self._most = _PENDING
+            self._record_pending()
+
     def record_us(self, latency_us: float, count: int) -> None:
         """Note a latency of so many requests."""
         self._histogram.record_value(max(_LOWEST_US, latency_us), count)

@@ -87,6 +87,11 @@ class Recorder:
             self._latency.record(answered - sent)
         self._count(answered, events)
 
+    def settle(self) -> None:
+        """No request is under way: now is a good time for what takes long. Asked every 256 requests or more
+        often, it keeps `record` from doing that."""
+        self._latency.settle()
+
     def record_due(
         self, due: float, free: float, sent: float, answered: float, events: int
     ) -> None:

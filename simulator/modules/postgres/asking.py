@@ -15,7 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import psycopg
 from psycopg import pq
@@ -79,15 +79,23 @@ class Line(ABC):
         self.columns: dict[Prepared, Sequence[int]] = {}
         """The statements that are prepared, and the types of their answers' columns."""
 
-    def prepare(self, statement: Prepared) -> None:
-        """Prepare a statement, unless it is."""
+    def prepare(self, statement: Prepared) -> Sequence[int]:
+        """Prepare a statement, unless it is; the types of its answers' columns."""
         if statement not in self.columns:
             self.connection.prepare(statement.name, statement.text, statement.types)
             self.columns[statement] = self.connection.describe(statement.name)
+        return self.columns[statement]
 
     @abstractmethod
     def send(self, question: Question) -> None:
         """Send it, whole."""
+
+    def finish(self) -> Received:
+        """Wait for the answer."""
+        while True:
+            self.wait()
+            if received := self.receive():
+                return received
 
     @abstractmethod
     def wait(self) -> None:
@@ -116,9 +124,11 @@ class MessageLine(Line):
 
     def send(self, question: Question) -> None:
         statement = question.statement
-        if statement is not None and statement not in self.columns:
-            self.prepare(statement)
-        self._types = None if statement is None else self.columns[statement]
+        self._types = None
+        if statement is not None:
+            self._types = self.columns.get(statement)
+            if self._types is None:
+                self._types = self.prepare(statement)
         self._socket.sendall(question.message)
 
     def wait(self) -> None:
@@ -134,6 +144,11 @@ class MessageLine(Line):
         if not size:
             raise lost("the server closed the connection")
         chunk = bytes(buffer[:size])
+        if not self._chunks and (
+            complete := _COMPLETE.search(chunk, size - _TAIL_BYTES if size > _TAIL_BYTES else 0)
+        ):
+            # Most answers come as a whole.
+            return Received(int(complete[1]), size, (self._types, [chunk]))
         self._chunks.append(chunk)
         self._size += size
         tail = chunk[-_TAIL_BYTES:]
@@ -278,6 +293,7 @@ class PostgresAsker(Asker):
     """Asks what `Postgres.compile` gives."""
 
     module: Postgres
+    is_split: ClassVar[bool] = True
 
     def __init__(self, module: Postgres, in_flight: int) -> None:
         super().__init__(module, in_flight)
@@ -405,15 +421,22 @@ class PostgresAsker(Asker):
     # --- asking
 
     def send(self, request: Question) -> Received:
+        self.begin(request)
+        return self.finish()
+
+    def begin(self, request: Question) -> None:
         if not self._lines:
             self.recover()
         line = self._lines[0]
         try:
             line.send(request)
-            while True:
-                line.wait()
-                if received := line.receive():
-                    return received
+        except (OSError, ServerError) as error:
+            raise self._fail(line, error) from error
+
+    def finish(self) -> Received:
+        line = self._lines[0]
+        try:
+            return line.finish()
         except (OSError, ServerError, SimulatorError) as error:
             raise self._fail(line, error) from error
 
