@@ -60,7 +60,7 @@ class Asker(Requester[Any, Received]):
         """The request for what `Module.compile` gives, or `Module.workload_queries`. Needs no connection."""
 
     is_split: ClassVar[bool] = False
-    """Whether `begin` sends, and `finish` waits: then the last answer is noted while the next is under way."""
+    """Whether `begin` sends, and `finish` waits: the last answer is noted while the next is under way."""
 
     def begin(self, request: Any) -> None:
         """The first half of `send`. Raises as `send`."""
