@@ -13,6 +13,7 @@ from simulator.contract import (
     DataSet,
     Load,
     Role,
+    RunLimit,
     Tables,
     Timestamps,
     fields_of,
@@ -42,6 +43,10 @@ class Request:
     """Who asks beside the writers."""
     runs: int = 3
     """How often the same run is made."""
+    limits: Sequence[RunLimit] = ()
+    """What each run is to keep to."""
+    abort_on_limit: bool = False
+    """End a run as soon as it can't keep one of them any more."""
     given: frozenset[str] = frozenset()
     """Names of the options that stood on the command line."""
 
@@ -66,7 +71,14 @@ class Request:
                 "redraw": self.readers.redraw,
                 "check": self.readers.check,
             }
-        return options
+        return options | self.list_limits()
+
+    def list_limits(self) -> dict[str, Any]:
+        """The limits as they are kept in the result, if there are some."""
+        if not self.limits:
+            return {}
+        aborts = {"abort_on_limit": True} if self.abort_on_limit else {}
+        return {"limits": [str(limit) for limit in self.limits], **aborts}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +127,7 @@ class PlannedRun:
     options: Mapping[str, Any] | None = None
     """The module's, if they aren't the target's."""
     loads_by_prefill: bool = False
+    abort_limits: Sequence[RunLimit] = ()
     """See there (`RunSettings`)."""
 
     @property

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from simulator.units import format_count
 
-from ..errors import EXIT_FAILED, RunFailed
+from ..errors import EXIT_FAILED, EXIT_LIMIT, RunFailed
+from ..experiments.limits import choose_status
 from ..output import print_prose, say, write_whole
 from ..render.chart import Chart
 from ..render.report import make_report
@@ -52,7 +53,9 @@ def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
         )
     if left:
         raise RunFailed("\n".join(left))
-    return 0 if all(one.result.valid for one in done.values()) else EXIT_FAILED
+    # The gravest: what isn't valid has decided no limit.
+    found = {choose_status(one.result) for one in done.values()}
+    return next((status for status in (EXIT_FAILED, EXIT_LIMIT) if status in found), 0)
 
 
 def write_report(campaign: Campaign) -> dict[str, StoredResult]:

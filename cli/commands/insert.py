@@ -9,10 +9,13 @@ import click
 from simulator.contract import MAX_WORKERS, DataSet, Load
 
 from .options import (
+    STATUS_3,
     WorkerCounts,
+    abort_option,
     common,
     disturb_option,
     fill_request,
+    limit_option,
     options_of,
     run,
     runs_option,
@@ -53,6 +56,8 @@ from .options import (
     help="Make this many runs on growing data; needs one worker count, --runs 1 and no --prefill.",
 )
 @options_of((DataSet, "timestamps"), (DataSet, "seed"))
+@limit_option("each run", STATUS_3)
+@abort_option
 @disturb_option
 @click.pass_context
 def insert(ctx: click.Context, /, **given: Any) -> None:

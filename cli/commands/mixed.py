@@ -9,9 +9,12 @@ import click
 from simulator.contract import MAX_WORKERS, DataSet, Load
 
 from .options import (
+    STATUS_3,
+    abort_option,
     common,
     disturb_option,
     fill_request,
+    limit_option,
     make_readers,
     option_of,
     options_of,
@@ -65,6 +68,11 @@ from .options import (
     (Load, "redraw"),
     (Load, "check"),
 )
+@limit_option(
+    "each run",
+    f"These are the writers'; the readers' name their query: query:NAME:p99=2s. {STATUS_3}",
+)
+@abort_option
 @disturb_option
 @click.pass_context
 def mixed(ctx: click.Context, /, **given: Any) -> None:

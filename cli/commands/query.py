@@ -9,9 +9,12 @@ import click
 from simulator.contract import DataSet, Load, Role
 
 from .options import (
+    STATUS_3,
+    abort_option,
     common,
     fill_model,
     fill_request,
+    limit_option,
     options_of,
     queries_option,
     run,
@@ -35,6 +38,11 @@ from .options import (
     (Load, "redraw"),
     (Load, "check"),
 )
+@limit_option(
+    "each query",
+    f"query:NAME:p99=2s is about that query, instead of what is said of all. {STATUS_3}",
+)
+@abort_option
 @click.pass_context
 def query(ctx: click.Context, /, **given: Any) -> None:
     """Ask the queries and print how long each takes, in seconds.

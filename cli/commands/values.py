@@ -1,4 +1,4 @@
-"""What may be written after an option: amounts, times past, labels, pairs."""
+"""What may be written after an option: amounts, times past, labels, pairs, limits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from simulator.contract import RunLimit
+from simulator.errors import OptionError
 from simulator.units import parse_amount, parse_share
 
 _HINT = "write a number as in 50000, 50k, 1M or 1e6"
@@ -120,3 +122,21 @@ class Share(click.ParamType[float]):
                 ctx,
             )
         return share
+
+
+class Limit(click.ParamType[RunLimit]):
+    """`p99=100ms`."""
+
+    name = "MEASURE=VALUE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> RunLimit:
+        from ..experiments.limits import parse_limit
+
+        if isinstance(value, RunLimit):
+            return value
+        try:
+            return parse_limit(str(value))
+        except OptionError as error:
+            self.fail(str(error), param, ctx)

@@ -17,6 +17,7 @@ from ..results.store import StoredResult
 from . import words
 from .capacity import describe_steps, tabulate_capacity
 from .clients import tabulate_clients, tabulate_turns
+from .limits import tabulate_limits
 from .notes import describe_answers, list_notes
 from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
 from .tables import (
@@ -76,6 +77,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
     tables = {
         _TITLES.get(result.command, "Inserts per second"): tabulate_figures(result, terminal),
         **tabulate_readers(result, terminal),
+        "Limits": tabulate_limits(result),
         "Writers alone": tabulate_runs("Runs", result, alone[Role.WRITE], terminal),
         "Readers alone": tabulate_reads(alone[Role.READ], terminal),
         "Turns": tabulate_turns(result),

@@ -7,18 +7,27 @@ import re
 from simulator.contract import Load
 from simulator.units import format_count, join_words
 
+from ..results.limits import sum_up
 from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.statistics import count_events_per_cost
 from ..results.summaries import choose_slowest, list_counted, list_valid
 from ..results.verdicts import is_stable
 from .capacity import describe_capacity, describe_search, write_capacity_headline
 from .clients import describe_clients, write_clients_headline
+from .limits import describe_limits
 from .tables import format_cost, format_ms, format_tail
 from .tuning import describe_trials, describe_tuning, write_tuning_headline
 
 
 def write_headline(result: Result) -> str:
     """The answer in a few words, for a list."""
+    figure = _write_figure(result)
+    if not result.verdicts:
+        return figure
+    return f"{figure}, limits {sum_up([one.outcome for one in result.verdicts])}"
+
+
+def _write_figure(result: Result) -> str:
     if result.command == "capacity":
         return write_capacity_headline(result.capacity)
     if result.command == "tune":
@@ -151,7 +160,11 @@ def _describe_load(load: Load) -> list[str]:
 
 
 def give_answer(result: Result) -> str:
-    """The figure that was asked for."""
+    """The figure that was asked for, and what became of the limits."""
+    return " ".join(filter(None, [_give_figure(result), describe_limits(result)]))
+
+
+def _give_figure(result: Result) -> str:
     if result.command == "capacity":
         return " ".join(describe_capacity(result))
     if result.command == "tune":

@@ -14,6 +14,7 @@ from typing import Any
 from simulator.contract import Execution, GroupResult, GroupStatus, QueryResult, Role
 from simulator.units import format_digits
 
+from .limits import RunVerdict
 from .model import GroupRun, Result
 from .statistics import count_events_per_cost
 from .summaries import EventSize, list_event_sizes
@@ -31,7 +32,9 @@ class Entry:
     each: Execution | None = None
     cost_per_hour: float | None = None
     holds: bool | None = None
-    """Of a step of a capacity: whether the rate does."""
+    """Whether the run keeps its limits; None: it has none, or that isn't decided."""
+    verdict: RunVerdict | None = None
+    """What became of them."""
 
     @property
     def group(self) -> GroupResult:
@@ -44,11 +47,15 @@ def list_entries(runs: Sequence[GroupRun], result: Result | None = None) -> list
     theirs, for what it costs and whether a rate holds."""
     steps = result.capacity.steps if result and result.capacity else []
     holds = {step.run: step.holds for step in steps}
+    judged = {id(run): verdict for run, verdict in result.judged} if result else {}
     cost = result.cost_per_hour if result else None
-    return [
-        Entry(one, size, cost_per_hour=cost, holds=holds.get(one.run.run))
-        for one, size in zip(runs, list_event_sizes(runs), strict=True)
-    ]
+
+    def make(one: GroupRun, size: EventSize) -> Entry:
+        verdict = judged.get(id(one.run))
+        held = verdict.holds if verdict else holds.get(one.run.run)
+        return Entry(one, size, cost_per_hour=cost, holds=held, verdict=verdict)
+
+    return [make(one, size) for one, size in zip(runs, list_event_sizes(runs), strict=True)]
 
 
 def split_queries(entry: Entry) -> Iterator[Entry]:
@@ -284,7 +291,9 @@ MEASURED: tuple[Figure, ...] = (
       _of_group("client", "cpu_share"), better=_LESS, struck=True),
     F("client_bound", "Client-bound", "whether the figures are the client's speed", "", Form.FLAG,
       _of_group("client", "bound")),
-    F("holds", "Holds", "whether a capacity's step kept its limits", "", Form.FLAG, _follow("holds")),
+    F("holds", "Holds", "whether the run (of a capacity: the step) kept its limits", "", Form.FLAG,
+      _follow("holds")),
+    F("limits", "Limits", "what became of each limit in the run", "", Form.TEXT, _follow("verdict", "told")),
     F("began_at", "Began (UTC)", "when the measured window began", "", Form.TEXT, _of_run("began_at")),
     F("ended_at", "Ended", "when it ended", "", Form.TEXT, _of_run("ended_at")),
     F("busy_share", "Busy", "CPU of the busiest machine of workers that was in use", "", Form.SHARE,

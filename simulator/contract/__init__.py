@@ -3,12 +3,13 @@
 Times are seconds on the sender's monotonic clock unless a name ends in another unit; no two
 machines' wall clocks are ever compared: `began_at` and `ended_at` of a run are for its reader.
 
-`settings` is what a run is told, `messages` what its processes tell each other, `report` what it
-measured: the models of `result.json`.
+`settings` is what a run is told, `limits` what it is not to exceed, `messages` what its processes tell
+each other, `report` what it measured: the models of `result.json`.
 """
 
 from __future__ import annotations
 
+from .limits import Measure, RunLimit
 from .message import Bounded, Message
 from .messages import (
     FAILURE_PREFIX,
@@ -24,8 +25,10 @@ from .messages import (
     GivenAnswer,
     Go,
     GroupStatus,
+    Heard,
     Phase,
     Progress,
+    QueryProgress,
     Ready,
     Stage,
     Status,
@@ -39,6 +42,7 @@ from .messages import (
 from .report import (
     Answers,
     Client,
+    EarlyEnd,
     Execution,
     GroupResult,
     LatencyMs,

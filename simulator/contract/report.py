@@ -311,6 +311,20 @@ class GroupResult(Message):
         return _leave_out(data, "valid")
 
 
+class EarlyEnd(Message):
+    """A run that was ended since it could not keep a limit any more."""
+
+    limit: str
+    """As it was given."""
+    at_s: float
+    """Since the common start."""
+    reason: str
+    """How that showed."""
+
+    def __str__(self) -> str:
+        return f"ended after {self.at_s:.1f} s: {self.limit} can't be kept any more ({self.reason})"
+
+
 class RunResult(Message):
     """One run, as in `result.json`: what all runs have, and a group of writers, of readers, or both."""
 
@@ -333,6 +347,9 @@ class RunResult(Message):
     undone: list[SkippedFault] = Field(default_factory=list)
     """What was to be done to the database, and wasn't."""
     phases_s: dict[str, float] = Field(default_factory=dict)
+    aborted: EarlyEnd | None = None
+    """Only of a run that was ended early: that is among its `invalid_reasons`, too, since its figures are of
+    a shorter time than was asked for."""
     groups: list[GroupResult]
 
     def group(self, role: Role) -> GroupResult | None:
@@ -354,6 +371,11 @@ class RunResult(Message):
     def invalid_reasons(self) -> list[str]:
         """Those of all groups, each once."""
         return list(dict.fromkeys(text for one in self.groups for text in one.invalid_reasons))
+
+    @property
+    def failures(self) -> list[str]:
+        """The same, but that it was ended early on purpose."""
+        return [text for text in self.invalid_reasons if text != str(self.aborted)]
 
     @computed_field  # type: ignore[prop-decorator]
     @property

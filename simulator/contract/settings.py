@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..conditions import Condition
+from .limits import RunLimit
 from .message import Message
 
 MAX_WORKERS = 100_000
@@ -250,6 +251,8 @@ class RunSettings(Message):
     is measured the database at work; else the measured inserts are the loading."""
     look_up: bool = False
     """Whether each acknowledged event is looked up afterwards, as something is done to the database."""
+    abort_limits: list[RunLimit] = Field(default_factory=list)
+    """As soon as the run can't keep one of these any more, it is ended."""
     linger_s: float = 600
     """How long a collector waits, after the run's end, to be asked for its report."""
 

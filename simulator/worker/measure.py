@@ -69,6 +69,12 @@ class Recorder:
             self._clock = _WindowClock(self._from, self._to, self._enter_window, self._leave_window)
             self._clock.start()
 
+    def end_early(self, at: float) -> None:
+        """Close the window then, and let the schedule end, if it doesn't end before. Called in another
+        thread."""
+        self._schedule.end_early(at)
+        self._to = min(self._to, at)
+
     def _read_begin(self) -> None:
         self._throttling_begin = throttled_periods()
         self._cpu_begin = time.process_time()

@@ -7,6 +7,7 @@ import os
 import platform
 import struct
 import sys
+import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -31,6 +32,9 @@ _SCHED_ATTR = struct.Struct("=IIQiIQQQ")
 deadline, period."""
 _SHARP_SLICE_NS, _USUAL_SLICE_NS = 100_000, 3_000_000
 """The shortest slice that Linux grants, and its usual one."""
+
+_LONGEST_SLEEP_S = 0.5
+"""So often somebody who waits for a request that is due in minutes looks whether the schedule is over."""
 
 # Gaps drawn at once: numpy's cost for one would be as much as a request's. Drawing so many takes some
 # 40 µs, in which no request can leave.
@@ -61,6 +65,15 @@ class Schedule(ABC):
         self.begins = start
         self.measured_from = start + self._warm_up_s
         self.ends = start + self._duration_s
+
+    def end_early(self, at: float) -> None:
+        """Let it end then, if not before. May be called in another thread."""
+        self.ends = min(self.ends, at)
+
+    def await_due(self, due: float) -> None:
+        """Sleep until then, or until the schedule is over, which may come earlier meanwhile."""
+        while (left_s := min(due, self.ends) - time.perf_counter()) > 0:
+            time.sleep(min(left_s, _LONGEST_SLEEP_S))
 
     @abstractmethod
     def next_due(self, now: float) -> float:
