@@ -17,6 +17,7 @@ from simulator.contract import (
     Tables,
     Timestamps,
     fields_of,
+    format_stages,
     split_list,
 )
 from simulator.errors import OptionError
@@ -107,8 +108,10 @@ class Mix(Request):
     """Make each run with one group at a time, too."""
 
     def list_options(self) -> dict[str, Any]:
-        arrivals = {"arrivals": str(self.readers.arrivals)} if self.readers.rate_per_s else {}
-        return super().list_options() | {"baseline": self.baseline} | arrivals
+        more = {"arrivals": str(self.readers.arrivals)} if self.readers.rate_per_s else {}
+        if self.readers.stages:
+            more["query_stages"] = format_stages(self.readers.stages)
+        return super().list_options() | {"baseline": self.baseline} | more
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,8 @@ def public_load(load: Load) -> dict[str, Any]:
     shown = public_fields(load, load.role)
     if load.rate_per_s is None:
         shown.pop("arrivals")
+    if not load.stages:
+        shown.pop("stages")
     if load.duration_s is not None:
         for name in ("num_inserts", "runs"):
             shown.pop(name, None)

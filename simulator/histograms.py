@@ -16,9 +16,10 @@ from .contract import LatencyMs
 from .errors import SimulatorError
 
 if TYPE_CHECKING:
-    from numpy import signedinteger
+    from numpy import floating, signedinteger
     from numpy.typing import NDArray
 
+    FloatArray = NDArray[floating[Any]]
     IntArray = NDArray[signedinteger[Any]]
 
 # 1 µs to 1 h with three digits. The same in every process: only equal histograms merge.
@@ -76,6 +77,17 @@ class LatencyRecorder:
     def record_us(self, latency_us: float, count: int) -> None:
         """Note a latency of so many requests."""
         self._histogram.record_value(max(_LOWEST_US, latency_us), count)
+
+    def record_many(self, latencies_s: FloatArray) -> None:
+        """Note latencies of which there may be millions."""
+        import numpy as np
+
+        latencies_us = latencies_s * 1e6
+        # As exact as the histogram's three digits, without a step for each of them.
+        unit = 10 ** np.maximum(0, np.floor(np.log10(np.maximum(latencies_us, 1))) - 3)
+        values, counts = np.unique(np.round(latencies_us / unit) * unit, return_counts=True)
+        for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+            self.record_us(value, count)
 
     def _record_pending(self) -> None:
         import numpy as np

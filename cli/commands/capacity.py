@@ -21,6 +21,7 @@ from .options import (
     take_queries,
     workers_option,
 )
+from .rates import query_rate_option
 from .values import Share
 
 STEP_S = 30.0
@@ -73,11 +74,7 @@ STEP_S = 30.0
     type=click.IntRange(0, MAX_WORKERS),
     help="Workers that ask at the same time.",
 )
-@click.option(
-    "--query-rate",
-    type=click.FloatRange(0, min_open=True),
-    help="Queries per second of all readers together; without it: at once.",
-)
+@query_rate_option(click.FloatRange(0, min_open=True))
 @queries_option
 @options_of(
     (Load, "batch"),

@@ -16,10 +16,13 @@ from .options import (
     disturb_option,
     fill_request,
     limit_option,
+    option_of,
     options_of,
     run,
     runs_option,
 )
+from .rates import RATE, STAGES, take_stages
+from .values import StagedRate
 
 
 @click.command()
@@ -41,7 +44,9 @@ from .options import (
     (Load, "batch"),
     (Load, "in_flight"),
     (Load, "patience_s"),
-    (Load, "rate_per_s"),
+)
+@option_of(Load, "rate_per_s", type=StagedRate(0, min_open=True), help=f"{RATE} {STAGES}")
+@options_of(
     (Load, "arrivals"),
     (Load, "duration_s"),
     (Load, "warm_up_s"),
@@ -69,5 +74,6 @@ def insert(ctx: click.Context, /, **given: Any) -> None:
     from ..experiments.measuring import InsertExperiment
     from ..plan import Sweep
 
+    take_stages(ctx, given)
     counts = given.pop("workers")
     run(ctx, InsertExperiment, fill_request(ctx, Sweep, given, counts=counts), given)

@@ -23,6 +23,8 @@ from .options import (
     runs_option,
     workers_option,
 )
+from .rates import STAGES, query_rate_option, take_stages
+from .values import StagedRate
 
 
 @click.command()
@@ -39,13 +41,12 @@ from .options import (
 @option_of(Load, "duration_s", default=60.0, show_default="60s")
 @option_of(Load, "warm_up_s")
 @option_of(
-    Load, "rate_per_s", help="Events per second of all writers together; without it: at once."
+    Load,
+    "rate_per_s",
+    type=StagedRate(0, min_open=True),
+    help=f"Events per second of all writers together; without it: at once. {STAGES}",
 )
-@click.option(
-    "--query-rate",
-    type=click.FloatRange(0, min_open=True),
-    help="Queries per second of all readers together; without it: at once.",
-)
+@query_rate_option(StagedRate(0, min_open=True), "In stages, too.")
 @option_of(Load, "arrivals")
 @queries_option
 @click.option(
@@ -84,4 +85,5 @@ def mixed(ctx: click.Context, /, **given: Any) -> None:
     from ..experiments.measuring import MixedExperiment
     from ..plan import Mix
 
+    take_stages(ctx, given)
     run(ctx, MixedExperiment, fill_request(ctx, Mix, given, readers=make_readers(given)), given)

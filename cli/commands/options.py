@@ -173,6 +173,7 @@ def make_readers(given: dict[str, Any]) -> Load:
         role=Role.READ,
         workers=given["readers"],
         rate_per_s=given["query_rate"],
+        stages=given.get("query_stages", []),
         **{
             name: given[name] for name in ("duration_s", "warm_up_s", "arrivals", "redraw", "check")
         },

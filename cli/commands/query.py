@@ -15,6 +15,7 @@ from .options import (
     fill_model,
     fill_request,
     limit_option,
+    option_of,
     options_of,
     queries_option,
     run,
@@ -22,6 +23,8 @@ from .options import (
     take_queries,
     workers_option,
 )
+from .rates import RATE, STAGES, take_stages
+from .values import StagedRate
 
 
 @click.command()
@@ -32,7 +35,9 @@ from .options import (
 @options_of(
     (Load, "duration_s"),
     (Load, "warm_up_s"),
-    (Load, "rate_per_s"),
+)
+@option_of(Load, "rate_per_s", type=StagedRate(0, min_open=True), help=f"{RATE} {STAGES}")
+@options_of(
     (Load, "arrivals"),
     (DataSet, "seed"),
     (Load, "redraw"),
@@ -53,5 +58,6 @@ def query(ctx: click.Context, /, **given: Any) -> None:
     from ..experiments.measuring import QueryExperiment
     from ..plan import Request
 
+    take_stages(ctx, given)
     load = fill_model(Load, given, role=Role.READ, **take_queries(given))
     run(ctx, QueryExperiment, fill_request(ctx, Request, given, load=load), given)

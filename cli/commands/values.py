@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from simulator.contract import RunLimit
+from simulator.contract import RunLimit, parse_stages
 from simulator.errors import OptionError
 from simulator.units import parse_amount, parse_share
 
@@ -43,6 +43,20 @@ class Rate(click.FloatRange):
             self.fail(f"{value!r} is no number: {_HINT}", param, ctx)
         found: float = super().convert(float(amount), param, ctx)
         return found
+
+
+class StagedRate(Rate):
+    """The same, or stages: `2m:1000,10m:5000`."""
+
+    name = "NUMBER|TIME:NUMBER,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, list) or ":" not in str(value):
+            return value if isinstance(value, list) else super().convert(value, param, ctx)
+        try:
+            return parse_stages(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Pair(click.ParamType[tuple[str, str]]):

@@ -29,7 +29,7 @@ from ..plan import (
 )
 from ..render.limits import describe_limits
 from ..render.notes import describe_answers, list_outages, summarize_notes
-from ..render.stored import tabulate_figures, tabulate_readers
+from ..render.stored import tabulate_figures, tabulate_readers, tabulate_stages
 from ..render.tables import describe_durations, describe_load
 from ..results.model import Result
 from ..results.summaries import summarize_inserts, summarize_queries
@@ -84,6 +84,12 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
         return {"verdicts": [conclude(run, self._limits, per_request) for run in runs]}
 
 
+def show_stages(result: Result) -> None:
+    """Print the table of the stages of a rate that changes."""
+    if (stages := tabulate_stages(result)).rows:
+        say(f"\nStages\n{stages.text(width=terminal_width())}")
+
+
 class InsertExperiment(_PlannedExperiment[Sweep]):
     """How many events per second a database takes in, by several worker counts or on growing data."""
 
@@ -116,6 +122,7 @@ class InsertExperiment(_PlannedExperiment[Sweep]):
         if not result.by_fill_level:
             say("Inserts per second")
         say(tabulate_figures(result, terminal).text(width=terminal_width()))
+        show_stages(result)
         above = describe_limits(result), describe_load(sweep.load)
         for line in summarize_notes(result, terminal, *above):
             print_prose(line)
@@ -204,6 +211,7 @@ class MixedExperiment(_PlannedExperiment[Mix]):
         for title, table in tabulate_readers(result, terminal).items():
             if table.rows:
                 say(f"\n{title}\n{table.text(width=terminal_width())}")
+        show_stages(result)
         say("")
         above = describe_limits(result), describe_answers(result)
         for line in summarize_notes(result, terminal, *above):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from simulator.contract import Load
+from simulator.contract import Load, format_stages
 from simulator.units import format_count, join_words
 
 from ..results.limits import sum_up
@@ -147,7 +147,8 @@ def _describe_load(load: Load) -> list[str]:
     """How requests were offered, and for how long, where that was asked for."""
     parts = []
     if load.rate_per_s is not None:
-        parts.append(f"{load.rate_per_s:,.10g} events/s offered ({load.arrivals} arrivals)")
+        rate = format_stages(load.stages) or f"{load.rate_per_s:,.10g}"
+        parts.append(f"{rate} events/s offered ({load.arrivals} arrivals)")
     if load.duration_s is not None:
         parts.append(f"for {load.duration_s:g} s")
     if load.warm_up_s:
@@ -212,8 +213,10 @@ def _describe_offers(result: Result) -> str:
         offers = [one.offered for one in list_counted(result, entry)]
         saturated = any(one.saturated for one in offers if one)
         kept_up = "kept up with" if not saturated else "not kept up with (saturated)"
+        stages = format_stages(result.settings.load.stages)
+        rate = stages or f"{run.offered.rate_per_s:,.10g}"
         said.append(
-            f"with {format_count(entry.workers, 'worker')} {run.offered.rate_per_s:,.10g} events/s were"
+            f"with {format_count(entry.workers, 'worker')} {rate} events/s were"
             f" {kept_up}: {entry.avg:,.0f} inserts/s, response time p50"
             f" {format_ms(run.latency_ms.p50)} ms, {format_tail(run.latency_ms)}"
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any
 
-from simulator.contract import Execution, GroupResult, GroupStatus, QueryResult, Role
+from simulator.contract import Execution, GroupResult, GroupStatus, QueryResult, Role, StageResult
 from simulator.units import format_digits
 
 from .limits import RunVerdict
@@ -30,6 +30,10 @@ class Entry:
     """What an event of the run takes on disk."""
     query: QueryResult | None = None
     each: Execution | None = None
+    stage: StageResult | None = None
+    """Of a rate that changes."""
+    number: int | None = None
+    """Which stage it is."""
     cost_per_hour: float | None = None
     holds: bool | None = None
     """Whether the run keeps its limits; None: it has none, or that isn't decided."""
@@ -65,6 +69,12 @@ def split_queries(entry: Entry) -> Iterator[Entry]:
         yield from (replace(own, each=each) for each in query.each)
         if not query.each:
             yield own
+
+
+def split_stages(entry: Entry) -> Iterator[Entry]:
+    """An entry for each stage of a rate that changes."""
+    for number, stage in enumerate(entry.group.stages, 1):
+        yield replace(entry, stage=stage, number=number)
 
 
 class Form(Enum):
@@ -357,6 +367,34 @@ ASKED: tuple[Figure, ...] = (
 )  # fmt: skip
 """What readers have besides: of a query, or of one execution."""
 
+
+def _by_duration(name: str) -> Callable[[Entry], Any]:
+    """Of a stage, per second."""
+    return lambda e: None if e.stage is None else getattr(e.stage, name) / e.stage.duration_s
+
+
+STAGED: tuple[Figure, ...] = (
+    F("stage", "Stage", "number of the stage, of a rate that changes", "", Form.COUNT, _follow("number")),
+    F("stage_s", "Seconds", "how much of the stage is in the window", "s", Form.DIGITS,
+      _follow("stage", "duration_s")),
+    F("stage_rate_per_s", "Rate/s", "what the stage was to offer", "", Form.DIGITS,
+      _follow("stage", "rate_per_s")),
+    F("stage_offered_per_s", "Offered/s", "what was due in the stage, by its length", "", Form.DIGITS,
+      _by_duration("due")),
+    F("stage_achieved_per_s", "Achieved/s", "what was done in the stage, whenever it was due, by its length",
+      "", Form.DIGITS, _by_duration("achieved"), better=_MORE),
+    *(
+        F(f"stage_{name}_ms", heading, f"{text} of the response times of what was due in the stage", "ms",
+          Form.DIGITS, _follow("stage", "latency_ms", name), better=_LESS)
+        for name, heading, text in (("p50", "Response p50 ms", "p50"), ("p99", "p99 ms", "p99"))
+    ),
+    F("stage_backlog", "Backlog", "what was due and not done at the stage's end", "", Form.COUNT,
+      _follow("stage", "backlog"), better=_LESS),
+    F("stage_saturated", "Saturated", "whether the database didn't keep up in the stage", "", Form.FLAG,
+      _follow("stage", "saturated")),
+)  # fmt: skip
+"""Of a stage: in an export each has a row of its own, without the figures of the whole run."""
+
 DATABASE: tuple[Figure, ...] = tuple(
     F(name, heading, about, unit, form, _of_database(name), better=better, exported=False)
     for name, heading, about, unit, form, better in (
@@ -385,7 +423,7 @@ STORAGE: tuple[Figure, ...] = (
       lambda e: e.group.storage and (e.group.storage.source or None), WRITERS, exported=False),
 )  # fmt: skip
 
-FIGURES = {one.key: one for one in (*MEASURED, PAID, *ASKED, *DATABASE, *STORAGE)}
+FIGURES = {one.key: one for one in (*MEASURED, PAID, *ASKED, *STAGED, *DATABASE, *STORAGE)}
 EXPORTED = [one for one in FIGURES.values() if one.exported]
 LIMITED = {one.limit: one for one in FIGURES.values() if one.limit}
 COMPARED = [one for one in FIGURES.values() if one.compared]
@@ -400,6 +438,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "What was due": (
         "saturated", "due", "achieved", "unsent", "backlog_max", "backlog_growth", "own_delay_p99_ms",
     ),
+    "Stages": tuple(one.key for one in STAGED),
     "On disk": (
         "storage_bytes", "bytes_per_event", "index_bytes_per_event", "storage_compacted_bytes",
         "compacted_bytes_per_event", "storage_copies", "storage_source",

@@ -55,6 +55,8 @@ class Settings(Bounded, BaseModel):
     """The readers of a mixed command."""
     query_rate_per_s: Annotated[float | None, Condition.WORKLOAD] = None
     """What they are to ask together."""
+    query_stages: Annotated[str | None, Condition.WORKLOAD] = None
+    """How that changes."""
     queries: Annotated[dict[str, float] | list[str] | None, Condition.WORKLOAD] = None
     """What readers ask, with the weights of a mixed command."""
     limits: Annotated[list[str] | None, Condition.LOAD] = None

@@ -140,8 +140,8 @@ def _count_most(
             return load.workers * load.runs
         return load.workers * math.ceil(load.events / load.events_per_request)
     if load.rate_per_s is not None:
-        window_s = load.duration_s - (0.0 if whole else load.warm_up_s)
-        mean = share * load.rate_per_s * window_s / load.events_per_request
+        due = load.count_due(0.0 if whole else load.warm_up_s, load.duration_s)
+        mean = share * due / load.events_per_request
         chance = _DEVIATIONS * math.sqrt(mean) if load.arrivals is Arrivals.POISSON else 0.0
         # Of each worker's requests, and of its turns, the last may be one more.
         return math.ceil(mean + chance) + 2 * load.workers

@@ -38,6 +38,7 @@ from .messages import (
     WorkerOffer,
     WorkerQuery,
     WorkerResult,
+    WorkerStage,
 )
 from .report import (
     Answers,
@@ -55,6 +56,7 @@ from .report import (
     QueryResult,
     Report,
     RunResult,
+    StageResult,
     Verification,
     WorkerSpan,
     WorkerTimeline,
@@ -79,6 +81,15 @@ from .settings import (
     make_groups,
     share,
     split_list,
+)
+from .stages import (
+    MOST_STAGES,
+    RateStage,
+    Stages,
+    find_mean_rate,
+    format_stages,
+    parse_stages,
+    sum_durations_s,
 )
 from .storage import (
     ANY_ALLOCATION,

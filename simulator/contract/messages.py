@@ -144,6 +144,19 @@ class WorkerQuery(Message):
     """Of a run that is ended by its number of executions: every one."""
 
 
+class WorkerStage(Message):
+    """A stage of a rate as one worker kept to it, in events or queries."""
+
+    due: Count
+    """In the window."""
+    achieved: Count
+    """Acknowledged (answered) in the stage and the window, whenever it was due."""
+    backlog: Count
+    """Due and not acknowledged at the stage's end."""
+    histogram: str
+    """Response times of what was due in it in the window: as in `WorkerFigures`."""
+
+
 class WorkerFigures(Message):
     """What one worker measured. Times count from the common start."""
 
@@ -163,6 +176,8 @@ class WorkerFigures(Message):
     """Of an open loop, the same from when it was sent."""
     offer: WorkerOffer | None = None
     """Of an open loop."""
+    stages: list[WorkerStage] = Field(default_factory=list)
+    """Of a rate that changes."""
     timeline: list[tuple[Count, Count]]
     """(second, events acknowledged or queries answered in it)."""
     in_flight: Count = 1

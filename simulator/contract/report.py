@@ -58,6 +58,25 @@ class Offered(Message):
     """How late requests left though a place in flight was free: the client's own delay."""
 
 
+class StageResult(Message):
+    """A stage of a rate that changes, as far as it is in the window. In events, or in queries."""
+
+    rate_per_s: float
+    """What was asked for."""
+    begins_s: float
+    """Since the common start, as far as it is in the window."""
+    duration_s: float
+    due: int
+    achieved: int
+    """Acknowledged (answered) in the stage, whenever it was due."""
+    backlog: int
+    """Due and not acknowledged (answered) at its end."""
+    saturated: bool
+    """The database didn't keep up with what was due in it."""
+    latency_ms: LatencyMs | None = None
+    """Response times of what was due in it."""
+
+
 class Machine(Message):
     """How busy a machine on which workers ran was meanwhile. Shares are of the CPU time of all its
     CPUs; None for what could not be seen."""
@@ -265,6 +284,8 @@ class GroupResult(Message):
     service_histogram: str | None = None
     offered: Offered | None = None
     """Of an open loop."""
+    stages: list[StageResult] = Field(default_factory=list)
+    """Of a rate that changes: those that the run came to."""
     client: Client | None = None
     retries: int = 0
     errors: dict[str, int] = Field(default_factory=dict)
