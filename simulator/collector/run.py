@@ -382,7 +382,8 @@ class Collector:
         """Requests that each worker may have in flight."""
         if load.role is Role.READ:
             return load.in_flight or 1
-        return self._prepared.module.options.in_flight(load)
+        places: int = self._prepared.module.options.in_flight(load)
+        return places
 
     def result(self, message: WorkerResult) -> None:
         """Take a worker's result, once."""

@@ -37,7 +37,8 @@ class Pace:
         """Times at the mean rate -> times by the clock, both since the start; inf after the last stage."""
         import numpy as np
 
-        return np.interp(even_s, self._even_s, self._clock_s, right=np.inf)
+        clock_s: FloatArray = np.interp(even_s, self._even_s, self._clock_s, right=np.inf)
+        return clock_s
 
     def find_even_s(self, clock_s: float) -> float:
         """The time at the mean rate at which as much is due as at this one by the clock."""

@@ -132,7 +132,7 @@ def test_even_arrivals_offer_the_rate_of_each_stage_exactly() -> None:
         for worker in range(3)
         for time in told(open_loop(TEXT, worker, workers=3, arrivals=Arrivals.EVEN))
     ])  # fmt: skip
-    assert count(due, EDGES) == pytest.approx(EXPECTED, abs=1)
+    assert count(due.tolist(), EDGES) == pytest.approx(EXPECTED, abs=1)
     # Within a stage they are evenly spaced, all workers' together.
     fast = due[(due > START + 2) & (due < START + 5)]
     assert np.diff(fast) == pytest.approx(1 / 3000, rel=1e-6)
