@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
@@ -34,10 +34,12 @@ class ExecutorName(StrEnum):
 
 _TOP_KEYS = ("targets", "namespace", "kubernetes", "workloads")
 _TARGET_KEYS = (
-    "module", "executor", "start_server", "data_dir", "cost_per_hour", "recipe", "kubernetes",
+    "module", "executor", "start_server", "data_dir", "cost_per_hour", "price", "recipe", "kubernetes",
     "database_pids", "disturbances",
 )  # fmt: skip
 """Keys of a target that are this tool's own; all others are options of its module."""
+PRICES = ("cpu_hour", "gb_month")
+"""The keys of a price."""
 CHART_VALUES = "deployment/values.yaml"
 STARTABLE_SERVERS = ("postgresql",)
 
@@ -46,6 +48,27 @@ _TEXT_KEYS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 
 # ${NAME} or ${NAME:-default}
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a database costs, in a currency of the user's choice. None for what isn't known."""
+
+    hour: float | None = None
+    """All of its machines together."""
+    cpu_hour: float | None = None
+    """A CPU that it may use, where there is no price of the whole."""
+    gb_month: float | None = None
+    """10^9 bytes that are stored."""
+
+    def over(self, other: Price) -> Price:
+        """With what the other one knows and this one doesn't."""
+        return Price(
+            *(
+                theirs if own is None else own
+                for own, theirs in zip(astuple(self), astuple(other), strict=True)
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -62,6 +85,8 @@ class Target:
     """Where that server keeps its data."""
     cost_per_hour: float | None = None
     """What the database costs, in a currency of the user's choice."""
+    price: Price = field(default_factory=Price)
+    """The same with what its CPUs and its disk cost."""
     database_pids: tuple[int, ...] = ()
     """The database's processes on this machine, if they can't be told by the port that they listen at."""
     disturbances: tuple[Disturbance, ...] = ()
@@ -213,7 +238,8 @@ class Config:
             executor,
             start_server=self._read_server(name, values.pop("start_server", None)),
             data_dir=values.pop("data_dir", None),
-            cost_per_hour=self._read_cost(name, values.pop("cost_per_hour", None)),
+            cost_per_hour=(hour := self._read_cost(name, values.pop("cost_per_hour", None))),
+            price=self._read_price(name, hour, values.pop("price", None)),
             database_pids=self._read_pids(name, values.pop("database_pids", None)),
             disturbances=self._read_disturbances(name, values.pop("disturbances", None)),
             recipe=values.pop("recipe", None),
@@ -241,7 +267,17 @@ class Config:
         known = ", ".join(STARTABLE_SERVERS)
         raise ConfigError(f"{where}: {value!r} can't be started by this tool (it can: {known})")
 
-    def _read_cost(self, target: str, value: object) -> float | None:
+    def _read_price(self, target: str, hour: float | None, value: object) -> Price:
+        where = self.where("targets", target, "price")
+        parts = {} if value is None else value
+        if not isinstance(parts, dict) or set(parts) - set(PRICES):
+            raise ConfigError(
+                f"{where}: write what it costs, as in {{cpu_hour: 0.05, gb_month: 0.1}}"
+            )
+        own = {key: self._read_cost(target, one, "price", str(key)) for key, one in parts.items()}
+        return Price(hour, **own)
+
+    def _read_cost(self, target: str, value: object, *keys: str) -> float | None:
         if value is None:
             return None
         with suppress(ValueError):
@@ -249,7 +285,7 @@ class Config:
             cost = float(value) if isinstance(value, int | float | str) else 0.0
             if 0 < cost < math.inf and not isinstance(value, bool):
                 return cost
-        where = self.where("targets", target, "cost_per_hour")
+        where = self.where("targets", target, *(keys or ("cost_per_hour",)))
         raise ConfigError(f"{where}: {value!r} is no cost: write a number above 0, as in 1.25")
 
     def _read_pids(self, target: str, value: object) -> tuple[int, ...]:

@@ -91,6 +91,18 @@ def parse_share(text: str) -> float | None:
     return float(found[1]) * (0.01 if found[2] else 1) if found else None
 
 
+_BYTES = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kKMGTP]?)(i?)B")
+
+
+def parse_bytes(text: str) -> float | None:
+    """Bytes of `500GB`, `2 TB` or `1.5GiB`: powers of 1,000, and of 1,024 with an i."""
+    found = _SIZE.fullmatch(text.strip())
+    if not found or (found[3] and not found[2]):
+        return None
+    return float(found[1]) * float(1024 if found[3] else 1000) ** _BYTES[found[2]]
+
+
 def format_count(count: int, word: str, many: str | None = None) -> str:
     """`1 worker`, `1,000 workers`; `many`: a plural that has no s."""
     return f"{count:,} {word if count == 1 else many or word + 's'}"

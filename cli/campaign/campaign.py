@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 
 import click
 
 from simulator.documents import DocumentError, read_yaml
+from simulator.errors import did_you_mean
 
 from ..config import Config, load_config
 from ..errors import ConfigError
 from ..experiments.session import Session, find_module
 from ..faults.injector import Action
 from ..output import note, say
+from ..results.evidence import Question
 from ..signals import Interrupts
+from ..workloads import choose_workload
 from .definition import Definition, load_definition
-from .folder import CampaignFolder
+from .folder import WORKLOAD, CampaignFolder
+from .following import add_steps, make_question
 from .installing import Site, add_recipe_options, find_sites
-from .plan import Job, Turn, find_command, list_left, name_target, plan_turns
+from .plan import Candidate, Job, Turn, find_command, list_left, name_target, plan_turns
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,10 @@ class Campaign:
     sites: Mapping[str, Site]
     """Job -> the database that is installed for it, of those that have one."""
     interrupts: Interrupts
+    question: Question | None = None
+    """What its verdict answers; None if nothing is required."""
+    without: Collection[str] = ()
+    """Candidates of the file that the user leaves out this time."""
 
     @property
     def names(self) -> list[str]:
@@ -48,15 +58,40 @@ class Campaign:
         """All, in the plan's order."""
         return list(chain.from_iterable(self.turns))
 
+    def list_candidates(self) -> list[Candidate]:
+        """All that take part, in the file's order."""
+        definition = self.definition
+        targets, variants = list(definition.targets), [None, *definition.variants]
+        return sorted(
+            dict.fromkeys(job.candidate for job in self.jobs),
+            key=lambda one: (
+                targets.index(one.target), one.nodes or 0, variants.index(one.variant),
+            ),
+        )  # fmt: skip
+
     def list_left(self) -> list[Job]:
         """Those that are still to do, by what the folder has."""
         done, failed = self.folder.find_done(self.names), self.folder.find_failed(self.names)
         return list(chain.from_iterable(list_left(self.turns, done, failed)))
 
     def digest_targets(self) -> dict[str, str]:
-        """Target of the config file -> what tells whether it was changed."""
+        """Target of the config file -> what tells whether it was changed; and `workload NAME` -> the same of
+        each that the user has defined."""
         named = [name_target(self.definition, job.candidate) for job in self.jobs]
-        return {name: self.config.digest(name) for name in dict.fromkeys(named)}
+        found = {name: self.config.digest(name) for name in dict.fromkeys(named)}
+        flag = "--workload="
+        workloads = [
+            text.removeprefix(flag)
+            for job in self.jobs
+            for text in job.arguments
+            if text.startswith(flag)
+        ]
+        for name in dict.fromkeys(workloads):
+            definition = choose_workload(name, self.config).definition
+            if definition is not None:
+                said = json.dumps(definition, sort_keys=True)
+                found[f"{WORKLOAD}{name}"] = sha256(said.encode()).hexdigest()
+        return found
 
     def arguments_of(self, job: Job) -> list[str]:
         """The whole line of a job, behind the command."""
@@ -73,19 +108,51 @@ class Campaign:
 
 
 def open_campaign(
-    file: Path, config_file: Path, output: Path | None, interrupts: Interrupts
+    file: Path,
+    config_file: Path,
+    output: Path | None,
+    interrupts: Interrupts,
+    without: Sequence[str] = (),
 ) -> Campaign:
-    """Read and plan; ConfigError if the file is wrong."""
+    """Read and plan; ConfigError if the file is wrong. `without`: candidates that are left out."""
     definition = load_definition(file)
     folder = CampaignFolder(output or Path("campaigns") / file.stem)
     config = load_config(config_file)
+    question = make_question(definition, config, file)
+    definition = add_steps(definition, question, config, file)
     try:
-        turns = _leave_out(plan_turns(definition), definition, config)
+        planned = plan_turns(definition)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error.message}") from error
+    turns, left_out = select_turns(planned, without)
+    try:
+        turns = _leave_out(turns, definition, config)
         sites = find_sites(turns, definition, config)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error.message}") from error
     turns = add_recipe_options(turns, sites, config)
-    return Campaign(file, config_file, config, folder, definition, turns, sites, interrupts)
+    return Campaign(
+        file, config_file, config, folder, definition, turns, sites, interrupts, question, left_out
+    )
+
+
+def select_turns(turns: list[Turn], without: Sequence[str]) -> tuple[list[Turn], list[str]]:
+    """The turns of all candidates but these, and which those are: named as in a ranking, or by their target,
+    or with its variant whatever the number of nodes. ConfigError if there is none, or no other one."""
+    candidates = list(dict.fromkeys(turn[0].candidate for turn in turns))
+    names = {one: {str(one), one.target, one.series} for one in candidates}
+    known = list(dict.fromkeys(map(str, candidates)))
+    for name in without:
+        if not any(name in own for own in names.values()):
+            raise ConfigError(
+                f"--without: there is no candidate {name!r}{did_you_mean(name, known)} (there are:"
+                f" {', '.join(known)})"
+            )
+    left_out = [one for one in candidates if names[one] & set(without)]
+    if len(left_out) == len(candidates):
+        raise ConfigError("--without leaves out every candidate: leave one in")
+    kept = [turn for turn in turns if turn[0].candidate not in left_out]
+    return kept, list(map(str, left_out))
 
 
 def _leave_out(turns: list[Turn], definition: Definition, config: Config) -> list[Turn]:

@@ -25,10 +25,26 @@ from simulator.errors import OptionError, did_you_mean
 from simulator.units import read_duration_s
 from simulator.workloads.yaml_source import check_tree, find_place
 
+from ..config import Price
 from ..errors import ConfigError
 from ..installation import program
+from ..results.requirements import (
+    History,
+    InsertLimits,
+    Number,
+    QueryLimits,
+    RequiredPart,
+    Requirements,
+)
 
-EXAMPLE = Path(__file__).with_name("example.yaml")
+EXAMPLES = {
+    "steps": Path(__file__).with_name("example.yaml"),
+    "requirements": Path(__file__).with_name("requirements.yaml"),
+}
+"""Files to begin with: what they show -> where they are."""
+EXAMPLE = EXAMPLES["steps"]
+REPEATS_OF_VERDICT = 3
+"""With requirements, unless the file says otherwise: one repetition decides nothing."""
 
 COMMANDS = {
     "insert": "insert", "query": "query", "mixed": "mixed", "capacity": "capacity", "tune": "tune",
@@ -174,6 +190,13 @@ class Step(_Part):
         return self.label or self.kind
 
 
+class PriceList(RequiredPart):
+    """What CPUs and disks cost, of targets that don't say it themselves."""
+
+    cpu_hour: Number | None = None
+    gb_month: Number | None = None
+
+
 def _read_targets(value: object) -> object:
     """A list of names is short for labels without options."""
     if isinstance(value, dict):
@@ -196,13 +219,18 @@ class Definition(_Part):
     targets: Annotated[dict[str, Target], BeforeValidator(_read_targets)] = Field(min_length=1)
     variants: dict[str, Options] = {}
     options: Options = {}
-    steps: list[Step] = Field(min_length=1)
+    steps: list[Step] = Field([], min_length=1)
+    """None: they follow from the requirements."""
+    requirements: Requirements | None = None
+    """What a verdict is given on."""
+    price: PriceList = PriceList()
     install: Installing = None
     """Of all targets that don't say otherwise."""
     nodes: NodeCounts | None = None
     order: Order | None = None
     """None: in turns, unless databases are installed."""
     repeats: int = Field(1, ge=1, le=1000)
+    """With requirements three unless it is given."""
     seed: int = Field(0, ge=0)
     settle: float = Field(0.0, ge=0)
     """Seconds between two jobs."""
@@ -211,6 +239,19 @@ class Definition(_Part):
     @classmethod
     def _read_settle(cls, value: object) -> object:
         return read_duration_s(value)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _repeat_for_verdict(cls, value: object) -> object:
+        if isinstance(value, dict) and "requirements" in value:
+            return {"repeats": REPEATS_OF_VERDICT, **value}
+        return value
+
+    @model_validator(mode="after")
+    def _has_steps(self) -> Definition:
+        if not self.steps and self.requirements is None:
+            raise ValueError("key `steps` is missing, or `requirements`, from which they follow")
+        return self
 
     @model_validator(mode="after")
     def _check_nodes(self) -> Definition:
@@ -244,6 +285,11 @@ class Definition(_Part):
         if own is not None:
             return list(own)
         return list(self.nodes) if self.nodes and self.find_installation(label) else [None]
+
+    @property
+    def prices(self) -> Price:
+        """What CPUs and disks cost."""
+        return Price(None, self.price.cpu_hour, self.price.gb_month)
 
     def find_order(self) -> Order:
         """In turns, unless databases are installed: then each has all its turns while it is there."""
@@ -293,7 +339,7 @@ def load_definition(path: Path) -> Definition:
         raise ConfigError(str(error)) from error
     if not isinstance(document, dict):
         raise ConfigError(
-            f"{path}:1: a campaign is keys with values, at least `targets:` and `steps:`"
+            f"{path}:1: a campaign is keys with values, at least `targets:`, and `steps:` or `requirements:`"
         )
     try:
         return Definition.model_validate(document)
@@ -320,8 +366,25 @@ def _locate(error: ValidationError, root: yaml.Node, path: Path) -> str:
     return where + message[:1].lower() + message[1:]
 
 
-def _find_part(way: Sequence[str | int]) -> type[_Part]:
+def locate_key(path: Path, *way: str) -> str:
+    """`file:line: requirements.devices: `, for the start of an error message that was found after reading."""
+    root, _ = read_yaml(path)
+    line, names = find_place(root, way)
+    return f"{path}:{line}: {'.'.join(names)}: "
+
+
+def _find_part(way: Sequence[str | int]) -> type[BaseModel]:
     """What the key at the end of the way is in."""
+    if way[0] == "requirements" and len(way) > 1:
+        return _PARTS.get(str(way[1]) if len(way) > 2 else "", Requirements)
+    if way[0] == "price" and len(way) > 1:
+        return PriceList
     if "install" in way[:-1]:
         return Installation
     return Step if way[0] == "steps" else Definition
+
+
+_PARTS: Mapping[str, type[BaseModel]] = {
+    "insert": InsertLimits, "queries": QueryLimits, "history": History,
+}  # fmt: skip
+"""What stands below a key of the requirements."""

@@ -15,9 +15,12 @@ from simulator.documents import DocumentError, printable_line, read_json
 
 from ..errors import ConfigError, RunFailed
 from ..output import explain, write_whole
-from ..results.store import FILE_NAME, StoredResult, list_results, now
+from ..results.store import FILE_NAME, VERDICT, StoredResult, list_results, now
 from .definition import Definition
 from .plan import Turn
+
+WORKLOAD = "workload "
+"""What begins the name of a workload among those of targets: theirs have no spaces before a name."""
 
 
 class CampaignFolder:
@@ -28,6 +31,7 @@ class CampaignFolder:
         self.results = path / "results"
         """As any folder with results: `--results` may name it."""
         self.report = path / "report.html"
+        self.verdict = path / VERDICT
         self.installed = path / "installed.json"
         """Which database the campaign has installed, while it is there."""
         self._replaced = path / "replaced"
@@ -61,7 +65,7 @@ class CampaignFolder:
         self, file: Path, definition: Definition, targets: Mapping[str, str], turns: list[Turn]
     ) -> None:
         """Write the plan, with a copy of the file; candidates that an earlier one had stay in it. `targets`:
-        target -> digest of what the config file says of it."""
+        target -> digest of what the config file says of it; and `workload NAME` -> of its definition."""
         before = self._read(self._plan) if self._plan.exists() else {}
         jobs = {one["name"]: one for one in before.get("jobs", [])}
         jobs |= {
@@ -97,9 +101,11 @@ class CampaignFolder:
             return
         before = self._read(self._plan)
         now_ = definition.model_dump(mode="json", exclude_unset=True)
-        changes = describe_change(*keep_common(before["definition"], now_))
+        changes = list_changes(before["definition"], now_)
         changes += [
-            f"target {name} in the config file"
+            f"{name} is defined otherwise"
+            if name.startswith(WORKLOAD)
+            else f"target {name} in the config file"
             for name, digest in targets.items()
             if before["targets"].get(name, digest) != digest
         ]
@@ -210,6 +216,22 @@ def describe_change(before: Any, now: Any, place: str = "") -> list[str]:
     if before is None or now is None:
         return [f"{place} is {'new' if before is None else 'gone'}"]
     return [f"{place}: {before} is now {now}"]
+
+
+def list_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two definitions that may not differ. What is required may change as long as the
+    same is measured, as may prices: the verdict is given anew. Where steps follow from it, it is named
+    instead of them."""
+    old, new = keep_common(before, now)
+    for one in (old, new):
+        one.pop("price", None)
+    required = describe_change(
+        old.pop("requirements", None), new.pop("requirements", None), "requirements"
+    )
+    steps = describe_change(old.pop("steps", None), new.pop("steps", None), "steps")
+    if steps and required and before.get("requirements") and now.get("requirements"):
+        steps = required
+    return steps + describe_change(old, new)
 
 
 def keep_common(

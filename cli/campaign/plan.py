@@ -197,7 +197,8 @@ def _write_scalar(name: str, value: Any) -> str:
 
 
 def _write_arguments(definition: Definition, candidate: Candidate, step: Step) -> tuple[str, ...]:
-    """The particular over the general: those for all, the step's, the target's, the variant's."""
+    """The particular over the general: those for all, the step's, the target's, the variant's. `null` leaves
+    out what the more general ones say."""
     known = list_options(find_command(step.command))
     own = definition.targets[candidate.target]
     variant = definition.variants[candidate.variant] if candidate.variant else {}
@@ -207,7 +208,9 @@ def _write_arguments(definition: Definition, candidate: Candidate, step: Step) -
             if key not in known:
                 continue  # of another step: `_check_shared` has seen to that
             before = merged.get(key)
-            if isinstance(before, Mapping) and isinstance(value, Mapping):
+            if value is None:
+                merged.pop(key, None)
+            elif isinstance(before, Mapping) and isinstance(value, Mapping):
                 merged[key] = {**before, **value}
             else:
                 merged[key] = value
@@ -331,7 +334,9 @@ JOB_OVERHEADS = {
 VERIFY_SHARE = 0.1
 """Counting what was stored takes this share of the window, since it is about what was inserted."""
 FILL_PER_S = 20_000
-"""Events per second by which tables are filled before a run: fewer than most databases take."""
+"""Events per second by which tables are filled, in batches: fewer than most databases take."""
+FILL_BATCH = 100
+"""From so many events a request on inserts of a number of events are as fast."""
 
 
 @dataclass(frozen=True)
@@ -347,10 +352,15 @@ def model_job(loads: Sequence[Load], prefill: int, executor: ExecutorName) -> Es
     """How long a job takes by the loads of its runs: rather too long than too short."""
     overhead = JOB_OVERHEADS[executor]
     known_s = overhead.job_s
+    open_runs = 0
     for load in loads:
-        known_s += (load.duration_s or 0.0) * (1 + VERIFY_SHARE) + prefill / FILL_PER_S
+        window_s = load.duration_s
+        if window_s is None and load.role is Role.WRITE and load.batch >= FILL_BATCH:
+            window_s = load.workers * load.events / FILL_PER_S
+        open_runs += window_s is None
+        known_s += (window_s or 0.0) * (1 + VERIFY_SHARE) + prefill / FILL_PER_S
         known_s += overhead.run_s + load.workers * overhead.worker_s
-    return Estimate(known_s, sum(load.duration_s is None for load in loads))
+    return Estimate(known_s, open_runs)
 
 
 def estimate_left(
@@ -360,8 +370,10 @@ def estimate_left(
     settle_s: float,
 ) -> Estimate:
     """How long these jobs still take: as long as the candidate's earlier ones of the same step, or else the
-    other candidates', or else by the model. `modelled`: by the jobs' names."""
+    other candidates', or else by the model, corrected by what it said of other steps of the same command.
+    `modelled`: by the jobs' names."""
     known_s, open_runs = settle_s * max(0, len(left) - 1), 0
+    corrections = _find_corrections(modelled, measured_s)
     for job in left:
         alike = [took_s for one, took_s in measured_s.items() if one.step == job.step]
         own = [
@@ -372,6 +384,20 @@ def estimate_left(
         if found := own or alike:
             known_s += sum(found) / len(found)
         else:
-            known_s += modelled[job.name].known_s
+            known_s += modelled[job.name].known_s * corrections.get(job.command, 1.0)
             open_runs += modelled[job.name].open_runs
     return Estimate(known_s, open_runs)
+
+
+def _find_corrections(
+    modelled: Mapping[str, Estimate], measured_s: Mapping[Job, float]
+) -> dict[str, float]:
+    """Command -> what its jobs took ÷ what the model said, of those of which it knew the length."""
+    said: dict[str, float] = {}
+    took: dict[str, float] = {}
+    for job, took_s in measured_s.items():
+        estimate = modelled.get(job.name)
+        if estimate is not None and not estimate.open_runs:
+            said[job.command] = said.get(job.command, 0.0) + estimate.known_s
+            took[job.command] = took.get(job.command, 0.0) + took_s
+    return {command: took[command] / said[command] for command in said}

@@ -121,6 +121,16 @@ def estimate_campaign(
     return estimate_left(left, modelled, measured_s, campaign.definition.settle)
 
 
+def report_only(campaign: Campaign) -> int:
+    """Make the report of what is there; the exit status. ConfigError if nothing is."""
+    _need_packages_of_report()
+    folder = campaign.folder
+    folder.check_plan(campaign.file, campaign.definition, campaign.digest_targets())
+    if not folder.find_done(campaign.names):
+        raise ConfigError(f"{folder.results} has no result of this campaign yet: run it first")
+    return report_campaign(campaign, [])
+
+
 def run_campaign(
     campaign: Campaign,
     consent: Consent,

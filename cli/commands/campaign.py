@@ -37,7 +37,26 @@ from .options import config_option, debug_option, live_options, take_live
     is_flag=True,
     help="Run the commands that FILE has without asking; they are listed.",
 )
-@click.option("--example", is_flag=True, help="Print a file to begin with, and nothing else.")
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="CANDIDATE",
+    help="Leave out a target, or one of its variants: it isn't measured, nor in the report; what it has"
+    " measured is kept. May be repeated.",
+)
+@click.option(
+    "--report-only",
+    is_flag=True,
+    help="Run nothing: make the report, with ranking and verdict, of what is there.",
+)
+@click.option(
+    "--example",
+    is_flag=False,
+    flag_value="steps",
+    type=click.Choice(["steps", "requirements"]),
+    help="Print a file to begin with, and nothing else: one with steps of its own, or with requirements"
+    " that end in a verdict.",
+)
 @live_options
 @debug_option
 @click.pass_context
@@ -52,29 +71,35 @@ def campaign(
     yes: bool,
     confirm_context: str | None,
     allow_run: bool,
-    example: bool,
+    without: tuple[str, ...],
+    report_only: bool,
+    example: str | None,
     debug: bool,
     **given: Any,
 ) -> None:
-    """Run what FILE says: targets, variants of options, steps; then one report with a ranking.
+    """Run what FILE says: targets, variants of options, steps or what is required; then one report with a
+    ranking, and the verdict on what is required.
 
     Killed at any moment, the same command resumes after the last completed run. A job that fails is
     noted, and the others go on.
     """  # fmt: skip
     from ..campaign.campaign import open_campaign
-    from ..campaign.definition import EXAMPLE
+    from ..campaign.definition import EXAMPLES
+    from ..campaign.running import report_only as make_report
     from ..campaign.running import run_campaign, show_plan
     from ..install.work import Consent
     from ..output import say
 
     if example:
-        say(EXAMPLE.read_text().rstrip())
+        say(EXAMPLES[example].read_text().rstrip())
         return
     if file is None:
         raise click.UsageError("name a FILE; to begin with one: campaign --example > campaign.yaml")
-    found = open_campaign(file, config_file, output, ctx.obj)
+    found = open_campaign(file, config_file, output, ctx.obj, without)
     if dry_run:
         show_plan(found)
         return
+    if report_only:
+        ctx.exit(make_report(found))
     consent = Consent(yes, confirm_context)
     ctx.exit(run_campaign(found, consent, stop_on_error, debug, take_live(given), allow_run))

@@ -19,6 +19,7 @@ from .options import (
     option_of,
     options_of,
     queries_option,
+    reader_in_flight_option,
     run,
     runs_option,
     workers_option,
@@ -49,6 +50,7 @@ from .values import StagedRate
 @query_rate_option(StagedRate(0, min_open=True), "In stages, too.")
 @option_of(Load, "arrivals")
 @queries_option
+@reader_in_flight_option
 @click.option(
     "--baseline",
     is_flag=True,

@@ -18,6 +18,7 @@ from .options import (
     option_of,
     options_of,
     queries_option,
+    reader_in_flight_option,
     run,
     runs_option,
     take_queries,
@@ -32,6 +33,7 @@ from .values import StagedRate
 @workers_option("Workers that ask at the same time.")
 @runs_option("How often each worker asks each query.")
 @queries_option
+@reader_in_flight_option
 @options_of(
     (Load, "duration_s"),
     (Load, "warm_up_s"),
@@ -59,5 +61,6 @@ def query(ctx: click.Context, /, **given: Any) -> None:
     from ..plan import Request
 
     take_stages(ctx, given)
-    load = fill_model(Load, given, role=Role.READ, **take_queries(given))
+    own = take_queries(given) | {"in_flight": given.pop("reader_in_flight")}
+    load = fill_model(Load, given, role=Role.READ, **own)
     run(ctx, QueryExperiment, fill_request(ctx, Request, given, load=load), given)

@@ -91,12 +91,18 @@ def list_(
 def show(name: str, results_folder: Path, debug: bool) -> None:
     """Print one result: figures, runs, latencies, workers, errors, phases, environment.
 
-    RESULT is an ID or its beginning, a label, `latest`, a result's folder, or its JSON file.
+    RESULT is an ID or its beginning, a label, `latest`, a result's folder, or its JSON file. A campaign's
+    folder, or its verdict.json: the verdict on its requirements, with the runs of each figure.
     """
     from ..output import say, terminal_width
+    from ..render.requirements import describe_whole_verdict
     from ..render.stored import describe_result
-    from ..results.store import open_result
+    from ..results.store import open_result, open_verdict
 
+    verdict = open_verdict(Path(name))
+    if verdict is not None:
+        say(describe_whole_verdict(verdict, terminal_width()))
+        return
     stored = open_result(name, results_folder)
     say(describe_result(stored, sys.stdout.isatty(), terminal_width()))
 

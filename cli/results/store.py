@@ -29,6 +29,7 @@ from ..errors import ConfigError, RunFailed
 from ..installation import program
 from ..output import explain, note, write_whole
 from . import format1
+from .decision import VerdictMatrix
 from .model import FORMAT, Result, as_mapping
 from .summaries import find_bytes_per_day, summarize_queries
 
@@ -146,8 +147,8 @@ def read_result(path: Path) -> Result:
 
 def _bring_up_to_date(result: Result) -> Result:
     """Query times as they are summed up today: the first versions averaged the first executions with
-    the others, which could be compared with no newer result."""
-    if result.by_number and all(entry.cold is None for entry in result.query_summary):
+    the others, which could be compared with no newer result; later ones had fewer percentiles."""
+    if any(entry.p90 is None for entry in result.query_summary):
         result.query_summary = summarize_queries(result.runs) or result.query_summary
     _judge_sizes(result)
     return result
@@ -193,6 +194,25 @@ def _describe_problem(form: int, error: ValidationError) -> str:
         return f"{place} is not a field of format {form}"
     problem = first["msg"].removeprefix("Value error, ")
     return f"{place}: {problem[:1].lower()}{problem[1:]}" if place else problem
+
+
+VERDICT = "verdict.json"
+"""The verdict on a campaign's requirements, in its folder."""
+
+
+def open_verdict(path: Path) -> VerdictMatrix | None:
+    """The verdict of a campaign: `path` is its folder, or the file; None if it is none. UnreadableResult if
+    it is damaged."""
+    file = path / VERDICT if path.is_dir() else path
+    if file.name != VERDICT or not file.is_file():
+        return None
+    try:
+        document = parse_json(read_file(file, MOST_BYTES_JSON))
+        return VerdictMatrix.model_validate(make_printable(document))
+    except DocumentError as error:
+        raise UnreadableResult(f"{file} is damaged or no verdict: it {error}") from error
+    except ValidationError as error:
+        raise UnreadableResult(f"{file} is damaged: {_describe_problem(FORMAT, error)}") from error
 
 
 def list_results(folder: Path) -> list[StoredResult]:

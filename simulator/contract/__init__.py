@@ -41,6 +41,8 @@ from .messages import (
     WorkerStage,
 )
 from .report import (
+    BOUND_PAUSE_SHARE,
+    LEAST_JUDGED_S,
     Answers,
     Client,
     EarlyEnd,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.config import ExecutorName, load_config
+from cli.config import ExecutorName, Price, load_config
 from cli.errors import EXIT_USAGE, ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -382,3 +382,32 @@ def test_a_wrong_cost(write: Write, written: str) -> None:
     error = error_of(file, "x")
     assert error.startswith("FILE:4: targets.x.cost_per_hour: ")
     assert "number above 0" in error
+
+
+def test_a_price_of_cpus_and_disk(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("E2E_PRICE", "0.1")
+    file = write(
+        "targets:\n  x:\n    module: blackhole\n    cost_per_hour: 2\n"
+        "    price: {cpu_hour: 0.05, gb_month: '${E2E_PRICE}'}\n  y: {module: blackhole}\n"
+    )
+    config = load_config(file)
+    assert config.target("x").price == Price(2.0, 0.05, 0.1)
+    assert config.target("x").options == {}
+    # What a target doesn't say, a campaign may.
+    assert config.target("y").price.over(Price(None, 0.5)) == Price(None, 0.5)
+    assert Price(2.0).over(Price(3.0, 0.5)) == Price(2.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("5", "write what it costs, as in {cpu_hour: 0.05"),
+        ("{cpu: 1}", "write what it costs, as in {cpu_hour: 0.05"),
+        ("{cpu_hour: free}", "'free' is no cost: write a number above 0"),
+        ("{gb_month: 0}", "0 is no cost: write a number above 0"),
+    ],
+)
+def test_a_wrong_price(write: Write, written: str, said: str) -> None:
+    error = error_of(write(f"targets:\n  x:\n    module: blackhole\n    price: {written}\n"), "x")
+    assert error.startswith("FILE:4: targets.x.price")
+    assert said in error

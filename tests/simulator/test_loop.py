@@ -335,7 +335,7 @@ class OwnWayWriter(FakeWriter):
     def submit(self, payload: Payload, request: object) -> None:
         self._held.append((payload, request))
 
-    def outcomes(self, timeout_s: float | None) -> list[Outcome]:
+    def outcomes(self, timeout_s: float | None) -> list[Outcome[int]]:
         assert len(self._held) == 4, "asked before as much is under way as may be"
         held, self._held = self._held[::-1], []
         return [

@@ -13,6 +13,7 @@ from simulator.units import (
     format_span,
     join_words,
     parse_amount,
+    parse_bytes,
     parse_duration_ms,
     parse_duration_s,
     parse_share,
@@ -126,3 +127,14 @@ def test_bytes(value: float, text: str) -> None:
 )
 def test_spans(seconds: float, text: str) -> None:
     assert format_span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("2TB", 2e12), ("500 GB", 5e11), ("1.5GiB", 1.5 * 2**30), ("8B", 8.0), ("3kB", 3000.0),
+        ("2", None), ("2T", None), ("-1GB", None), ("1iB", None), ("", None), ("GB", None),
+    ],
+)  # fmt: skip
+def test_sizes_have_their_unit(text: str, size: float | None) -> None:
+    assert parse_bytes(text) == size

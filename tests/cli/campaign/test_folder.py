@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from cli.campaign.campaign import open_campaign
 from cli.campaign.definition import Definition, load_definition
 from cli.campaign.folder import CampaignFolder
 from cli.campaign.plan import plan_turns
 from cli.errors import ConfigError
+from cli.signals import Interrupts
 
 from ..made import inserts
 
+ROOT = Path(__file__).parents[3]
 BASE = """
 targets: {one: {target: embedded, batch: 10}, two: {target: embedded}}
 repeats: 1
@@ -110,3 +113,73 @@ def test_a_failure_of_a_candidate_that_is_left_out_is_none(written: Written) -> 
     assert written.folder.find_failed(names) == {"one insert": "it was away"}
     assert written.folder.find_failed(["two insert"]) == {}
     assert written.folder.find_failed(["one insert 1"]) == {"one insert 1": "it was away"}
+
+
+NEEDS = """
+targets: {one: {target: embedded}}
+options: {workload: machines}
+requirements:
+  events_per_s: 100
+  insert: {p99: 250ms}
+  retention: 10d
+  disk: 1TB
+price: {gb_month: 0.1}
+"""
+CONFIG = "targets: {embedded: {module: postgres, executor: local, connection_string: host=x}}\n"
+
+
+def _go_on(folder: Path, text: str) -> None:
+    file, config = folder / "needs.yaml", folder / "config.yaml"
+    file.write_text(text)
+    config.write_text(CONFIG)
+    found = open_campaign(file, config, folder / "out", Interrupts())
+    found.folder.results.mkdir(parents=True, exist_ok=True)
+    found.folder.check_plan(file, found.definition, found.digest_targets())
+    found.folder.keep_plan(file, found.definition, found.digest_targets(), found.turns)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("disk: 1TB", "disk: 2TB"),
+        ("  disk: 1TB", "  disk: 1TB\n  cost_per_month: 5"),
+        ("0.1", "0.2"),
+        ("price:", "repeats: 5\nprice:"),
+        ("{one: {target: embedded}}", "{one: {target: embedded}, two: {target: embedded}}"),
+    ],
+)
+def test_requirements_that_change_no_step_may_change(tmp_path: Path, old: str, new: str) -> None:
+    assert old in NEEDS
+    _go_on(tmp_path, NEEDS)
+    _go_on(tmp_path, NEEDS.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("250ms", "300ms", "requirements.insert.p99: 250.0 is now 300.0"),
+        ("events_per_s: 100", "events_per_s: 200", "requirements.events_per_s: 100.0 is now 200.0"),
+        ("  retention: 10d\n  disk: 1TB\n", "", "requirements.retention is gone"),
+    ],
+)
+def test_requirements_that_change_steps_may_not(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    _go_on(tmp_path, NEEDS)
+    with pytest.raises(ConfigError) as refused:
+        _go_on(tmp_path, NEEDS.replace(old, new))
+    assert said in refused.value.message
+    assert "steps" not in refused.value.message.splitlines()[0]
+
+
+def test_another_workload_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    own = (ROOT / "simulator" / "workloads" / "machines.yaml").read_text()
+    workload = tmp_path / "plants.yaml"
+    workload.write_text(own.replace("name: machines", "name: plants"))
+    text = NEEDS.replace("workload: machines", f"workload: {workload}")
+    _go_on(tmp_path, text)
+    _go_on(tmp_path, text)
+    workload.write_text(workload.read_text().replace("interval: 10s", "interval: 20s"))
+    with pytest.raises(ConfigError) as refused:
+        _go_on(tmp_path, text)
+    assert f"workload {workload} is defined otherwise" in refused.value.message

@@ -38,6 +38,24 @@ def test_filling_tables_counts() -> None:
     assert until_done.open_runs == 1
 
 
+def test_inserts_of_a_number_of_events_in_batches_have_a_length() -> None:
+    load = Load(workers=2, events=100_000, batch=1000)
+    found = model_job([load], 0, ExecutorName.LOCAL)
+    assert found.open_runs == 0
+    assert found.known_s > 10
+    assert model_job([load.model_copy(update={"batch": 1})], 0, ExecutorName.LOCAL).open_runs == 1
+
+
+def test_what_the_model_says_is_corrected_by_other_steps_of_the_command() -> None:
+    first, second = (
+        Job(f"a {step} 1", Candidate("a"), step, "insert", 1, ()) for step in ("load", "disk")
+    )
+    query = Job("a ask 1", Candidate("a"), "ask", "query", 1, ())
+    modelled = {one.name: Estimate(100.0) for one in (first, second, query)}
+    found = estimate_left([second, query], modelled, {first: 50.0}, 0.0)
+    assert found == Estimate(150.0)
+
+
 def _job(target: str, step: str, repeat: int) -> Job:
     return Job(f"{target} {step} {repeat}", Candidate(target), step, step, repeat, ())
 

@@ -13,7 +13,8 @@ import pytest
 
 from cli.render.chart import NamedResult
 from cli.render.charts import KINDS
-from cli.render.report import choose_drawn, make_report, mark_struck
+from cli.render.pages import mark_struck
+from cli.render.report import choose_drawn, make_report
 from cli.render.stored import describe_result
 from cli.render.verdict import MOST_SENTENCES, describe_hardware, judge_results
 from cli.results.model import Result

@@ -1,0 +1,325 @@
+"""The steps that follow from requirements: the load with its questions, the capacity within the same limits,
+the disk, each fault. And what the requirements are checked against: the workload, and the modules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from simulator.contract import Measure, RunLimit, Storage, estimate_events
+from simulator.errors import OptionError, did_you_mean
+from simulator.histograms import LEAST_REQUESTS
+from simulator.units import read_duration_s
+
+from ..config import Config
+from ..errors import ConfigError
+from ..experiments.session import find_module
+from ..results.evidence import Question
+from ..results.requirements import Requirements
+from ..workloads import choose_workload, read_options
+from .definition import Definition, Step, locate_key
+from .plan import Candidate, name_target
+
+WORKERS = 4
+"""Of a step for which the file names none."""
+SHORTEST_WINDOW_S = 50.0
+"""How long the load is measured at least."""
+MOST_READERS = 16
+"""Each is a process: a user may name more."""
+STEP_S, LONGEST_STEP_S = 30.0, 120.0
+"""How long a step of the search takes at least and at most."""
+PRECISION, MOST_STEPS = "10%", 12
+"""Of the search: headroom is worth no more time."""
+ENOUGH = 1.5
+"""So many times as many requests as a percentile needs, since they come by chance."""
+WARM_UP = 6
+"""The first sixth of a run is warm-up."""
+BEFORE_S, AFTER_S = 15, 15
+"""Seconds of a run before a fault, and after the longest outage that is allowed."""
+LEAST_ON_DISK, MOST_ON_DISK = 200_000, 10_000_000
+"""Events by which the disk is told, whatever the database allocates at a time."""
+DISK_BATCH = 1000
+_BY_NUMBER = {"duration": None, "warm-up": None}
+"""Options that are left out where a number of events ends a run."""
+_VALUE_BYTES = 8
+_PERCENTS = {Measure.P99: 99.0, Measure.SERVICE_P99: 99.0, Measure.P99_9: 99.9}
+
+
+def make_question(definition: Definition, config: Config, file: Path) -> Question | None:
+    """What the verdict is to answer; None without requirements. ConfigError, with the line, if the workload
+    doesn't have what they are about."""
+    needed = definition.requirements
+    if needed is None:
+        return None
+    try:
+        workload = _read_workload(definition, config)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error.message}") from error
+    known = {query.name for query in workload.schema.descriptions} | set(workload.schema.queries)
+    for name in needed.queries:
+        if name not in known:
+            where = locate_key(file, "requirements", "queries", name)
+            raise ConfigError(
+                f"{where}workload {workload.name} has no query {name!r}{did_you_mean(name, known)}"
+                f" (it has: {', '.join(sorted(known))})"
+            )
+    if needed.events_per_s is not None:
+        return Question(needed, needed.events_per_s)
+    assert needed.devices is not None
+    if "devices" not in workload.options_model.model_fields:
+        raise ConfigError(
+            f"{locate_key(file, 'requirements', 'devices')}devices of workload {workload.name} have no"
+            " interval of their own: give events_per_s, or a workload with `devices`, as in options:"
+            " {workload: machines}"
+        )
+    try:
+        options = read_options(workload, {}, [f"devices={needed.devices}"])
+        interval_s = workload(0, **options.model_dump()).device_interval_ms / 1000
+    except (ConfigError, OptionError) as error:
+        raise ConfigError(f"{locate_key(file, 'requirements', 'devices')}{error}") from error
+    return Question(needed, needed.devices / interval_s)
+
+
+def _read_workload(definition: Definition, config: Config) -> Any:
+    """The one workload of all jobs. ConfigError if there are several."""
+    own = [_normalize(definition.options), *(_normalize(step.options) for step in definition.steps)]
+    others = [*(one.options for one in definition.targets.values()), *definition.variants.values()]
+    named = [options["workload"] for options in own if "workload" in options]
+    if (
+        any("workload" in _normalize(options) for options in others)
+        or len(set(map(str, named))) > 1
+    ):
+        raise ConfigError(
+            "requirements are about one workload: name it below `options`, and nowhere else"
+        )
+    return choose_workload(str(named[0]) if named else "temperature", config).kind
+
+
+def add_steps(
+    definition: Definition, question: Question | None, config: Config, file: Path
+) -> Definition:
+    """The definition with the steps that follow from its requirements, if it names none. ConfigError if an
+    option says something else than they do."""
+    if question is None or definition.steps:
+        return definition
+    try:
+        _check_options(definition, question.needed)
+        _check_disturbances(definition, config)
+        steps = list(_Follow(definition, question, config).list_steps())
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error.message}") from error
+    return definition.model_copy(update={"steps": steps})
+
+
+def _check_options(definition: Definition, needed: Requirements) -> None:
+    fixed = {
+        "rate": "devices or events_per_s", "query-rate": "queries", "queries": "queries",
+        "limit": "insert and queries", "disturb": "faults",
+    }  # fmt: skip
+    if needed.insert.batch is not None:
+        fixed["batch"] = "insert.batch"
+    if needed.history is not None:
+        fixed |= {"prefill": "history", "fill": "history"}
+    places = {"options": definition.options}
+    places |= {f"target {name}": one.options for name, one in definition.targets.items()}
+    places |= {f"variant {name}": one for name, one in definition.variants.items()}
+    for place, options in places.items():
+        for key in _normalize(options):
+            if key in fixed:
+                raise ConfigError(
+                    f"{place}: {key} follows from requirements ({fixed[key]}): leave it out, or write `steps`"
+                )
+    if needed.devices is not None and "devices" in _list_workload_options(definition.options):
+        raise ConfigError("options: workload-option devices follows from requirements.devices")
+
+
+def _check_disturbances(definition: Definition, config: Config) -> None:
+    """Those of the config file would strike in every step."""
+    for label in definition.targets:
+        for nodes in definition.list_nodes(label):
+            name = name_target(definition, Candidate(label, nodes=nodes))
+            if config.target(name).disturbances:
+                where = config.where("targets", name, "disturbances")
+                raise ConfigError(
+                    f"{where}: they would be done in every step: leave them out, and name them below"
+                    " requirements.faults"
+                )
+
+
+def _normalize(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(key).replace("_", "-"): value for key, value in options.items()}
+
+
+def _list_workload_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the workload, whether they stand there as keys or as texts."""
+    found = _normalize(options).get("workload-option") or {}
+    if isinstance(found, Mapping):
+        return dict(found)
+    texts = found if isinstance(found, list) else [found]
+    pairs = [str(text).partition("=") for text in texts]
+    return {key.strip(): value for key, _, value in pairs}
+
+
+@dataclass(frozen=True)
+class _Follow:
+    """Requirements on their way to steps."""
+
+    definition: Definition
+    question: Question
+    config: Config
+
+    def list_steps(self) -> Iterator[Step]:
+        """In the order in which a turn has them: each begins on tables of its own."""
+        needed = self.question.needed
+        load = self._ask(self._offer(self._find_window(), "duration"))
+        yield self._make("mixed" if needed.queries else "insert", "load", {**load, "runs": 1})
+        yield self._make("capacity", "capacity", self._search())
+        if needed.retention is not None:
+            yield self._make("insert", "disk", self._fill_disk(), kept=("num-inserts", *_BY_NUMBER))
+        names: list[str] = []
+        for fault, outage_s in needed.faults.items():
+            name = re.sub(r"[^\w.+=-]+", "-", fault)[:20].strip("-")
+            names.append(name)
+            label = name if names.count(name) == 1 else f"{name}-{names.count(name)}"
+            # The fault has its time in it.
+            struck = self._strike(fault, outage_s)
+            yield self._make("insert", label, struck, kept=("duration", "warm-up"))
+
+    def _make(
+        self, command: str, label: str, options: Mapping[str, Any], kept: Collection[str] = ()
+    ) -> Step:
+        """What the file says for all steps goes over what would follow, but for these options, and for the
+        workload's."""
+        own = {key: value for key, value in options.items() if key not in self._said or key in kept}
+        if self.question.needed.devices is not None:
+            devices = {"devices": self.question.needed.devices}
+            own["workload-option"] = _list_workload_options(self.definition.options) | devices
+        return Step.model_validate({command: own, "label": label})
+
+    @property
+    def _said(self) -> dict[str, Any]:
+        """What the file says for all steps."""
+        return _normalize(self.definition.options)
+
+    @property
+    def _batch(self) -> int:
+        """Events of a request."""
+        needed = self.question.needed.insert.batch
+        said = self._said.get("batch", 0)
+        return max(1, needed or (said if isinstance(said, int) else 1))
+
+    @property
+    def _base(self) -> dict[str, Any]:
+        needed = self.question.needed.insert.batch
+        batch = {} if needed is None else {"batch": needed}
+        return {"workers": WORKERS, **batch}
+
+    def _offer(self, window_s: float, length: str) -> dict[str, Any]:
+        """The required inserts on the required history, for so long without the warm-up."""
+        duration_s = ceil(window_s * WARM_UP / (WARM_UP - 1))
+        history = {"prefill": self.question.history} if self.question.history else {}
+        return {
+            **self._base, **history, "rate": self.question.rate_per_s,
+            length: f"{duration_s}s", "warm-up": f"{duration_s // WARM_UP}s",
+        }  # fmt: skip
+
+    def _ask(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The same with the required questions beside them."""
+        queries = self.question.needed.queries
+        if not queries:
+            return dict(options)
+        # Enough for questions that take half as long as they may.
+        busy = sum(
+            one.rate
+            * max((each.at_most for each in one.list_limits() if each.measure.is_time), default=0)
+            for one in queries.values()
+        )
+        return {
+            **options,
+            "readers": max(2, min(MOST_READERS, ceil(busy / 1000))),
+            "query-rate": self.question.needed.query_rate_per_s,
+            "queries": {name: _write_decimal(one.rate) for name, one in queries.items()},
+        }
+
+    def _find_window(self) -> float:
+        """So long that every percentile has its requests."""
+        needed = self.question.needed
+        rates = {None: self.question.rate_per_s / self._batch}
+        rates_of = {**rates, **{name: one.rate for name, one in needed.queries.items()}}
+        times = [
+            ENOUGH * _count_for(limit) / rates_of[limit.query] for limit in needed.list_limits()
+        ]
+        return max([SHORTEST_WINDOW_S, *times])
+
+    def _search(self) -> dict[str, Any]:
+        needed = self.question.needed
+        requests = [_count_for(limit) for limit in needed.insert.list_limits()]
+        enough_s = 2 * ENOUGH * max(requests, default=100) * self._batch / self.question.rate_per_s
+        step_s = ceil(min(LONGEST_STEP_S, max(STEP_S, enough_s)))
+        said = self._said.get("step-duration")
+        with suppress(ValueError):  # what is no duration is refused as the option that it is
+            step_s = step_s if said is None else max(1, round(read_duration_s(said)))
+        window_s = step_s - step_s // WARM_UP
+        limits = [
+            str(limit if self._is_told(limit, window_s) else _take_p90(limit))
+            for limit in needed.list_limits()
+        ]
+        history = {"fill": self.question.history} if self.question.history else {}
+        return {
+            **self._ask({**self._base, **history}), "limit": list(dict.fromkeys(limits)),
+            "step-duration": f"{step_s}s", "precision": PRECISION, "max-steps": MOST_STEPS,
+        }  # fmt: skip
+
+    def _is_told(self, limit: RunLimit, window_s: float) -> bool:
+        """Whether a step of the search asks often enough for this percentile."""
+        if limit.query is None:
+            return True
+        rate = self.question.needed.queries[limit.query].rate
+        return rate * window_s >= _count_for(limit)
+
+    def _fill_disk(self) -> dict[str, Any]:
+        """As many events as show their growth from the middle of the run to its end in all databases."""
+        schema = _read_workload(self.definition, self.config).schema
+        size = Storage(event_bytes=_VALUE_BYTES * len(schema.columns))
+        events = LEAST_ON_DISK
+        for label in self.definition.targets:
+            for nodes in self.definition.list_nodes(label):
+                name = name_target(self.definition, Candidate(label, nodes=nodes))
+                target = self.config.target(name)
+                allocation = find_module(self.config, target).CAPABILITIES.allocation
+                events = max(events, ceil(ENOUGH * (estimate_events(size, allocation) or 0)))
+        workers = self._said.get("workers", WORKERS)
+        count = workers if isinstance(workers, int) and workers > 0 else WORKERS
+        each = -(-min(events, MOST_ON_DISK) // count)
+        return {
+            "workers": count, "batch": DISK_BATCH, "num-inserts": each, "runs": 1, "compact": True,
+            **_BY_NUMBER,
+        }  # fmt: skip
+
+    def _strike(self, fault: str, outage_s: float) -> dict[str, Any]:
+        """The required inserts through a fault, tried again until long after the outage should be over."""
+        history = {"prefill": self.question.history} if self.question.history else {}
+        return {
+            **self._base, **history, "rate": self.question.rate_per_s,
+            "duration": f"{ceil(BEFORE_S + outage_s + AFTER_S)}s", "warm-up": "0s",
+            "patience": f"{ceil(2 * outage_s + AFTER_S)}s",
+            "disturb": [f"{BEFORE_S}s {fault}"], "runs": 1,
+        }  # fmt: skip
+
+
+def _count_for(limit: RunLimit) -> int:
+    return LEAST_REQUESTS.get(_PERCENTS.get(limit.measure, 0.0), 1)
+
+
+def _take_p90(limit: RunLimit) -> RunLimit:
+    return limit.model_copy(update={"measure": Measure.P90})
+
+
+def _write_decimal(value: float) -> str:
+    """As weights are written: without an exponent."""
+    return f"{value:.9f}".rstrip("0").rstrip(".")

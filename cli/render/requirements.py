@@ -1,0 +1,111 @@
+"""The verdict on a campaign's requirements as text: the matrix, then what each candidate's cells say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simulator.units import format_bytes, format_count, format_digits
+
+from ..output import wrap_lines
+from ..results.decision import CandidateVerdict, Cell, Requirement, Status, VerdictMatrix
+from .tables import Table
+
+
+def tabulate_verdict(verdict: VerdictMatrix) -> Table:
+    """Requirements × candidates: met, missed or undecided, the figure, and the headroom."""
+    headers = ["Required", "", *(one.candidate for one in verdict.candidates)]
+    rows = [
+        [row.heading, row.limit, *(show_cell(one.find(row.key)) for one in verdict.candidates)]
+        for row in verdict.requirements
+    ]
+    return Table(headers, rows, left=headers)
+
+
+def show_cell(cell: Cell) -> str:
+    """`met: 112 ms (2.2×)`, `undecided`."""
+    figure = "" if cell.shown == "-" else f": {cell.shown}"
+    headroom = "" if cell.headroom is None else f" ({format_headroom(cell.headroom)})"
+    return f"{cell.status}{figure}{headroom}"
+
+
+def format_headroom(headroom: float) -> str:
+    """`2.4×`, `0.83×`, `120×`: below 1 what is required isn't reached."""
+    return f"{headroom:.2g}×" if headroom < 10 else f"{format_digits(round(headroom))}×"
+
+
+def describe_verdict(verdict: VerdictMatrix) -> list[str]:
+    """A line for each candidate, and below it one for each requirement that isn't met; then what holds for
+    all."""
+    lines: list[str] = []
+    for one in verdict.candidates:
+        lines.append(describe_candidate(verdict, one))
+        lines += [f"  {text}" for text in _list_doubts(verdict, one)]
+    if verdict.jobs_left:
+        are = format_count(verdict.jobs_left, "job is", "jobs are")
+        lines.append(f"So far: {are} still to be made.")
+    return lines + list(verdict.notes)
+
+
+def describe_candidate(verdict: VerdictMatrix, one: CandidateVerdict) -> str:
+    """`questdb: all met; narrowest: disk (1.3×); 1.83 TB stored; 812 a month (1.2 an hour).`"""
+    parts = [f"{one.candidate}: {_sum_up(one)}"]
+    if one.narrowest is not None:
+        cell = one.find(one.narrowest)
+        headroom = "" if cell.headroom is None else f" ({format_headroom(cell.headroom)})"
+        parts.append(f"narrowest: {_find_row(verdict, one.narrowest).heading}{headroom}")
+    if one.disk_bytes is not None:
+        parts.append(f"{format_bytes(one.disk_bytes)} stored at the retention")
+    if one.cost_per_month is not None:
+        price = f" ({one.price})" if one.price else ""
+        parts.append(f"{one.cost_per_month:,.0f} a month{price}")
+    return "; ".join(parts) + "."
+
+
+def _sum_up(one: CandidateVerdict) -> str:
+    counts = {status: [cell.status for cell in one.cells].count(status) for status in Status}
+    if counts[Status.MET] == len(one.cells):
+        return "all met"
+    named = [f"{count} {status}" for status, count in counts.items() if count]
+    return f"{one.status} ({', '.join(named)})" if len(named) > 1 else f"all {one.status}"
+
+
+def _list_doubts(verdict: VerdictMatrix, one: CandidateVerdict) -> Iterator[str]:
+    for cell in one.cells:
+        if cell.status is not Status.MET and cell.reason:
+            yield f"{cell.status} {_find_row(verdict, cell.requirement).heading}: {cell.reason}."
+
+
+def describe_whole_verdict(verdict: VerdictMatrix, width: int | None = None) -> str:
+    """Everything that is known of a verdict. `width`: characters that a line has room for; None: no limit."""
+    sections = [
+        f"{verdict.title}: the verdict\n{tabulate_verdict(verdict).text(width=width)}",
+        wrap_lines("\n".join(describe_verdict(verdict)), width),
+        f"What it is from\n{tabulate_evidence(verdict).text(width=width)}",
+    ]
+    return "\n\n".join(sections)
+
+
+def _find_row(verdict: VerdictMatrix, key: str) -> Requirement:
+    return next(row for row in verdict.requirements if row.key == key)
+
+
+def tabulate_evidence(verdict: VerdictMatrix) -> Table:
+    """For each cell the figure of each repetition, and the results that it is from."""
+    headers = ["Candidate", "Required", "Repetition", "Figure", "Results"]
+    rows = []
+    for one in verdict.candidates:
+        for cell in one.cells:
+            row = _find_row(verdict, cell.requirement)
+            for sample in cell.samples:
+                if sample.value is not None:
+                    figure = row.unit.show(sample.value)
+                else:
+                    figure = "kept up" if sample.keeps else "-"
+                names = [
+                    each.result + (f" run {', '.join(map(str, each.runs))}" if each.runs else "")
+                    for each in sample.evidence
+                ]
+                rows.append(
+                    [one.candidate, row.heading, sample.repetition, figure, ", ".join(names) or "-"]
+                )
+    return Table(headers, rows, left=("Candidate", "Required", "Results"))

@@ -1,0 +1,316 @@
+"""The verdict: candidates × requirements, each met, missed or undecided. The model, and the rule. Pure.
+
+The rule: a repetition is one sample. A requirement is met if every repetition keeps it, none failed, and the
+bound of their geometric mean keeps it, too: a one-sided 95 % bound by Student's t on the logarithms, since
+figures vary by a share of themselves. It is missed if every repetition that gave a figure breaks it, and the
+bound does. All else is undecided, one repetition among it: it says nothing of how far the next would be from
+it. What must never happen (a lost event) is missed by a single repetition.
+
+So of two equal candidates at the limit itself one is called met and the other missed in at most
+2 × 5 % × 5 % of campaigns; far from it both are decided alike, by few repetitions where they vary little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from math import exp, inf, log, sqrt
+from statistics import fmean, stdev
+
+from pydantic import BaseModel, ConfigDict
+
+from simulator.contract import Bounded
+from simulator.units import format_bytes, format_count, format_digits, format_span
+
+from .student import t_quantile
+
+CERTAINTY = 0.95
+"""Of the bound: how often it lies on the right side of the truth."""
+MOST_REPETITIONS = 30
+"""If more were needed, it would be better to find out why they vary so much."""
+
+
+class Status(StrEnum):
+    """What is known of a candidate and a requirement."""
+
+    MET = "met"
+    MISSED = "missed"
+    UNDECIDED = "undecided"
+
+
+class Unit(StrEnum):
+    """What a figure is in."""
+
+    EVENTS_PER_S = "events/s"
+    MS = "ms"
+    S = "s"
+    SHARE = "share"
+    BYTES = "bytes"
+    MONEY = "money"
+    """In the currency of the prices."""
+
+    def show(self, value: float) -> str:
+        """A figure as it is read: `1,600 events/s`, `112 ms`, `48 s`, `0.1%`, `1.83 TB`, `812`."""
+        if self is Unit.EVENTS_PER_S:
+            return f"{value:,.0f} events/s" if value >= 10 else f"{value:.3g} events/s"
+        if self is Unit.MS:
+            return f"{format_digits(value)} ms"
+        if self is Unit.S:
+            return f"{value:.3g} s" if value < 300 else format_span(value)
+        if self is Unit.SHARE:
+            return f"{100 * value:.3g}%"
+        return format_bytes(value) if self is Unit.BYTES else f"{value:,.2f}".removesuffix(".00")
+
+
+class _Part(Bounded, BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Requirement(_Part):
+    """A row of the verdict: one thing that is required."""
+
+    key: str
+    """As in the file, as a path: `events_per_s`, `insert.p99`, `queries.NAME.p99`, `disk`,
+    `cost_per_month`, `faults.kill-server`."""
+    heading: str
+    """A few words: `inserts p99`."""
+    unit: Unit
+    bound: float
+    """In that unit."""
+    at_least: bool = False
+    """Whether figures must not be below the bound; else they must not be above it."""
+
+    @property
+    def limit(self) -> str:
+        """`≥ 1,600 events/s`, `≤ 250 ms`."""
+        return f"{'≥' if self.at_least else '≤'} {self.unit.show(self.bound)}"
+
+    def find_headroom(self, value: float) -> float:
+        """How many times as good as it must be: figure ÷ bound of what must be high, bound ÷ figure of what
+        must be low; infinite if there is nothing to be low."""
+        if self.at_least:
+            return value / self.bound
+        return self.bound / value if value > 0 else inf
+
+
+class Evidence(_Part):
+    """A result that a cell rests on."""
+
+    result: str
+    """Its ID: the name of its folder in the campaign's `results/`."""
+    label: str | None = None
+    """The job's name: `postgresql load 2`."""
+    runs: list[int] = []
+    """Numbers of the runs in it; none: all of them together."""
+
+
+class Sample(_Part):
+    """What one repetition says about a requirement."""
+
+    repetition: int
+    keeps: bool | None
+    """None: it gave no figure."""
+    value: float | None = None
+    """In the requirement's unit."""
+    why: str | None = None
+    """Why it breaks the requirement, or gave no figure, a few words."""
+    final: bool = False
+    """Whether it decides alone: it breaks what must never happen, or isn't measured at all."""
+    failed: bool = False
+    """Whether the job failed."""
+    evidence: list[Evidence] = []
+
+
+class Cell(_Part):
+    """One candidate and one requirement."""
+
+    requirement: str
+    """Its key."""
+    status: Status
+    value: float | None = None
+    """The geometric mean over the repetitions, in the requirement's unit."""
+    lowest: float | None = None
+    highest: float | None = None
+    """Of the repetitions."""
+    at_least: bool = False
+    """Whether the figure is only known to be that high: the client was the limit of a search."""
+    headroom: float | None = None
+    """How many times as good as required: below 1 it isn't. None without a figure, or of one that is 0."""
+    reason: str | None = None
+    """Of what is missed why; of what is undecided why, and what would decide it."""
+    shown: str
+    """The figure in words; `-` without one."""
+    samples: list[Sample] = []
+    """One for each repetition, with the results that it is from."""
+
+    @property
+    def evidence(self) -> list[Evidence]:
+        """The results that it rests on, in the order of the repetitions, each once."""
+        found: dict[str, Evidence] = {}
+        for sample in self.samples:
+            for one in sample.evidence:
+                found.setdefault(one.result, one)
+        return list(found.values())
+
+
+class CandidateVerdict(_Part):
+    """A column of the verdict."""
+
+    candidate: str
+    cells: list[Cell]
+    """One for each requirement, in their order."""
+    narrowest: str | None = None
+    """The key of the requirement with the least headroom; of what is missed first, None if no headroom is
+    known."""
+    disk_bytes: float | None = None
+    """What is stored at the retention."""
+    cost_per_month: float | None = None
+    price: str | None = None
+    """What that is made of: `1.20 an hour and 1.83 TB at 0.10 a GB`."""
+
+    @property
+    def status(self) -> Status:
+        """Missed if one requirement is, met if all are."""
+        found = {cell.status for cell in self.cells}
+        if Status.MISSED in found:
+            return Status.MISSED
+        return Status.UNDECIDED if Status.UNDECIDED in found or not found else Status.MET
+
+    def find(self, key: str) -> Cell:
+        """The cell of a requirement; KeyError if there is none."""
+        for cell in self.cells:
+            if cell.requirement == key:
+                return cell
+        raise KeyError(key)
+
+
+class VerdictMatrix(_Part):
+    """Candidates × requirements: `verdict.json` in a campaign's folder."""
+
+    title: str
+    requirements: list[Requirement]
+    candidates: list[CandidateVerdict]
+    """In the order of the campaign's file."""
+    repeats: int
+    jobs_left: int = 0
+    """Jobs of the campaign that aren't done: it was interrupted, or goes on."""
+    notes: list[str] = []
+    """What holds for all of it, a sentence each: what was measured in which way, what wasn't."""
+
+
+# --- the rule -------------------------------------------------------------------------------------
+
+
+def decide(requirement: Requirement, samples: Sequence[Sample], at_least: bool = False) -> Cell:
+    """The cell of a requirement by its repetitions, as the module's docstring has it."""
+    values = [one.value for one in samples if one.value is not None]
+    mean = _find_mean(values)
+    headroom = None if mean is None else requirement.find_headroom(mean)
+    status, reason = _judge(requirement, samples, at_least)
+    least = "at least " if at_least else ""
+    return Cell(
+        requirement=requirement.key,
+        status=status,
+        value=mean,
+        lowest=min(values, default=None),
+        highest=max(values, default=None),
+        at_least=at_least,
+        headroom=None if headroom == inf else headroom,
+        reason=reason,
+        shown="-" if mean is None else least + requirement.unit.show(mean),
+        samples=list(samples),
+    )
+
+
+def _judge(
+    requirement: Requirement, samples: Sequence[Sample], at_least: bool
+) -> tuple[Status, str | None]:
+    final = next((one for one in samples if one.final), None)
+    if final is not None:
+        return (Status.MET, None) if final.keeps else (Status.MISSED, final.why)
+    keep = [one for one in samples if one.keeps]
+    broken = [one for one in samples if one.keeps is False]
+    silent = [one for one in samples if one.keeps is None]
+    if not keep and not broken:
+        return Status.UNDECIDED, silent[0].why if silent else "not measured yet"
+    if keep and broken:
+        why = f" ({broken[0].why})" if broken[0].why else ""
+        return Status.UNDECIDED, (
+            f"repetitions disagree: {len(keep)} of {len(samples)} keep it{why};"
+            " more of them, or a look at what differed, would decide it"
+        )
+    if keep and silent:
+        gave = "1 gave" if len(silent) == 1 else f"{len(silent)} gave"
+        return Status.UNDECIDED, (
+            f"{gave} no figure of {format_count(len(samples), 'repetition')}: {silent[0].why}"
+        )
+    if len(keep or broken) < 2:
+        return Status.UNDECIDED, _add_why(
+            broken,
+            "one repetition doesn't show how far the next is from it: repeats: 3 would decide",
+        )
+    values = [one.value for one in keep or broken if one.value is not None]
+    if broken and at_least:
+        return Status.UNDECIDED, "the client was the limit: more of it (--workers) would decide"
+    if len(values) < 2 or _is_sure(requirement, values):
+        return (Status.MET, None) if keep else (Status.MISSED, _find_why(broken))
+    return Status.UNDECIDED, _describe_spread(requirement, values)
+
+
+def _add_why(broken: Sequence[Sample], text: str) -> str:
+    why = _find_why(broken)
+    return f"{why}; {text}" if why else text
+
+
+def _find_why(broken: Sequence[Sample]) -> str | None:
+    return next((one.why for one in broken if one.why), None)
+
+
+def _find_mean(values: Sequence[float]) -> float | None:
+    """The geometric mean; of values among which there is a 0, the arithmetic one."""
+    if not values:
+        return None
+    if min(values) <= 0:
+        return fmean(values)
+    return exp(fmean(map(log, values)))
+
+
+def _is_sure(requirement: Requirement, values: Sequence[float]) -> bool:
+    """Whether the bound of the mean is on the same side of the requirement as the mean."""
+    margins = [requirement.find_headroom(value) for value in values]
+    if inf in margins:
+        return min(margins) > 1
+    logs = [log(margin) for margin in margins]
+    return abs(fmean(logs)) >= _find_half(len(logs), stdev(logs))
+
+
+def _find_half(count: int, deviation: float) -> float:
+    return t_quantile(CERTAINTY, count - 1) * deviation / sqrt(count)
+
+
+def _describe_spread(requirement: Requirement, values: Sequence[float]) -> str:
+    logs = [log(requirement.find_headroom(value)) for value in values]
+    distance, deviation = abs(fmean(logs)), stdev(logs)
+    needed = next(
+        (
+            count
+            for count in range(len(logs) + 1, MOST_REPETITIONS + 1)
+            if _find_half(count, deviation) <= distance
+        ),
+        None,
+    )
+    apart = format_digits(max(values) / min(values)) if min(values) > 0 else "far"
+    text = f"too near the limit for {len(logs)} repetitions that are {apart} times apart"
+    if needed is None:
+        return f"{text}: find out why they vary so much"
+    return f"{text}: about repeats: {needed} would decide"
+
+
+def find_narrowest(cells: Sequence[Cell]) -> str | None:
+    """The requirement with the least headroom; what is missed without a figure is narrower than all."""
+    missed = [one for one in cells if one.status is Status.MISSED and one.headroom is None]
+    if missed:
+        return missed[0].requirement
+    known = [one for one in cells if one.headroom is not None]
+    narrowest = min(known, key=lambda one: one.headroom or 0.0, default=None)
+    return narrowest.requirement if narrowest else None

@@ -1,0 +1,102 @@
+"""What a campaign has of each candidate, by repetition, and how its results become samples. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from simulator.contract import RunResult
+
+from ..config import Price
+from .decision import Evidence, Sample
+from .requirements import Requirements
+from .store import StoredResult
+
+ALMOST = 0.999
+"""Rates and numbers of events that are rounded count."""
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """A turn of a candidate."""
+
+    number: int
+    stored: Sequence[StoredResult]
+    """Of its jobs that are done."""
+    failed: Sequence[str] = ()
+    """Of those that failed: which, and why."""
+    ended: bool = True
+    """Whether no job of it is still to come."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What there is of a candidate."""
+
+    candidate: str
+    repetitions: Sequence[Repetition]
+    price: Price = field(default_factory=Price)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of the results."""
+
+    needed: Requirements
+    rate_per_s: float
+    """Events per second that the devices come to."""
+
+    @property
+    def history(self) -> int:
+        """Events that must be stored before."""
+        own = self.needed.history
+        return 0 if own is None else own.count_events(self.rate_per_s)
+
+
+Judge: TypeAlias = Callable[[Repetition], Sample]
+
+
+def collect(measured: Measured, judge_one: Judge) -> list[Sample]:
+    """A sample for each repetition that has something to say, or has ended without."""
+    found = []
+    for one in measured.repetitions:
+        sample = judge_one(one)
+        if sample.keeps is not None or sample.evidence or one.ended:
+            found.append(sample)
+    return found
+
+
+ORDER = {False: 0, None: 1, True: 2}
+"""What a sample keeps -> how much is to be made of it: the worst first."""
+
+
+def make_sample(
+    keeps: bool | None,
+    value: float | None,
+    why: str | None,
+    evidence: Sequence[Evidence],
+    final: bool = False,
+) -> Sample:
+    """What a run, or a result, says; `join` says of which repetition."""
+    return Sample(
+        repetition=0, keeps=keeps, value=value, why=why, evidence=list(evidence), final=final
+    )
+
+
+def stay_silent(one: Repetition, why: str) -> Sample:
+    """A repetition that gave no figure, and why."""
+    return Sample(repetition=one.number, keeps=None, why=why, failed=bool(one.failed))
+
+
+def join(one: Repetition, parts: Sequence[Sample]) -> Sample:
+    """What several runs of a repetition say together: the worst of them, with the evidence of all."""
+    worst = min(parts, key=lambda each: (not each.final, ORDER[each.keeps], -(each.value or 0.0)))
+    evidence = [each for part in parts for each in part.evidence]
+    return worst.model_copy(update={"repetition": one.number, "evidence": evidence})
+
+
+def cite(stored: StoredResult, run: RunResult | None = None) -> Evidence:
+    """A result, or one run of it."""
+    runs = [] if run is None else [run.run]
+    return Evidence(result=stored.id, label=stored.result.label, runs=runs)

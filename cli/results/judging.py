@@ -1,0 +1,77 @@
+"""The verdict on what a campaign has measured. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from .decision import (
+    CandidateVerdict,
+    Cell,
+    Requirement,
+    VerdictMatrix,
+    decide,
+    find_narrowest,
+)
+from .evidence import Measured, Question, collect
+from .judging_faults import judge_fault
+from .judging_load import decide_rate, judge_limit
+from .judging_upkeep import decide_cost, decide_disk, describe_price
+from .requirements import COST, DISK, RATE, list_rows, name_fault, name_limit
+
+
+def judge(
+    question: Question, title: str, measured: Sequence[Measured], repeats: int, jobs_left: int
+) -> VerdictMatrix:
+    """The verdict on what there is."""
+    rows = list_rows(question.needed, question.rate_per_s)
+    return VerdictMatrix(
+        title=title,
+        requirements=rows,
+        candidates=[_judge_candidate(question, rows, one) for one in measured],
+        repeats=repeats,
+        jobs_left=jobs_left,
+        notes=list(_list_notes(question, measured)),
+    )
+
+
+def _judge_candidate(
+    question: Question, rows: Sequence[Requirement], measured: Measured
+) -> CandidateVerdict:
+    cells = [_make_cell(question, row, measured) for row in rows]
+    disk = decide_disk(question, measured)
+    cost = decide_cost(question, measured)
+    return CandidateVerdict(
+        candidate=measured.candidate,
+        cells=cells,
+        narrowest=find_narrowest(cells),
+        disk_bytes=disk.value,
+        cost_per_month=cost.value,
+        price=describe_price(measured.price, disk.value),
+    )
+
+
+def _make_cell(question: Question, row: Requirement, measured: Measured) -> Cell:
+    if row.key == RATE:
+        return decide_rate(question, row, measured)
+    if row.key == DISK:
+        return decide_disk(question, measured, row)
+    if row.key == COST:
+        return decide_cost(question, measured, row)
+    limits = {name_limit(limit): limit for limit in question.needed.list_limits()}
+    if (limit := limits.get(row.key)) is not None:
+        return decide(row, collect(measured, partial(judge_limit, question, limit)))
+    fault = row.key.removeprefix(name_fault(""))
+    return decide(row, collect(measured, partial(judge_fault, question, row, fault)))
+
+
+def _list_notes(question: Question, measured: Sequence[Measured]) -> Iterator[str]:
+    """What holds for the whole verdict."""
+    needed = question.needed
+    if needed.retention is not None:
+        yield (
+            "Disk is what an event takes, times the required rate, times the retention; that older events"
+            " go by themselves, and what that costs, was not measured."
+        )
+    if any(one.price.cpu_hour is not None and one.price.hour is None for one in measured):
+        yield "CPUs are those that the database might use, not those that it did."

@@ -1,0 +1,71 @@
+"""What results say about faults: how long nothing was acknowledged, and whether anything was lost. Pure."""
+
+from __future__ import annotations
+
+from simulator.contract import GAP_S, GroupResult, RunResult
+from simulator.units import format_count
+
+from .decision import Requirement, Sample
+from .evidence import ALMOST, Question, Repetition, cite, join, make_sample, stay_silent
+from .store import StoredResult
+
+
+def judge_fault(question: Question, row: Requirement, fault: str, one: Repetition) -> Sample:
+    found = []
+    for stored in one.stored:
+        for run in stored.result.runs:
+            skipped = [each for each in run.undone if _name_action(each.action) == fault]
+            if skipped:
+                why = f"it was not done: {skipped[0].reason}"
+                found.append(make_sample(None, None, why, [cite(stored, run)]))
+            places = [n for n, mark in enumerate(run.marks) if _name_action(mark.action) == fault]
+            found += [_judge_mark(question, row, stored, run, place) for place in places]
+    if found:
+        return join(one, found)
+    return stay_silent(one, one.failed[0] if one.failed else "it was not done")
+
+
+def _name_action(text: str) -> str:
+    """What was done, without when it was to be."""
+    return text.partition(" ")[2]
+
+
+def _judge_mark(
+    question: Question, row: Requirement, stored: StoredResult, run: RunResult, place: int
+) -> Sample:
+    """How long nothing was acknowledged, and whether anything was lost. What is shorter than half a second
+    isn't seen."""
+    evidence, writers = [cite(stored, run)], run.writers
+    mark = run.marks[place]
+    if not mark.ok:
+        return make_sample(None, None, f"it failed: {mark.said or ''}".rstrip(": "), evidence)
+    if writers is None or place >= len(writers.outages):
+        return make_sample(None, None, "nothing was inserted meanwhile", evidence)
+    lost = _count_lost(writers)
+    if lost:
+        text = f"{format_count(lost, 'acknowledged event is', 'acknowledged events are')} missing"
+        return make_sample(False, None, text, evidence, final=True)
+    offered = writers.offered.rate_per_s if writers.offered else None
+    if offered is None or offered < ALMOST * question.rate_per_s:
+        return make_sample(None, None, "the required load was not offered meanwhile", evidence)
+    outage = writers.outages[place]
+    value = max(outage.gap_s, GAP_S)
+    if value > row.bound:
+        return make_sample(False, value, row.unit.show(value), evidence)
+    ended_s = outage.gap_began_s + outage.gap_s
+    if outage.gap_s and ended_s > writers.warm_up_s + (writers.window_s or 0.0) - GAP_S:
+        why = "the run was over before it was back: a longer one would decide"
+        return make_sample(None, value, why, evidence)
+    if lost is None:
+        return make_sample(None, value, "what was lost is not known", evidence)
+    return make_sample(True, value, None, evidence)
+
+
+def _count_lost(writers: GroupResult) -> int | None:
+    """Acknowledged events that are missing; None if that isn't known."""
+    if writers.lookup is not None and writers.lookup.missing is not None:
+        return writers.lookup.missing
+    found = writers.verification
+    if found is None or found.stored is None:
+        return None
+    return max(0, found.expected - found.stored)

@@ -1,0 +1,263 @@
+"""What results say about the required load and the limits at it. Pure.
+
+A run counts if it offered the required rate (up to 5 % more), in requests of the required size, with the
+required questions beside it at their rates, on the required history. A search counts if it kept to the same
+limits under the same conditions. Whose step it was doesn't matter, so that own steps are judged as those that
+follow from the requirements are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import fsum
+
+from simulator.contract import GroupResult, Measure, RunLimit, RunResult
+from simulator.histograms import LEAST_REQUESTS
+from simulator.units import format_count
+
+from .capacity import Capacity
+from .decision import Cell, Requirement, Sample, Unit, decide
+from .evidence import (
+    ALMOST,
+    ORDER,
+    Measured,
+    Question,
+    Repetition,
+    cite,
+    collect,
+    join,
+    make_sample,
+    stay_silent,
+)
+from .model import Result
+from .requirements import Requirements
+from .store import StoredResult
+
+MOST_RATE = 1.05
+"""A run at up to so many times the required rate shows what the required one does."""
+_PERCENTS = {Measure.P99: 99.0, Measure.SERVICE_P99: 99.0, Measure.P99_9: 99.9}
+
+
+@dataclass(frozen=True)
+class _LoadRun:
+    """A run that offered the required load."""
+
+    stored: StoredResult
+    run: RunResult
+    writers: GroupResult
+
+
+def _find_loads(question: Question, one: Repetition) -> tuple[list[_LoadRun], str]:
+    """The runs of a repetition that count for the load, and why there are none."""
+    found, why = [], ""
+    for stored in one.stored:
+        result = stored.result
+        settings = result.settings
+        # A rate that changes is the required one for a while at most.
+        if (
+            result.command not in ("insert", "mixed")
+            or settings.disturbances
+            or settings.load.stages
+        ):
+            continue
+        for run in result.runs:
+            writers = run.writers
+            if writers is None or writers.offered is None or run.marks or run.undone:
+                continue
+            offered = writers.offered.rate_per_s
+            if not ALMOST * question.rate_per_s <= offered <= MOST_RATE * question.rate_per_s:
+                why = why or f"{stored.result.label} offered {Unit.EVENTS_PER_S.show(offered)}"
+            elif differs := _find_difference(question, result, run):
+                why = differs
+            else:
+                found.append(_LoadRun(stored, run, writers))
+    if one.failed:
+        why = one.failed[0]
+    return found, why or f"nothing was measured at {Unit.EVENTS_PER_S.show(question.rate_per_s)}"
+
+
+def _find_difference(question: Question, result: Result, run: RunResult) -> str | None:
+    """Why a run, or a search of such runs, was not what is required but for its rate; None if it was."""
+    needed, batch = question.needed, result.settings.load.batch
+    if needed.insert.batch is not None and max(1, batch) != needed.insert.batch:
+        return f"measured in batches of {max(1, batch):,}, not of {needed.insert.batch:,}"
+    level = result.settings.data.prefill if run.fill_level is None else run.fill_level
+    if level < ALMOST * question.history:
+        return f"measured on {level:,} events, not on the history's {question.history:,}"
+    rates = _find_query_rates(result)
+    for name, limits in needed.queries.items():
+        if rates.get(name, 0.0) < ALMOST * limits.rate:
+            return f"measured without {name} {limits.rate:g} times a second beside it"
+    return None
+
+
+def _find_query_rates(result: Result) -> dict[str, float]:
+    """Query -> how often a second it was to be asked beside the inserts."""
+    settings = result.settings
+    if settings.query_rate_per_s is None or not settings.queries:
+        return {}
+    asked = settings.queries
+    weights = asked if isinstance(asked, dict) else dict.fromkeys(asked, 1.0)
+    total = fsum(weights.values())
+    return {name: settings.query_rate_per_s * own / total for name, own in weights.items()}
+
+
+def judge_limit(question: Question, limit: RunLimit, one: Repetition) -> Sample:
+    """Of several runs of a repetition the worst counts."""
+    runs, why = _find_loads(question, one)
+    if not runs:
+        return stay_silent(one, why)
+    return join(one, [_judge_run(limit, each) for each in runs])
+
+
+def _judge_run(limit: RunLimit, load: _LoadRun) -> Sample:
+    evidence = [cite(load.stored, load.run)]
+    group = load.writers if limit.query is None else load.run.readers
+    if group is None or not group.valid:
+        reasons = "; ".join(group.invalid_reasons) if group else "nobody asked"
+        return make_sample(None, None, f"invalid: {reasons}", evidence)
+    value = _measure(limit, load)
+    if group.offered is not None and group.offered.saturated:
+        if group.client is not None and group.client.bound:
+            return make_sample(None, value, _CLIENT, evidence)
+        return make_sample(False, value, f"saturated: {group.offered.reason}", evidence)
+    if value is None:
+        return make_sample(None, None, _explain_unknown(limit, load), evidence)
+    keeps = value <= limit.at_most
+    return make_sample(keeps, value, None if keeps else limit.show(value), evidence)
+
+
+_CLIENT = "the client was the limit: more --workers, or a larger machine for it, would decide"
+
+
+def _measure(limit: RunLimit, load: _LoadRun) -> float | None:
+    """What a limit is about, of one run: milliseconds, or a share."""
+    if limit.query is None:
+        requests, errors = load.writers.count or 0, sum(load.writers.errors.values())
+        times, service = load.writers.latency_ms, load.writers.service_ms
+        requests = -(-requests // load.stored.result.settings.load.events_per_request)
+    else:
+        queries = load.run.readers.queries if load.run.readers else []
+        asked = next((each for each in queries if each.query == limit.query), None)
+        if asked is None:
+            return None
+        requests, errors = asked.executions, asked.errors
+        times, service = asked.latency_ms, asked.service_ms or asked.latency_ms
+    if limit.measure is Measure.ERROR_SHARE:
+        return errors / (requests + errors) if requests + errors else None
+    if limit.measure is Measure.SERVICE_P99:
+        return service.p99 if service else None
+    found: float | None = getattr(times, limit.measure, None)
+    return found
+
+
+def _explain_unknown(limit: RunLimit, load: _LoadRun) -> str:
+    """Of a percentile of too few requests, how much longer a run tells it."""
+    needed = LEAST_REQUESTS.get(_PERCENTS.get(limit.measure, 0.0), 1)
+    if limit.query is None:
+        return f"too few requests for {limit.measure}, which needs {needed:,}: a longer run would decide"
+    queries = load.run.readers.queries if load.run.readers else []
+    counts = [each.executions for each in queries if each.query == limit.query]
+    asked = format_count(sum(counts), "execution")
+    return f"{asked}, and {limit.measure} needs {needed:,}: a longer run would decide"
+
+
+def decide_rate(question: Question, row: Requirement, measured: Measured) -> Cell:
+    """The load is kept up with, and a search within the same limits finds no lower capacity: that is the
+    figure, and its headroom."""
+    bounds = [
+        _is_bound(stored.result.capacity)
+        for one in measured.repetitions
+        for stored in one.stored
+        if stored.result.capacity is not None
+    ]
+    samples = collect(measured, lambda one: judge_rate(question, one))
+    cell = decide(row, samples, at_least=any(bounds))
+    if cell.value is not None:
+        return cell.model_copy(update={"shown": f"holds {cell.shown}"})
+    if any(one.keeps for one in samples):
+        return cell.model_copy(update={"shown": "kept up"})
+    return cell
+
+
+def _is_bound(found: Capacity) -> bool:
+    return found.events_per_s is not None and (found.above_per_s is None or found.client_bound)
+
+
+def judge_rate(question: Question, one: Repetition) -> Sample:
+    runs, why = _find_loads(question, one)
+    loads = [_judge_load(each) for each in runs]
+    searches = list(_judge_searches(question, one))
+    if not loads and not searches:
+        return stay_silent(one, why)
+    if not searches:
+        return join(one, loads)
+    search = min(searches, key=lambda each: (ORDER[each.keeps], each.value or 0.0))
+    search = join(one, [search])
+    if not loads:
+        return search
+    load = join(one, loads)
+    within = [judge_limit(question, limit, one).keeps for limit in question.needed.list_limits()]
+    if load.keeps and all(within) and search.keeps is False:
+        why = f"{search.why}, yet the load itself was within all limits: more repetitions would decide"
+        search = search.model_copy(update={"keeps": None, "why": why})
+    weaker = min((search, load), key=lambda each: ORDER[each.keeps])
+    evidence = [*load.evidence, *search.evidence]
+    return weaker.model_copy(update={"value": search.value, "evidence": evidence})
+
+
+def _judge_load(load: _LoadRun) -> Sample:
+    """Whether a run kept up with what was due: writers and readers."""
+    evidence = [cite(load.stored, load.run)]
+    groups = [(load.writers, ""), *([(load.run.readers, "readers ")] if load.run.readers else [])]
+    for group, who in groups:
+        if not group.valid:
+            reasons = "; ".join(group.invalid_reasons)
+            return make_sample(None, None, f"{who}invalid: {reasons}", evidence)
+    for group, who in groups:
+        if group.offered is not None and group.offered.saturated:
+            if group.client is not None and group.client.bound:
+                return make_sample(None, None, _CLIENT, evidence)
+            why = f"{who}saturated: {group.offered.reason}"
+            return make_sample(False, None, why, evidence)
+    return make_sample(True, None, None, evidence)
+
+
+def _judge_searches(question: Question, one: Repetition) -> Iterator[Sample]:
+    """Of each search within the required limits what it found."""
+    for stored in one.stored:
+        found = stored.result.capacity
+        if found is None or not _covers(found, question.needed):
+            continue
+        if not stored.result.runs or _find_difference(
+            question, stored.result, stored.result.runs[-1]
+        ):
+            continue
+        evidence, rate = [cite(stored)], found.events_per_s
+        if rate is not None:
+            keeps = rate >= question.rate_per_s
+            least = "at least " if _is_bound(found) else ""
+            why = f"it holds {least}{Unit.EVENTS_PER_S.show(rate)} within the limits"
+            yield make_sample(keeps, rate, None if keeps else why, evidence)
+        elif found.above_per_s is not None and found.above_per_s <= question.rate_per_s:
+            why = f"not even {Unit.EVENTS_PER_S.show(found.above_per_s)} hold within the limits"
+            yield make_sample(False, None, why, evidence)
+        else:
+            yield make_sample(None, None, "the search found no rate that holds", evidence)
+
+
+def _covers(found: Capacity, needed: Requirements) -> bool:
+    """Whether a search kept to the required limits, or to narrower ones; of a query that is asked too rarely
+    for its percentile in a step, p90 stands in for it."""
+    for limit in needed.list_limits():
+        kept = [
+            own
+            for own in found.limits
+            if own.query == limit.query
+            and own.at_most <= limit.at_most * (1 + 1e-9)
+            and (own.measure is limit.measure or (limit.query and own.measure is Measure.P90))
+        ]
+        if not kept:
+            return False
+    return True

@@ -1,0 +1,104 @@
+"""What results say about the disk at the retention, and about the price. Pure."""
+
+from __future__ import annotations
+
+from simulator.units import format_bytes
+
+from ..config import Price
+from .decision import Cell, Evidence, Requirement, Sample, Unit, decide
+from .evidence import Measured, Question, Repetition, cite, collect, join, make_sample, stay_silent
+from .requirements import COST, DISK
+from .store import StoredResult
+from .summaries import weigh_together
+
+HOURS_PER_MONTH = 730.0
+GB = 1e9
+
+
+def decide_disk(question: Question, measured: Measured, row: Requirement | None = None) -> Cell:
+    """What is stored at the retention: bytes per event × rate × retention. `row` None: only the figure."""
+    row = row or Requirement(key=DISK, heading="disk", unit=Unit.BYTES, bound=1.0)
+    return decide(row, collect(measured, lambda one: _judge_disk(question, row, one)))
+
+
+def _judge_disk(question: Question, row: Requirement, one: Repetition) -> Sample:
+    """By the result with the most events, of those that show what an event takes."""
+    retention_s = question.needed.retention
+    if retention_s is None:
+        return Sample(repetition=one.number, keeps=None, why="no `retention` is required")
+    weighed = [
+        (_count_events(each), each, weigh_together(each.result.writers)) for each in one.stored
+    ]
+    weighed = [each for each in weighed if each[0]]
+    weighed.sort(key=lambda each: (each[2].bytes_per_event is not None, each[0]), reverse=True)
+    if not weighed:
+        why = one.failed[0] if one.failed else "nothing was inserted"
+        return stay_silent(one, why)
+    _, stored, size = weighed[0]
+    evidence = [cite(stored)]
+    if size.bytes_per_event is None:
+        why = size.reason or "the database tells no size"
+        return join(one, [make_sample(None, None, why, evidence)])
+    value = size.bytes_per_event * question.rate_per_s * retention_s
+    keeps = value <= row.bound
+    return join(one, [make_sample(keeps, value, None if keeps else row.unit.show(value), evidence)])
+
+
+def _count_events(stored: StoredResult) -> int:
+    return sum(one.group.count or 0 for one in stored.result.writers)
+
+
+def decide_cost(question: Question, measured: Measured, row: Requirement | None = None) -> Cell:
+    """What a month costs: its hours, and what is stored at the retention. `row` None: only the figure."""
+    row = row or Requirement(key=COST, heading="cost per month", unit=Unit.MONEY, bound=1.0)
+    return decide(row, collect(measured, lambda one: _judge_cost(question, row, measured, one)))
+
+
+def _judge_cost(
+    question: Question, row: Requirement, measured: Measured, one: Repetition
+) -> Sample:
+    """The hours of a month, and what is stored. Without a part that is measured it is known by itself."""
+    price, evidence = measured.price, []
+    hourly = price.hour
+    if hourly is None and price.cpu_hour is not None:
+        cpus, evidence = _find_cpus(one)
+        if cpus is None:
+            return stay_silent(
+                one, "which CPUs the database may use isn't known: give cost_per_hour"
+            )
+        hourly = cpus * price.cpu_hour
+    if hourly is None and price.gb_month is None:
+        why = "no price is known: give `price:` in the campaign, or the target's cost_per_hour"
+        return stay_silent(one, why)
+    value = (hourly or 0.0) * HOURS_PER_MONTH
+    if price.gb_month is not None:
+        disk = _judge_disk(question, row, one)
+        if disk.value is None:
+            return disk.model_copy(update={"keeps": None, "why": f"disk: {disk.why}"})
+        value += disk.value / GB * price.gb_month
+        evidence = [*evidence, *disk.evidence]
+    keeps = value <= row.bound
+    why = None if keeps else row.unit.show(value)
+    return join(one, [make_sample(keeps, value, why, evidence, final=not evidence)])
+
+
+def _find_cpus(one: Repetition) -> tuple[float | None, list[Evidence]]:
+    """What the database might use, of the first run that shows it."""
+    for stored in one.stored:
+        for run in stored.result.runs:
+            if run.resources is not None and run.resources.cpus:
+                return run.resources.cpus, [cite(stored, run)]
+    return None, []
+
+
+def describe_price(price: Price, disk_bytes: float | None) -> str | None:
+    """`1.2 an hour, 0.05 a CPU and hour, 1.83 TB at 0.1 a GB and month`."""
+    parts = []
+    if price.hour is not None:
+        parts.append(f"{price.hour:g} an hour")
+    elif price.cpu_hour is not None:
+        parts.append(f"{price.cpu_hour:g} a CPU and hour")
+    if price.gb_month is not None:
+        disk = "disk" if disk_bytes is None else format_bytes(disk_bytes)
+        parts.append(f"{disk} at {price.gb_month:g} a GB and month")
+    return ", ".join(parts) or None

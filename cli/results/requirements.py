@@ -1,0 +1,265 @@
+"""What a user needs of a database: `requirements:` of a campaign's file, and as rows of the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    field_validator,
+    model_validator,
+)
+
+from simulator.contract import Measure, RunLimit
+from simulator.errors import one_line
+from simulator.units import (
+    format_count,
+    parse_amount,
+    parse_bytes,
+    parse_duration_ms,
+    parse_duration_s,
+    parse_share,
+)
+
+from ..errors import ConfigError
+from ..faults.injector import parse_disturbance
+from .decision import Requirement, Unit
+
+
+def _read_ms(value: object) -> float:
+    found = parse_duration_ms(value) if isinstance(value, str) else None
+    if found is None or found <= 0:
+        raise ValueError(f"{_quote(value)}: write a time above 0 with its unit, as in 250ms or 2s")
+    return found
+
+
+def _read_s(value: object) -> float:
+    found = parse_duration_s(value) if isinstance(value, str) else None
+    if found is None or found <= 0:
+        raise ValueError(f"{_quote(value)}: write a time above 0 with its unit, as in 60s or 90d")
+    return found
+
+
+def _read_share(value: object) -> float:
+    found = None if isinstance(value, bool) else parse_share(str(value))
+    if found is None or found > 1:
+        raise ValueError(f"{_quote(value)}: write a share, as in 0.1% or 0.001")
+    return found
+
+
+def _read_bytes(value: object) -> float:
+    found = parse_bytes(value) if isinstance(value, str) else None
+    if not found:
+        raise ValueError(f"{_quote(value)}: write a size with its unit, as in 500GB or 2TB")
+    return found
+
+
+def _read_number(value: object) -> float:
+    found = None if isinstance(value, bool) else parse_amount(str(value))
+    if found is None or not 0 < found <= _LARGEST:
+        raise ValueError(f"{_quote(value)}: write a number above 0, as in 8000 or 8k")
+    return float(found)
+
+
+def _read_count(value: object) -> int:
+    found = _read_number(value)
+    if not found.is_integer():
+        raise ValueError(f"{_quote(value)}: write a whole number above 0")
+    return int(found)
+
+
+def _quote(value: object) -> str:
+    return one_line(repr(value), 60)
+
+
+_LARGEST = 10**15
+
+Milliseconds = Annotated[float, BeforeValidator(_read_ms)]
+Seconds = Annotated[float, BeforeValidator(_read_s)]
+Share = Annotated[float, BeforeValidator(_read_share)]
+Bytes = Annotated[float, BeforeValidator(_read_bytes)]
+Number = Annotated[float, BeforeValidator(_read_number)]
+Count = Annotated[int, BeforeValidator(_read_count)]
+
+
+class RequiredPart(BaseModel):
+    """A part of a file in which no key is ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _has_value(cls, value: object) -> object:
+        """A key that is there means something."""
+        if value is None:
+            raise ValueError("nothing stands here: give a value, or leave the key out")
+        return value
+
+
+class Limits(RequiredPart):
+    """What response times and errors must not exceed, as `--limit` has it."""
+
+    p50: Milliseconds | None = None
+    p90: Milliseconds | None = None
+    p99: Milliseconds | None = None
+    p99_9: Milliseconds | None = None
+    service_p99: Milliseconds | None = None
+    error_share: Share | None = None
+
+    def list_limits(self, query: str | None = None) -> list[RunLimit]:
+        """Those that are given, of this query or of the inserts."""
+        given = [(measure, getattr(self, measure)) for measure in Measure]
+        return [
+            RunLimit(measure=measure, query=query, at_most=value)
+            for measure, value in given
+            if value is not None
+        ]
+
+
+class InsertLimits(Limits):
+    """How events must be taken in."""
+
+    batch: Count | None = None
+    """Events of a request. None: whatever the campaign's options say."""
+
+
+class QueryLimits(Limits):
+    """How often a query is asked, and how it must be answered."""
+
+    rate: Number
+    """Executions per second, beside the inserts."""
+
+    @model_validator(mode="after")
+    def _has_limit(self) -> QueryLimits:
+        if not self.list_limits():
+            raise ValueError("say what it must keep to, as in p99: 1s")
+        return self
+
+
+class History(RequiredPart):
+    """What is stored before anything is measured."""
+
+    events: Count | None = None
+    span: Seconds | None = None
+    """As many events as the required rate gives in so long."""
+    every: Seconds | None = None
+
+    @field_validator("every")
+    @classmethod
+    def _refuse_every(cls, every: float | None) -> float | None:
+        if every is not None:
+            raise ValueError(
+                "history can only have the workload's own interval so far: leave `every` out, and give a"
+                " shorter span, or events: NUMBER"
+            )
+        return every
+
+    @model_validator(mode="after")
+    def _is_one(self) -> History:
+        if (self.events is None) == (self.span is None):
+            raise ValueError("give one of span (30d) and events (10M)")
+        return self
+
+    def count_events(self, rate_per_s: float) -> int:
+        """How many events that is, at the required rate."""
+        return self.events or round((self.span or 0.0) * rate_per_s)
+
+
+class Requirements(RequiredPart):
+    """What is needed; what isn't named isn't."""
+
+    devices: Count | None = None
+    """Each sends an event in the workload's interval."""
+    events_per_s: Number | None = None
+    insert: InsertLimits = InsertLimits()
+    queries: dict[str, QueryLimits] = {}
+    history: History | None = None
+    retention: Seconds | None = None
+    """How long events are kept: by it the disk is told."""
+    disk: Bytes | None = None
+    cost_per_month: Number | None = None
+    faults: dict[str, Seconds] = {}
+    """What is done to the database, as `--disturb` has it without its time -> how long nothing may be
+    acknowledged then. Nothing may be lost."""
+
+    @field_validator("faults")
+    @classmethod
+    def _read_faults(cls, faults: dict[str, float]) -> dict[str, float]:
+        return {_read_fault(text): outage_s for text, outage_s in faults.items()}
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Requirements:
+        if (self.devices is None) == (self.events_per_s is None):
+            raise ValueError("give one of devices and events_per_s: it is the load")
+        if self.disk is not None and self.retention is None:
+            raise ValueError("disk needs `retention`, as in 90d: how long events are kept")
+        return self
+
+    def list_limits(self) -> list[RunLimit]:
+        """Those on response times and errors, of inserts and then of queries."""
+        own = [limits.list_limits(name) for name, limits in self.queries.items()]
+        return [*self.insert.list_limits(), *(limit for each in own for limit in each)]
+
+    @property
+    def query_rate_per_s(self) -> float:
+        """Of all queries together."""
+        return sum(limits.rate for limits in self.queries.values())
+
+
+def _read_fault(text: str) -> str:
+    """`kill-server`, in the way in which a mark has it."""
+    try:
+        return str(parse_disturbance(f"1s {text}")).partition(" ")[2]
+    except ConfigError as error:
+        raise ValueError(error.message.replace("'1s ", "'")) from error
+
+
+# --- as rows of the verdict -----------------------------------------------------------------------
+
+RATE, DISK, COST = "events_per_s", "disk", "cost_per_month"
+
+
+def list_rows(requirements: Requirements, rate_per_s: float) -> list[Requirement]:
+    """The rows of the verdict, in the file's order. `rate_per_s`: what the devices come to."""
+    return list(_make_rows(requirements, rate_per_s))
+
+
+def _make_rows(needed: Requirements, rate_per_s: float) -> Iterator[Requirement]:
+    devices = f" ({format_count(needed.devices, 'device')})" if needed.devices else ""
+    yield Requirement(
+        key=RATE,
+        heading=f"load{devices}",
+        unit=Unit.EVENTS_PER_S,
+        bound=rate_per_s,
+        at_least=True,
+    )
+    for limit in needed.list_limits():
+        yield Requirement(
+            key=name_limit(limit),
+            heading=f"{limit.query or 'inserts'} {limit.measure}",
+            unit=Unit.MS if limit.measure.is_time else Unit.SHARE,
+            bound=limit.at_most,
+        )
+    if needed.disk is not None:
+        yield Requirement(key=DISK, heading="disk", unit=Unit.BYTES, bound=needed.disk)
+    if needed.cost_per_month is not None:
+        yield Requirement(
+            key=COST, heading="cost per month", unit=Unit.MONEY, bound=needed.cost_per_month
+        )
+    for fault, outage_s in needed.faults.items():
+        yield Requirement(
+            key=name_fault(fault), heading=f"outage by {fault}", unit=Unit.S, bound=outage_s
+        )
+
+
+def name_limit(limit: RunLimit) -> str:
+    """The row's key: `insert.p99`, `queries.NAME.p99`."""
+    return f"queries.{limit.query}.{limit.measure}" if limit.query else f"insert.{limit.measure}"
+
+
+def name_fault(fault: str) -> str:
+    """The row's key."""
+    return f"faults.{fault}"

@@ -1,0 +1,193 @@
+"""Steps that follow from requirements, and what the file may not say beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.campaign.campaign import Campaign, open_campaign
+from cli.campaign.definition import EXAMPLES
+from cli.campaign.plan import Job
+from cli.errors import ConfigError
+from cli.signals import Interrupts
+
+CONFIG = """
+targets:
+  one: {module: postgres, executor: local, connection_string: host=127.0.0.1 dbname=x}
+  two: {module: questdb, executor: local, endpoint: http://127.0.0.1:1}
+  struck: {module: blackhole, executor: local, disturbances: [30s run true]}
+workloads:
+  boilers:
+    about: Boilers
+    table: boilers
+    time: at
+    device: boiler
+    devices: 10
+    interval: 5s
+    columns:
+    - {name: at, type: timestamp_ms}
+    - {name: boiler, type: text}
+    - {name: heat, type: float32, signal: {kind: normal, mean: 1, deviation: 0.1}}
+"""
+FILE = """
+targets: [one]
+options: {workload: boilers}
+requirements:
+  devices: 8000
+  insert: {p99: 250ms, batch: 50}
+  queries:
+    last-values: {p99: 1s, rate: 2}
+    range: {p99: 2s, rate: 0.5}
+  history: {span: 10m}
+  retention: 90d
+  faults: {run ./a.sh: 60s, run ./b.sh: 5s}
+"""
+
+
+def _open(folder: Path, text: str = FILE, *without: str) -> Campaign:
+    file, config = folder / "needs.yaml", folder / "config.yaml"
+    file.write_text(text)
+    config.write_text(CONFIG)
+    return open_campaign(file, config, folder / "out", Interrupts(), without)
+
+
+def _read_options(job: Job) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in job.arguments:
+        name, _, value = text.partition("=")
+        found.setdefault(name.removeprefix("--"), []).append(value)
+    return found
+
+
+def test_steps_follow_in_order(tmp_path: Path) -> None:
+    campaign = _open(tmp_path)
+    turn = campaign.turns[0]
+    commands = ["mixed", "capacity", "insert", "insert", "insert"]
+    assert [job.command for job in turn] == commands
+    assert [job.step for job in turn] == ["load", "capacity", "disk", "run-.-a.sh", "run-.-b.sh"]
+    # One repetition decides nothing.
+    assert len(campaign.turns) == 3
+    assert campaign.question is not None
+    assert campaign.question.rate_per_s == 1600  # an event of each in 5 s
+
+
+def test_the_load_has_its_questions_and_enough_of_them(tmp_path: Path) -> None:
+    load = _read_options(_open(tmp_path).turns[0][0])
+    assert load["rate"] == ["1600.0"]
+    assert load["batch"] == ["50"]
+    assert load["queries"] == ["last-values=2,range=0.5"]
+    assert load["query-rate"] == ["2.5"]
+    assert load["prefill"] == ["960000"]
+    assert load["workload-option"] == ["devices=8000"]
+    # p99 needs 100 executions: half as many again at 0.5 a second, beside a sixth of warm-up.
+    assert load["duration"] == ["360s"]
+    assert load["warm-up"] == ["60s"]
+
+
+def test_the_search_keeps_to_the_same_limits(tmp_path: Path) -> None:
+    search = _read_options(_open(tmp_path).turns[0][1])
+    # Of what is asked too rarely for its p99 in a step, p90 stands in.
+    assert search["limit"] == ["p99=250ms", "query:last-values:p90=1s", "query:range:p90=2s"]
+    assert search["fill"] == ["960000"]
+    assert search["queries"] == ["last-values=2,range=0.5"]
+    often = _open(tmp_path, FILE.replace("rate: 2}", "rate: 20}"))
+    assert "query:last-values:p99=1s" in _read_options(often.turns[0][1])["limit"]
+
+
+def test_the_disk_takes_as_many_events_as_the_databases_need(tmp_path: Path) -> None:
+    disk = _read_options(_open(tmp_path).turns[0][2])
+    both = _open(tmp_path, FILE.replace("[one]", "[one, two]"))
+    more = _read_options(both.turns[0][2])
+    assert int(more["num-inserts"][0]) > int(disk["num-inserts"][0]) >= 50_000
+    assert "rate" not in disk
+    timed = _open(tmp_path, FILE.replace("boilers}", "boilers, duration: 5s}"))
+    assert "duration" not in _read_options(timed.turns[0][2])
+    assert _read_options(timed.turns[0][0])["duration"] == ["5s"]
+
+
+def test_a_fault_comes_early_enough(tmp_path: Path) -> None:
+    struck = _read_options(_open(tmp_path).turns[0][3])
+    assert struck["disturb"] == ["15s run ./a.sh"]
+    assert struck["duration"] == ["90s"]
+    assert struck["patience"] == ["135s"]
+    assert struck["rate"] == ["1600.0"]
+
+
+def test_own_steps_stay(tmp_path: Path) -> None:
+    campaign = _open(tmp_path, FILE + "steps: [{insert: {runs: 1}}]\nrepeats: 1\n")
+    assert [job.command for turn in campaign.turns for job in turn] == ["insert"]
+    assert campaign.question is not None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("boilers}", "boilers, rate: 5}", "options: rate follows from requirements (devices or"),
+        ("boilers}", "boilers, batch: 5}", "options: batch follows from requirements (insert.batch)"),
+        ("boilers}", "boilers, prefill: 5}", "prefill follows from requirements (history)"),
+        ("[one]", "{one: {limit: [p99=1s]}}", "target one: limit follows from requirements"),
+        ("boilers}", "boilers, workload-option: {devices: 5}}", "devices follows from requirements"),
+        ("boilers}", "boilers, workload_option: [devices=5]}", "devices follows from requirements"),
+        ("boilers}", "temperature}", "needs.yaml:5: requirements.devices: devices of workload"),
+        ("boilers}", "nowhere}", "there is no workload 'nowhere'"),
+        ("last-values", "last-vals", "needs.yaml:8: requirements.queries.last-vals: workload boilers"),
+        ("last-values", "last-vals", "did you mean last-values?"),
+        ("[one]", "{one: {workload: machines}}", "requirements are about one workload"),
+        ("[one]", "[struck]", "targets.struck.disturbances: they would be done in every step"),
+        ("devices: 8000", "devices: 999999999", "needs.yaml:5: requirements.devices: "),
+    ],
+)  # fmt: skip
+def test_what_doesnt_go_together_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in FILE
+    with pytest.raises(ConfigError) as refused:
+        _open(tmp_path, FILE.replace(old, new))
+    assert said in refused.value.message
+    assert len(refused.value.message.splitlines()) <= 2
+
+
+def test_a_rate_needs_no_devices(tmp_path: Path) -> None:
+    text = FILE.replace("devices: 8000", "events_per_s: 700").replace("boilers}", "temperature}")
+    load = _read_options(_open(tmp_path, text).turns[0][0])
+    assert load["rate"] == ["700.0"]
+    assert "workload-option" not in load
+
+
+def test_the_example_is_short_and_right(tmp_path: Path) -> None:
+    example = EXAMPLES["requirements"].read_text()
+    assert len(example.splitlines()) <= 40
+    one = example.replace("[embedded]", "[one]").replace("kill-server", "run ./kill.sh")
+    campaign = _open(tmp_path, one)
+    assert [job.step for job in campaign.turns[0]] == ["load", "capacity", "disk", "run-.-kill.sh"]
+
+
+TWO = FILE.replace("[one]", "[one, two]") + "variants: {small: {}, large: {in-flight: 4}}\n"
+
+
+@pytest.mark.parametrize(
+    ("without", "left"),
+    [
+        (["one"], {"two small", "two large"}),
+        (["one small", "two large"], {"one large", "two small"}),
+    ],
+)
+def test_candidates_are_left_out(tmp_path: Path, without: list[str], left: set[str]) -> None:
+    campaign = _open(tmp_path, TWO, *without)
+    assert {str(one) for one in campaign.list_candidates()} == left
+    assert {str(job.candidate) for job in campaign.jobs} == left
+    assert left.isdisjoint(campaign.without)
+
+
+@pytest.mark.parametrize(
+    ("without", "said"),
+    [
+        (["thre"], "there is no candidate 'thre'"),
+        (["one smal"], r"did you mean one small\?"),
+        (["one", "two"], "leaves out every candidate"),
+    ],
+)
+def test_leaving_out_nobody_or_everybody_is_refused(
+    tmp_path: Path, without: list[str], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        _open(tmp_path, TWO, *without)

@@ -1,0 +1,289 @@
+"""What results say about requirements: which runs count, and what they are samples of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from cli.config import Price
+from cli.results.decision import Cell, Status, VerdictMatrix
+from cli.results.evidence import Measured, Question, Repetition
+from cli.results.judging import judge
+from cli.results.model import Result
+from cli.results.requirements import Requirements
+from simulator.contract import (
+    GAP_S,
+    GroupResult,
+    LatencyMs,
+    Level,
+    Offered,
+    Outage,
+    QueryResult,
+    Resources,
+    Role,
+    Storage,
+)
+
+from ..made import capacity, client, disturbed, open_loop, stored
+
+NEEDED: dict[str, Any] = {"events_per_s": 1000, "insert": {"p99": "250ms"}}
+
+
+def _load(p99: float = 100.0, rate: float = 1000.0, level: int = 0, **changes: Any) -> Result:
+    """A run at this rate, on so many events, whose p99 is so many milliseconds."""
+    result = open_loop({2: [rate]}, rate_per_s=rate, **changes)
+    result.label = "alpha load 1"
+    for one in result.writers:
+        one.run.fill_level = level
+        one.group.latency_ms = LatencyMs(p50=1, p90=2, p99=p99, p99_9=2 * p99, max=3 * p99)
+    return result
+
+
+def _ask(result: Result, p99: float | None, rate: float = 2.0, saturated: bool = False) -> Result:
+    """The same with a query beside the inserts."""
+    times = LatencyMs(p50=1, p90=2, p99=p99, max=10)
+    due = round(20 * rate)
+    offered = Offered(
+        rate_per_s=rate, due=due, achieved=due, backlog_max=1, backlog_growth=0, saturated=saturated,
+        reason="much was left" if saturated else None,
+    )  # fmt: skip
+    asked = QueryResult(query="last", executions=due, latency_ms=times)
+    readers = GroupResult(role=Role.READ, workers=1, offered=offered, queries=[asked], window_s=20)
+    result.runs[0].groups.append(readers)
+    options = {**result.options, "queries": {"last": rate}, "query_rate_per_s": rate}
+    return result.model_copy(update={"command": "mixed", "options": options})
+
+
+def _judge(
+    needed: dict[str, Any], *turns: Sequence[Result], price: Price | None = None, **repetition: Any
+) -> VerdictMatrix:
+    """The verdict on one candidate with these repetitions."""
+    repetitions = [
+        Repetition(
+            number,
+            [stored(result, f"{number}-{place}") for place, result in enumerate(results)],
+            **repetition,
+        )
+        for number, results in enumerate(turns, 1)
+    ]
+    question = Question(Requirements.model_validate(needed), float(needed["events_per_s"]))
+    return judge(question, "T", [Measured("alpha", repetitions, price or Price())], len(turns), 0)
+
+
+def _cell(verdict: VerdictMatrix, key: str) -> Cell:
+    return verdict.candidates[0].find(key)
+
+
+def test_a_load_that_is_kept_is_met() -> None:
+    verdict = _judge(NEEDED, [_load(100)], [_load(110)])
+    load, p99 = _cell(verdict, "events_per_s"), _cell(verdict, "insert.p99")
+    assert (load.status, load.shown, load.headroom) == (Status.MET, "kept up", None)
+    assert p99.status is Status.MET
+    assert p99.headroom == pytest.approx(2.38, abs=0.01)
+    assert [one.result for one in p99.evidence] == ["1-0", "2-0"]
+    assert (p99.evidence[0].label, p99.evidence[0].runs) == ("alpha load 1", [1])
+    assert verdict.candidates[0].narrowest == "insert.p99"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rate": 500.0}, "alpha load 1 offered 500 events/s"),
+        ({"rate": 1500.0}, "alpha load 1 offered 1,500 events/s"),
+        ({"options": {"batch": 10}}, "measured in batches of 10, not of 100"),
+        ({"level": 5}, "measured on 5 events, not on the history's 1,000"),
+    ],
+)
+def test_a_run_under_other_conditions_doesnt_count(changes: dict[str, Any], said: str) -> None:
+    needed = {**NEEDED, "insert": {"p99": "250ms", "batch": 100}, "history": {"events": 1000}}
+    good = {"level": 1000}
+    assert (
+        _cell(_judge(needed, [_load(**good)], [_load(**good)]), "insert.p99").status is Status.MET
+    )
+    other = {**good, **changes}
+    found = _cell(_judge(needed, [_load(**other)], [_load(**other)]), "insert.p99")
+    assert (found.status, found.reason) == (Status.UNDECIDED, said)
+
+
+def test_without_the_questions_beside_it_a_load_isnt_the_one_that_is_required() -> None:
+    needed = {**NEEDED, "queries": {"last": {"p99": "1s", "rate": 2}}}
+    alone = _cell(_judge(needed, [_load()], [_load()]), "insert.p99")
+    assert alone.reason == "measured without last 2 times a second beside it"
+    verdict = _judge(needed, [_ask(_load(), 400)], [_ask(_load(), 410)])
+    assert {cell.status for cell in verdict.candidates[0].cells} == {Status.MET}
+    rarely = _judge(needed, [_ask(_load(), 400, rate=1)], [_ask(_load(), 410, rate=1)])
+    assert _cell(rarely, "queries.last.p99").status is Status.UNDECIDED
+
+
+def test_too_few_executions_say_what_would_decide() -> None:
+    needed = {**NEEDED, "queries": {"last": {"p99": "1s", "rate": 2}}}
+    found = _cell(_judge(needed, [_ask(_load(), None)]), "queries.last.p99")
+    assert found.reason == "40 executions, and p99 needs 100: a longer run would decide"
+
+
+def test_saturated_is_missed_unless_it_was_the_client() -> None:
+    runs = [_load(90, saturated=True) for _ in range(2)]
+    verdict = _judge(NEEDED, *([one] for one in runs))
+    assert {cell.status for cell in verdict.candidates[0].cells} == {Status.MISSED}
+    assert "saturated: 20,000 events were due" in (_cell(verdict, "events_per_s").reason or "")
+    for one in runs:
+        one.runs[0].groups[0].client = client(0.9, bound=True)
+    bound = _judge(NEEDED, *([one] for one in runs))
+    assert {cell.status for cell in bound.candidates[0].cells} == {Status.UNDECIDED}
+    assert "the client was the limit" in (_cell(bound, "insert.p99").reason or "")
+
+
+def test_readers_that_dont_keep_up_miss_the_load() -> None:
+    needed = {**NEEDED, "queries": {"last": {"p99": "1s", "rate": 2}}}
+    slow = [[_ask(_load(), 400, saturated=True)] for _ in range(2)]
+    verdict = _judge(needed, *slow)
+    assert _cell(verdict, "events_per_s").reason == "readers saturated: much was left"
+    assert _cell(verdict, "queries.last.p99").status is Status.MISSED
+    assert _cell(verdict, "insert.p99").status is Status.MET
+
+
+def test_an_invalid_run_and_a_failed_job_are_no_figures() -> None:
+    broken = _load()
+    broken.runs[0].groups[0].invalid_reasons = ["3 events are missing"]
+    found = _cell(_judge(NEEDED, [_load()], [broken]), "insert.p99")
+    assert found.status is Status.UNDECIDED
+    assert "invalid: 3 events are missing" in (found.reason or "")
+    failed = _judge(NEEDED, [], failed=["alpha load 1 failed: it was away"])
+    assert _cell(failed, "insert.p99").reason == "alpha load 1 failed: it was away"
+
+
+def test_a_turn_that_isnt_over_says_nothing_yet() -> None:
+    verdict = _judge(NEEDED, [], [], ended=False)
+    assert {cell.reason for cell in verdict.candidates[0].cells} == {"not measured yet"}
+
+
+def test_a_search_within_the_limits_gives_the_headroom() -> None:
+    searches = [capacity(at=2500.0, limits=["p99=250ms"]) for _ in range(2)]
+    found = _cell(_judge(NEEDED, *([_load(), one] for one in searches)), "events_per_s")
+    assert found.status is Status.MET
+    assert found.headroom is not None
+    assert found.headroom > 5  # p99 reaches 250 ms at 6,250 events/s
+    assert found.shown.startswith("holds ")
+    assert [one.result for one in found.evidence] == ["1-0", "1-1", "2-0", "2-1"]
+    # One with wider limits isn't within these.
+    wide = [capacity(at=2500.0, limits=["p99=300ms"]) for _ in range(2)]
+    other = _cell(_judge(NEEDED, *([_load(), one] for one in wide)), "events_per_s")
+    assert (other.status, other.shown) == (Status.MET, "kept up")
+
+
+def test_a_search_below_the_load_misses_it() -> None:
+    needed = {**NEEDED, "events_per_s": 50_000}
+    searches = [capacity(at=2500.0, limits=["p99=250ms"]) for _ in range(2)]
+    low = _cell(_judge(needed, *([one] for one in searches)), "events_per_s")
+    assert low.status is Status.MISSED
+    assert "within the limits" in (low.reason or "")
+    # Unless the load itself was within them.
+    kept = _cell(_judge(needed, *([_load(rate=50_000.0), one] for one in searches)), "events_per_s")
+    assert kept.status is Status.UNDECIDED
+    assert "yet the load itself was within all limits" in (kept.reason or "")
+
+
+def _weigh(result: Result, size: float) -> Result:
+    """With so many bytes per event between the middle of the run and its end."""
+    group = result.runs[0].groups[0]
+    for name, events in (("storage_during", 10**6), ("storage", 2 * 10**6)):
+        total = int(size * events) + 10**8
+        level = Level(size_bytes=total, events=events)
+        setattr(group, name, Storage(total_bytes=total, events=events, level=level))
+    group.count = 2 * 10**6
+    return result
+
+
+def test_disk_is_growth_times_rate_times_retention() -> None:
+    needed = {**NEEDED, "retention": "10d", "disk": "100GB"}
+    runs = [_weigh(_load(), size) for size in (100.0, 101.0)]
+    verdict = _judge(needed, *([one] for one in runs), price=Price(hour=1.0, gb_month=0.5))
+    found = _cell(verdict, "disk")
+    assert found.status is Status.MET
+    assert found.value == pytest.approx(100.5 * 1000 * 864_000, rel=1e-3)
+    own = verdict.candidates[0]
+    assert own.disk_bytes == found.value
+    assert own.cost_per_month == pytest.approx(730 + 86.83 * 0.5, rel=1e-3)
+    assert own.price == "1 an hour, 86.8 GB at 0.5 a GB and month"
+    assert any("go by themselves" in note for note in verdict.notes)
+
+
+def test_a_price_that_is_known_needs_no_measurement() -> None:
+    needed = {**NEEDED, "cost_per_month": 800}
+    dear = _judge(needed, [], ended=False, price=Price(hour=2.0))
+    # Nothing was measured, and no turn is over.
+    assert _cell(dear, "cost_per_month").reason == "1,460"
+    assert _cell(dear, "cost_per_month").status is Status.MISSED
+    cheap = _judge(needed, [_load()], price=Price(hour=1.0))
+    assert _cell(cheap, "cost_per_month").status is Status.MET
+    unknown = _judge(needed, [_load()])
+    assert "no price is known" in (_cell(unknown, "cost_per_month").reason or "")
+
+
+def test_the_price_of_cpus_is_of_those_that_the_database_may_use() -> None:
+    needed = {**NEEDED, "cost_per_month": 800}
+    runs = [_load() for _ in range(2)]
+    for one in runs:
+        one.runs[0].resources = Resources(cpus=4.0)
+    verdict = _judge(needed, *([one] for one in runs), price=Price(cpu_hour=0.1))
+    assert _cell(verdict, "cost_per_month").value == pytest.approx(292)
+    assert any("might use" in note for note in verdict.notes)
+
+
+def _strike(gap_s: float, missing: int = 0, rate: float = 1000.0) -> Result:
+    result = disturbed((10.0, gap_s))
+    run = result.runs[0]
+    group = run.groups[0]
+    run.marks[0].action = "10s kill-server"
+    group.window_s = 40.0
+    group.offered = Offered(
+        rate_per_s=rate, due=100, achieved=100, backlog_max=1, backlog_growth=0, saturated=False
+    )
+    assert group.lookup is not None
+    group.lookup.missing = missing
+    return result
+
+
+FAULT = {"events_per_s": 1000, "faults": {"kill-server": "10s"}}
+
+
+@pytest.mark.parametrize(
+    ("results", "status", "said"),
+    [
+        ([_strike(4), _strike(4.2)], Status.MET, None),
+        ([_strike(12), _strike(12.5)], Status.MISSED, "11.9 s"),
+        ([_strike(4), _strike(4.2, missing=3)], Status.MISSED, "3 acknowledged events are missing"),
+        ([_strike(4, rate=10), _strike(4, rate=10)], Status.UNDECIDED, "load was not offered"),
+    ],
+)
+def test_a_fault_has_an_outage_and_loses_nothing(
+    results: list[Result], status: Status, said: str | None
+) -> None:
+    found = _cell(_judge(FAULT, *([one] for one in results)), "faults.kill-server")
+    assert found.status is status
+    assert (said or "") in (found.reason or "")
+
+
+def test_an_outage_that_isnt_seen_is_below_what_can_be() -> None:
+    found = _cell(_judge(FAULT, [_strike(0)], [_strike(0)]), "faults.kill-server")
+    assert (found.status, found.value) == (Status.MET, GAP_S)
+
+
+def test_an_outage_that_outlasts_the_run_isnt_over() -> None:
+    late = _strike(4)
+    late.runs[0].groups[0].outages = [Outage(gap_s=4.0, gap_began_s=36.0, recovered_after_s=None)]
+    found = _cell(_judge(FAULT, [late], [late]), "faults.kill-server")
+    assert "the run was over before it was back" in (found.reason or "")
+
+
+def test_runs_with_a_fault_dont_count_for_the_load() -> None:
+    needed = {**FAULT, "insert": {"p99": "250ms"}}
+    found = _cell(_judge(needed, [_strike(4)], [_strike(4)]), "insert.p99")
+    assert found.reason == "nothing was measured at 1,000 events/s"
+
+
+def test_the_verdict_can_be_read_again() -> None:
+    verdict = _judge(NEEDED, [_load(100)], [_load(110)])
+    assert VerdictMatrix.model_validate_json(verdict.model_dump_json()) == verdict

@@ -1,0 +1,93 @@
+"""What a user may require, and the rows of the verdict that follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from cli.results.requirements import Requirements, list_rows
+
+WHOLE = """
+devices: 8000
+insert: {p99: 250ms, batch: 50, error_share: 0.1%}
+queries:
+  last-per-machine: {p99: 1s, rate: 2}
+  hourly-week: {p90: 2s, rate: 0.5}
+history: {span: 30d}
+retention: 90d
+disk: 2TB
+cost_per_month: 800
+faults: {kill-server: 60s, run  ./pull.sh now: 1m}
+"""
+
+
+def _read(**changes: Any) -> Requirements:
+    document = yaml.safe_load(WHOLE) | changes
+    return Requirements.model_validate({k: v for k, v in document.items() if v is not None})
+
+
+def test_each_is_a_row() -> None:
+    found = [(row.key, row.heading, row.limit) for row in list_rows(_read(), 800.0)]
+    assert found == [
+        ("events_per_s", "load (8,000 devices)", "≥ 800 events/s"),
+        ("insert.p99", "inserts p99", "≤ 250 ms"),
+        ("insert.error_share", "inserts error_share", "≤ 0.1%"),
+        ("queries.last-per-machine.p99", "last-per-machine p99", "≤ 1,000 ms"),
+        ("queries.hourly-week.p90", "hourly-week p90", "≤ 2,000 ms"),
+        ("disk", "disk", "≤ 2 TB"),
+        ("cost_per_month", "cost per month", "≤ 800"),
+        ("faults.kill-server", "outage by kill-server", "≤ 60 s"),
+        # As a mark has it.
+        ("faults.run ./pull.sh now", "outage by run ./pull.sh now", "≤ 60 s"),
+    ]
+
+
+def test_history_is_a_number_of_events() -> None:
+    long = _read().history
+    assert long is not None
+    assert long.count_events(800.0) == 30 * 86_400 * 800
+    short = _read(history={"events": "2M"}).history
+    assert short is not None
+    assert short.count_events(800.0) == 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"devices": None}, "give one of devices and events_per_s"),
+        ({"events_per_s": 800}, "give one of devices and events_per_s"),
+        ({"devices": 1.5}, "write a whole number above 0"),
+        ({"devices": True}, "write a number above 0"),
+        ({"devices": "many"}, "write a number above 0"),
+        ({"insert": {"p99": 250}}, "write a time above 0 with its unit, as in 250ms"),
+        ({"insert": {"p99": "0ms"}}, "write a time above 0 with its unit"),
+        ({"insert": {"error_share": "200%"}}, "write a share"),
+        ({"queries": {"a": {"p99": "1s"}}}, "Field required"),
+        ({"queries": {"a": {"rate": 1}}}, "say what it must keep to, as in p99: 1s"),
+        ({"history": {"span": "30d", "every": "10m"}}, "leave `every` out"),
+        ({"history": {}}, "give one of span (30d) and events (10M)"),
+        ({"history": {"span": "1d", "events": 5}}, "give one of span"),
+        ({"retention": "90"}, "write a time above 0 with its unit"),
+        ({"retention": None}, "disk needs `retention`"),
+        ({"disk": "2 terabytes"}, "write a size with its unit, as in 500GB or 2TB"),
+        ({"disk": 2}, "write a size with its unit"),
+        ({"cost_per_month": "free"}, "write a number above 0"),
+        ({"cost_per_month": -1}, "write a number above 0"),
+        ({"faults": {"kill-servr": "60s"}}, "did you mean kill-server?"),
+        ({"faults": {"kill-server": 60}}, "write a time above 0 with its unit"),
+        ({"faults": {"scale": "60s"}}, "write"),
+    ],
+)
+def test_mistakes_have_a_remedy(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        _read(**changes)
+    assert said in str(refused.value)
+
+
+def test_a_long_value_isnt_repeated_whole() -> None:
+    with pytest.raises(ValidationError) as refused:
+        _read(disk="x" * 5000)
+    assert len(refused.value.errors()[0]["msg"]) < 200
