@@ -213,7 +213,8 @@ def _judge_limit(
         return LimitVerdict(limit=limit, outcome=outcome, figure=found)
     if not run.groups[0].valid:
         # Of a run that gave no figures at all this has been said.
-        return LimitVerdict(limit=limit, outcome=Outcome.UNDECIDED)
+        early = None if run.failures else "the run was ended before that could be known"
+        return LimitVerdict(limit=limit, outcome=Outcome.UNDECIDED, reason=early)
     broken, why = _judge_unknown(limit, writers, readers)
     outcome = Outcome.MISSED if broken else Outcome.UNDECIDED
     return LimitVerdict(limit=limit, outcome=outcome, reason=why)

@@ -96,7 +96,9 @@ def test_stages_are_read_and_written(text: str, kept: str, mean: float, length_s
 
 
 def test_a_constant_rate_is_written_as_ever() -> None:
-    assert Load(rate_per_s=5.0).model_dump(mode="json")["stages"] == ""
+    constant = Load(rate_per_s=5.0)
+    assert constant.model_dump(mode="json")["stages"] == ""
+    assert Load.model_validate_json(constant.model_dump_json()) == constant
     assert Load.model_validate({"rate_per_s": 5.0, "stages": []}) == Load(rate_per_s=5.0)
 
 

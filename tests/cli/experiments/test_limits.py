@@ -242,6 +242,9 @@ def test_a_run_that_was_ended_early_has_missed_the_limit_whatever_its_figure_is(
     assert found.outcome == "missed"
     assert [one.outcome for one in found.limits] == ["missed", "kept"]
     assert found.reasons == [text]
+    unknown = conclude(run, [limits[0], parse_limit("query:last:p99=1s")], 1).limits[1]
+    assert unknown.outcome == "undecided"
+    assert unknown.reason == "the run was ended before that could be known"
     other = insert_run(aborted=end, invalid_reasons=[text, "the database holds 3 events"])
     assert conclude(other, limits, 1).outcome == "undecided"
 
