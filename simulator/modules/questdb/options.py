@@ -114,8 +114,8 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
         None,
         min_length=1,
         repr=False,
-        description="libpq connection string or URL, for insert_mode transaction and statement and the"
-        " questions of client=official alone; without a password of its own, password goes with it, too",
+        description="libpq connection string or URL, for queries, which go over HTTP without it, and for"
+        " insert_mode transaction and statement; without a password of its own, password goes with it, too",
     )
     partition_by: Annotated[Partition, Condition.SCHEMA] = Field(
         Partition.DAY, description="time in one partition: hour, day, week, month or year"

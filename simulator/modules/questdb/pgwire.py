@@ -1,5 +1,9 @@
-"""Asks QuestDB by PGWire, PostgreSQL's protocol: by the lean path of module postgres, each statement prepared
-once, and with `client=official` by psycopg 3, which the vendor documents for queries.
+"""Asks QuestDB by PGWire, PostgreSQL's protocol, which its vendor recommends for queries: by the lean path of
+module postgres, each statement prepared once and answers binary, as asyncpg, pgx and Npgsql have them; and
+with `client=official` by psycopg 3.
+
+Over HTTP, QuestDB compiles each statement anew, and a number costs more to write. On one busy machine `point`
+took 0.06 ms by PGWire and 0.5 ms over HTTP, an answer of 160,000 rows 40 ms and 95 ms (tenth percentiles).
 
 https://questdb.com/docs/query/pgwire/python/
 """
@@ -10,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
+
+from psycopg import pq
 
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ..asking import Received, Rows
@@ -44,7 +50,7 @@ class _Asked:
 
 def _view(module: Questdb) -> Postgres:
     dialect = PgWire(QuestdbDialect(module.job.schema))
-    options = module.options.pgwire(f"client={module.options.client}")
+    options = module.options.pgwire("PGWire")
     return cast("Postgres", _Asked(module, options, dialect))
 
 
@@ -70,6 +76,8 @@ def _read_times(rows: Rows) -> list[tuple[Any, ...]]:
 
 class PgWireAsker(PostgresAsker):
     """Asks what `Questdb.compile` gives."""
+
+    RESULTS = pq.Format.BINARY
 
     def __init__(self, module: Questdb, in_flight: int) -> None:
         super().__init__(_view(module), in_flight)
