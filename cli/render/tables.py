@@ -188,7 +188,7 @@ def describe_durations(result: Result) -> str:
     rates = [one.group.rate_per_s for one in result.readers if result.by_number]
     if not rates or rates[0] is None:
         return f"{what}."
-    return f"{what}. All executions together: {rates[0]:,.3g} queries per second."
+    return f"{what}. All executions together: {format_digits(rates[0])} queries per second."
 
 
 def describe_load(load: Load) -> str | None:

@@ -106,7 +106,8 @@ which on their queries per second are the client's."""
 LEAST_JUDGED_S = 1.0
 """Readers that were at work for less are not judged: what is paid only once (the first question of each
 query, its first answer, which is decoded) is then much of all they did, and says nothing of the questions
-that would follow. Five executions of thirteen quick queries take a tenth of a second."""
+that would follow. Five executions of thirteen quick queries take a tenth of a second. On a busy machine
+50 questions within 0.16 s cost 920 µs of CPU each, and 5,000 within 1.3 s 81: 0.04 s were paid once."""
 
 
 class Client(Message):
