@@ -93,9 +93,7 @@ def _open(reader: Reader) -> Iterator[tuple[Asker, Questions]]:
 @contextmanager
 def ours(reader: Reader) -> Iterator[Asking]:
     """A worker's whole path: questions drawn and encoded, asked, measured."""
-    # Once, as in a run.
-    with garbage_collection_paused(), _open(reader) as (asker, questions):
-        questions.prime()
+    with _open(reader) as (asker, questions), questions.feed(), garbage_collection_paused():
         asker.open()
 
         def ask(count: int) -> Asked:

@@ -45,7 +45,7 @@ BEFORE_S, AFTER_S = 15, 15
 LEAST_ON_DISK, MOST_ON_DISK = 200_000, 10_000_000
 """Events by which the disk is told, whatever the database allocates at a time."""
 DISK_BATCH = 1000
-_BY_NUMBER = {"duration": None, "warm-up": None}
+_LENGTHS = ("duration", "warm-up")
 """Options that are left out where a number of events ends a run."""
 _VALUE_BYTES = 8
 _PERCENTS = {Measure.P99: 99.0, Measure.SERVICE_P99: 99.0, Measure.P99_9: 99.9}
@@ -181,7 +181,7 @@ class _Follow:
         yield self._make("mixed" if needed.queries else "insert", "load", {**load, "runs": 1})
         yield self._make("capacity", "capacity", self._search())
         if needed.retention is not None:
-            yield self._make("insert", "disk", self._fill_disk(), kept=("num-inserts", *_BY_NUMBER))
+            yield self._make("insert", "disk", self._fill_disk(), kept=("num-inserts", *_LENGTHS))
         names: list[str] = []
         for fault, outage_s in needed.faults.items():
             name = re.sub(r"[^\w.+=-]+", "-", fault)[:20].strip("-")
@@ -189,7 +189,7 @@ class _Follow:
             label = name if names.count(name) == 1 else f"{name}-{names.count(name)}"
             # The fault has its time in it.
             struck = self._strike(fault, outage_s)
-            yield self._make("insert", label, struck, kept=("duration", "warm-up"))
+            yield self._make("insert", label, struck, kept=_LENGTHS)
 
     def _make(
         self, command: str, label: str, options: Mapping[str, Any], kept: Collection[str] = ()
@@ -299,7 +299,7 @@ class _Follow:
         each = -(-min(events, MOST_ON_DISK) // count)
         return {
             "workers": count, "batch": DISK_BATCH, "num-inserts": each, "runs": 1, "compact": True,
-            **_BY_NUMBER,
+            **{name: None for name in _LENGTHS if name in self._said},
         }  # fmt: skip
 
     def _strike(self, fault: str, outage_s: float) -> dict[str, Any]:

@@ -197,8 +197,8 @@ def _write_scalar(name: str, value: Any) -> str:
 
 
 def _write_arguments(definition: Definition, candidate: Candidate, step: Step) -> tuple[str, ...]:
-    """The particular over the general: those for all, the step's, the target's, the variant's. `null` leaves
-    out what the more general ones say."""
+    """The particular over the general: those for all, the step's, the target's, the variant's. A step's
+    `null` leaves out what stands there for all."""
     known = list_options(find_command(step.command))
     own = definition.targets[candidate.target]
     variant = definition.variants[candidate.variant] if candidate.variant else {}
@@ -208,8 +208,8 @@ def _write_arguments(definition: Definition, candidate: Candidate, step: Step) -
             if key not in known:
                 continue  # of another step: `_check_shared` has seen to that
             before = merged.get(key)
-            if value is None:
-                merged.pop(key, None)
+            if value is None and before is not None and options is step.options:
+                del merged[key]
             elif isinstance(before, Mapping) and isinstance(value, Mapping):
                 merged[key] = {**before, **value}
             else:

@@ -134,7 +134,7 @@ def _make_series(run: PlannedRun) -> PlannedSeries:
 def _list_offered(request: ClientsRequest, session: Session) -> Mapping[str, OfficialClient]:
     """The module's clients; ConfigError if it has none, or not those that are asked for."""
     module = session.module
-    offered = module.CAPABILITIES.clients
+    offered = {name: one for name, one in module.CAPABILITIES.clients.items() if one.ways}
     if not offered:
         raise ConfigError(
             f"module {module.name} has no official client to compare its lean path with"

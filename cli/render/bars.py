@@ -26,7 +26,7 @@ MOST_DOTS = 100
 
 RATE, QUERY_RATE = "Inserts/s", "Queries/s"
 SECONDS = "Seconds"
-MILLISECONDS = "Milliseconds"
+MILLISECONDS = "Time, ms"
 WITHIN_LIMITS = "Capacity, events/s"
 _TALLEST_PX = 270
 _LABEL_CHARACTERS = 45

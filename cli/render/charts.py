@@ -15,7 +15,15 @@ from simulator.units import format_count
 from ..results.model import InsertSummary
 from ..results.statistics import count_events_per_cost
 from ..results.summaries import group_executions, list_event_sizes
-from .bars import RATE, draw_bars, draw_client_cpu, draw_clients, make_insert_bar, rank
+from .bars import (
+    MILLISECONDS,
+    RATE,
+    draw_bars,
+    draw_client_cpu,
+    draw_clients,
+    make_insert_bar,
+    rank,
+)
 from .chart import Chart, NamedResult, describe_run
 from .run_charts import draw_latencies, draw_over_time, draw_query_latencies
 from .search_charts import draw_over_rate, draw_tuning
@@ -180,7 +188,7 @@ def draw_queries(results: Sequence[NamedResult]) -> Chart | None:
         "Query times",
         f"Mean of {', or '.join(sorted(counted))}, and the range from the fastest to the slowest"
         + (" (logarithmic axis)." if log else "."),
-        make_range_spec(rows, "Milliseconds", log),
+        make_range_spec(rows, MILLISECONDS, log),
     )
 
 

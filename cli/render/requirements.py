@@ -13,9 +13,12 @@ from .tables import Table
 
 def tabulate_verdict(verdict: VerdictMatrix) -> Table:
     """Requirements × candidates: met, missed or undecided, the figure, and the headroom."""
-    headers = ["Required", "", *(one.candidate for one in verdict.candidates)]
+    headers = ["Required", *(one.candidate for one in verdict.candidates)]
     rows = [
-        [row.heading, row.limit, *(show_cell(one.find(row.key)) for one in verdict.candidates)]
+        [
+            f"{row.heading} {row.limit}",
+            *(show_cell(one.find(row.key)) for one in verdict.candidates),
+        ]
         for row in verdict.requirements
     ]
     return Table(headers, rows, left=headers)
@@ -80,7 +83,7 @@ def describe_whole_verdict(verdict: VerdictMatrix, width: int | None = None) -> 
     sections = [
         f"{verdict.title}: the verdict\n{tabulate_verdict(verdict).text(width=width)}",
         wrap_lines("\n".join(describe_verdict(verdict)), width),
-        f"What it is from\n{tabulate_evidence(verdict).text(width=width)}",
+        wrap_lines("\n".join(["What it is from", *describe_evidence(verdict)]), width),
     ]
     return "\n\n".join(sections)
 
@@ -89,23 +92,26 @@ def _find_row(verdict: VerdictMatrix, key: str) -> Requirement:
     return next(row for row in verdict.requirements if row.key == key)
 
 
-def tabulate_evidence(verdict: VerdictMatrix) -> Table:
+def describe_evidence(verdict: VerdictMatrix) -> list[str]:
     """For each cell the figure of each repetition, and the results that it is from."""
-    headers = ["Candidate", "Required", "Repetition", "Figure", "Results"]
-    rows = []
-    for one in verdict.candidates:
-        for cell in one.cells:
-            row = _find_row(verdict, cell.requirement)
-            for sample in cell.samples:
-                if sample.value is not None:
-                    figure = row.unit.show(sample.value)
-                else:
-                    figure = "kept up" if sample.keeps else "-"
-                names = [
-                    each.result + (f" run {', '.join(map(str, each.runs))}" if each.runs else "")
-                    for each in sample.evidence
-                ]
-                rows.append(
-                    [one.candidate, row.heading, sample.repetition, figure, ", ".join(names) or "-"]
-                )
-    return Table(headers, rows, left=("Candidate", "Required", "Results"))
+    return [
+        f"{one.candidate}, {_find_row(verdict, cell.requirement).heading}: {_list_samples(verdict, cell)}"
+        for one in verdict.candidates
+        for cell in one.cells
+        if cell.evidence
+    ]
+
+
+def _list_samples(verdict: VerdictMatrix, cell: Cell) -> str:
+    unit = _find_row(verdict, cell.requirement).unit
+    told = []
+    for sample in cell.samples:
+        figure = unit.show(sample.value) if sample.value is not None else "no figure"
+        if sample.value is None and sample.keeps is not None:
+            figure = "kept up" if sample.keeps else "not kept up"
+        names = [
+            each.result + (f" run {', '.join(map(str, each.runs))}" if each.runs else "")
+            for each in sample.evidence
+        ]
+        told.append(f"{figure} ({', '.join(names) or 'no result'})")
+    return "; ".join(told)

@@ -59,7 +59,9 @@ class Unit(StrEnum):
             return f"{value:.3g} s" if value < 300 else format_span(value)
         if self is Unit.SHARE:
             return f"{100 * value:.3g}%"
-        return format_bytes(value) if self is Unit.BYTES else f"{value:,.2f}".removesuffix(".00")
+        if self is Unit.BYTES:
+            return format_bytes(value)
+        return f"{value:,.0f}" if value >= 100 else f"{value:,.2f}".removesuffix(".00")
 
 
 class _Part(Bounded, BaseModel):
@@ -113,7 +115,7 @@ class Sample(_Part):
     value: float | None = None
     """In the requirement's unit."""
     why: str | None = None
-    """Why it breaks the requirement, or gave no figure, a few words."""
+    """Why it gave no figure, or breaks the requirement by something else than it; a few words."""
     final: bool = False
     """Whether it decides alone: it breaks what must never happen, or isn't measured at all."""
     failed: bool = False
@@ -137,7 +139,7 @@ class Cell(_Part):
     headroom: float | None = None
     """How many times as good as required: below 1 it isn't. None without a figure, or of one that is 0."""
     reason: str | None = None
-    """Of what is missed why; of what is undecided why, and what would decide it."""
+    """Of what is undecided why, and what would decide it; of what is missed why, if not by its figure."""
     shown: str
     """The figure in words; `-` without one."""
     samples: list[Sample] = []
@@ -234,9 +236,9 @@ def _judge(
     if not keep and not broken:
         return Status.UNDECIDED, silent[0].why if silent else "not measured yet"
     if keep and broken:
-        why = f" ({broken[0].why})" if broken[0].why else ""
+        why = broken[0].why or requirement.unit.show(broken[0].value or 0.0)
         return Status.UNDECIDED, (
-            f"repetitions disagree: {len(keep)} of {len(samples)} keep it{why};"
+            f"repetitions disagree: {len(keep)} of {len(samples)} keep it, and one doesn't ({why});"
             " more of them, or a look at what differed, would decide it"
         )
     if keep and silent:

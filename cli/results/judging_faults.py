@@ -51,7 +51,7 @@ def _judge_mark(
     outage = writers.outages[place]
     value = max(outage.gap_s, GAP_S)
     if value > row.bound:
-        return make_sample(False, value, row.unit.show(value), evidence)
+        return make_sample(False, value, None, evidence)
     ended_s = outage.gap_began_s + outage.gap_s
     if outage.gap_s and ended_s > writers.warm_up_s + (writers.window_s or 0.0) - GAP_S:
         why = "the run was over before it was back: a longer one would decide"

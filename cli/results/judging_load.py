@@ -118,8 +118,7 @@ def _judge_run(limit: CapacityLimit, load: _LoadRun) -> Sample:
         return make_sample(False, value, f"saturated: {group.offered.reason}", evidence)
     if value is None:
         return make_sample(None, None, _explain_unknown(limit, load), evidence)
-    keeps = value <= limit.at_most
-    return make_sample(keeps, value, None if keeps else limit.show(value), evidence)
+    return make_sample(value <= limit.at_most, value, None, evidence)
 
 
 _CLIENT = "the client was the limit: more --workers, or a larger machine for it, would decide"

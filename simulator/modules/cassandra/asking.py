@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cassandra import RequestValidationException
 from cassandra.connection import ConnectionException
-from cassandra.protocol import ErrorMessage, ExecuteMessage
+from cassandra.protocol import ErrorMessage, ExecuteMessage, PreparedQueryNotFound
 
 from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
@@ -60,8 +60,9 @@ class _Question:
     token: object
     steps: Steps | None = None
     """Of a plan."""
-    known: Known | None = None
+    text: str = ""
     """The statement that is being asked."""
+    known: Known | None = None
     may_be_late: bool = False
     executions: Sequence[Execution] = ()
     sent: int = 0
@@ -72,6 +73,18 @@ class _Question:
     rows: int = 0
     bytes: int = 0
     is_over: bool = False
+
+
+class _Sent(NamedTuple):
+    """An EXECUTE that is under way."""
+
+    question: _Question
+    number: int
+    """Of the execution."""
+    following: bytes | None = None
+    """Which page it asks for; None: the first."""
+    is_again: bool = False
+    """Whether the node had forgotten the statement."""
 
 
 class CassandraAsker(Asker):
@@ -136,12 +149,13 @@ class CassandraAsker(Asker):
             connection.stamp_arrivals()
         return connection
 
-    def _prepare(self, text: str) -> Known:
-        """A statement, prepared on all nodes. Raises `ERRORS`; Retryable if no node answers."""
+    def _prepare(self, text: str, again: bool = False) -> Known:
+        """A prepared statement. Raises `ERRORS`; Retryable if no node answers."""
         known = self._known.get(text)
-        if known is None:
+        if known is None or again:
+            self._known.pop(text, None)
             session = self.module.session
-            made = session.prepare(text)
+            made = session.prepare(text, again)
             names = made.query_id, made.result_metadata_id or b""
             known = Known(
                 Prepared(*names, made.result_metadata or ()),
@@ -198,9 +212,9 @@ class CassandraAsker(Asker):
             if left_s <= 0:
                 break
             for outcome in self.pool.outcomes(None if left_s == math.inf else left_s):
-                question, number = outcome.request
-                if not question.is_over:
-                    self._take(question, number, outcome.result, outcome.answered_s)
+                sent: _Sent = outcome.request
+                if not sent.question.is_over:
+                    self._take(sent, outcome.result, outcome.answered_s)
         found, self._ended = self._ended, []
         return found
 
@@ -223,38 +237,48 @@ class CassandraAsker(Asker):
             self._ask(question, step.statement.text, executions)
 
     def _ask(self, question: _Question, text: str, executions: Sequence[Execution]) -> None:
+        question.text, question.executions, question.sent = text, executions, 0
+        question.parts = [[] for _ in executions]
+        if not self._name(question):
+            return
+        self._send_more(question)
+        if not executions:
+            self._end(question, self._collect(question))
+
+    def _name(self, question: _Question, again: bool = False) -> bool:
+        """Have the question's statement prepared; False, and its end, if it can't be."""
         try:
-            question.known = self._prepare(text)
+            question.known = self._prepare(question.text, again)
         except ERRORS as error:
             self._end(question, self._translate(error))
         except Retryable as error:
             self._end(question, error)
-        else:
-            question.executions, question.sent = executions, 0
-            question.parts = [[] for _ in executions]
-            self._send_more(question)
-            if not executions:
-                self._end(question, self._collect(question))
+        return not question.is_over
 
     def _send_more(self, question: _Question) -> None:
         """Send as many executions as may be under way."""
         while question.sent < len(question.executions) and question.under_way < AT_ONCE:
-            number, question.sent = question.sent, question.sent + 1
-            self._send(question, number)
+            self._send(_Sent(question, question.sent))
+            question.sent += 1
 
-    def _send(self, question: _Question, number: int, following: bytes | None = None) -> None:
-        """Ask for an execution's first page, or for the one that is `following`."""
+    def _send(self, sent: _Sent) -> None:
+        """Ask for a page of an execution."""
+        question = sent.question
         assert question.known is not None
         question.under_way += 1
-        partition, values = question.executions[number]
-        body = question.known.execute(values, following)
-        self.pool.submit(partition, _EXECUTE, body, (question, number), None)
+        partition, values = question.executions[sent.number]
+        body = question.known.execute(values, sent.following)
+        self.pool.submit(partition, _EXECUTE, body, sent, None)
 
-    def _take(
-        self, question: _Question, number: int, result: Reply | Exception, answered_s: float
-    ) -> None:
+    def _take(self, sent: _Sent, result: Reply | Exception, answered_s: float) -> None:
         """The answer to one execution has come."""
+        question, number, _, is_again = sent
         question.under_way -= 1
+        if isinstance(result, PreparedQueryNotFound) and not is_again:
+            # The node has forgotten it, as all of a table that was altered. It has not been executed.
+            if self._name(question, again=True):
+                self._send(sent._replace(is_again=True))
+            return
         if isinstance(result, Exception):
             if not (question.may_be_late and is_late(result)):
                 self._end(question, self._translate(result), answered_s)
@@ -275,7 +299,7 @@ class CassandraAsker(Asker):
                 self._end(question, explain_length(question.bytes), answered_s)
                 return
             if page.following is not None:
-                self._send(question, number, page.following)
+                self._send(_Sent(question, number, page.following))
                 return
         if question.sent < len(question.executions):
             self._send_more(question)

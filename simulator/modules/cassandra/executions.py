@@ -171,6 +171,6 @@ def read_rows(answer: Answer) -> list[Row]:
     try:
         for page in answer.pages:
             found += decode_rows(page, answer.known.version, answer.known.prepared.columns)
-    except (*ERRORS, ValueError, TypeError, LookupError, struct.error) as error:
+    except (*ERRORS, EOFError, ValueError, TypeError, LookupError) as error:
         raise SimulatorError(f"Cassandra's answer can't be read: {one_line(error)}") from error
     return found

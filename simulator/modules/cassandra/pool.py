@@ -206,10 +206,11 @@ class ConnectionPool:
                 self._ended.append(Outcome(pending.request, answered_s, result))
             else:
                 self._end(pending.request, answer)
-                if isinstance(answer, (PreparedQueryNotFound, OSError)):
+                # An INSERT is prepared when a connection is made; whoever asks does it again itself.
+                is_forgotten = isinstance(answer, PreparedQueryNotFound)
+                if isinstance(answer, OSError) or (is_forgotten and pending.events is not None):
                     fatal = answer
         if fatal is not None:
-            # Statements are prepared when a connection is made.
             self._lose(connection, fatal)
 
     def _give_up_late(self, now_s: float) -> None:

@@ -162,9 +162,9 @@ class ClusterSession:
         near = [host for host in hosts if self._local.distance(host) == HostDistance.LOCAL]
         return [self.ask(statement, values, host) for host in near]
 
-    def prepare(self, statement: str) -> PreparedStatement:
-        """A prepared statement; each is prepared once. Raises `ERRORS`."""
-        if statement not in self._statements:
+    def prepare(self, statement: str, again: bool = False) -> PreparedStatement:
+        """A statement, prepared on all nodes: once, or `again` if one has forgotten it. Raises `ERRORS`."""
+        if again or statement not in self._statements:
             self._statements[statement] = self.driver.prepare(statement)
         return self._statements[statement]
 

@@ -49,6 +49,7 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
+from ...errors import OptionError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import Tags
@@ -56,7 +57,8 @@ from .._base.connected import ConnectedModule
 from .._base.errors import QUERY_REMEDY
 from .._base.row_order import Row
 from .._base.sql_queries import SqlDialect
-from ..base import Capabilities, Encoding, Job, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, OfficialClient, Support, claim_queries
+from ..options import LEAN
 from ..sending import Encoder
 from .asking import IotdbAsker
 from .models import Layout, Statement, Tables, Tree
@@ -99,6 +101,11 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
         indices=Support.UNSUPPORTED,
         column_types=TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        clients={
+            "official": OfficialClient(
+                ("apache-iotdb",), {}, in_flight=True, asker=f"{__name__}.official:OfficialAsker"
+            )
+        },
         repeated_timestamps=Support.UNSUPPORTED,
         missing_values=True,
         tags_table=Support.FULL,
@@ -114,6 +121,10 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
     def __init__(self, options: IotdbOptions, job: Job) -> None:
         super().__init__(options, job)
         self.options.mode(job.load.batch)
+        if options.tls and options.client != LEAN:
+            raise OptionError(
+                f"client={options.client} of module iotdb asks without TLS: use client={LEAN}"
+            )
         if options.model is Model.TREE:
             check_measurements(job.schema)
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQueries, BoundQuery
@@ -38,6 +38,33 @@ class Request(NamedTuple):
     """None: rows are the answer's as they are."""
 
 
+class Rowed(Protocol):
+    """An answer."""
+
+    rows: int
+    bytes: int
+
+    def read(self) -> list[Row]:
+        """The rows. Raises ThriftError if they are none."""
+
+
+class Session(Protocol):
+    """A `Connection`, as far as asking needs it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was neither closed nor cut."""
+
+    def fetch(self, question: Question, timeout_s: float) -> Rowed:
+        """As `Connection.fetch`."""
+
+    def close(self) -> None:
+        """End it; no error if that was lost already."""
+
+    def cut(self) -> None:
+        """Close it after an error, without a word."""
+
+
 class Collected(NamedTuple):
     """What a statement found, as it came."""
 
@@ -52,10 +79,10 @@ class IotdbAsker(Asker):
 
     def __init__(self, module: Iotdb, in_flight: int = 1) -> None:
         super().__init__(module, in_flight)
-        self._connector = Connector(module.options, module.job)
+        self._connector = self.make_connector()
         self._timeout_s = module.options.query_timeout_s
         self._templates: dict[str, tuple[Template, Selection | None]] = {}
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[Session] = deque()
         """Sessions that nobody uses. Threads may take and add some without a lock."""
         self._lost: deque[None] = deque()
         """One for each session that is to be made again."""
@@ -103,6 +130,10 @@ class IotdbAsker(Asker):
 
     # --- sessions
 
+    def make_connector(self) -> Connector[Session]:
+        """What makes the sessions."""
+        return Connector(self.module.options, self.module.job, Connection)
+
     def open(self) -> None:
         self._idle.append(self._connector.connect_first())
         while len(self._idle) < self.max_in_flight:
@@ -117,7 +148,7 @@ class IotdbAsker(Asker):
             self._idle.append(self._connector.connect())
             self._lost.pop()
 
-    def _take(self) -> Connection:
+    def _take(self) -> Session:
         """A session, which belongs to this thread until it is given back."""
         try:
             return self._idle.pop()
@@ -130,46 +161,47 @@ class IotdbAsker(Asker):
     # --- asking
 
     def send(self, request: Request) -> Received:
-        connection = self._take()
+        session = self._take()
         try:
-            return self._ask(connection, request)
+            if isinstance(request.asked, Computation):
+                return self._compute(session, request.asked)
+            assert request.question is not None
+            return self.collect(self._fetch(session, request.question), request.asked)
         finally:
-            if connection.is_open:
-                self._idle.append(connection)
+            if session.is_open:
+                self._idle.append(session)
             else:
                 self._lost.append(None)
 
-    def _ask(self, connection: Connection, request: Request) -> Received:
-        asked = request.asked
-        if isinstance(asked, Computation):
-            return self._compute(connection, asked)
-        assert request.question is not None
-        answer = self._fetch(connection, request.question)
-        rows = answer.rows if asked is None else asked.count(answer)
-        return Received(rows, answer.bytes, Collected(answer, asked))
+    def collect(self, answer: Any, selection: Selection | None) -> Received:
+        """What a statement has found."""
+        if selection is not None:
+            selection.expect(answer.rows)
+        rows = answer.rows if selection is None else selection.count(answer)
+        return Received(rows, answer.bytes, Collected(answer, selection))
 
-    def _compute(self, connection: Connection, asked: Computation) -> Received:
+    def _compute(self, session: Session, asked: Computation) -> Received:
         steps, size = asked.begin(), 0
         try:
             statement = next(steps)
             while True:
-                answer = self._fetch(connection, Question(statement))
+                answer = self._fetch(session, Question(statement))
                 size += answer.bytes
                 statement = steps.send(_read(answer))
         except StopIteration as end:
             note_arrival()
             return Received(len(end.value), size, end.value)
 
-    def _fetch(self, connection: Connection, question: Question) -> Answer:
+    def _fetch(self, session: Session, question: Question) -> Rowed:
         try:
-            return connection.fetch(question, self._timeout_s)
+            return session.fetch(question, self._timeout_s)
         except ERRORS as error:
             if not isinstance(error, ServerError):
-                connection.cut()
+                session.cut()
             raise self._connector.interpret(error) from error
         except SimulatorError:
             # The rest of what is too long would be the next one's answer.
-            connection.cut()
+            session.cut()
             raise
 
     def decode(self, received: Received) -> Rows:
@@ -180,7 +212,7 @@ class IotdbAsker(Asker):
         return rows if data.selection is None else data.selection.read(rows)
 
 
-def _read(answer: Answer) -> list[Row]:
+def _read(answer: Rowed) -> list[Row]:
     try:
         return answer.read()
     except ThriftError as error:

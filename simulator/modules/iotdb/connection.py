@@ -81,6 +81,7 @@ class Question:
     """A statement to be asked, as the calls for it begin: what is the session's comes behind."""
 
     def __init__(self, statement: str) -> None:
+        self.statement = statement
         self._text = put_text(2, statement)
         self.call = _EXECUTE + self._text
 

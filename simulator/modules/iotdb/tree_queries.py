@@ -49,9 +49,12 @@ class Selection(ABC):
 
     text: str
 
+    def expect(self, rows: int) -> None:  # noqa: B027 - most may find nothing
+        """The statement has found so many. Raises what is raised if there are no timeseries."""
+
     @abstractmethod
     def count(self, answer: Answer) -> int:
-        """How many rows `read` makes of it. Raises what is raised if there are no timeseries."""
+        """How many rows `read` makes of it."""
 
     @abstractmethod
     def read(self, rows: list[Row]) -> list[Row]:
@@ -186,7 +189,7 @@ class _Newest(Selection):
     """Columns of each device's newest event: of each measurement the last value, with its time."""
 
     def __init__(self, source: _Source, names: Sequence[str]) -> None:
-        self.source = source
+        self._source = source
         self._schema, self._steady = source.schema, source.steady
         self._columns = [self._schema.column(name) for name in names]
         own = (self._schema.time, self._schema.device)
@@ -196,8 +199,10 @@ class _Newest(Selection):
         self._has_texts = not kinds.isdisjoint((ColumnType.TEXT, ColumnType.JSON))
         self.text = f"SELECT LAST {', '.join(map(quote, asked))} FROM {source.paths}"
 
+    def expect(self, rows: int) -> None:
+        self._source.expect(rows)
+
     def count(self, answer: Answer) -> int:
-        self.source.expect(answer.rows)
         if self._has_texts:
             # Their values could end as paths do.
             return len(self.read(answer.read()))
@@ -234,7 +239,7 @@ class _Ordered(Computation):
 
     def begin(self) -> Steps:
         rows = yield self._newest.text
-        self._newest.source.expect(len(rows))
+        self._newest.expect(len(rows))
         return put_in_order(self._query, self._newest.read(rows))
 
 

@@ -74,9 +74,9 @@ def test_queries_have_a_column_each() -> None:
     text = describe_comparison(["alpha", "beta"], results, markdown=False)
     lines = text.splitlines()
     assert lines[0].split("  ")[0] == "Database / Query"
-    assert lines[1].split()[-2:] == ["0.7", "failure"]
-    assert lines[2].split()[-2:] == ["-", "2"]
-    assert lines[3] == "Mean duration in seconds."
+    assert lines[1].split()[-2:] == ["700", "failure"]
+    assert lines[2].split()[-2:] == ["-", "2,000"]
+    assert lines[3] == "Mean time in ms."
 
 
 def test_what_can_not_be_used_is_said() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.render.reads import tabulate_reads
+from cli.results.asking import QUERY_TABLE
 from cli.results.export import COLUMNS, list_rows
 from cli.results.figures import (
     EXPORTED,
@@ -38,6 +39,7 @@ def test_each_figure_is_declared_once_and_shown_somewhere() -> None:
     assert {one.key for one in EXPORTED} <= set(COLUMNS)
     assert all(one.exported or one.key in shown for one in FIGURES.values())
     assert tuple(METRICS) == tuple(LIMITED)
+    assert {one.key for one in QUERY_TABLE if one.key} <= set(FIGURES)
 
 
 def test_a_figure_that_is_not_known_is_a_dash() -> None:

@@ -214,7 +214,7 @@ def test_a_price_that_is_known_needs_no_measurement() -> None:
     needed = {**NEEDED, "cost_per_month": 800}
     dear = _judge(needed, [], ended=False, price=Price(hour=2.0))
     # Nothing was measured, and no turn is over.
-    assert _cell(dear, "cost_per_month").reason == "1,460"
+    assert _cell(dear, "cost_per_month").shown == "1,460"
     assert _cell(dear, "cost_per_month").status is Status.MISSED
     cheap = _judge(needed, [_load()], price=Price(hour=1.0))
     assert _cell(cheap, "cost_per_month").status is Status.MET
@@ -253,7 +253,7 @@ FAULT = {"events_per_s": 1000, "faults": {"kill-server": "10s"}}
     ("results", "status", "said"),
     [
         ([_strike(4), _strike(4.2)], Status.MET, None),
-        ([_strike(12), _strike(12.5)], Status.MISSED, "11.9 s"),
+        ([_strike(12), _strike(12.5)], Status.MISSED, None),
         ([_strike(4), _strike(4.2, missing=3)], Status.MISSED, "3 acknowledged events are missing"),
         ([_strike(4, rate=10), _strike(4, rate=10)], Status.UNDECIDED, "load was not offered"),
     ],
