@@ -10,10 +10,11 @@ from statistics import fmean
 from simulator.contract import GroupResult
 from simulator.histograms import latency_ms, merge_histograms
 
-from ..render.bars import RATE, WITHIN_LIMITS, Bar, draw_bars, rank
+from ..render.bars import MILLISECONDS, RATE, WITHIN_LIMITS, Bar, draw_bars, rank
 from ..render.chart import Chart
 from ..render.drawing import resize
 from ..render.run_charts import Timed, draw_curves, draw_timelines
+from ..render.tables import format_ms
 from ..render.vega import Row, assign_colours, make_range_spec, needs_log
 from ..results.caveats import Place
 from ..results.clients import collect_figures, pool_figures
@@ -140,22 +141,22 @@ def draw_clients(step: str, measured: Measured) -> Chart | None:
 
 def draw_queries(step: str, measured: Measured) -> Chart | None:
     """How long each query took."""
-    return _draw_times(step, measured, "query times", "Seconds", "s", response=False)
+    return _draw_times(step, measured, response=False)
 
 
 def draw_response_times(step: str, measured: Measured) -> Chart | None:
     """How long requests took where they were due at a rate."""
-    return _draw_times(step, measured, "response times", "Milliseconds", "ms", response=True)
+    return _draw_times(step, measured, response=True)
 
 
-def _draw_times(
-    step: str, measured: Measured, what: str, title: str, unit: str, response: bool
-) -> Chart | None:
+def _draw_times(step: str, measured: Measured, response: bool) -> Chart | None:
     rows: list[Row] = []
     for name, places in pool_samples(measured).items():
         for place, values in places.items():
             if place.has_times and (place.response is not None) is response:
-                rows.append(_make_row(name, place, values, unit))
+                # Those of queries are in seconds.
+                in_ms = [value if response else 1000 * value for value in values]
+                rows.append(_make_row(name, place, in_ms))
     if not rows:
         return None
     log = needs_log([float(row[end]) for row in rows for end in ("low", "high")])
@@ -163,13 +164,14 @@ def _draw_times(
     if log:
         note += " (logarithmic axis)"
     kind, heading = ("responses", "At") if response else ("queries", "Query")
-    spec = make_range_spec(rows, title, log, heading)
-    return Chart(kind, f"{step}: {what}", f"{note}.", spec)
+    title = f"{step}: {'response' if response else 'query'} times"
+    return Chart(kind, title, f"{note}.", make_range_spec(rows, MILLISECONDS, log, heading))
 
 
-def _make_row(name: str, place: Place, values: Sequence[float], unit: str) -> Row:
+def _make_row(name: str, place: Place, values: Sequence[float]) -> Row:
+    """Of times in milliseconds."""
     mean, low, high = fmean(values), min(values), max(values)
-    text = f"{name}\n{place}: mean {mean:,.3g} {unit}\n{low:,.3g} to {high:,.3g} {unit}"
+    text = f"{name}\n{place}: mean {format_ms(mean)} ms\n{format_ms(low)} to {format_ms(high)} ms"
     return {
         "series": name, "query": str(place), "mean": mean, "low": low, "high": high, "text": text
     }  # fmt: skip

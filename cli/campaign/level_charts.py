@@ -124,16 +124,16 @@ def draw_query_levels(steps: Mapping[str, Measured]) -> Chart | None:
             for result in results:
                 for entry in result.query_summary if result.fill_level else ():
                     levels = found.setdefault(entry.query, {}).setdefault(name, {})
-                    _add_near(levels, result.fill_level or 0, entry.avg)
+                    _add_near(levels, result.fill_level or 0, 1000 * entry.avg)
     panels = []
     for query, candidates in found.items():
         if any(len(levels) > 1 for levels in candidates.values()):
             rows = [
-                _make_point(name, level, took, f"{query} {fmean(took):,.3g} s")
+                _make_point(name, level, took, f"{query} {format_ms(fmean(took))} ms")
                 for name, levels in candidates.items()
                 for level, took in sorted(levels.items())
             ]
-            panels.append(_draw_panel(rows, f"{query}, s", HEIGHT // 2))
+            panels.append(_draw_panel(rows, f"{query}, ms", HEIGHT // 2))
     if not panels:
         return None
     note = _OVER

@@ -276,7 +276,7 @@ def _describe_figures(measured: CandidateFigures) -> str:
         text = f"{format_rate(rates[place])} inserts/s{where}"
     else:
         told = [
-            f"{place} {format_ms(mean)} {'ms' if place.response else 's'}"
+            f"{place} {format_ms(mean if place.response else 1000 * mean)} ms"
             for place, mean in list(means.items())[:MOST_PLACES]
         ]
         more = len(means) - len(told)

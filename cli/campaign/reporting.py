@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from simulator.units import format_digits
-
-from ..errors import EXIT_FAILED, RunFailed
+from ..errors import EXIT_FAILED, EXIT_LIMIT, RunFailed
+from ..experiments.limits import choose_status
 from ..installation import program
 from ..output import print_prose, say, terminal_width, write_whole
 from ..render.campaign import CampaignPage, Cell, Summary, make_campaign_report
@@ -16,7 +15,7 @@ from ..render.candidates import DoneJob, make_section
 from ..render.chart import NamedResult
 from ..render.comparison import list_differences
 from ..render.requirements import describe_verdict, tabulate_verdict
-from ..render.tables import Table, format_rate
+from ..render.tables import Table, format_ms, format_rate
 from ..render.verdict import describe_hardware, list_doubts
 from ..results.caveats import Place
 from ..results.decision import VerdictMatrix
@@ -46,7 +45,9 @@ def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
         )
     if left:
         raise RunFailed("\n".join(left))
-    return 0 if all(one.result.valid for one in done.values()) else EXIT_FAILED
+    # The gravest: what isn't valid has decided no limit.
+    found = {choose_status(one.result) for one in done.values()}
+    return next((status for status in (EXIT_FAILED, EXIT_LIMIT) if status in found), 0)
 
 
 def write_report(campaign: Campaign) -> dict[str, StoredResult]:
@@ -267,9 +268,11 @@ def tabulate_step(measured: Measured) -> Table:
 
 def _name_unit(place: Place) -> str:
     if place.has_times:
-        return "s" if place.response is None else "ms"
+        return "ms"
     return "events/s" if place.capacity else "inserts/s"
 
 
 def _format(place: Place, value: float) -> str:
-    return format_digits(value) if place.has_times else format_rate(value)
+    if place.has_times:
+        return format_ms(value if place.response else 1000 * value)
+    return format_rate(value)

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import fsum
 
-from simulator.contract import GroupResult, RunResult
+from simulator.contract import GroupResult, Measure, RunLimit, RunResult
 from simulator.histograms import LEAST_REQUESTS
 from simulator.units import format_count
 
-from .capacity import Capacity, CapacityLimit, Measure
+from .capacity import Capacity
 from .decision import Cell, Requirement, Sample, Unit, decide
 from .evidence import (
     ALMOST,
@@ -53,7 +53,13 @@ def _find_loads(question: Question, one: Repetition) -> tuple[list[_LoadRun], st
     found, why = [], ""
     for stored in one.stored:
         result = stored.result
-        if result.command not in ("insert", "mixed") or result.settings.disturbances:
+        settings = result.settings
+        # A rate that changes is the required one for a while at most.
+        if (
+            result.command not in ("insert", "mixed")
+            or settings.disturbances
+            or settings.load.stages
+        ):
             continue
         for run in result.runs:
             writers = run.writers
@@ -97,7 +103,7 @@ def _find_query_rates(result: Result) -> dict[str, float]:
     return {name: settings.query_rate_per_s * own / total for name, own in weights.items()}
 
 
-def judge_limit(question: Question, limit: CapacityLimit, one: Repetition) -> Sample:
+def judge_limit(question: Question, limit: RunLimit, one: Repetition) -> Sample:
     """Of several runs of a repetition the worst counts."""
     runs, why = _find_loads(question, one)
     if not runs:
@@ -105,7 +111,7 @@ def judge_limit(question: Question, limit: CapacityLimit, one: Repetition) -> Sa
     return join(one, [_judge_run(limit, each) for each in runs])
 
 
-def _judge_run(limit: CapacityLimit, load: _LoadRun) -> Sample:
+def _judge_run(limit: RunLimit, load: _LoadRun) -> Sample:
     evidence = [cite(load.stored, load.run)]
     group = load.writers if limit.query is None else load.run.readers
     if group is None or not group.valid:
@@ -124,7 +130,7 @@ def _judge_run(limit: CapacityLimit, load: _LoadRun) -> Sample:
 _CLIENT = "the client was the limit: more --workers, or a larger machine for it, would decide"
 
 
-def _measure(limit: CapacityLimit, load: _LoadRun) -> float | None:
+def _measure(limit: RunLimit, load: _LoadRun) -> float | None:
     """What a limit is about, of one run: milliseconds, or a share."""
     if limit.query is None:
         requests, errors = load.writers.count or 0, sum(load.writers.errors.values())
@@ -145,7 +151,7 @@ def _measure(limit: CapacityLimit, load: _LoadRun) -> float | None:
     return found
 
 
-def _explain_unknown(limit: CapacityLimit, load: _LoadRun) -> str:
+def _explain_unknown(limit: RunLimit, load: _LoadRun) -> str:
     """Of a percentile of too few requests, how much longer a run tells it."""
     needed = LEAST_REQUESTS.get(_PERCENTS.get(limit.measure, 0.0), 1)
     if limit.query is None:

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..errors import SimulatorError
 from ..workloads.drawing import BoundQueries
@@ -60,8 +60,11 @@ class Asker(Requester[Any, Received]):
     def encode_statement(self, statement: Any) -> Any:
         """The request for what `Module.compile` gives, or `Module.workload_queries`. Needs no connection."""
 
+    is_split: ClassVar[bool] = False
+    """Whether `begin` sends, and `finish` waits: the last answer is noted while the next is under way."""
+
     def begin(self, request: Any) -> None:
-        """The first half of `send`: the request goes out, if that can be told apart. Raises as `send`."""
+        """The first half of `send`. Raises as `send`."""
         self._begun = request
 
     def finish(self) -> Received:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from typing import Any, Protocol
 
-from ..contract import Execution, Progress, Stage, WorkerQuery, WorkerResult
+from ..contract import Execution, Progress, QueryProgress, Stage, WorkerQuery, WorkerResult
 from ..errors import Retryable, SimulatorError
 from ..histograms import LatencyRecorder, encode_histogram
 from ..logs import redact
@@ -78,14 +78,17 @@ class ReadingWorker(Worker):
             failed = runner.failed
             made = read_progress(self._number, "run", recorder, failed=failed)
             # A query that failed is one less to be asked.
-            return made.model_copy(update={"done": made.done + failed}) if by_number else made
+            told = {"queries": runner.tell_queries()} if self._abortable else {}
+            return made.model_copy(
+                update=told | ({"done": made.done + failed} if by_number else {})
+            )
 
         with questions.feed(schedule.is_open), garbage_collection_paused():
             asker.open()
             if schedule.is_open:
                 sharpen_sleep()
             recorder.begin(self._await_start(early_s=EARLY_S))
-            with ProgressReporter(self._client, progress):
+            with ProgressReporter(self._client, progress, recorder.end_early):
                 runner.run_queries()
                 recorder.end()
         figures = recorder.result(
@@ -261,6 +264,13 @@ class QueryRunner:
         """Questions that failed, which are not in the recorder."""
         return sum(asked.errors for asked in self.asked.values())
 
+    def tell_queries(self) -> dict[str, QueryProgress]:
+        """What was asked so far. Called in another thread."""
+        return {
+            name: QueryProgress(latency=asked.latency.coarsen(), failed=asked.errors)
+            for name, asked in self.asked.items()
+        }
+
     def results(self) -> list[WorkerQuery]:
         """What was measured of each query, for the collector."""
         return [one.result() for one in self.asked.values()]
@@ -306,7 +316,7 @@ class QueryRunner:
             elif self._under_way:
                 self._take_answers(min(wait_s, schedule.ends - now))
             else:
-                time.sleep(min(wait_s, schedule.ends - now))
+                schedule.await_due(now + min(wait_s, schedule.ends - now))
             now = clock()
         if schedule.is_open and due < schedule.ends:
             self._recorder.leave_unsent(due, 1)
@@ -333,6 +343,8 @@ class QueryRunner:
         return True
 
     def _ask(self, question: _Question, request: Any) -> None:
+        if not self._asker.is_split:
+            self._note_latest()
         if not self._begin(question):
             return
         try:

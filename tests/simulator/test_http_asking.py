@@ -87,7 +87,8 @@ def test_a_statement_that_is_always_the_same_becomes_a_request(name: str) -> Non
     schema = Temperature.schema
     module = make_module(name, schema)
     query = AWKWARD.model_copy(update={"events": (schema.time,)})
-    statement = module.compile(BoundQuery(query, query.devices))
+    devices = tuple(map(str, query.devices)) if isinstance(query.devices, tuple) else None
+    statement = module.compile(BoundQuery(query, devices))
     assert read_request(name, module.make_asker(1).encode_statement(statement)) == statement
 
 

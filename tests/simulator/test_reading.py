@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -110,6 +110,8 @@ def test_each_query_is_asked_so_often_and_every_execution_is_kept() -> None:
 
 class InHalves(Answers):
     """Tells a question's going out from its answer's coming, and keeps the order of what happens."""
+
+    is_split: ClassVar[bool] = True
 
     def __init__(self, *answers: float | Exception) -> None:
         super().__init__(*answers)

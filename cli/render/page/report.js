@@ -79,6 +79,8 @@ const figures = [...document.querySelectorAll(".drawing")].map((place) => {
   return { place, wide, narrow, least: parseFloat(wide.style.minWidth) };
 });
 
+let printing = false;
+
 function choose({ place, wide, narrow, least }, printed = false) {
   const chosen = !printed && place.clientWidth < least ? narrow : wide;
   const shown = place.querySelector("svg");
@@ -100,12 +102,18 @@ window.addEventListener("hashchange", reveal);
 
 chooseAll();
 window.addEventListener("resize", chooseAll);
-window.addEventListener("afterprint", chooseAll);
+window.addEventListener("afterprint", () => {
+  printing = false;
+  chooseAll();
+});
 // What is folded has no width until it is unfolded.
-document.addEventListener("toggle", chooseAll, true);
+document.addEventListener("toggle", (event) => {
+  for (const figure of figures) if (event.target.contains(figure.place)) choose(figure, printing);
+}, true);
 
 // A printed page can't be unfolded; tables of single runs would take hundreds of pages.
 window.addEventListener("beforeprint", () => {
+  printing = true;
   for (const details of document.querySelectorAll("details:not(.raw)")) details.open = true;
   for (const figure of figures) choose(figure, true);
 });

@@ -15,7 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import psycopg
 from psycopg import pq
@@ -293,6 +293,7 @@ class PostgresAsker(Asker):
     """Asks what `Postgres.compile` gives."""
 
     module: Postgres
+    is_split: ClassVar[bool] = True
 
     def __init__(self, module: Postgres, in_flight: int) -> None:
         super().__init__(module, in_flight)

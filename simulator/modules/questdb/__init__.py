@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...conditions import Condition
-from ...contract import PrimaryKey, Storage
+from ...contract import PrimaryKey, Role, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
@@ -41,6 +41,7 @@ from .._base.sql_module import SqlModule
 from .._base.sql_queries import SqlDialect, compile_query, quote_name
 from ..asking import Asker
 from ..base import Capabilities, Encoding, Job, Support, support_keys
+from ..options import LEAN
 from ..sending import Encoder, Writer
 from .asking import QuestdbAsker
 from .encoding import (
@@ -103,8 +104,11 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
 
     def __init__(self, options: QuestdbOptions, job: Job) -> None:
         super().__init__(options, options.name_tables(job))
-        if self.options.mode(job.load.batch) in PGWIRE:
-            self.options.pgwire()
+        options, load = self.options, job.load
+        if options.mode(load.batch) in PGWIRE:
+            options.pgwire(f"insert_mode={options.insert_mode}")
+        if options.client != LEAN and load.role is Role.READ:
+            options.pgwire(f"client={options.client}")
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> Encoder:

@@ -193,7 +193,7 @@ def test_a_lost_connection_is_made_again(server: ServerUnderTest) -> None:
         asker.send(request)
         assert server.kill_connections(module.job.run_id)
         received, was_lost = ask_again(asker, request)
-        assert was_lost is not server.reconnects_unasked
+        assert was_lost or server.reconnects_unasked
         assert [tuple(row) for row in asker.decode(received)] == COUNTED
 
 

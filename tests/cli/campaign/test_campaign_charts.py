@@ -107,7 +107,7 @@ def test_query_times_are_over_the_fill_level_if_there_are_several() -> None:
     early = {"a": [_ask(1000, 1.0), _ask(1010, 3.0)]}
     late = {"a": [_ask(50_000, 9.0)]}
     found = rows(draw_query_levels({"early": early, "late": late}), 0)
-    assert [(row["level"], row["value"]) for row in found] == [(1000, 2.0), (50_000, 9.0)]
+    assert [(row["level"], row["value"]) for row in found] == [(1000, 2000), (50_000, 9000)]
     assert draw_query_levels({"early": early}) is None
 
 
@@ -118,9 +118,9 @@ def test_times_have_a_point_for_each_candidate_and_query() -> None:
     }
     found = rows(draw_queries("query", asked))
     assert [(row["query"], row["series"], round(row["mean"], 9)) for row in found] == [
-        ("x", "a", 2.0), ("y", "a", 1.5), ("x", "b", 6.0), ("y", "b", 4.5),
+        ("x", "a", 2000), ("y", "a", 1500), ("x", "b", 6000), ("y", "b", 4500),
     ]  # fmt: skip
-    assert (found[0]["low"], found[0]["high"]) == pytest.approx((1.0, 3.0))
+    assert (found[0]["low"], found[0]["high"]) == pytest.approx((1000, 3000))
     assert draw_response_times("query", asked) is None
 
 

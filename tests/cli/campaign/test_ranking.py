@@ -230,7 +230,7 @@ def test_queries_stand_with_their_times() -> None:
         for name, took in (("a", 0.5), ("b", 2.0))
     }
     lines = rank_candidates("query", measured, 1).lines
-    assert lines[0] == "a: w 0.5 s, x 0.5 s, y 0.5 s and 1 more."
+    assert lines[0] == "a: w 500 ms, x 500 ms, y 500 ms and 1 more."
 
 
 def test_who_has_no_figure_is_named() -> None:
@@ -291,5 +291,5 @@ def test_the_figure_has_a_bar_for_each_candidate_with_its_repetitions() -> None:
     figure = draw_queries("query", asked)
     assert figure is not None
     found = {(row["query"], row["series"]): row["mean"] for row in figure.spec["data"]["values"]}
-    assert found == {("x", "a"): 1.0, ("y", "a"): 2.0, ("x", "b"): 3.0, ("y", "b"): 6.0}
+    assert found == {("x", "a"): 1000, ("y", "a"): 2000, ("x", "b"): 3000, ("y", "b"): 6000}
     assert draw_rates("insert", {"a": _repeats(100), "b": []}) is None

@@ -144,7 +144,10 @@ def test_the_summary_has_a_figure_and_a_rank_of_each_step(campaign: Campaign) ->
 def test_a_candidate_has_its_schema_settings_and_client(campaign: Campaign) -> None:
     (first, *_) = describe(campaign).candidates
     assert first.about == "PostgreSQL 18.4, 8 results"
-    conditions = {title: dict(table.rows) for title, table in first.conditions.items()}
+    conditions = {
+        title: {str(name): value for name, value in table.rows}
+        for title, table in first.conditions.items()
+    }
     assert conditions["Schema"]["indexes"] == "events_pkey"
     assert conditions["Schema"]["tags (as found)"] == "row"
     assert conditions["Durability and replication"]["fsync"] == "on"
@@ -214,7 +217,7 @@ def test_the_table_of_a_step_has_the_range_of_its_repetitions() -> None:
     }
     table = tabulate_step(asked)
     assert [list(row) for row in table.rows] == [
-        ["x", "a", "2.5", "1", "4", "s", 2], ["x", "b", "2", "2", "2", "s", 1],
+        ["x", "a", "2,500", "1,000", "4,000", "ms", 2], ["x", "b", "2,000", "2,000", "2,000", "ms", 1],
     ]  # fmt: skip
 
 
