@@ -45,7 +45,9 @@ def _parse_stage(part: str) -> RateStage:
 
 
 def _read(value: object) -> Any:
-    return parse_stages(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return parse_stages(value) if value else []
+    return value
 
 
 def format_stages(stages: Sequence[RateStage]) -> str:
