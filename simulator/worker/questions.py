@@ -113,10 +113,11 @@ class Questions:
         if not self._redraw:
             return ready[0]
         if self._thread is not None and len(ready) < drawn.at_once:
-            if drawn.more is None or drawn.more.done():
-                drawn.more = self._thread.submit(self._make_more, drawn)
-            if not ready:
-                drawn.more.result()
+            more = self._have_more_made(self._thread, drawn)
+            while not ready:
+                # That may have been the block before, all of which was asked before the thread was done.
+                more.result()
+                more = self._have_more_made(self._thread, drawn)
         elif not ready:
             drawn.encode_next()
             if not ready:
@@ -129,6 +130,12 @@ class Questions:
         under way."""
         if name in self._drawn:
             self._drawn[name].encode_next()
+
+    def _have_more_made(self, thread: ThreadPoolExecutor, drawn: _Drawn) -> Future[None]:
+        """What a thread is at work on, or from now on."""
+        if drawn.more is None or drawn.more.done():
+            drawn.more = thread.submit(self._make_more, drawn)
+        return drawn.more
 
     def _make_more(self, drawn: _Drawn) -> None:
         assert self._stored is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -140,6 +141,22 @@ def test_an_asker_may_encode_each_request_when_it_is_asked_for() -> None:
     punctual = Questions(module, asker, WORKLOAD, go, 0)
     with punctual.feed(punctual=True):
         assert [punctual.make("point") for _ in range(1200)] == made
+
+
+def test_a_thread_may_come_late_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then all of its block has been asked, and it isn't known to be done."""
+    make_more = Questions._make_more
+
+    def make_late(questions: Questions, drawn: Any) -> None:
+        make_more(questions, drawn)
+        time.sleep(0.02)
+
+    monkeypatch.setattr(Questions, "_make_more", make_late)
+    module = make_module("point")
+    questions, _ = make_questions(module, told((0, 0, 500)))
+    with questions.feed(punctual=True):
+        made = [questions.make("point") for _ in range(200)]
+    assert len({id(request) for request in made}) == 200
 
 
 def test_or_all_executions_are_as_the_first() -> None:
