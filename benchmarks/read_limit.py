@@ -125,14 +125,15 @@ class Crew:
 def _live(pipe: Any, way: str, system: str, dsn: str, case: Case, number: int) -> None:
     """A process of a crew."""
     asked = SYSTEMS[system]
-    with asked.by(way)(asked.reader(dsn, case, number)) as ask:
+    with asked.by(way)(asked.reader(dsn, case, number)) as prepare:
         pipe.send(None)
         # Its end of the pipe isn't the only one: those that were made later have it, too.
         while (message := pipe.recv()) is not None:
             count, start_s = message
+            ask = prepare(count)
             time.sleep(max(0.0, start_s - time.perf_counter()))
             cpu_s = time.process_time()
-            told = ask(count)
+            told = ask()
             ended_s = time.perf_counter()
             pipe.send((ended_s, time.process_time() - cpu_s, told))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -49,8 +49,9 @@ class Asker(Requester[Any, Received]):
         self.max_in_flight = in_flight
         self._begun: Any = None
 
-    def encode(self, bounds: BoundQueries) -> Sequence[Any]:
-        """A request for each execution. Needs no connection; a module that can do better than compile each
+    def encode(self, bounds: BoundQueries) -> Iterable[Any]:
+        """A request for each execution, in order. What is left for when they are iterated over is done one by
+        one, just before a question is due. Needs no connection; a module that can do better than compile each
         anew does."""
         compiled = self.module.compile
         return [self.encode_statement(compiled(bound)) for bound in bounds]

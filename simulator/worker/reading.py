@@ -111,6 +111,9 @@ class Asked(Protocol):
     def make(self, name: str) -> Any:
         """The request for the next execution of a query."""
 
+    def encode_next(self, name: str) -> None:
+        """Encode the next request of a query, if that takes no more than some µs."""
+
     def find_shortfall(self, name: str, rows: int) -> str | None:
         """What is wrong with an answer of so many rows, where that can be known without decoding it."""
 
@@ -348,6 +351,8 @@ class QueryRunner:
             self._asker.begin(request)
             # While the database is at work: between an answer and the next question is as little as can be.
             self._note_latest()
+            if not self._schedule.is_open:
+                self._questions.encode_next(question.asked.query)
             received = self._asker.finish()
         except (Retryable, SimulatorError) as error:
             self._note_latest()

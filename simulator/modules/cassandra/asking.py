@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -102,7 +102,7 @@ class CassandraAsker(Asker):
 
     # --- requests
 
-    def encode(self, bounds: BoundQueries) -> Sequence[Request]:
+    def encode(self, bounds: BoundQueries) -> Iterable[Request]:
         first = self.module.compile(bounds[0])
         if isinstance(first, Plan) or bounds.devices is None or not first.asked:
             return super().encode(bounds)

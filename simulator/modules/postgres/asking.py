@@ -14,7 +14,7 @@ import struct
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import psycopg
@@ -325,7 +325,7 @@ class PostgresAsker(Asker):
 
     # --- requests
 
-    def encode(self, bounds: BoundQueries) -> Sequence[Question]:
+    def encode(self, bounds: BoundQueries) -> Iterable[Question]:
         name = bounds.query.name
         if name not in self._templates:
             self._templates[name] = self._make_template(bounds)
@@ -335,7 +335,7 @@ class PostgresAsker(Asker):
         columns = [*names, *times]
         if not columns:
             return [make()] * len(bounds)
-        return [make(*values) for values in zip(*columns, strict=True)]
+        return map(make, *columns)
 
     def _make_template(self, bounds: BoundQueries) -> tuple[Template, Callable[..., Question]]:
         dialect = self.module.dialect.SQL

@@ -10,7 +10,7 @@ https://questdb.com/docs/query/pgwire/python/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -82,7 +82,7 @@ class PgWireAsker(PostgresAsker):
     def __init__(self, module: Questdb, in_flight: int) -> None:
         super().__init__(_view(module), in_flight)
 
-    def encode(self, bounds: BoundQueries) -> Sequence[PreparedQuestion]:
+    def encode(self, bounds: BoundQueries) -> Iterable[PreparedQuestion]:
         return super().encode(_in_us(bounds))
 
     def decode(self, received: Received) -> Rows:

@@ -73,7 +73,7 @@ def make_requests(
     """Executions of a query, and a request for each."""
     if query.is_drawn:
         bounds = draw_block(query, stored, 0, 0, EXECUTIONS)
-        requests = asker.encode(bounds)
+        requests = list(asker.encode(bounds))
         assert len(requests) == len(bounds)
         yield from zip(bounds, requests, strict=True)
     else:
