@@ -1,5 +1,5 @@
 """Asks questions by HTTP: a request is made whole before it is due, and of its answer rows and bytes are
-counted. Statements of SQL are made of a template for each query."""
+counted. Statements of SQL, and of languages like it, are made of a template for each query."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..asking import Asker, Received
 from .connected import ConnectedModule
 from .http import Answer
 from .http_database import SHOWN, HttpDatabase
-from .sql_queries import SqlDialect, Template, make_template
+from .sql_queries import Literals, Template, make_template
 
 _SUCCESS = range(200, 300)
 
@@ -97,11 +97,11 @@ class SqlAsker(HttpAsker[DatabaseT]):
     def __init__(
         self,
         module: ConnectedModule[Any, Any, DatabaseT],
-        dialect: SqlDialect,
+        dialect: Literals,
         in_flight: int = 1,
         timeout_s: float | None = None,
     ) -> None:
-        """`dialect`: what the module compiles queries by."""
+        """`dialect`: what the module compiles queries by, SQL or not."""
         super().__init__(module, in_flight, timeout_s)
         self._dialect = dialect
         self._templates: dict[str, Template] = {}
