@@ -31,7 +31,7 @@ class HttpRequest(NamedTuple):
     headers: Mapping[str, str] | None = None
 
 
-class HttpAsker(Asker, Generic[DatabaseT]):
+class AnyHttpAsker(Asker, Generic[DatabaseT]):
     """Asks by an `HttpDatabase` of its own, which several in flight share: its pool has a connection for
     each. A node that is lost is its affair, too."""
 
@@ -62,16 +62,20 @@ class HttpAsker(Asker, Generic[DatabaseT]):
         assert self._database is not None
         return self._database
 
-    def send(self, request: Any) -> Received:
-        body = self.exchange(request).body
-        return Received(self.count_rows(body), len(body), body)
-
     def exchange(self, request: HttpRequest) -> Answer:
         """One request and its answer, which is a success by its status; Retryable or SimulatorError."""
         answer = self.database.request(*request, timeout_s=self._timeout_s)
         if answer.status not in _SUCCESS:
             raise self.database.explain(answer)
         return answer
+
+
+class HttpAsker(AnyHttpAsker[DatabaseT]):
+    """Asks by one request, whose answer's body is counted and decoded."""
+
+    def send(self, request: Any) -> Received:
+        body = self.exchange(request).body
+        return Received(self.count_rows(body), len(body), body)
 
     @abstractmethod
     def count_rows(self, body: bytes) -> int:
