@@ -26,7 +26,7 @@ from psycopg import pq
 
 from cli.embedded import find_programs
 from simulator.contract import Go, StoredEvents
-from simulator.modules._base.http_asking import HttpAsker, HttpRequest
+from simulator.modules._base.http_asking import AnyHttpAsker, HttpRequest
 from simulator.modules.asking import Asker
 from simulator.modules.base import AnyModule
 from simulator.modules.postgres.asking import Question
@@ -242,7 +242,7 @@ def http_socket(reader: Reader) -> Iterator[Asking]:
     """Raw sockets, one for each question in flight, in one thread."""
     with _open(reader) as (asker, questions):
         requests: list[HttpRequest] = [questions.make(reader.query) for _ in range(_SAMPLES)]
-        assert isinstance(asker, HttpAsker)
+        assert isinstance(asker, AnyHttpAsker)
         asker.open()
         url = urlsplit(reader.module.options.endpoint[0])
         made = cycle([_write(request, url.netloc, asker.database.headers) for request in requests])
