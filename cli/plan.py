@@ -62,6 +62,7 @@ class Request:
             options |= {
                 "readers": self.readers.workers,
                 "query_rate_per_s": self.readers.rate_per_s,
+                "reader_in_flight": self.readers.in_flight,
                 "queries": self.readers.weights or self.readers.queries,
                 "redraw": self.readers.redraw,
                 "check": self.readers.check,

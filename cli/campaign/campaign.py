@@ -162,7 +162,8 @@ def _leave_out(turns: list[Turn], definition: Definition, config: Config) -> lis
     asked = [job for turn in turns for job in turn if job.command == "clients"]
     for job in asked:
         target = config.target(name_target(definition, job.candidate))
-        if not find_module(config, target).CAPABILITIES.clients:
+        clients = find_module(config, target).CAPABILITIES.clients
+        if not any(one.ways for one in clients.values()):
             lacking[job.name] = target.module
     if not lacking:
         return turns

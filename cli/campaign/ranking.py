@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from math import inf
 from statistics import fmean
 
-from ..render.bars import RATE, SECONDS, WITHIN_LIMITS, Bar, count_fitting, draw_bars
-from ..render.bars import rank as rank_bars
-from ..render.chart import Chart
 from ..render.clients import describe_client_costs
 from ..render.ratios import MOST_PLACES, format_factor, format_speed_interval, lead_comparison
 from ..render.tables import format_ms, format_rate
@@ -18,10 +15,11 @@ from ..results.caveats import Place
 from ..results.comparison import compare_samples
 from ..results.model import Result
 from ..results.naming import format_options
-from ..results.statistics import Ratio, summarize
+from ..results.statistics import Ratio
 from .samples import (
     CAPACITY,
     CandidateFigures,
+    Measured,
     collect_measured,
     estimate_speed,
     list_common,
@@ -37,11 +35,29 @@ since a decision rests on it, and since neighbouring runs on a busy machine vary
 
 
 @dataclass(frozen=True)
+class Standing:
+    """A candidate in a ranking."""
+
+    name: str
+    rank: str
+    """`1.`, or `1 to 2.`; empty of a single repetition, which ranks nobody."""
+    figure: str
+    """What it measured; empty if it has no figure."""
+    beside: str = ""
+    """How it compares with the first, or why it has no figure."""
+
+    def __str__(self) -> str:
+        told = "; ".join(filter(None, [self.figure, self.beside]))
+        return f"{f'{self.rank} {self.name}'.strip()}: {told}."
+
+
+@dataclass(frozen=True)
 class Ranking:
     """The candidates by one step."""
 
     title: str
     lines: Sequence[str]
+    standings: Sequence[Standing] = ()
 
 
 _ONE_REPETITION = (
@@ -62,7 +78,7 @@ _ALL_KEPT_UP = (
 
 def rank_candidates(
     step: str,
-    measured: Mapping[str, Sequence[Result]],
+    measured: Measured,
     repeats: int,
     failed: Mapping[str, int] | None = None,
 ) -> Ranking:
@@ -82,35 +98,38 @@ def rank_candidates(
     known = {name: own for name, own in collected.items() if own.samples}
     known, chosen = take_best_workers(known)
     alone = max((own.repetitions for own in collected.values()), default=0) < 2
-    lines += _list_figures(known) if alone else _list_ranks(known)
+    standings = _list_figures(known) if alone else _list_ranks(known)
+    lines += map(str, standings)
     if chosen:
         told = ", ".join(f"{name} {count:,}" for name, count in chosen.items())
         lines.append(f"Inserts of each at its best number of workers: {told}.")
     lines += _name_best_settings(measured)
     for name, own in collected.items():
         if not own.samples:
-            lines.append(f"{name}: no figure: {_describe_missing(own) or 'not measured yet'}.")
+            why = f"no figure: {_describe_missing(own) or 'not measured yet'}"
+            standings.append(Standing(name, "", "", why))
+            lines.append(str(standings[-1]))
         elif own.repetitions < repeats:
             lines.append(f"{name}: from {own.repetitions} of {repeats} repetitions so far.")
     if repeats == 1 and len(known) > 1:
         lines.append(_ONE_REPETITION)
-    return Ranking(
-        f"Ranking by {step}", lines + _warn_of_levels(chain.from_iterable(measured.values()))
-    )
+    lines += _warn_of_levels(chain.from_iterable(measured.values()))
+    return Ranking(f"Ranking by {step}", lines, standings)
 
 
-def describe_client_costs_of(step: str, measured: Mapping[str, Sequence[Result]]) -> Ranking:
+def describe_client_costs_of(step: str, measured: Measured) -> Ranking:
     """What official clients cost each candidate; a database isn't better for a slower client."""
     title = "What official clients cost beside the lean path"
-    lines = [
-        f"{name}: {describe_client_costs(results) if results else 'nothing was measured'}."
+    standings = [
+        Standing(name, "", describe_client_costs(results) if results else "nothing was measured")
         for name, results in measured.items()
     ]
-    return Ranking(title if step == "clients" else f"{step}: {title.lower()}", lines)
+    title = title if step == "clients" else f"{step}: {title.lower()}"
+    return Ranking(title, [str(one) for one in standings], standings)
 
 
 def pool_samples(
-    measured: Mapping[str, Sequence[Result]],
+    measured: Measured,
 ) -> dict[str, dict[Place, list[float]]]:
     """Candidate -> what it has measured, a sample for each repetition; with other worker counts, at its best
     one. Of a single repetition its runs are the samples."""
@@ -122,7 +141,7 @@ def pool_samples(
     return {name: own.pool() for name, own in chosen.items()}
 
 
-def describe_doubts(measured: Mapping[str, Sequence[Result]]) -> dict[str, str]:
+def describe_doubts(measured: Measured) -> dict[str, str]:
     """Candidate -> what must stand beside the mean of its searches: a bound, or how many found a rate."""
     found = {}
     for name, results in measured.items():
@@ -184,22 +203,22 @@ def _is_faster(ratio: Ratio | None) -> bool:
     )
 
 
-def _list_ranks(measured: Mapping[str, CandidateFigures]) -> list[str]:
-    """A line for each candidate: rank, figure, and how it compares with the first."""
+def _list_ranks(measured: Mapping[str, CandidateFigures]) -> list[Standing]:
+    """Each candidate with its rank, its figure, and how it compares with the first."""
     ranks = find_ranks(measured)
-    lines = []
+    found = []
     for rank in ranks:
         head, own = ranks[0].name, measured[rank.name]
-        line = f"{rank} {rank.name}: {_describe_figures(own)}"
+        beside = ""
         if rank.name != head:
-            line += f"; {_compare_with(head, measured[head], own, len(ranks))}"
-        lines.append(f"{line}.")
-    return lines
+            beside = _compare_with(head, measured[head], own, len(ranks))
+        found.append(Standing(rank.name, str(rank), _describe_figures(own), beside))
+    return found
 
 
-def _list_figures(measured: Mapping[str, CandidateFigures]) -> list[str]:
+def _list_figures(measured: Mapping[str, CandidateFigures]) -> list[Standing]:
     """The same of a single repetition, in the file's order."""
-    return [f"{name}: {_describe_figures(own)}." for name, own in measured.items()]
+    return [Standing(name, "", _describe_figures(own)) for name, own in measured.items()]
 
 
 def _compare_with(head: str, base: CandidateFigures, own: CandidateFigures, candidates: int) -> str:
@@ -280,7 +299,7 @@ def _describe_missing(measured: CandidateFigures) -> str:
     return ", ".join(parts)
 
 
-def _describe_given(measured: Mapping[str, Sequence[Result]]) -> str | None:
+def _describe_given(measured: Measured) -> str | None:
     """Why inserts per second are what the candidates were asked for; None if they are how fast they are."""
     inserted = [one for results in measured.values() for one in results if one.insert_summary]
     rates = {one.settings.load.rate_per_s for one in inserted}
@@ -295,7 +314,7 @@ def _kept_up(result: Result) -> bool:
     return all(offered is not None and not offered.saturated for offered in offers)
 
 
-def _name_best_settings(measured: Mapping[str, Sequence[Result]]) -> list[str]:
+def _name_best_settings(measured: Measured) -> list[str]:
     """What suits each candidate, of a step that tunes them."""
     lines = []
     for name, results in measured.items():
@@ -316,55 +335,3 @@ def _warn_of_levels(results: Iterable[Result]) -> list[str]:
         return []
     text = f"Not alike: the queries met between {min(levels):,} and {max(levels):,} events."
     return [f"{text} Insert the same number for all (num-inserts instead of duration)."]
-
-
-# --- as bars --------------------------------------------------------------------------------------
-
-
-def draw_ranking(step: str, measured: Mapping[str, Sequence[Result]]) -> Chart | None:
-    """The candidates of a step, the fastest first, of queries each query's; None unless two have a figure.
-    `measured`: candidate -> its results, one for each repetition that gave one."""
-    if all(one.capacity is not None for own in measured.values() for one in own) and all(
-        len(own) < 2 for own in measured.values()
-    ):
-        return None  # a search's interval says more than its answer as a single sample
-    pooled = {
-        name: {place: values for place, values in own.items() if place.response is None}
-        for name, own in pool_samples(measured).items()
-    }
-    rates = {
-        name: max(own.items(), key=lambda pair: sum(pair[1]) / len(pair[1]))
-        for name, places in pooled.items()
-        if (own := {place: v for place, v in places.items() if not place.has_times})
-    }
-    queries = dict.fromkeys(place for own in pooled.values() for place in own if place.has_times)
-    doubts = describe_doubts(measured)
-    if len(rates) > 1:
-        alike = len({place for place, _ in rates.values()}) == 1
-        bars = rank_bars(
-            [
-                _make_bar((name if alike else f"{name}, {place}") + doubts.get(name, ""), values)
-                for name, (place, values) in rates.items()
-            ]
-        )
-        unit = WITHIN_LIMITS if any(place.capacity for place, _ in rates.values()) else RATE
-    else:
-        bars = [
-            _make_bar(f"{place}, {name}", own[place])
-            for place in queries
-            for name, own in pooled.items()
-            if place in own
-        ]
-        unit = SECONDS
-    if len(bars) < 2:
-        return None
-    figure = draw_bars("answer", f"Ranking by {step}", bars, unit, count_fitting(bars))
-    note = figure.note
-    if any(len(results) > 1 for results in measured.values()):
-        note = note.replace("the valid runs", "the repetitions").replace("single run", "repetition")
-    return replace(figure, note=note)
-
-
-def _make_bar(name: str, values: Sequence[float]) -> Bar:
-    found = summarize(values)
-    return Bar(name, found.avg, found.ci95, values)

@@ -1,42 +1,33 @@
-"""A campaign's end: the report, the rankings, the step from one node to several, and what failed."""
+"""A campaign's end: the report, the rankings, and what failed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from statistics import fmean
 
-from simulator.units import format_count
+from simulator.units import format_digits
 
 from ..errors import EXIT_FAILED, RunFailed
 from ..installation import program
 from ..output import print_prose, say, terminal_width, write_whole
-from ..render.chart import Chart
-from ..render.report import make_report
+from ..render.campaign import CampaignPage, Cell, Summary, make_campaign_report
+from ..render.candidates import DoneJob, make_section
+from ..render.chart import NamedResult
+from ..render.comparison import list_differences
 from ..render.requirements import describe_verdict, tabulate_verdict
-from ..render.tables import Table
-from ..render.vega import (
-    Row,
-    draw_intervals,
-    draw_lines,
-    draw_points,
-    list_series,
-    make_axis,
-    make_spec,
-    needs_log,
-)
+from ..render.tables import Table, format_rate
+from ..render.verdict import describe_hardware, list_doubts
 from ..results.caveats import Place
+from ..results.decision import VerdictMatrix
 from ..results.model import Result
-from ..results.statistics import Summary, summarize
 from ..results.store import StoredResult
 from .campaign import Campaign
+from .charts import draw_campaign
 from .plan import Candidate, Job
-from .ranking import (
-    Ranking,
-    describe_client_costs_of,
-    draw_ranking,
-    pool_samples,
-    rank_candidates,
-)
+from .ranking import Ranking, describe_client_costs_of, pool_samples, rank_candidates
+from .samples import Measured
+from .scaling import Scaling, find_scaling
 from .verdict import judge_campaign, keep_verdict
 
 
@@ -60,34 +51,26 @@ def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
 
 def write_report(campaign: Campaign) -> dict[str, StoredResult]:
     """Write the report on what is done so far, and print the rankings; job -> its result."""
-    folder, definition = campaign.folder, campaign.definition
+    folder = campaign.folder
     done = folder.find_done(campaign.names)
     if done:
-        rankings = [*rank(campaign, done), *_list_changes(campaign)]
-        ordered = [one for job in _order_jobs(campaign) if (one := done.get(job.name))]
-        page = make_report(
-            ordered,
-            definition.title,
-            {one.title: one.lines for one in rankings},
-            folder.find_failed(campaign.names),
-            [(one.figure, one.table) for one in find_scalings(campaign, done)],
-            _draw_answer(campaign, done),
-        )
+        rankings = rank(campaign, done)
+        told = [one for one in rankings.values() if one.lines] + _list_changes(campaign)
+        verdict = judge_campaign(campaign, done)
+        page = make_campaign_report(make_page(campaign, done, rankings, told, verdict))
         write_whole(folder.report, page)
-        for ranking in rankings:
+        for ranking in told:
             say(f"\n{ranking.title}")
             for line in ranking.lines:
                 print_prose(line)
-        _show_verdict(campaign, done)
+        if verdict is not None:
+            _show_verdict(campaign, verdict)
         say(f"\nReport: {folder.report}\nResults: {folder.results}")
     return done
 
 
-def _show_verdict(campaign: Campaign, done: Mapping[str, StoredResult]) -> None:
-    """Print and keep the verdict, if something is required."""
-    verdict = judge_campaign(campaign, done)
-    if verdict is None:
-        return
+def _show_verdict(campaign: Campaign, verdict: VerdictMatrix) -> None:
+    """Print and keep it."""
     keep_verdict(campaign, verdict)
     say("\nVerdict")
     say(tabulate_verdict(verdict).text(width=terminal_width()))
@@ -123,16 +106,21 @@ def find_scalings(campaign: Campaign, done: Mapping[str, StoredResult]) -> list[
     return found
 
 
-def rank(campaign: Campaign, done: Mapping[str, StoredResult]) -> list[Ranking]:
-    """A ranking by each step, if there are two candidates; of official clients what each costs."""
-    found = []
+def rank(campaign: Campaign, done: Mapping[str, StoredResult]) -> dict[str, Ranking]:
+    """Step -> its ranking, without lines if there is nobody to be compared with; of official clients what
+    each costs."""
+    found = {}
     for step in campaign.definition.steps:
         results = _name_candidates(_collect(campaign, done, step.name))
         if step.command == "clients":
-            found.append(describe_client_costs_of(step.name, results))
-        elif len(results) > 1:
-            failed = _count_failed(campaign, done, step.name)
-            found.append(rank_candidates(step.name, results, campaign.definition.repeats, failed))
+            found[step.name] = describe_client_costs_of(step.name, results)
+            continue
+        failed = _count_failed(campaign, done, step.name)
+        ranking = rank_candidates(step.name, results, campaign.definition.repeats, failed)
+        if len(results) < 2:
+            alone = [replace(one, rank="") for one in ranking.standings]
+            ranking = replace(ranking, lines=[], standings=alone)
+        found[step.name] = ranking
     return found
 
 
@@ -148,15 +136,6 @@ def _count_failed(
             if job.step == step and job.name not in done and places and place >= places[0]:
                 found[str(job.candidate)] = found.get(str(job.candidate), 0) + 1
     return found
-
-
-def _draw_answer(campaign: Campaign, done: Mapping[str, StoredResult]) -> Chart | None:
-    """The first ranking that can be drawn."""
-    for step in campaign.definition.steps:
-        figure = draw_ranking(step.name, _name_candidates(_collect(campaign, done, step.name)))
-        if figure is not None:
-            return figure
-    return None
 
 
 def _collect(
@@ -185,119 +164,112 @@ def _order_jobs(campaign: Campaign) -> list[Job]:
     )
 
 
-# --- what more nodes bring ------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
-MOST_SERIES = 7
-"""In a figure."""
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """A step of a campaign over the number of nodes."""
-
-    step: str
-    figure: Chart
-    table: Table
-
-
-@dataclass(frozen=True)
-class _Point:
-    series: str
-    nodes: int
-    place: Place
-    found: Summary
-
-
-def find_scaling(step: str, measured: Mapping[Candidate, Sequence[Result]]) -> list[Scaling]:
-    """The step's rates and its times over the number of nodes; none unless a series has two numbers or more.
-    `measured`: candidate -> its results, one for each repetition that gave one."""
-    counts: dict[str, set[int]] = {}
-    for candidate, results in measured.items():
-        if candidate.nodes is not None and results:
-            counts.setdefault(candidate.series, set()).add(candidate.nodes)
-    own = {
-        one: results
-        for one, results in measured.items()
-        if one.nodes is not None and len(counts.get(one.series, ())) > 1
+def make_page(
+    campaign: Campaign,
+    done: Mapping[str, StoredResult],
+    rankings: Mapping[str, Ranking],
+    told: Sequence[Ranking],
+    verdict: VerdictMatrix | None,
+) -> CampaignPage:
+    """What the report has. `done`: job -> its result; `rankings`: those of the steps; `told`: those that have
+    words; `verdict`: of a campaign with requirements."""
+    steps = {
+        step.name: _name_candidates(_collect(campaign, done, step.name))
+        for step in campaign.definition.steps
     }
-    pooled = pool_samples({str(one): results for one, results in own.items()})
-    points = [
-        _Point(_name_series(one.series, place, pooled), one.nodes or 0, place, summarize(values))
-        for one in own
-        for place, values in pooled.get(str(one), {}).items()
-        if place.response is None
+    names = list(map(str, campaign.list_candidates()))
+    charts = draw_campaign(steps, _find_required_rate(verdict))
+    results = [
+        NamedResult(name, one)
+        for name in names
+        for measured in steps.values()
+        for one in measured.get(name, ())
     ]
-    points.sort(key=lambda point: (point.series, point.nodes))
-    kinds = [[one for one in points if one.place.has_times is times] for times in (False, True)]
-    return [Scaling(step, _draw_scaling(step, own), _tabulate_scaling(own)) for own in kinds if own]
+    beside = _choose_alike(steps)
+    return CampaignPage(
+        title=campaign.definition.title,
+        candidates=[
+            make_section(place, name, _list_jobs(campaign, done, name))
+            for place, name in enumerate(names)
+        ],
+        verdict=verdict,
+        summary=_summarize(names, rankings),
+        doubts=list_doubts(results, "candidates"),
+        hardware=describe_hardware([NamedResult(*pair) for pair in beside.items()], "candidates"),
+        rankings={one.title: one.lines for one in told},
+        failed=campaign.folder.find_failed(campaign.names),
+        figures=charts.first,
+        single_runs=charts.more,
+        tables={step: table for step, own in steps.items() if (table := tabulate_step(own)).rows},
+        scalings=[(one.figure, one.table) for one in find_scalings(campaign, done)],
+        differences=list_differences(list(beside), list(beside.values())),
+    )
 
 
-def _name_series(
-    series: str, place: Place, pooled: Mapping[str, Mapping[Place, Sequence[float]]]
-) -> str:
-    """With the place, if there are several."""
-    places = {one for own in pooled.values() for one in own if one.response is None}
-    return series if len(places) == 1 else f"{series}, {place}"
+def _find_required_rate(verdict: VerdictMatrix | None) -> float | None:
+    """Events per second that are required, if any are."""
+    required = verdict.requirements if verdict else []
+    return next((one.bound for one in required if one.key == "events_per_s"), None)
 
 
-def _draw_scaling(step: str, points: Sequence[_Point]) -> Chart:
-    times = points[0].place.has_times
-    unit = "Seconds" if times else "Events/s"
-    rows: list[Row] = []
-    for point in points:
-        low, high = point.found.ci95 or (point.found.avg, point.found.avg)
-        figure = f"{_format_figure(point.found.avg, times)} {unit.lower()}"
-        text = f"{point.series}, {format_count(point.nodes, 'node')}\n{figure}"
-        rows.append(
-            {"series": point.series, "nodes": point.nodes, "mean": point.found.avg, "low": low,
-             "high": high, "text": text}
-        )  # fmt: skip
-    names = list_series(rows)
-    rows = [row for row in rows if row["series"] in names[:MOST_SERIES]]
-    counts = sorted({row["nodes"] for row in rows})
-    log = needs_log([row[end] for row in rows for end in ("mean", "low", "high")])
-    x = make_axis("nodes", "Number of nodes", axis={"values": counts, "format": "d"}, zero=False)
-    layers = [
-        draw_intervals(x, make_axis("low", unit, log=log), "high", rows),
-        draw_lines(x, make_axis("mean", unit, log=log), rows),
-        draw_points(x, make_axis("mean", unit, log=log), rows),
+def _list_jobs(
+    campaign: Campaign, done: Mapping[str, StoredResult], candidate: str
+) -> list[DoneJob]:
+    """The candidate's, by step and repetition."""
+    several = campaign.definition.repeats > 1
+    return [
+        DoneJob(job.step, job.repeat if several else None, done[job.name])
+        for job in _order_jobs(campaign)
+        if str(job.candidate) == candidate and job.name in done
     ]
-    note = "Mean over the repetitions, with its 95 % interval where there are two or more"
-    if log:
-        note += " (logarithmic axis)"
-    if len(names) > MOST_SERIES:
-        note += f"; {len(names) - MOST_SERIES} more are in the table"
-    kind = f"nodes-{step}-{'times' if times else 'rates'}"
-    return Chart(kind, f"{step} by number of nodes", f"{note}.", make_spec(rows, layers))
 
 
-def _tabulate_scaling(points: Sequence[_Point]) -> Table:
-    """Each figure, how many times as fast it is as with the fewest nodes, and the share of what as many
-    times the nodes would be."""
-    times = points[0].place.has_times
-    first: dict[tuple[str, Place], _Point] = {}
-    rows = []
-    for point in points:
-        base = first.setdefault((point.series, point.place), point)
-        speed = base.found.avg / point.found.avg if times else point.found.avg / base.found.avg
-        interval = point.found.ci95
-        rows.append(
-            [
-                point.series,
-                f"{point.nodes:,}",
-                _format_figure(point.found.avg, times),
-                f"{_format_figure(interval[0], times)} to {_format_figure(interval[1], times)}"
-                if interval
-                else "-",
-                f"{speed:.2f}",
-                f"{speed * base.nodes / point.nodes:.0%}",
-            ]
-        )
-    unit = "Seconds" if times else "Events/s"
-    headers = ["Series", "Nodes", unit, "95% interval", "Times as fast", "Of linear"]
-    return Table(headers, rows, left=("Series",))
+def _choose_alike(steps: Mapping[str, Measured]) -> dict[str, Result]:
+    """Candidate -> its first result of the step that most have one of, so that only what belongs to the
+    candidates is different."""
+    most: Measured = max(steps.values(), key=lambda own: sum(map(bool, own.values())))
+    return {name: results[0] for name, results in most.items() if results}
 
 
-def _format_figure(value: float, times: bool) -> str:
-    return f"{value:,.3g}" if times else f"{value:,.0f}"
+def _summarize(names: Sequence[str], rankings: Mapping[str, Ranking]) -> Summary:
+    """Of each step what each candidate measured, with its rank."""
+    rows: dict[str, list[Cell]] = {name: [] for name in names}
+    for ranking in rankings.values():
+        standings = {one.name: one for one in ranking.standings}
+        for name, cells in rows.items():
+            own = standings.get(name)
+            cells.append(Cell(own.rank, own.figure or own.beside) if own else Cell("", "-"))
+    return Summary(list(rankings), rows)
+
+
+def tabulate_step(measured: Measured) -> Table:
+    """What each candidate measured where: mean and range over its repetitions."""
+    pooled = pool_samples(measured)
+    places = dict.fromkeys(place for own in pooled.values() for place in own)
+    rows = [
+        [
+            str(place),
+            name,
+            *(_format(place, value) for value in (fmean(values), min(values), max(values))),
+            _name_unit(place),
+            len(measured[name]),
+        ]
+        for place in places
+        for name, own in pooled.items()
+        if (values := own.get(place))
+    ]
+    headers = ["At", "Candidate", "Mean", "Lowest", "Highest", "Unit", "Repetitions"]
+    return Table(headers, rows, ("At", "Candidate", "Unit"))
+
+
+def _name_unit(place: Place) -> str:
+    if place.has_times:
+        return "s" if place.response is None else "ms"
+    return "events/s" if place.capacity else "inserts/s"
+
+
+def _format(place: Place, value: float) -> str:
+    return format_digits(value) if place.has_times else format_rate(value)

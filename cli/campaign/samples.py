@@ -19,6 +19,9 @@ from ..results.statistics import Ratio, estimate_ratio
 Samples = Mapping[Place, Sequence[float]]
 """What a result has measured: where -> a figure for each run."""
 
+Measured = Mapping[str, Sequence[Result]]
+"""Candidate -> its results of a step, one for each repetition that gave one."""
+
 CAPACITY = Place(capacity=True)
 
 

@@ -16,6 +16,7 @@ from .options import (
     option_of,
     options_of,
     queries_option,
+    reader_in_flight_option,
     run,
     set_warm_up,
     take_queries,
@@ -111,6 +112,7 @@ limit_option = click.option(
     help="Queries per second of all readers together; without it: at once.",
 )
 @queries_option
+@reader_in_flight_option
 @options_of(
     (Load, "batch"),
     (Load, "in_flight"),
@@ -135,6 +137,8 @@ def capacity(ctx: click.Context, /, **given: Any) -> None:
     readers = None
     if given["readers"]:
         readers = make_readers(given)
-    elif take_queries(given) or given["query_rate"]:
-        raise click.UsageError("--queries and --query-rate are the readers': give --readers, too")
+    elif take_queries(given) or given["query_rate"] or given["reader_in_flight"] > 1:
+        raise click.UsageError(
+            "--queries, --query-rate and --reader-in-flight are the readers': give --readers, too"
+        )
     run(ctx, CapacityExperiment, fill_request(ctx, CapacityRequest, given, readers=readers), given)

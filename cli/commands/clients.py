@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
-from simulator.contract import DataSet, Load
+from simulator.contract import DataSet, Load, Role
 
 from .options import (
     common,
+    fill_model,
     fill_request,
     options_of,
+    queries_option,
+    reader_in_flight_option,
     run,
     runs_option,
+    take_queries,
     workers_option,
 )
+
+_ASKING_S = 10.0
+"""How long each run asks by default."""
 
 
 @click.command()
@@ -25,14 +33,18 @@ from .options import (
     "clients",
     multiple=True,
     help="What to compare with the lean path, as in official; may be repeated. Default: all clients of"
-    " the module that insert as --batch and the target's insert mode say.",
+    " the module that insert as --batch and the target's insert mode say, or with --queries ask.",
 )
-@workers_option("Workers that insert.")
+@partial(queries_option, text="Ask instead of inserting. ", is_flag=False, flag_value={})
+@workers_option("Workers that insert, or with --queries ask.")
 @runs_option("Runs of each client; they are made in turns.")
 @options_of(
     (Load, "events"),
     (Load, "batch"),
     (Load, "in_flight"),
+)
+@reader_in_flight_option
+@options_of(
     (Load, "rate_per_s"),
     (Load, "arrivals"),
     (Load, "duration_s"),
@@ -48,8 +60,29 @@ def clients(ctx: click.Context, /, **given: Any) -> None:
     """Say what your application's client costs you beside the shortest path.
 
     The same events are inserted by the module's lean path and by the vendor's client, in turns, on
-    tables that are made anew: throughput, CPU per event, latency of a request.
+    tables that are made anew: throughput, CPU per event, latency of a request. With --queries events are
+    inserted once (--prefill, or else --num-inserts of each worker), and each client asks the same
+    questions about them: queries per second, CPU per question and per row, times.
     """
     from ..experiments.clients import ClientsExperiment, ClientsRequest
 
-    run(ctx, ClientsExperiment, fill_request(ctx, ClientsRequest, given), given)
+    readers = None
+    if given["queries"] is not None:
+        readers = _make_readers(given)
+        given["prefill"] = given["prefill"] or given["events"] * given["workers"]
+    elif given["reader_in_flight"] > 1:
+        raise click.UsageError("--reader-in-flight is for questions: give --queries, too")
+    del given["queries"], given["reader_in_flight"]
+    request = fill_request(ctx, ClientsRequest, given, readers=readers)
+    run(ctx, ClientsExperiment, request, given)
+
+
+def _make_readers(given: dict[str, Any]) -> Load:
+    """Who asks in each run."""
+    if given["duration_s"] is None:
+        given["duration_s"] = _ASKING_S
+    own = {
+        name: value for name, value in given.items() if name not in ("runs", "in_flight", "queries")
+    }
+    asked = take_queries({"queries": given["queries"]})
+    return fill_model(Load, own, role=Role.READ, in_flight=given["reader_in_flight"], **asked)

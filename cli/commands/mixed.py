@@ -16,6 +16,7 @@ from .options import (
     option_of,
     options_of,
     queries_option,
+    reader_in_flight_option,
     run,
     runs_option,
     workers_option,
@@ -45,6 +46,7 @@ from .options import (
 )
 @option_of(Load, "arrivals")
 @queries_option
+@reader_in_flight_option
 @click.option(
     "--baseline",
     is_flag=True,

@@ -151,12 +151,13 @@ def runs_option(text: str) -> Callable[[Function], Function]:
     )  # fmt: skip
 
 
-def queries_option(function: Function) -> Function:
-    """The queries that readers ask, with their weights."""
+def queries_option(function: Function, text: str = "", **changes: Any) -> Function:
+    """The queries that readers ask, with their weights. `text`: what comes before their meaning."""
     return click.option(
         "--queries", type=WeightedQueries(),
-        help="The queries to ask; with --duration also how often in proportion to each other, as in"
+        help=f"{text}The queries to ask; with --duration also how often in proportion to each other, as in"
         " newest-per-device=3,temperature-stats. Default: the target's, or else the workload's own.",
+        **changes,
     )(function)  # fmt: skip
 
 
@@ -173,6 +174,7 @@ def make_readers(given: dict[str, Any]) -> Load:
         role=Role.READ,
         workers=given["readers"],
         rate_per_s=given["query_rate"],
+        in_flight=given["reader_in_flight"],
         **{
             name: given[name] for name in ("duration_s", "warm_up_s", "arrivals", "redraw", "check")
         },
@@ -227,10 +229,11 @@ class Duration(click.ParamType[float]):
 
 
 def option_of(
-    model: type[BaseModel], name: str, flag: str | None = None, **changes: Any
+    model: type[BaseModel], name: str, flag: str | None = None, key: str = "", **changes: Any
 ) -> Callable[[Function], Function]:
     """A field of a message as an option: its name or alias without its unit, type, limits, default and
-    meaning. `flag`: another name; `changes`: what differs otherwise."""
+    meaning. `flag`: another name; `key`: where the command gets the value, if not as the field;
+    `changes`: what differs otherwise."""
     field = model.model_fields[name]
     word = (field.alias or name).removesuffix("_per_s").removesuffix("_s")
     flag = flag or "--" + word.replace("_", "-")
@@ -239,7 +242,8 @@ def option_of(
         "default": field.default, "show_default": not optional, "help": field.description,
     }  # fmt: skip
     if kind is bool:
-        return click.option(f"{flag}/--no-{name.replace('_', '-')}", name, **shared | changes)
+        no = f"--no-{name.replace('_', '-')}"
+        return click.option(f"{flag}/{no}", key or name, **shared | changes)
     limits = _find_limits(field.metadata)
     if kind is int:
         shared["type"] = Amount(limits.get("ge"), limits.get("le"))
@@ -251,7 +255,7 @@ def option_of(
     elif isinstance(kind, type) and issubclass(kind, StrEnum):
         shared["type"] = click.Choice([str(one) for one in kind], case_sensitive=False)
         shared["default"] = str(field.default)
-    return click.option(flag, name, **shared | changes)
+    return click.option(flag, key or name, **shared | changes)
 
 
 def _unwrap(annotation: Any) -> tuple[Any, bool]:
@@ -273,6 +277,13 @@ def _find_limits(metadata: Sequence[Any]) -> dict[str, Any]:
 def options_of(*fields: tuple[type[BaseModel], str]) -> Callable[[Function], Function]:
     """Several fields as options, in this order."""
     return combine(*(option_of(model, name) for model, name in fields))
+
+
+reader_in_flight_option = option_of(
+    Load, "in_flight", "--reader-in-flight", "reader_in_flight", default=1, show_default=True,
+    help="Questions that each reader may have under way at once.",
+)  # fmt: skip
+"""Of every command that has readers: their own, beside the writers'."""
 
 
 def fill_model(model: type[Model], given: Mapping[str, Any], **more: Any) -> Model:

@@ -14,6 +14,7 @@ from .options import (
     fill_request,
     options_of,
     queries_option,
+    reader_in_flight_option,
     run,
     runs_option,
     take_queries,
@@ -26,6 +27,7 @@ from .options import (
 @workers_option("Workers that ask at the same time.")
 @runs_option("How often each worker asks each query.")
 @queries_option
+@reader_in_flight_option
 @options_of(
     (Load, "duration_s"),
     (Load, "warm_up_s"),
@@ -45,5 +47,6 @@ def query(ctx: click.Context, /, **given: Any) -> None:
     from ..experiments.measuring import QueryExperiment
     from ..plan import Request
 
-    load = fill_model(Load, given, role=Role.READ, **take_queries(given))
+    own = take_queries(given) | {"in_flight": given.pop("reader_in_flight")}
+    load = fill_model(Load, given, role=Role.READ, **own)
     run(ctx, QueryExperiment, fill_request(ctx, Request, given, load=load), given)

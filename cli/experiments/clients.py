@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from simulator.contract import Load, Role
 from simulator.errors import did_you_mean
+from simulator.modules.capabilities import OfficialClient
 from simulator.modules.options import LEAN
 
 from ..errors import ConfigError
 from ..output import print_prose, say, terminal_width
-from ..plan import PlannedRun, PlannedSeries, Request, check_capabilities, share_devices
-from ..render.clients import describe_clients, tabulate_clients
+from ..plan import (
+    PlannedRun,
+    PlannedSeries,
+    Request,
+    check_capabilities,
+    check_load,
+    check_query,
+    public_data,
+    public_load,
+    share_devices,
+)
+from ..render.clients import describe_clients, tabulate_clients, tabulate_questions
 from ..render.notes import summarize_notes
 from ..results.model import ClientComparison, ClientTurn, Result
 from .candidates import plan_final
@@ -23,40 +35,82 @@ from .session import Session
 
 @dataclass(frozen=True, kw_only=True)
 class ClientsRequest(Request):
-    """What `clients` is asked for; its runs are those of each client."""
+    """What `clients` is asked for; its runs are those of each client. With readers they ask, and the load
+    says how what they ask about is inserted."""
 
     clients: Sequence[str] = ()
-    """Those to compare with the lean path; none: all that insert in the load's mode."""
+    """Those to compare with the lean path; none: all that insert in the load's mode, or that ask."""
+
+    def list_options(self) -> dict[str, Any]:
+        if self.readers is None:
+            return super().list_options()
+        return {
+            **public_load(self.readers),
+            **public_data(self.data),
+            "workers": self.readers.workers,
+            "runs": self.runs,
+            "reader_in_flight": self.readers.in_flight,
+            "queries": self.readers.weights or self.readers.queries,
+        }
 
 
 class ClientsExperiment(Experiment[ClientsRequest]):
-    """The same events by each client in turns, on tables that are made anew."""
+    """The same events by each client in turns, on tables that are made anew; or the same questions about
+    events that are inserted once."""
 
     command: ClassVar = "clients"
 
     def __init__(self, request: ClientsRequest, session: Session) -> None:
         super().__init__(request, session)
-        self._comparison = ClientComparison(ways=_choose_ways(self.request, session))
-        self.lengths = [request.load] * (len(self._comparison.ways) * request.runs)
-        for client in self._comparison.ways:
+        request = self.request
+        asks = request.readers is not None
+        ways = _choose_asking(request, session) if asks else _choose_ways(request, session)
+        self._comparison = ClientComparison(ways=ways, asks=asks)
+        self.lengths = [request.readers or request.load] * (len(ways) * request.runs + asks)
+        for client in ways:
             values = {**session.complete_values(), "client": client}
             options = session.module.options_model.model_validate(values)
-            check_capabilities(self.request, session.module, options)
+            if client == LEAN or not asks:
+                check_capabilities(request, session.module, options)
+            if request.readers is not None:
+                check_load(request.readers, request.given - {"events", "runs"})
+                data = share_devices(request.data, request.load.workers)
+                check_query(request.readers, data, session.module, options)
 
     def plan(self) -> Plan:
+        readers = self.request.readers
+        data = share_devices(self.request.data, self.request.load.workers)
+        if readers is None:
+            for planned, turn in self._plan_turns((self.request.load,)):
+                # The same events for all of one turn.
+                own = data.model_copy(update={"seed": (data.seed + turn) % 2**64})
+                yield _make_series(replace(planned, data=own))
+            return
+        # What is asked for the first time is slow for whoever asks it: that run belongs to nobody.
+        fill = self.request.load.model_copy(update={"role": Role.FILL})
+        options = {**self.session.values, "client": LEAN}
+        yield _make_series(
+            PlannedRun("loading", 1, data, (fill, readers), options, loads_by_prefill=True)
+        )
+        stored = data.model_copy(update={"prefill": 0, "clean": False})
+        for planned, _ in self._plan_turns((readers,), first=2):
+            yield _make_series(replace(planned, data=stored))
+
+    def _plan_turns(
+        self, loads: tuple[Load, ...], first: int = 1
+    ) -> Iterator[tuple[PlannedRun, int]]:
+        """Each run, numbered from `first` on, with the number of its turn."""
         request, names = self.request, list(self._comparison.ways)
-        data = share_devices(request.data, request.load.workers)
         for place, which in enumerate(plan_final(range(len(names)), request.runs)):
-            client, turn, number = names[which], place // len(names), place + 1
-            # The same events for all of one turn.
-            own = data.model_copy(update={"seed": (data.seed + turn) % 2**64})
+            client, turn, number = names[which], place // len(names), place + first
             options = {**self.session.values, "client": client}
             label = f"{client}, run {turn + 1} of {request.runs}"
             self._comparison.turns.append(ClientTurn(client=client, run=number))
-            run = PlannedRun(label, number, own, (request.load,), options)
-            yield PlannedSeries(f"run-{number:03d}", [run])
+            yield PlannedRun(label, number, request.data, loads, options), turn
 
     def list_options(self) -> dict[str, Any]:
+        if self.request.readers is not None:
+            return self.request.list_options()
         mode = self.session.assume_options().mode(self.request.load.batch)
         return self.request.list_options() | {"insert_mode": mode}
 
@@ -65,16 +119,22 @@ class ClientsExperiment(Experiment[ClientsRequest]):
 
     def show(self, result: Result) -> None:
         say(tabulate_clients(result).text(width=terminal_width()))
+        if self.request.readers is not None:
+            table = tabulate_questions(result)
+            say(f"\nTimes of the questions\n{table.text(width=terminal_width())}")
         lines = [*describe_clients(result), *summarize_notes(result, sys.stdout.isatty())]
         for line in ["", *lines]:
             print_prose(line)
 
 
-def _choose_ways(request: ClientsRequest, session: Session) -> dict[str, str]:
-    """Client -> how it inserts; ConfigError if there is nothing to compare the lean path with."""
-    module, options = session.module, session.assume_options()
-    mode = options.mode(request.load.batch)
-    offered = module.CAPABILITIES.clients
+def _make_series(run: PlannedRun) -> PlannedSeries:
+    return PlannedSeries(f"run-{run.run:03d}", [run])
+
+
+def _list_offered(request: ClientsRequest, session: Session) -> Mapping[str, OfficialClient]:
+    """The module's clients; ConfigError if it has none, or not those that are asked for."""
+    module = session.module
+    offered = {name: one for name, one in module.CAPABILITIES.clients.items() if one.ways}
     if not offered:
         raise ConfigError(
             f"module {module.name} has no official client to compare its lean path with"
@@ -85,6 +145,28 @@ def _choose_ways(request: ClientsRequest, session: Session) -> dict[str, str]:
                 f"--client {name}: module {module.name} has no such client{did_you_mean(name, offered)}"
                 f" (known: {', '.join(offered)})"
             )
+    return offered
+
+
+def _choose_asking(request: ClientsRequest, session: Session) -> dict[str, str]:
+    """Client -> what it asks by; ConfigError if there is nothing to compare the lean path with."""
+    offered = _list_offered(request, session)
+    asking = {name: one.packages[0] for name, one in offered.items() if one.asker is not None}
+    chosen = request.clients or list(asking) or list(offered)
+    for name in chosen:
+        if name not in asking:
+            known = f" (those that ask: {', '.join(asking)})" if asking else ""
+            raise ConfigError(
+                f"--queries: client {name} asks no queries in module {session.module.name}{known}"
+            )
+    return {LEAN: "the lean path", **{name: asking[name] for name in chosen}}
+
+
+def _choose_ways(request: ClientsRequest, session: Session) -> dict[str, str]:
+    """Client -> how it inserts; ConfigError if there is nothing to compare the lean path with."""
+    module, options = session.module, session.assume_options()
+    mode = options.mode(request.load.batch)
+    offered = _list_offered(request, session)
     several = options.in_flight(request.load) > 1
     chosen = request.clients or [
         name

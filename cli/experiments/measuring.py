@@ -101,7 +101,8 @@ class QueryExperiment(_PlannedExperiment[Request]):
         asked: dict[str, Any] = {
             name: kept[name] for name in ("workload", "seed", "definition") if name in kept
         }
-        return {"workers": load.workers, **public_load(load), **asked}
+        own = {"workers": load.workers, "reader_in_flight": load.in_flight}
+        return {**own, **public_load(load), **asked}
 
     def summarize(self) -> dict[str, Any]:
         return {"query_summary": summarize_queries(self.runs)}

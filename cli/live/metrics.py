@@ -12,7 +12,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, Metric, generate_latest
 from simulator import __version__
 from simulator.contract import GroupStatus, Phase, Role
 
-from ..results.figures import LIVE, LiveFigure
+from ..results.live_figures import LIVE, LiveFigure
 from .state import Figures
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4

@@ -15,7 +15,7 @@ from typing import Any
 from simulator.contract import Mark, Phase, Role, Status
 
 from ..render.status import describe_extent, describe_phase, describe_quiet, find_share
-from ..results.figures import LIVE
+from ..results.live_figures import LIVE
 
 MOST_POINTS = 1200
 """Ten minutes, of two a second."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
-from simulator.units import format_count
+from simulator.units import format_count, format_digits
 
 from ..results.caveats import Place
 from ..results.clients import ClientFigures, collect_figures
@@ -17,15 +17,16 @@ from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.naming import format_options
 from ..results.statistics import summarize
 from .chart import Chart, NamedResult
-from .vega import INK, PAPER, SERIES, WIDTH, find_label_step, make_label_axis, needs_log
+from .vega import INK, PAPER, WIDTH, find_label_step, make_label_axis, needs_log, scale_series
 
 MOST_BARS = 10
 """In the figure of the answer, which is to be seen without scrolling."""
 MOST_DOTS = 100
 """In one bar; of more runs some are left out, the fastest and the slowest never."""
 
-RATE = "Inserts/s"
+RATE, QUERY_RATE = "Inserts/s", "Queries/s"
 SECONDS = "Seconds"
+MILLISECONDS = "Time, ms"
 WITHIN_LIMITS = "Capacity, events/s"
 _TALLEST_PX = 270
 _LABEL_CHARACTERS = 45
@@ -41,6 +42,8 @@ class Bar:
     interval: tuple[float, float] | None
     samples: Sequence[float] = ()
     """The runs that it is the mean of."""
+    series: str = ""
+    """By which it has its colour; empty: all bars have one."""
 
 
 def draw_answer(results: Sequence[NamedResult]) -> Chart | None:
@@ -52,11 +55,13 @@ def draw_answer(results: Sequence[NamedResult]) -> Chart | None:
         if bars:
             if len(own) > 1 and kind not in _IN_ORDER:
                 bars = rank(bars)
-            unit = SECONDS if kind == "queries" else _UNITS[kind]
+            unit = MILLISECONDS if kind == "queries" else _UNITS[kind]
             if kind == "tunings" and any(
                 one.result.tuning and one.result.tuning.limits for one in own
             ):
                 unit = WITHIN_LIMITS
+            if kind == "clients" and _are_asked(own):
+                unit = QUERY_RATE
             return draw_bars("answer", _TITLES[kind], bars, unit, count_fitting(bars))
     return None
 
@@ -72,23 +77,26 @@ def rank(bars: Sequence[Bar]) -> list[Bar]:
     return sorted(bars, key=lambda bar: -bar.value)
 
 
-def draw_bars(kind: str, title: str, bars: Sequence[Bar], unit: str, most: int) -> Chart:
-    """A bar for each, from top to bottom; those above `most` are left out, and counted in the note."""
+def draw_bars(
+    kind: str, title: str, bars: Sequence[Bar], unit: str, most: int, sample: str = "run"
+) -> Chart:
+    """A bar for each, from top to bottom; those above `most` are left out, and counted in the note. `sample`:
+    what a bar is the mean of."""
     shown = list(bars[:most])
     ends = [end for bar in shown for end in (bar.value, *(bar.interval or ()), *bar.samples)]
     log = needs_log(ends)
-    note = "Mean over the valid runs"
+    note = "Mean over the valid runs" if sample == "run" else f"Mean over the {sample}s"
     if any(bar.interval for bar in shown):
         note += ", with its 95 % interval"
     if any(len(bar.samples) > 1 for bar in shown):
-        note += "; each dot is a single run"
+        note += f"; each dot is a {'single run' if sample == 'run' else sample}"
     if log:
         note += ". The axis is logarithmic: where a bar ends counts, not how long it is"
     if len(bars) > most:
         note += f". {len(bars) - most:,} more are in the tables below"
     if unit == _CAPACITY:
         note = "The highest rate that held; the line ends at the lowest that didn't"
-    return Chart(kind, title, f"{note}.", _make_spec(shown, unit, log))
+    return Chart(kind, title, f"{note}.", _make_spec(shown, unit, log, sample))
 
 
 def make_insert_bar(named: NamedResult, entry: InsertSummary, name: str) -> Bar:
@@ -147,8 +155,8 @@ def _collect_queries(results: Sequence[NamedResult]) -> list[Bar]:
     return [
         Bar(
             entry.query if len(results) == 1 else f"{entry.query}, {named.name}",
-            entry.avg,
-            entry.ci95,
+            1000 * entry.avg,
+            entry.ci95 and (1000 * entry.ci95[0], 1000 * entry.ci95[1]),
             _list_executions(named.result, entry.query),
         )
         for own in entries.values()
@@ -157,7 +165,7 @@ def _collect_queries(results: Sequence[NamedResult]) -> list[Bar]:
 
 
 def _list_executions(result: Result, query: str) -> list[float]:
-    return collect_samples(result).get(Place(query=query), [])
+    return [1000 * time_s for time_s in collect_samples(result).get(Place(query=query), [])]
 
 
 def _collect_tunings(results: Sequence[NamedResult]) -> list[Bar]:
@@ -181,11 +189,13 @@ def collect_clients(
     results: Sequence[NamedResult],
     read: Callable[[ClientFigures], Sequence[float]] = lambda own: own.rates,
 ) -> list[Bar]:
-    """Of each comparison of clients a bar for each client, the lean path first."""
+    """Of each comparison of clients a bar for each client, the lean path first: of those that insert, or if
+    there are none, of those that ask."""
+    asks = _are_asked(results)
     compared = [
         (named.name, collect_figures(named.result))
         for named in results
-        if named.result.clients is not None
+        if named.result.clients is not None and named.result.clients.asks is asks
     ]
     bars = []
     for name, figures in compared:
@@ -195,6 +205,12 @@ def collect_clients(
                 label = client if len(compared) == 1 else f"{name}, {client}"
                 bars.append(Bar(label, found.avg, found.ci95, samples))
     return bars
+
+
+def _are_asked(results: Sequence[NamedResult]) -> bool:
+    """Whether all comparisons of clients among these are of clients that ask."""
+    found = [named.result.clients for named in results if named.result.clients is not None]
+    return bool(found) and all(comparison.asks for comparison in found)
 
 
 _COLLECTORS: dict[str, Callable[[Sequence[NamedResult]], list[Bar]]] = {
@@ -221,7 +237,7 @@ _CAPACITY = "Events/s"
 _UNITS = {kind: _CAPACITY if kind == "capacities" else RATE for kind in _COLLECTORS}
 
 
-def _make_spec(bars: Sequence[Bar], unit: str, log: bool) -> dict[str, Any]:
+def _make_spec(bars: Sequence[Bar], unit: str, log: bool, sample: str) -> dict[str, Any]:
     labels = ["\n".join(_wrap(bar.name)) for bar in bars]
     lines = max(label.count("\n") + 1 for label in labels)
     rows: list[dict[str, Any]] = []
@@ -232,10 +248,15 @@ def _make_spec(bars: Sequence[Bar], unit: str, log: bool) -> dict[str, Any]:
         said = _format(bar.value, unit)
         rows.append(
             {"name": label, "value": bar.value, "low": low, "high": high, "said": said,
-             "end": max(bar.value, high, *samples), "text": _describe(bar, unit)}
+             "end": max(bar.value, high, *samples), "text": _describe(bar, unit, sample),
+             "series": bar.series}
         )  # fmt: skip
         dots += [
-            {"name": label, "sample": value, "text": f"{bar.name}\none run: {_format(value, unit)}"}
+            {
+                "name": label,
+                "sample": value,
+                "text": f"{bar.name}\none {sample}: {_format(value, unit)}",
+            }
             for value in samples
         ]
     scale: dict[str, Any] = {"type": "linear", "nice": True}
@@ -267,9 +288,10 @@ def _make_spec(bars: Sequence[Bar], unit: str, log: bool) -> dict[str, Any]:
             "field": field, "type": "quantitative", "title": unit, "scale": scale, "axis": ticks
         }  # fmt: skip
 
+    colour = {"fill": scale_series(rows, "fill") | {"legend": None}}
     layers: list[dict[str, Any]] = [
-        {"mark": {"type": "bar", "fill": SERIES[0], "fillOpacity": 0.75},
-         "encoding": {"x": place("value"), "y": y, "description": {"field": "text"}, **start}},
+        {"mark": {"type": "bar", "fillOpacity": 0.75},
+         "encoding": {"x": place("value"), "y": y, "description": {"field": "text"}, **start, **colour}},
         {"mark": {"type": "rule", "stroke": INK, "strokeWidth": 2, "aria": False},
          "encoding": {"x": place("low"), "x2": {"field": "high"}, "y": y}},
         {"data": {"values": dots},
@@ -289,20 +311,22 @@ def _wrap(name: str) -> list[str]:
     return wrap(name, _LABEL_CHARACTERS) or [" "]
 
 
-def _describe(bar: Bar, unit: str) -> str:
+def _describe(bar: Bar, unit: str, sample: str) -> str:
     lines = [bar.name, _format(bar.value, unit)]
     if bar.interval:
         low, high = (_format(end, unit) for end in bar.interval)
         word = "held; didn't hold" if unit == _CAPACITY else "95 % interval"
         lines.append(f"{word} {low} to {high}")
     if bar.samples:
-        lines.append(format_count(len(bar.samples), "run"))
+        lines.append(format_count(len(bar.samples), sample))
     return "\n".join(lines)
 
 
 def _format(value: float, unit: str) -> str:
     if unit == SECONDS:
         return f"{value:,.3g} s" if value < 1000 else f"{value:,.0f} s"
+    if unit == MILLISECONDS:
+        return f"{format_digits(value)} ms"
     return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
 
 
@@ -314,7 +338,7 @@ def _thin(samples: Sequence[float]) -> list[float]:
     return [ordered[round(place * step)] for place in range(MOST_DOTS)]
 
 
-CPU = "µs of CPU per event"
+CPU, QUERY_CPU = "µs of CPU per event", "µs of CPU per query"
 
 
 def draw_clients(results: Sequence[NamedResult]) -> Chart | None:
@@ -322,7 +346,8 @@ def draw_clients(results: Sequence[NamedResult]) -> Chart | None:
     bars = collect_clients(results)
     if not bars:
         return None
-    return draw_bars("clients", "Throughput by client", bars, RATE, most=len(bars))
+    unit = QUERY_RATE if _are_asked(results) else RATE
+    return draw_bars("clients", "Throughput by client", bars, unit, most=len(bars))
 
 
 def draw_client_cpu(results: Sequence[NamedResult]) -> Chart | None:
@@ -330,4 +355,5 @@ def draw_client_cpu(results: Sequence[NamedResult]) -> Chart | None:
     bars = collect_clients(results, lambda own: own.cpu_us)
     if not bars:
         return None
-    return draw_bars("client-cpu", "CPU of each client", bars, CPU, most=len(bars))
+    unit = QUERY_CPU if _are_asked(results) else CPU
+    return draw_bars("client-cpu", "CPU of each client", bars, unit, most=len(bars))

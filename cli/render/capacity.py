@@ -13,6 +13,7 @@ from ..results.summaries import find_offered_rate
 from .tables import (
     COST_HEADER,
     Table,
+    describe_in_flight,
     format_cost,
     format_ms,
     format_offered,
@@ -230,6 +231,7 @@ def describe_search(result: Result) -> str:
     steps = len(found.steps) - 1 if found and found.steps else 0
     beside = (
         f" beside {format_count(settings.readers_beside, 'reader')}"
+        f"{describe_in_flight(settings.reader_in_flight)}"
         if settings.readers_beside
         else ""
     )

@@ -97,5 +97,5 @@ def describe_run(result: Result, one: GroupRun) -> str:
     if result.by_fill_level:
         return f"level {format_level(one)}"
     if result.clients is not None:
-        return f"{result.clients.find_client(number)}, run {number}"
+        return f"{result.clients.find_client(number) or 'loading'}, run {number}"
     return f"{format_count(one.group.workers, 'worker')}, run {number}"

@@ -15,11 +15,19 @@ from simulator.units import format_count
 from ..results.model import InsertSummary
 from ..results.statistics import count_events_per_cost
 from ..results.summaries import group_executions, list_event_sizes
-from .bars import RATE, draw_bars, draw_client_cpu, draw_clients, make_insert_bar, rank
+from .bars import (
+    MILLISECONDS,
+    RATE,
+    draw_bars,
+    draw_client_cpu,
+    draw_clients,
+    make_insert_bar,
+    rank,
+)
 from .chart import Chart, NamedResult, describe_run
 from .run_charts import draw_latencies, draw_over_time, draw_query_latencies
 from .search_charts import draw_over_rate, draw_tuning
-from .tables import format_cost
+from .tables import format_cost, format_ms
 from .vega import (
     HEIGHT,
     INK,
@@ -28,11 +36,9 @@ from .vega import (
     Row,
     draw_intervals,
     draw_limit,
-    draw_points,
     draw_series,
-    list_series,
     make_axis,
-    make_mark,
+    make_range_spec,
     make_spec,
     needs_log,
 )
@@ -163,42 +169,26 @@ def draw_queries(results: Sequence[NamedResult]) -> Chart | None:
         firsts = {query for query, found in executions.items() if not found.warm}
         for entry in named.result.query_summary:
             text = (
-                f"{named.name}\n{entry.query}: mean {_format_seconds(entry.avg)} s\n"
-                f"{_format_seconds(entry.min)} to {_format_seconds(entry.max)} s in"
+                f"{named.name}\n{entry.query}: mean {format_ms(1000 * entry.avg)} ms\n"
+                f"{format_ms(1000 * entry.min)} to {format_ms(1000 * entry.max)} ms in"
                 f" {format_count(entry.runs, 'execution')}"
             )
             if entry.cold is not None and entry.query not in firsts:
-                text += f"\nthe first time {_format_seconds(entry.cold)} s"
+                text += f"\nthe first time {format_ms(1000 * entry.cold)} ms"
             counted.add(_ONLY_FIRST if entry.query in firsts else _AFTER_FIRST)
             rows.append(
-                {"series": named.name, "query": entry.query, "mean": entry.avg, "low": entry.min,
-                 "high": entry.max, "text": text}
+                {"series": named.name, "query": entry.query, "mean": 1000 * entry.avg,
+                 "low": 1000 * entry.min, "high": 1000 * entry.max, "text": text}
             )  # fmt: skip
     if not rows:
         return None
-    names = list(dict.fromkeys(row["query"] for row in rows))
-    series = list_series(rows)
     log = needs_log([float(row[end]) for row in rows for end in ("low", "high")])
-    y = {
-        "field": "query",
-        "type": "nominal",
-        "title": "Query",
-        "sort": names,
-        "axis": {"grid": True},
-    }
-    aside = {"yOffset": {"field": "series", "sort": series}} if len(series) > 1 else {}
-    x = make_axis("low", "Seconds", log=log)
-    bars = make_mark("rule", rows, x=x, y=y, x2={"field": "high"}, text=True, strokeWidth=2)
-    points = draw_points(make_axis("mean", "Seconds", log=log), y, rows)
-    for layer in (bars, points):
-        layer["encoding"] |= aside
-    height = max(160, len(names) * (24 + 14 * len(series)))
     return Chart(
         "queries",
         "Query times",
         f"Mean of {', or '.join(sorted(counted))}, and the range from the fastest to the slowest"
         + (" (logarithmic axis)." if log else "."),
-        make_spec(rows, [bars, points], height=height),
+        make_range_spec(rows, MILLISECONDS, log),
     )
 
 
@@ -371,7 +361,3 @@ def _make_row(named: NamedResult, entry: InsertSummary) -> Row:
         "series": named.name, "workers": entry.workers, "level": entry.fill_level,
         "rate": entry.avg, "low": low, "high": high, "text": "\n".join(lines),
     }  # fmt: skip
-
-
-def _format_seconds(value: float) -> str:
-    return f"{value:,.4f}"

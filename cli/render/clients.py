@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simulator.contract import QueryResult
 from simulator.modules.options import LEAN
 
 from ..results.clients import (
@@ -13,13 +14,23 @@ from ..results.clients import (
     compare_figures,
     pool_figures,
 )
-from ..results.model import Result
+from ..results.model import ClientComparison, Result
 from ..results.statistics import Ratio, summarize
 from .ratios import format_factor, format_speed, format_speed_interval
 from .tables import Table, format_interval, format_ms, format_rate
 
 _HEADERS = (
-    "Client", "Inserts by", "Runs", "Inserts/s", "95% interval", "CPU, µs/event", "p50, ms", "p99, ms",
+    "Client",
+    "Inserts by",
+    "Runs",
+    "Inserts/s",
+    "95% interval",
+    "CPU, µs/event",
+    "p50, ms",
+    "p99, ms",
+)
+_ASKING_HEADERS = (
+    "Client", "Asks by", "Runs", "Queries/s", "95% interval", "CPU, µs/query", "µs/row", "p50, ms", "p99, ms",
 )  # fmt: skip
 
 
@@ -28,23 +39,56 @@ def tabulate_clients(result: Result) -> Table:
     comparison = result.clients
     if comparison is None:
         return Table([], [])
+    headers = _ASKING_HEADERS if comparison.asks else _HEADERS
     found = collect_figures(result)
     rows = []
     for client, way in comparison.ways.items():
         if client not in found:
             if any(turn.client == client for turn in comparison.turns):
-                rows.append([client, way, "0", *["-"] * 5])
+                rows.append([client, way, "0", *["-"] * (len(headers) - 3)])
             continue
         own = found[client]
         rates = summarize(own.rates)
         interval = format_interval(rates.ci95, format_rate)
+        of_rows = [_format_mean(own.row_us)] if comparison.asks else []
         rows.append(
             [
                 client, way, f"{rates.runs:,}", format_rate(rates.avg), interval,
-                _format_mean(own.cpu_us), _format_latency(own.p50_ms), _format_latency(own.p99_ms),
+                _format_mean(own.cpu_us), *of_rows, _format_latency(own.p50_ms),
+                _format_latency(own.p99_ms),
             ]
         )  # fmt: skip
-    return Table(_HEADERS, rows, left=("Client", "Inserts by"))
+    return Table(headers, rows, left=("Client", "Inserts by", "Asks by"))
+
+
+def tabulate_questions(result: Result) -> Table:
+    """What each query took by each client that asks: means over its valid runs."""
+    comparison = result.clients
+    if comparison is None or not comparison.asks:
+        return Table([], [])
+    found: dict[tuple[str, str], list[QueryResult]] = {}
+    for one in result.compared:
+        for query in one.group.queries if one.group.valid else ():
+            client = comparison.find_client(one.run.run)
+            assert client is not None
+            found.setdefault((query.query, client), []).append(query)
+    rows = []
+    for (name, client), own in sorted(found.items(), key=lambda one: _place(one[0], comparison)):
+        times = [query.latency_ms for query in own if query.latency_ms]
+        rows.append(
+            [
+                name, client, f"{sum(query.executions for query in own):,}",
+                _format_latency([ms.p50 for ms in times]),
+                _format_latency([ms.p99 for ms in times if ms.p99 is not None]),
+            ]
+        )  # fmt: skip
+    return Table(["Query", "Client", "Times", "p50, ms", "p99, ms"], rows, left=("Query", "Client"))
+
+
+def _place(one: tuple[str, str], comparison: ClientComparison) -> tuple[str, int]:
+    """By query, the clients in their order."""
+    name, client = one
+    return name, list(comparison.ways).index(client)
 
 
 def tabulate_turns(result: Result) -> Table:
@@ -59,20 +103,27 @@ def describe_clients(result: Result) -> list[str]:
     costs = compare_figures(collect_figures(result))
     if comparison is None or not costs:
         return ["Nothing can be said of what a client costs: both sides need a valid run."]
-    lean = collect_figures(result)[LEAN]
-    return [_describe_cost(cost, comparison.ways[cost.figures.client], lean) for cost in costs]
+    lean, asks = collect_figures(result)[LEAN], comparison.asks
+    return [
+        _describe_cost(cost, comparison.ways[cost.figures.client], lean, asks) for cost in costs
+    ]
 
 
-def _describe_cost(cost: ClientCost, way: str, lean: ClientFigures) -> str:
+def _describe_cost(cost: ClientCost, way: str, lean: ClientFigures, asks: bool) -> str:
     parts = [_describe_rate(cost.rate)]
+    event, request = ("question", "question") if asks else ("event", "request")
     if cost.cpu is not None:
         parts.append(
-            f"{_format_mean(cost.figures.cpu_us)} µs of CPU for each event instead of"
+            f"{_format_mean(cost.figures.cpu_us)} µs of CPU for each {event} instead of"
             f" {_format_mean(lean.cpu_us)} ({_format_times(cost.cpu)})"
+        )
+    if cost.row is not None:
+        parts.append(
+            f"{_format_mean(cost.figures.row_us)} for each row instead of {_format_mean(lean.row_us)}"
         )
     if cost.p50 is not None:
         parts.append(
-            f"a request's p50 {_format_latency(cost.figures.p50_ms)} ms instead of"
+            f"a {request}'s p50 {_format_latency(cost.figures.p50_ms)} ms instead of"
             f" {_format_latency(lean.p50_ms)} ({_format_times(cost.p50)})"
         )
     return f"What your application's client costs you, by {way}: {'; '.join(parts)}."
@@ -117,9 +168,14 @@ def describe_client_costs(results: Sequence[Result]) -> str:
     costs = compare_figures(pool_figures([collect_figures(one) for one in results]))
     if not costs:
         return "nothing can be said of what a client costs"
+    asks = any(one.clients is not None and one.clients.asks for one in results)
     return "; ".join(
         f"{cost.figures.client}: {_describe_rate(cost.rate)}"
-        + (f", CPU per event {_format_factor(cost.cpu)}" if cost.cpu else "")
+        + (
+            f", CPU per {'question' if asks else 'event'} {_format_factor(cost.cpu)}"
+            if cost.cpu
+            else ""
+        )
         for cost in costs
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from simulator.conditions import Condition
 
@@ -16,7 +16,7 @@ from ..results.conditions import (
     find_declared,
     list_settings,
 )
-from ..results.figures import Form
+from ..results.figures import FIGURES, Form, list_entries
 from ..results.model import Result
 from ..results.naming import format_value
 from ..results.statistics import MOST_RUNS, count_events_per_cost
@@ -27,10 +27,11 @@ from .ratios import format_speed, format_speed_interval, lead_comparison
 from .tables import (
     COST_HEADER,
     Table,
+    choose_more,
     format_cost,
-    format_duration,
     format_ms,
     format_rate,
+    list_more,
 )
 from .words import name_database
 
@@ -104,12 +105,32 @@ def _tabulate_queries(names: Sequence[str], results: Sequence[Result]) -> Table:
     asked = list_queries([query for result in results for query in result.asked])
     rows = []
     for name, result in zip(names, results, strict=True):
-        means = {entry.query: f"{entry.avg:.3g}" for entry in result.query_summary}
+        means = {entry.query: format_ms(1000 * entry.avg) for entry in result.query_summary}
         own = list_queries(result.asked)
         cells = [means.get(query, "failure" if query in own else "-") for query in asked]
         rows.append([_name_with_version(name, result), *cells])
     first = "Database / Query"
     return Table([first, *asked], rows, (first,))
+
+
+def tabulate_asking(names: Sequence[str], results: Sequence[Result]) -> Table:
+    """What asking cost and gave, as the mean of the valid runs; no rows where only rates are known."""
+    entries = [list_entries(result.readers) for result in results]
+    together = [entry for own in entries for entry in own]
+    more = choose_more(together)
+    figures = [FIGURES["queries_per_s"], *more] if more else []
+    bound = FIGURES["bottleneck"]
+    is_known = any(bound.read(entry) for entry in together)
+    rows = []
+    for name, result, own in zip(names, results, entries, strict=True):
+        if own and figures:
+            rows.append([_name_with_version(name, result), *list_more(own, figures)])
+            if is_known:
+                limits = dict.fromkeys(bound.show(entry) for entry in own if entry.group.valid)
+                rows[-1].append(", ".join(limits))
+    first, last = "Readers of", [bound.heading] if is_known else []
+    headers = [first, *(one.heading for one in figures), *last]
+    return Table(headers, rows, (first, *last))
 
 
 def _name_with_version(name: str, result: Result) -> str:
@@ -122,16 +143,18 @@ def tabulate_ratios(names: Sequence[str], found: Sequence[MetricComparison]) -> 
     rows: list[list[object]] = []
     for one in found:
         place = str(one.place)
-        form = _FORMS[_name_unit(one)]
+        form = format_rate if _name_unit(one) == "Inserts/s" else format_ms
+        scale = 1000.0 if one.place.query is not None else 1.0
         if not rows or rows[-1][0] != place:
-            rows.append([place, names[0], form(one.base_figure), one.base_runs, *"----"])
+            base = form(scale * one.base_figure)
+            rows.append([place, names[0], base, one.base_runs, *"----"])
         interval = one.speed.interval
         needed = one.runs_for_five_percent
         rows.append(
             [
                 place,
                 names[one.position],
-                form(one.figure),
+                form(scale * one.figure),
                 one.runs,
                 "-" if one.rate_given else format_speed(one.speed.value),
                 "-" if interval is None or one.rate_given else format_speed_interval(*interval),
@@ -146,15 +169,8 @@ def tabulate_ratios(names: Sequence[str], found: Sequence[MetricComparison]) -> 
     return Table(headers, rows, ("At", "Result", "Verdict"))
 
 
-_FORMS: dict[str, Callable[[float], str]] = {
-    "Inserts/s": format_rate, "Seconds": format_duration, "ms": format_ms,
-}  # fmt: skip
-
-
 def _name_unit(one: MetricComparison) -> str:
-    if one.place.response is not None:
-        return "ms"
-    return "Seconds" if one.place.has_times else "Inserts/s"
+    return "ms" if one.place.has_times else "Inserts/s"
 
 
 def _format_runs_needed(one: MetricComparison, needed: int | None) -> str:
@@ -241,7 +257,7 @@ def describe_comparison(
         " run with the highest p99."
     )
     if command == "query":
-        unit = "Mean duration in seconds."
+        unit = "Mean time in ms."
     elif command == "capacity":
         unit = "The highest rate that holds, in events per second, and the lowest that doesn't."
     elif results[0].by_fill_level:
@@ -249,6 +265,8 @@ def describe_comparison(
     ratios = tabulate_ratios(names, found)
     overview = tabulate_overview(names, results).text(markdown, width)
     parts = [f"{overview}\n{chr(10) * markdown}{wrap_lines(unit, width)}"]
+    if (asking := tabulate_asking(names, results)).rows:
+        parts.append(asking.text(markdown, width))
     if found:
         answer = lead_comparison(names, found)
         parts.insert(0, _list_lines(answer, markdown, width))

@@ -16,7 +16,6 @@ from .vega import (
     CONFIG,
     DARK,
     PAPER,
-    WIDTH,
     Row,
     dark_style,
     find_label_step,
@@ -165,15 +164,28 @@ def make_narrow(spec: Row, plot_px: float) -> Row:
     return found
 
 
-def _narrow_panel(panel: Row, plot_px: float) -> None:
+def resize(spec: Row, plot_px: float) -> Row:
+    """The same figure with panels so many pixels wide, and as it is otherwise."""
+    found = copy.deepcopy(spec)
+    for panel in found.get("vconcat", [found]):
+        _resize_panel(panel, plot_px)
+    return found
+
+
+def _resize_panel(panel: Row, plot_px: float) -> None:
+    factor = plot_px / panel["width"]
     panel["width"] = plot_px
-    layers = panel.get("layer", [])
-    parts = [panel, *layers]
-    for part in parts:
+    for part in (panel, *panel.get("layer", [])):
         mark = part.get("mark")
         if isinstance(mark, dict):
             # What is placed by pixels.
-            mark |= {key: mark[key] * plot_px / WIDTH for key in ("limit", "x") if key in mark}
+            mark |= {key: mark[key] * factor for key in ("limit", "x") if key in mark}
+
+
+def _narrow_panel(panel: Row, plot_px: float) -> None:
+    _resize_panel(panel, plot_px)
+    parts = [panel, *panel.get("layer", [])]
+    for part in parts:
         for channel in part.get("encoding", {}).values():
             legend = channel.get("legend") if isinstance(channel, dict) else None
             if legend and legend.get("columns", 0) > _LEGEND_COLUMNS:

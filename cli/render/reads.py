@@ -1,4 +1,4 @@
-"""Tables of readers whose runs were ended by the clock."""
+"""Tables of readers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from ..results.summaries import find_slowest, find_unanswered
 from .tables import (
     Table,
     choose_more,
-    format_duration,
-    format_duration_of_histogram,
+    format_client,
     format_interval,
     format_ms,
     list_more,
@@ -46,7 +45,6 @@ def tabulate_reads(readers: Sequence[GroupRun], terminal: bool) -> Table:
             figures = [text if text == "-" else strike(text, terminal) for text in figures]
         worst = find_slowest(counted)
         ms = worst.latency_ms if worst else None
-        share = max((group.client.cpu_share for group in counted if group.client), default=0.0)
         rows.append(
             [
                 f"{workers:,}",
@@ -55,7 +53,7 @@ def tabulate_reads(readers: Sequence[GroupRun], terminal: bool) -> Table:
                 "-" if ms is None else format_ms(ms.p50),
                 "-" if ms is None else format_ms(ms.p99),
                 f"{sum(query.errors for group in own for query in group.queries):,}",
-                f"{share:.0%}",
+                format_client(counted),
                 *list_more([one for one in entries if one.group.workers == workers], more),
             ]
         )
@@ -80,10 +78,10 @@ def _format_rate(value: float) -> str:
 
 
 def tabulate_reads_by_query(result: Result) -> Table:
-    """The queries' times in seconds, over all runs."""
+    """The queries' times in ms, rows and bytes, over all runs."""
     failed, unasked = find_unanswered(result.asked)
-    form = format_duration if result.by_number else format_duration_of_histogram
-    return tabulate_queries(result.query_summary, failed, form, unasked)
+    errors = {name: sum(one.errors for one in result.asked if one.query == name) for name in failed}
+    return tabulate_queries(result.query_summary, errors, unasked)
 
 
 def tabulate_costs(costs: Sequence[Cost]) -> Table:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-from simulator import __version__
 
 from ..results.comparison import compare
 from ..results.naming import name_results
@@ -17,15 +13,12 @@ from .bars import draw_answer
 from .chart import Chart, NamedResult
 from .charts import draw_all, name_sources
 from .comparison import list_remarks, tabulate_overview, tabulate_ratios
-from .drawing import draw_narrow, embed, to_svg
 from .notes import describe_answers, describe_caveats, describe_index_builds, list_outages
+from .pages import place_figure, render_page
 from .ratios import describe_ratios, lead_comparison
 from .stored import describe_name, tabulate_result
 from .tables import Table
-from .vega import dark_style
 from .verdict import describe_hardware, judge_results, list_doubts
-
-_PAGE = Path(__file__).parent / "page"
 
 
 @dataclass(frozen=True)
@@ -57,37 +50,16 @@ class _Section:
     tables: dict[str, Table]
 
 
-def make_report(
-    stored: Sequence[StoredResult],
-    title: str,
-    rankings: Mapping[str, Sequence[str]] | None = None,
-    failed: Mapping[str, str] | None = None,
-    scalings: Sequence[tuple[Chart, Table]] = (),
-    answer: Chart | None = None,
-) -> str:
-    """The page. `rankings`: their titles -> lines, which stand first. `failed`: what wasn't
-    measured -> why. `scalings`: each question over the number of nodes. `answer`:
-    the first figure; None: that of the results."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
+def make_report(stored: Sequence[StoredResult], title: str) -> str:
+    """The page."""
     names = name_results(stored)
     named = [NamedResult(name, one.result) for one, name in zip(stored, names, strict=True)]
     shown, left_out = choose_drawn(named)
-    answer = answer or draw_answer(named)
+    answer = draw_answer(named)
     drawn = [figure for figure in draw_all(shown) if answer is None or figure.spec != answer.spec]
-    environment = Environment(
-        loader=FileSystemLoader(_PAGE), autoescape=True, undefined=StrictUndefined
-    )
-    environment.filters["marked"] = mark_struck
-    dark = f"@media screen and (prefers-color-scheme: dark) {{\n{dark_style('figure svg')}\n}}"
-    return environment.get_template("report.html").render(
+    return render_page(
+        "report.html",
         title=title,
-        rankings=rankings or {},
-        failed=failed or {},
-        scalings=[(_place(figure, []), table) for figure, table in scalings],
-        version=__version__,
-        style=(_PAGE / "report.css").read_text() + dark,
-        script=(_PAGE / "report.js").read_text(),
         verdict=judge_results(named),
         doubts=list_doubts(named),
         answer=_place(answer, named) if answer else None,
@@ -97,16 +69,6 @@ def make_report(
         figures=[_place(figure, shown) for figure in drawn],
         left_out=left_out,
     )
-
-
-def mark_struck(value: object) -> str:
-    """A table's text for a page: what Markdown would strike through is."""
-    from markupsafe import Markup, escape
-
-    text = escape(str(value))
-    if "~~" in text:
-        text = Markup(re.sub(r"~~(.*?)~~", r"<s>\1</s>", str(text)))  # noqa: S704 - escaped above
-    return text
 
 
 def _make_section(stored: StoredResult, name: str) -> _Section:
@@ -176,10 +138,4 @@ def _find_rate(named: NamedResult) -> float:
 
 
 def _place(figure: Chart, named: Sequence[NamedResult]) -> dict[str, str]:
-    return {
-        "id": figure.kind,
-        "title": figure.title,
-        "note": " ".join([figure.note, *name_sources(figure.kind, named)]),
-        "svg": embed(to_svg(figure.spec), figure.kind),
-        "narrow": embed(draw_narrow(figure.spec), figure.kind),
-    }
+    return place_figure(figure, name_sources(figure.kind, named))

@@ -32,24 +32,30 @@ from .vega import (
 
 def draw_over_time(results: Sequence[NamedResult]) -> Chart | None:
     """Events acknowledged in each second by all workers, and by the slowest."""
+    alone = len(results) == 1
+    examples = [pair for named in results for pair in choose_examples(named, alone)]
+    return draw_timelines(examples, f"the slowest valid run {describe_places(results)}")
+
+
+def draw_timelines(examples: Sequence[tuple[str, GroupRun]], which: str) -> Chart | None:
+    """The same of these runs, each under its name. `which`: what they are."""
     rows: list[Row] = []
     warm_ups: set[float] = set()
     disturbed: list[GroupRun] = []
-    for named in results:
-        for name, one in choose_examples(named, alone=len(results) == 1):
-            group = one.group
-            rows += _make_timeline(name, "all", _cut_partial(group.timeline, find_end(group)))
-            if slowest := group.slowest_worker:
-                alone = _cut_partial(slowest.timeline, find_end(group, slowest.worker))
-                rows += _make_timeline(name, "slowest", alone, f"worker {slowest.worker}")
-            if one.run.marks:
-                disturbed.append(one)
-            if one.run.resources:
-                rows += _make_use(name, one.run.resources)
-            if group.offered:
-                rows += _make_backlog(name, group.offered.backlog)
-            if group.warm_up_s:
-                warm_ups.add(group.warm_up_s)
+    for name, one in examples:
+        group = one.group
+        rows += _make_timeline(name, "all", _cut_partial(group.timeline, find_end(group)))
+        if slowest := group.slowest_worker:
+            alone = _cut_partial(slowest.timeline, find_end(group, slowest.worker))
+            rows += _make_timeline(name, "slowest", alone, f"worker {slowest.worker}")
+        if one.run.marks:
+            disturbed.append(one)
+        if one.run.resources:
+            rows += _make_use(name, one.run.resources)
+        if group.offered:
+            rows += _make_backlog(name, group.offered.backlog)
+        if group.warm_up_s:
+            warm_ups.add(group.warm_up_s)
     if not rows:
         return None
     panels = []
@@ -79,8 +85,7 @@ def draw_over_time(results: Sequence[NamedResult]) -> Chart | None:
     return Chart(
         "time",
         "Throughput over time",
-        "Events acknowledged in each second (of long runs: mean of several) of the slowest valid run"
-        f" {describe_places(results)};"
+        f"Events acknowledged in each second (of long runs: mean of several) of {which};"
         " a last second that isn't whole is left out. The slowest worker is the one with the fewest"
         " events per second."
         + (_DATABASE_NOTE if any(row["part"] == "database" for row in rows) else "")
@@ -206,7 +211,7 @@ _STEPS = 8
 
 
 @dataclass(frozen=True)
-class _Timed:
+class Timed:
     """What a curve is of."""
 
     name: str
@@ -226,11 +231,11 @@ def draw_latencies(results: Sequence[NamedResult]) -> Chart | None:
     if any(one.group.offered for named in results for one in named.result.writers):
         note += " At a given rate (open loop) it counts from when the request was due: the response time."
     timed = [
-        _Timed(name, one.group.latency_ms, [one.group.histogram] if one.group.histogram else [])
+        Timed(name, one.group.latency_ms, [one.group.histogram] if one.group.histogram else [])
         for name, one in chosen
         if one.group.latency_ms
     ]
-    return _draw_curves("latency", "Latency of a request", "the requests", note, timed)
+    return draw_curves("latency", "Latency of a request", "the requests", note, timed)
 
 
 def draw_query_latencies(results: Sequence[NamedResult]) -> Chart | None:
@@ -245,21 +250,20 @@ def draw_query_latencies(results: Sequence[NamedResult]) -> Chart | None:
             latency = latency_ms(merge_histograms(found)) if found else None
             if latency is not None:
                 name = query if len(results) == 1 else f"{query}, {named.name}"
-                timed.append(_Timed(name, latency, found))
+                timed.append(Timed(name, latency, found))
     timed.sort(key=lambda one: -one.latency_ms.tail)
     note = "All valid runs together."
     if len(timed) > MOST_QUERIES:
         note += f" The {MOST_QUERIES} with the highest p99 of {len(timed)}."
     if any(one.group.offered for named in results for one in named.result.readers):
         note += " At a given rate it counts from when the query was due: the response time."
-    return _draw_curves(
+    return draw_curves(
         "query-latency", "How long queries took", "the queries", note, timed[:MOST_QUERIES]
     )
 
 
-def _draw_curves(
-    kind: str, title: str, of: str, note: str, timed: Sequence[_Timed]
-) -> Chart | None:
+def draw_curves(kind: str, title: str, of: str, note: str, timed: Sequence[Timed]) -> Chart | None:
+    """A curve over the percentiles for each, or where one has no histogram the percentiles that all have."""
     if not timed:
         return None
     rows = [row for one in timed for row in _list_percentiles(one)]
@@ -296,7 +300,7 @@ def _list_ticks(end: float) -> list[float]:
     return ticks
 
 
-def _list_percentiles(timed: _Timed) -> list[Row]:
+def _list_percentiles(timed: Timed) -> list[Row]:
     """A row for each that the tables show, too."""
     name, rows = timed.name, []
     for field, percentile in PERCENTILES.items():
@@ -311,7 +315,7 @@ def _list_percentiles(timed: _Timed) -> list[Row]:
     return rows
 
 
-def _trace(timed: _Timed) -> list[Row]:
+def _trace(timed: Timed) -> list[Row]:
     """The curve from the fastest request to the slowest; nothing without a histogram."""
     if not timed.histograms:
         return []

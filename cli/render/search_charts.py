@@ -139,24 +139,26 @@ def _list_limits(shown: Sequence[NamedResult], part: str | None = None) -> dict[
 def _draw_panel(rows: Sequence[Row], title: str, limits: dict[float, str], height: int) -> Row:
     rates, values = [row["rate"] for row in rows], [row["value"] for row in rows]
     far = needs_log(rates)
-    x = make_axis("rate", "Offered, events/s", _place_ticks(rates, far), log=far, zero=False)
+    x = make_axis("rate", "Offered, events/s", place_ticks(rates, far), log=far, zero=False)
     shown = [*values, *limits]
     log = title != _ACHIEVED and needs_log(shown)
-    ticks = _place_ticks(shown, log)
+    ticks = place_ticks(shown, log)
     y, middle = (make_axis(field, title, ticks, log=log) for field in ("value", "middle"))
     layers = [draw_limit("y", value) for value in limits] or (
         [] if title != _ACHIEVED else [draw_limit("y", _KEPT_UP)]
     )
-    layers += [_write_limit(value, text) for value, text in limits.items()]
+    layers += [write_limit(value, text) for value, text in limits.items()]
     layers += [draw_lines(x, middle, rows), draw_points(x, y, rows, size=40)]
     return make_spec(rows, layers, height)
 
 
-def _place_ticks(values: Sequence[float], log: bool) -> Row:
+def place_ticks(values: Sequence[float], log: bool) -> Row:
+    """Few on a logarithmic axis; on others they are the renderer's."""
     return {"values": list_log_ticks(values)} if log else {}
 
 
-def _write_limit(value: float, text: str) -> Row:
+def write_limit(value: float, text: str) -> Row:
+    """A text above a line across."""
     return {
         "data": {"values": [{"limit": value}]},
         "mark": {"type": "text", "text": text, "align": "right", "x": WIDTH - 4, "dy": -7, "fill": INK,

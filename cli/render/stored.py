@@ -16,7 +16,7 @@ from ..results.naming import find_changed_options, format_options, format_value
 from ..results.store import StoredResult
 from . import words
 from .capacity import describe_steps, tabulate_capacity
-from .clients import tabulate_clients, tabulate_turns
+from .clients import tabulate_clients, tabulate_questions, tabulate_turns
 from .notes import describe_answers, list_notes
 from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
 from .tables import (
@@ -62,7 +62,7 @@ def describe_name(result: Result) -> str:
 
 
 _TITLES = {
-    "query": "Durations, seconds", "capacity": "Steps", "tune": "Combinations", "clients": "Clients",
+    "query": "Query times, ms", "capacity": "Steps", "tune": "Combinations", "clients": "Clients",
 }  # fmt: skip
 """Of the table that the command itself has printed, where it isn't that of inserts."""
 
@@ -78,6 +78,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         **tabulate_readers(result, terminal),
         "Writers alone": tabulate_runs("Runs", result, alone[Role.WRITE], terminal),
         "Readers alone": tabulate_reads(alone[Role.READ], terminal),
+        "Times of the questions": tabulate_questions(result),
         "Turns": tabulate_turns(result),
         "Runs": tabulate_runs("Runs", result, runs, terminal),
         "Latencies of a request, ms": tabulate_runs("Latencies", result, closed, terminal),
@@ -89,6 +90,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
             "What the database used", result, runs or result.readers, terminal
         ),
         "What held the runs back": tabulate_bottlenecks(runs),
+        "What held the readers back": tabulate_bottlenecks(result.readers),
         "Spread of the workers": tabulate_workers(runs),
         "Time and machine": tabulate_machines(result),
         "Retries and errors": tabulate_errors(runs),
@@ -116,13 +118,13 @@ def tabulate_figures(result: Result, terminal: bool) -> Table:
 
 
 def tabulate_readers(result: Result, terminal: bool) -> dict[str, Table]:
-    """Title -> table of readers whose run was ended by the clock; of `mixed`, also what the groups cost
-    each other."""
-    if result.by_number or not result.readers:
+    """Title -> table of readers; of `mixed`, also what the groups cost each other. What was asked by number
+    in an older version has only the queries' own."""
+    if not any(one.group.client or not result.by_number for one in result.readers):
         return {}
     tables = {"Queries per second": tabulate_reads(result.readers, terminal)}
     if result.command == "mixed":
-        tables["Durations of the queries, seconds"] = tabulate_reads_by_query(result)
+        tables["Query times, ms"] = tabulate_reads_by_query(result)
     if result.baseline:
         costs = compare_with_alone(result)
         tables["What writers and readers cost each other"] = tabulate_costs(costs)
@@ -245,7 +247,7 @@ def tabulate_bottlenecks(runs: Sequence[GroupRun]) -> Table:
     rows = [
         [*locate(one), found.limit, found.evidence]
         for one in runs
-        if (found := find_bottleneck(one.run)) is not None
+        if (found := find_bottleneck(one.run, one.group.role)) is not None
     ]
     headers = ["Workers", "Run", "Level", "Bottleneck", "Evidence"]
     return Table(headers, rows, left=("Bottleneck", "Evidence"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
@@ -13,6 +13,7 @@ from simulator.contract import GroupResult, LatencyMs, Load, RunResult
 from simulator.units import format_digits
 
 from ..output import STRIKE, STRIKE_END, wrap_lines
+from ..results.asking import QUERY_TABLE
 from ..results.figures import FIGURES, SUMMED, TABLES, Entry, Figure, list_entries
 from ..results.model import GroupRun, InsertSummary, QuerySummary, Result
 from ..results.rules import limit_of_clients_part
@@ -159,64 +160,34 @@ def tabulate_steps(
     return Table([*headers, *(one.heading for one in more), *costs], rows)
 
 
-def format_duration(value: float) -> str:
-    """Seconds, with four digits behind the point."""
-    return f"{value:,.4f}"
-
-
-def format_duration_of_histogram(value: float) -> str:
-    """Seconds, with the three digits that a histogram knows, and no more than four behind the point."""
-    rounded = float(f"{value:.3g}")
-    behind = 2 - floor(log10(rounded)) if rounded > 0 else 4
-    return f"{rounded:,.{min(4, max(0, behind))}f}"
-
-
 def tabulate_queries(
-    summary: Sequence[QuerySummary],
-    failed: Sequence[str],
-    form: Callable[[float], str] = format_duration,
-    unasked: Sequence[str] = (),
+    summary: Sequence[QuerySummary], failed: Mapping[str, int], unasked: Sequence[str] = ()
 ) -> Table:
-    """Query, Min, Max, Avg in seconds and more to the right."""
-    rows: list[list[object]] = [
-        [
-            entry.query,
-            *map(form, (entry.min, entry.max, entry.avg, entry.median)),
-            format_interval(entry.ci95, form),
-            form(entry.p95),
-            "-" if entry.cold is None else form(entry.cold),
-            f"{entry.rows:,}",
-            f"{entry.runs:,}",
-        ]
-        for entry in summary
+    """A row for each query, times in ms. `failed`: those that were never answered -> how often; `unasked`:
+    those for which there was no time."""
+    figures = [
+        one for one in QUERY_TABLE if one.always or any(one.show(entry) != "-" for entry in summary)
     ]
-    rows += [[name, "failed", *["-"] * 8] for name in failed]
-    rows += [[name, *["-"] * 9] for name in unasked]
-    headers = [
-        "Query",
-        "Min",
-        "Max",
-        "Avg",
-        "Median",
-        "95% interval",
-        "p95",
-        "Cold",
-        "Rows",
-        "Runs",
-    ]
+    headers = [one.heading for one in figures]
+    rows: list[list[object]] = [[one.show(entry) for one in figures] for entry in summary]
+    dashes = ["-"] * (len(headers) - 3)
+    rows += [[name, "failed", *dashes, f"{count:,}"] for name, count in failed.items()]
+    rows += [[name, "-", *dashes, "-"] for name in unasked]
     return Table(headers, rows)
 
 
 def describe_durations(result: Result) -> str:
     """What the figures of a query table are."""
-    what = "Durations in seconds, of all but the first execution (cold) of each worker"
+    what = "Times in ms, of all but the first execution (cold) of each worker"
     if not result.by_number:
-        what = "Durations in seconds, of all executions in the window; the mean without the first (cold)"
+        what = "Times in ms, of all executions in the window; the mean without the first (cold)"
     if any(one.group.offered for one in result.readers):
         what += ", from when they were due"
     if result.fill_level is not None:
         what += f"; {result.fill_level:,} events in the database"
-    rates = [one.group.rate_per_s for one in result.readers if result.by_number]
+    # Of newer versions a table of its own has that.
+    old = [one.group for one in result.readers if result.by_number and one.group.client is None]
+    rates = [group.rate_per_s for group in old]
     if not rates or rates[0] is None:
         return f"{what}."
     return f"{what}. All executions together: {rates[0]:,.3g} queries per second."
@@ -234,6 +205,13 @@ def describe_load(load: Load) -> str | None:
     if load.warm_up_s:
         parts.append(f"The first {load.warm_up_s:g} s (warm-up) are in no figure.")
     return " ".join(parts) or None
+
+
+def describe_in_flight(in_flight: int | None) -> str:
+    """How many questions each reader has under way, after who they are; nothing of one."""
+    if in_flight is None or in_flight == 1:
+        return ""
+    return f" with {in_flight:,} questions in flight each"
 
 
 COST_HEADER = "Cost/million"
@@ -279,16 +257,21 @@ def _list_details(runs: Sequence[GroupRun], is_open: bool) -> list[str]:
     worst = find_slowest(measured)
     if worst is None or worst.latency_ms is None:
         return ["-" for _ in _list_detail_headers(is_open)]
-    clients = [one.client for one in measured if one.client]
-    share = max(client.cpu_share for client in clients)
-    bound = any(client.bound for client in clients)
     service = ["-" if worst.service_ms is None else format_ms(worst.service_ms.p99)]
     return [
         format_ms(worst.latency_ms.p50),
         format_ms(worst.latency_ms.p99),
         *(service if is_open else []),
-        f"{share:.0%}" + (" bound" if bound else _limit_text(measured)),
+        format_client(measured),
     ]
+
+
+def format_client(groups: Sequence[GroupResult]) -> str:
+    """CPU of the busiest client of some runs, and whether it was the limit, or how much it may have been."""
+    clients = [group.client for group in groups if group.client]
+    share = max((client.cpu_share for client in clients), default=0.0)
+    bound = any(client.bound for client in clients)
+    return f"{share:.0%}" + (" bound" if bound else _limit_text(groups))
 
 
 def _limit_text(groups: Sequence[GroupResult]) -> str:

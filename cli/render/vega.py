@@ -3,6 +3,7 @@ marks, colours, and how these change on a dark page."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -118,16 +119,25 @@ def make_axis(
     }  # fmt: skip
 
 
-def _scale_series(rows: Sequence[Row], channel: str) -> Row:
+def choose_colour(place: int) -> str:
+    """Of the series at this place."""
+    return SERIES[place % len(SERIES)]
+
+
+def choose_shape(place: int) -> str:
+    """Likewise; shifted by one each time the colours start over."""
+    return SHAPES[(place + place // len(SERIES)) % len(SHAPES)]
+
+
+_CHOICES = {"stroke": choose_colour, "fill": choose_colour, "shape": choose_shape}
+"""Channel -> what it shows a series by."""
+
+
+def scale_series(rows: Sequence[Row], channel: str) -> Row:
     """The scale of the series for colour or shape, the same in all layers, so that they share one
     legend; none for a single series."""
     names = list_series(rows)
-    count = len(SERIES)
-    if channel == "stroke":
-        values = [SERIES[number % count] for number in range(len(names))]
-    else:
-        # Shifted by one each time the colours start over.
-        values = [SHAPES[(number + number // count) % count] for number in range(len(names))]
+    values = [_CHOICES[channel](place) for place in range(len(names))]
     return {
         "field": "series",
         "type": "nominal",
@@ -136,13 +146,28 @@ def _scale_series(rows: Sequence[Row], channel: str) -> Row:
     }
 
 
+def assign_colours(spec: Row, names: Sequence[str]) -> Row:
+    """The figure with each series in the colour and shape of its place among `names`: the same in all figures
+    of a page, whichever of them a figure has."""
+    found = copy.deepcopy(spec)
+    places = {name: place for place, name in enumerate(names)}
+    for panel in found.get("vconcat", [found]):
+        for part in (panel, *panel.get("layer", [])):
+            for channel, encoding in part.get("encoding", {}).items():
+                if channel in _CHOICES and encoding.get("field") == "series":
+                    own = sorted(encoding["scale"]["domain"], key=places.__getitem__)
+                    chosen = [_CHOICES[channel](places[name]) for name in own]
+                    encoding["scale"] = {"domain": own, "range": chosen}
+    return found
+
+
 def make_mark(
     kind: str, rows: Sequence[Row], text: bool = False, *, x: Row, y: Row, **more: Any
 ) -> Row:
     channels: Row = {
         name: more.pop(name) for name in ("x2", "y2", "shape", "order") if name in more
     }
-    encoding: Row = {"x": x, "y": y, "stroke": _scale_series(rows, "stroke"), **channels}
+    encoding: Row = {"x": x, "y": y, "stroke": scale_series(rows, "stroke"), **channels}
     if text:
         encoding["description"] = {"field": "text"}
     return {"mark": {"type": kind, "aria": text, **more}, "encoding": encoding}
@@ -158,7 +183,7 @@ def draw_intervals(x: Row, y: Row, high: str, rows: Sequence[Row]) -> Row:
 
 def draw_points(x: Row, y: Row, rows: Sequence[Row], size: int = 70) -> Row:
     return make_mark(
-        "point", rows, text=True, x=x, y=y, shape=_scale_series(rows, "shape"), size=size, fill=PAPER,
+        "point", rows, text=True, x=x, y=y, shape=scale_series(rows, "shape"), size=size, fill=PAPER,
         opacity=1, strokeWidth=2,
     )  # fmt: skip
 
@@ -276,3 +301,27 @@ def draw_area(begin: float, end: float, text: str) -> Row:
             "description": {"field": "text"},
         },
     }
+
+
+def make_range_spec(rows: Sequence[Row], title: str, log: bool, what: str = "Query") -> Row:
+    """A line of its own for each `query`: for each series a point at its `mean`, and a line from `low` to
+    `high`. `what`: the queries' heading, which may be other places."""
+    names = list(dict.fromkeys(row["query"] for row in rows))
+    series = list_series(rows)
+    y = {
+        "field": "query",
+        "type": "nominal",
+        "title": what,
+        "sort": names,
+        "axis": {"grid": True},
+    }
+    aside = {"yOffset": {"field": "series", "sort": series}} if len(series) > 1 else {}
+    ticks = {"values": list_log_ticks([row[end] for row in rows for end in ("low", "high")])}
+    axis = ticks if log else {}
+    x = make_axis("low", title, axis, log=log)
+    bars = make_mark("rule", rows, x=x, y=y, x2={"field": "high"}, text=True, strokeWidth=2)
+    points = draw_points(make_axis("mean", title, axis, log=log), y, rows)
+    for layer in (bars, points):
+        layer["encoding"] |= aside
+    height = max(160, len(names) * (24 + 14 * len(series)))
+    return make_spec(rows, [bars, points], height=height)

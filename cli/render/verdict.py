@@ -13,6 +13,7 @@ from ..results.verdicts import list_kinds
 from . import words
 from .chart import NamedResult
 from .ratios import lead_comparison
+from .tables import format_ms
 
 MOST_SENTENCES = 5
 MOST_MACHINES = 4
@@ -51,18 +52,21 @@ def judge_results(results: Sequence[NamedResult]) -> list[str]:
     return [*shown, f"{format_count(more, 'more sentence is', 'more sentences are')} below."]
 
 
-def list_doubts(results: Sequence[NamedResult]) -> str:
-    """Which results to doubt, and why in a word each; empty if none."""
-    doubts: dict[str, list[str]] = {}
+def list_doubts(results: Sequence[NamedResult], what: str = "results") -> str:
+    """Which results to doubt, and why in a word each; empty if none. `what` names what they are: several may
+    have one name."""
+    doubts: dict[str, dict[str, None]] = {}
     for one in results:
         for kind in list_kinds(one.result):
-            doubts.setdefault(kind, []).append(one.name)
+            doubts.setdefault(kind, {})[one.name] = None
+    total = len({one.name for one in results})
     if not doubts:
         return ""
-    if len(results) == 1:
+    if total == 1:
         return f"Treat with care: {', '.join(doubts)}."
     told = [
-        f"{_DOUBTS[Kind(kind)]} {_name_some(names, len(results))}" for kind, names in doubts.items()
+        f"{_DOUBTS[Kind(kind)]} {_name_some(list(names), total, what)}"
+        for kind, names in doubts.items()
     ]
     return f"Treat with care: {'; '.join(told)}."
 
@@ -80,15 +84,17 @@ _DOUBTS = {
 }
 
 
-def describe_hardware(results: Sequence[NamedResult]) -> list[str]:
-    """A line for each kind of machine, with the results that were measured there."""
-    found: dict[str, list[str]] = {}
+def describe_hardware(results: Sequence[NamedResult], what: str = "results") -> list[str]:
+    """A line for each kind of machine, with the results that were measured there. `what`: see
+    `list_doubts`."""
+    found: dict[str, dict[str, None]] = {}
     for one in results:
         for line in _list_machines(one.result):
-            found.setdefault(line, []).append(one.name)
-    alone = all(len(names) == len(results) for names in found.values())
+            found.setdefault(line, {})[one.name] = None
+    total = len({one.name for one in results})
+    alone = all(len(names) == total for names in found.values())
     lines = [
-        line if alone else f"{line} ({_name_some(names, len(results))})"
+        line if alone else f"{line} ({_name_some(list(names), total, what)})"
         for line, names in found.items()
     ]
     if len(lines) > MOST_MACHINES:
@@ -101,7 +107,7 @@ def _answer_shortly(result: Result) -> str:
     """In a sentence or two: of many queries the fastest and the slowest."""
     if result.command == "query" and len(result.query_summary) > _MOST_QUERIES:
         times = sorted(result.query_summary, key=lambda entry: entry.avg)
-        ends = [f"{entry.avg:,.3g} s ({entry.query})" for entry in (times[0], times[-1])]
+        ends = [f"{format_ms(1000 * one.avg)} ms ({one.query})" for one in (times[0], times[-1])]
         return f"On average queries took {' to '.join(ends)}."
     return words.give_answer(result)
 
@@ -147,8 +153,8 @@ def _list_machines(result: Result) -> list[str]:
     return lines
 
 
-def _name_some(names: Sequence[str], of: int) -> str:
+def _name_some(names: Sequence[str], of: int, what: str) -> str:
     if len(names) == of:
-        return f"all {of:,} results"
+        return f"all {of:,} {what}"
     text = ", ".join(names)
     return text if len(text) <= _MOST_CHARACTERS else f"{len(names):,} of {of:,}"

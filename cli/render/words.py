@@ -13,7 +13,7 @@ from ..results.summaries import choose_slowest, list_counted, list_valid
 from ..results.verdicts import is_stable
 from .capacity import describe_capacity, describe_search, write_capacity_headline
 from .clients import describe_clients, write_clients_headline
-from .tables import format_cost, format_ms, format_tail
+from .tables import describe_in_flight, format_cost, format_ms, format_tail
 from .tuning import describe_trials, describe_tuning, write_tuning_headline
 
 
@@ -31,7 +31,8 @@ def write_headline(result: Result) -> str:
             return "no query answered"
         queries = format_count(len(times), "query", "queries")
         level = "" if result.fill_level is None else f", level {result.fill_level:,}"
-        return f"{queries}, {min(times):.3g} to {max(times):.3g} s{level}"
+        ends = " to ".join(format_ms(1000 * end) for end in (min(times), max(times)))
+        return f"{queries}, {ends} ms{level}"
     if result.by_fill_level and result.insert_summary:
         first, last = result.insert_summary[0], result.insert_summary[-1]
         levels = f"level {first.fill_level:,} to {last.fill_level:,}"
@@ -89,16 +90,8 @@ def describe_measurement(result: Result) -> str:
         return f"Figures for {where}, not measured by this tool: {result.source}."
     at = {"local": "from processes on one machine", "kubernetes": "from pods on Kubernetes"}
     place = at.get(result.executor, f"by executor {result.executor}")
-    if result.command == "query":
-        workers = settings.readers
-        length = f"each query {_count(settings.runs, 'time', 'times')}"
-        if settings.load.duration_s is not None:
-            length = f"for {settings.load.duration_s:g} s"
-        level = "" if result.fill_level is None else f" with {result.fill_level:,} events in it"
-        return (
-            f"Queries to {where}{level} by {format_count(workers, 'worker')}"
-            f"{' at once' if workers != 1 else ''}, {length}, {place} on {day}."
-        )
+    if result.command == "query" or (result.clients and result.clients.asks):
+        return f"Queries to {where}{_describe_asking(result)}, {place} on {day}."
     if result.command in ("capacity", "tune"):
         is_capacity = result.command == "capacity"
         what, tried = (
@@ -123,7 +116,8 @@ def describe_measurement(result: Result) -> str:
     if settings.readers_beside:
         asked = settings.query_rate_per_s
         rate = "" if asked is None else f" ({asked:,.10g} queries/s offered)"
-        parts.append(f"beside {_count(settings.readers_beside, 'reader', 'readers')}{rate}")
+        own = describe_in_flight(settings.reader_in_flight)
+        parts.append(f"beside {_count(settings.readers_beside, 'reader', 'readers')}{rate}{own}")
     if settings.data.prefill:
         parts.append(f"with {settings.data.prefill:,} events there before")
     if result.by_fill_level:
@@ -132,6 +126,22 @@ def describe_measurement(result: Result) -> str:
         each = "client" if result.command == "clients" else "worker count"
         parts.append(f"{_count(settings.runs, 'run', 'runs')} of each {each}")
     return f"{', '.join(parts)}, {place} on {day}."
+
+
+def _describe_asking(result: Result) -> str:
+    """What was asked about, by whom, and how often."""
+    settings = result.settings
+    workers = settings.readers
+    level = settings.data.prefill if result.clients else result.fill_level
+    length = f"each query {_count(settings.runs, 'time', 'times')}"
+    if settings.load.duration_s is not None:
+        length = f"for {settings.load.duration_s:g} s"
+    if result.clients:
+        length += f", {_count(settings.runs, 'run', 'runs')} of each client"
+    return (
+        f"{'' if level is None else f' with {level:,} events in it'} by {format_count(workers, 'worker')}"
+        f"{' at once' if workers != 1 else ''}{describe_in_flight(settings.reader_in_flight)}, {length}"
+    )
 
 
 def _describe_load(load: Load) -> list[str]:
@@ -162,7 +172,7 @@ def give_answer(result: Result) -> str:
         times = sorted(result.query_summary, key=lambda entry: entry.avg)
         if not times:
             return "No query was answered: there is no figure."
-        said = [f"{entry.query} {_format_seconds(entry)}" for entry in times]
+        said = [f"{entry.query} {_format_time(entry)}" for entry in times]
         return f"On average a query took: {', '.join(said)}."
     if not result.insert_summary:
         return "No run is valid: there is no figure to use."
@@ -175,7 +185,7 @@ def give_answer(result: Result) -> str:
         )
     best = result.best
     if result.command == "mixed":
-        took = [f"{entry.query} {_format_seconds(entry)}" for entry in result.query_summary]
+        took = [f"{entry.query} {_format_time(entry)}" for entry in result.query_summary]
         asked = f" On average a query took: {', '.join(took)}." if took else ""
         return f"{_describe_rate(best)}{_describe_cost(result, best)} beside the readers.{asked}"
     if any(one.group.offered for one in result.writers):
@@ -210,11 +220,11 @@ def _describe_offers(result: Result) -> str:
     )
 
 
-def _format_seconds(entry: QuerySummary) -> str:
-    text = f"{entry.avg:,.3g} s"
-    return (
-        text if entry.cold in (None, entry.avg) else f"{text} (the first time {entry.cold:,.3g} s)"
-    )
+def _format_time(entry: QuerySummary) -> str:
+    text = f"{format_ms(1000 * entry.avg)} ms"
+    if entry.cold is None or entry.cold == entry.avg:
+        return text
+    return f"{text} (the first time {format_ms(1000 * entry.cold)} ms)"
 
 
 def _describe_rate(entry: InsertSummary) -> str:

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from simulator.contract import GroupResult, Resources, RunResult
+from simulator.contract import GroupResult, Resources, Role, RunResult
 from simulator.units import format_digits
 
 from .caveats import Place
 from .model import GroupRun, Result
+from .rules import is_judged
 
 BUSY_CPU = 0.85
 """Share of CPUs from which on more can hardly be had of them."""
@@ -50,13 +51,17 @@ class Bottleneck:
     evidence: str
 
 
-def find_bottleneck(run: RunResult) -> Bottleneck | None:
-    """What held the writers of a run back; None of one without valid figures of them."""
-    group = run.writers
+def find_bottleneck(run: RunResult, role: Role = Role.WRITE) -> Bottleneck | None:
+    """What held the writers (or the readers) of a run back; None of one without valid figures of them, and
+    of readers that can't be judged."""
+    group = run.group(role)
     if group is None or not group.valid or group.rate_per_s is None or group.client is None:
         return None
+    if not is_judged(group):
+        return None
     if group.offered is not None and not group.offered.saturated and not group.client.bound:
-        rate = f"{group.offered.rate_per_s:,.10g} events/s were kept up with"
+        unit = "events" if role is Role.WRITE else "queries"
+        rate = f"{group.offered.rate_per_s:,.10g} {unit}/s were kept up with"
         return Bottleneck(Limit.NOTHING, f"{rate}; {_describe_use(run, group)}")
     rules: tuple[Callable[[RunResult, GroupResult], Bottleneck | None], ...] = (
         _find_client,
@@ -73,16 +78,30 @@ def find_bottleneck(run: RunResult) -> Bottleneck | None:
 def find_bottlenecks(result: Result) -> dict[Place, Bottleneck]:
     """What held back the slowest valid run of each worker count, or level, where it is known what the
     database used. Of searches the answer says what is above it."""
+    if result.command in ("capacity", "tune", "clients"):
+        return {}
     slowest: dict[Place, GroupRun] = {}
-    for one in () if result.command in ("capacity", "tune", "clients") else result.writers:
-        rate, level = one.group.rate_per_s, one.run.fill_level
+    for one in (*result.writers, *result.readers):
+        rate = one.group.rate_per_s
         if one.group.valid and rate:
-            at = Place(level=level) if result.by_fill_level else Place(workers=one.group.workers)
+            at = _locate(result, one)
             known = slowest.get(at)
             if known is None or rate < (known.group.rate_per_s or 0):
                 slowest[at] = one
-    found = {place: find_bottleneck(one.run) for place, one in slowest.items() if one.run.resources}
+    found = {
+        place: find_bottleneck(one.run, one.group.role)
+        for place, one in slowest.items()
+        if one.run.resources
+    }
     return {place: one for place, one in found.items() if one is not None}
+
+
+def _locate(result: Result, one: GroupRun) -> Place:
+    if one.group.role is Role.READ:
+        return Place(workers=one.group.workers, group="reader")
+    if result.by_fill_level:
+        return Place(level=one.run.fill_level)
+    return Place(workers=one.group.workers)
 
 
 def _find_client(run: RunResult, group: GroupResult) -> Bottleneck | None:
@@ -163,9 +182,11 @@ def _find_waiting(run: RunResult, group: GroupResult) -> Bottleneck | None:
     shares = [one.busy_share for one in run.machines if one.busy_share is not None]
     if max(shares, default=0.0) >= BUSY_MACHINE:
         return None
-    text = f"for commits, locks, or the way to the database; {_describe_use(run, group)}"
+    causes = "commits" if group.role is Role.WRITE else "disks"
+    text = f"for {causes}, locks, or the way to the database; {_describe_use(run, group)}"
     if client.in_flight == 1:
-        text += "; more workers, or more requests in flight, may give more"
+        who = "workers" if group.role is Role.WRITE else "readers"
+        text += f"; more {who}, or more requests in flight, may give more"
     return Bottleneck(Limit.WAITING, text)
 
 
@@ -173,7 +194,8 @@ def _describe_use(run: RunResult, group: GroupResult) -> str:
     """How busy both sides were."""
     assert group.client is not None
     database = describe_database(run.resources, group.window_s)
-    return f"{database}; the busiest worker {group.client.cpu_share:.0%} of a CPU"
+    who = "worker" if group.role is Role.WRITE else "reader"
+    return f"{database}; the busiest {who} {group.client.cpu_share:.0%} of a CPU"
 
 
 def describe_database(used: Resources | None, window_s: float | None = None) -> str:

@@ -18,9 +18,11 @@ class ClientFigures:
 
     client: str
     rates: Sequence[float]
-    """Events per second."""
+    """Events, or queries, per second."""
     cpu_us: Sequence[float]
-    """Microseconds of the client's CPU for each event: making it, its request, sending, the answer."""
+    """Microseconds of the client's CPU for each of them: making it, its request, sending, the answer."""
+    row_us: Sequence[float]
+    """The same for each row of an answer, of clients that ask."""
     p50_ms: Sequence[float]
     """Of a request, as are the p99."""
     p99_ms: Sequence[float]
@@ -33,6 +35,7 @@ class ClientCost:
     figures: ClientFigures
     rate: Ratio
     cpu: Ratio | None
+    row: Ratio | None
     p50: Ratio | None
 
 
@@ -44,7 +47,7 @@ def collect_figures(result: Result) -> dict[str, ClientFigures]:
     for client in comparison.ways if comparison else ():
         own = [
             one.group
-            for one in result.writers
+            for one in result.compared
             if one.group.valid
             and one.group.rate_per_s
             and comparison
@@ -56,6 +59,7 @@ def collect_figures(result: Result) -> dict[str, ClientFigures]:
                 client,
                 [group.rate_per_s for group in own if group.rate_per_s],
                 [cpu for group in own if (cpu := find_cpu_us(group)) is not None],
+                [cpu for group in own if (cpu := find_row_us(group)) is not None],
                 [ms.p50 for ms in times],
                 [ms.p99 for ms in times if ms.p99 is not None],
             )
@@ -63,10 +67,17 @@ def collect_figures(result: Result) -> dict[str, ClientFigures]:
 
 
 def find_cpu_us(group: GroupResult) -> float | None:
-    """Microseconds of the client's CPU for each event that was acknowledged in the window."""
+    """Microseconds of the client's CPU for each event that was acknowledged, or query that was answered, in
+    the window."""
     if group.client is None or not group.rate_per_s or not group.window_s:
         return None
     return group.client.cpu_s / (group.rate_per_s * group.window_s) * 1e6
+
+
+def find_row_us(group: GroupResult) -> float | None:
+    """Microseconds of the client's CPU for each row of the answers of the window."""
+    rows = sum(query.rows or 0 for query in group.queries)
+    return None if group.client is None or not rows else group.client.cpu_s / rows * 1e6
 
 
 def pool_figures(several: Sequence[Mapping[str, ClientFigures]]) -> dict[str, ClientFigures]:
@@ -76,7 +87,7 @@ def pool_figures(several: Sequence[Mapping[str, ClientFigures]]) -> dict[str, Cl
             client,
             *(
                 [value for one in several if client in one for value in getattr(one[client], name)]
-                for name in ("rates", "cpu_us", "p50_ms", "p99_ms")
+                for name in ("rates", "cpu_us", "row_us", "p50_ms", "p99_ms")
             ),
         )
         for client in dict.fromkeys(client for one in several for client in one)
@@ -101,6 +112,7 @@ def compare_figures(figures: Mapping[str, ClientFigures]) -> list[ClientCost]:
             own,
             estimate_ratio(own.rates, lean.rates),
             compare(lambda one: one.cpu_us, own),
+            compare(lambda one: one.row_us, own),
             compare(lambda one: one.p50_ms, own),
         )
         for own in found.values()

@@ -133,13 +133,8 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
         origin = Origin.OPTION if own else Origin.COMMAND
         known = declared.options if own else _WORKLOAD
         add(known.get(name, otherwise), name, origin, value)
-    if result.command != "query":
-        # A result from before there was the option.
-        found.setdefault(Setting("client", Origin.OPTION), Stated(Condition.CLIENT, LEAN))
-    for name, value in WorkloadOptions().model_dump(mode="json").items():
-        # A result from before there was the option.
-        condition = _WORKLOAD.get(name, Condition.WORKLOAD)
-        found.setdefault(Setting(name, Origin.COMMAND), Stated(condition, value))
+    for setting, stated in _list_defaults(result).items():
+        found.setdefault(setting, stated)
     database = result.describe("database")
     if "version" in database:
         add(Condition.DATABASE, "version", Origin.ENVIRONMENT, database["version"])
@@ -153,6 +148,19 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
         add(Condition.CLIENT, name, Origin.PACKAGE, value)
     for condition, name, value in _list_surroundings(result, client):
         add(condition, name, Origin.ENVIRONMENT, value)
+    return found
+
+
+def _list_defaults(result: Result) -> dict[Setting, Stated]:
+    """What a result from before there were these options would say of them."""
+    found = {
+        Setting(name, Origin.COMMAND): Stated(_WORKLOAD.get(name, Condition.WORKLOAD), value)
+        for name, value in WorkloadOptions().model_dump(mode="json").items()
+    }
+    if result.command != "query":
+        found[Setting("client", Origin.OPTION)] = Stated(Condition.CLIENT, LEAN)
+    if result.command == "query" or result.settings.readers_beside:
+        found[Setting("reader_in_flight", Origin.COMMAND)] = Stated(Condition.CLIENT, 1)
     return found
 
 

@@ -82,7 +82,7 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
         for entry in list_entries(runs, result):
             one, reads = entry.one, entry.group.role is Role.READ
             own = shared | {"group": _name_group(one) if mixed else None}
-            own |= {} if reads else _list_tuned_cells(result, one.run.run)
+            own |= _list_tuned_cells(result, one.run.run)
             if one.run.run in rates:
                 own["rate_per_s"] = rates[one.run.run]
             rows += [
@@ -101,8 +101,8 @@ def _list_tuned_cells(result: Result, run: int) -> dict[str, Any]:
     """What a run of a tuning, or of a comparison of clients, was made with, where it isn't what the command
     was given."""
     settings = result.tuning.find_settings(run) if result.tuning else {}
-    if result.clients:
-        settings = {"client": result.clients.find_client(run)}
+    if result.clients and (client := result.clients.find_client(run)):
+        settings = {"client": client}
     if not settings:
         return {}
     tuned = json.dumps({**result.options, "tuned": settings}, sort_keys=True)

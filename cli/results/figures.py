@@ -11,9 +11,18 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any
 
-from simulator.contract import Execution, GroupResult, GroupStatus, QueryResult, Role
-from simulator.units import format_digits
+from simulator.contract import Execution, GroupResult, QueryResult, Role
+from simulator.units import format_bytes, format_digits
 
+from .asking import (
+    count_bytes,
+    count_rows,
+    of_answer,
+    of_answers_per_s,
+    of_database,
+    share_of_client,
+)
+from .bottleneck import find_bottleneck
 from .model import GroupRun, Result
 from .statistics import count_events_per_cost
 from .summaries import EventSize, list_event_sizes
@@ -76,6 +85,7 @@ class Form(Enum):
     SHARE = "DOUBLE", "{:.0%}".format
     EXACT_SHARE = "DOUBLE", "{:.1%}".format
     MEGABYTES = "BIGINT", lambda value: f"{value / 1e6:,.1f}"
+    SIZE = "DOUBLE", format_bytes
     BYTES = "DOUBLE", lambda value: f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
     def __init__(self, sql: str, write: Callable[[Any], str]) -> None:
@@ -186,34 +196,10 @@ def _find_index_build(entry: Entry) -> float | None:
     return None if beside else entry.one.run.index_build_s
 
 
-def _find_rows_per_s(entry: Entry) -> float | None:
-    """Of answers that all have the same number, or of which each was kept; bytes aren't measured."""
-    window_s = entry.group.window_s
-    if entry.each is not None or not window_s:
-        return None
-    rows = 0
-    for query in [entry.query] if entry.query else entry.group.queries:
-        if query.each:
-            rows += sum(one.rows or 0 for one in query.each)
-        elif query.rows_min == query.rows_max:
-            rows += query.executions * (query.rows_max or 0)
-        else:
-            return None
-    return rows / window_s
-
-
-def _find_cpu_per_query(entry: Entry) -> float | None:
-    """Of readers alone: beside writers the database's CPU is for both."""
-    used, group = entry.one.run.resources, entry.group
-    if (
-        entry.each is not None
-        or len(entry.one.run.groups) > 1
-        or used is None
-        or used.cpu_s is None
-    ):
-        return None
-    answered = (group.rate_per_s or 0.0) * (group.window_s or 0.0)
-    return 1e6 * used.cpu_s / answered if answered else None
+def _find_bottleneck(entry: Entry) -> str | None:
+    """By what side the group was held back, and not how that shows."""
+    found = find_bottleneck(entry.one.run, entry.group.role)
+    return str(found.limit) if found and entry.one.run.resources else None
 
 
 def _find_events_per_cost(entry: Entry) -> float | None:
@@ -284,6 +270,7 @@ MEASURED: tuple[Figure, ...] = (
       _of_group("client", "cpu_share"), better=_LESS, struck=True),
     F("client_bound", "Client-bound", "whether the figures are the client's speed", "", Form.FLAG,
       _of_group("client", "bound")),
+    F("bottleneck", "Bound by", "what held the group back", "", Form.TEXT, _find_bottleneck),
     F("holds", "Holds", "whether a capacity's step kept its limits", "", Form.FLAG, _follow("holds")),
     F("began_at", "Began (UTC)", "when the measured window began", "", Form.TEXT, _of_run("began_at")),
     F("ended_at", "Ended", "when it ended", "", Form.TEXT, _of_run("ended_at")),
@@ -333,18 +320,32 @@ ASKED: tuple[Figure, ...] = (
     F("error", "Error", "what the database said if it failed", "", Form.TEXT,
       lambda e: e.each.error if e.each else e.query and e.query.error, READERS),
     F("queries_per_s", "Queries/s", "queries answered in the window, by its length", "queries/s",
-      Form.FINE_RATE, lambda e: None if e.each else e.group.rate_per_s, READERS, _MORE),
+      Form.FINE_RATE, lambda e: None if e.each else e.group.rate_per_s, READERS, _MORE, "queries_per_s"),
     F("executions", "Executions", "how often the query was answered", "", Form.COUNT,
       lambda e: None if e.each else e.query and e.query.executions, READERS),
     F("failed", "Failed", "how often it was not", "", Form.COUNT,
       lambda e: None if e.each else e.query and e.query.errors, READERS, _LESS),
     F("cold_s", "Cold", "mean of each reader's first execution", "s", Form.SECONDS,
       lambda e: None if e.each else e.query and e.query.cold_s, READERS, _LESS),
-    F("rows_per_s", "Rows/s", "rows of answers per second, where each answer's number is known; bytes are not"
-      " measured", "rows/s", Form.RATE, _find_rows_per_s, READERS, _MORE),
+    F("rows_mean", "Rows (mean)", "of an answer", "rows", Form.DIGITS, of_answer("rows", count_rows),
+      READERS),
+    F("bytes_mean", "Bytes", "of an answer as it was received, the mean", "bytes", Form.DIGITS,
+      of_answer("bytes", count_bytes), READERS),
+    F("rows_per_s", "Rows/s", "rows of answers by the window's length", "rows/s", Form.RATE,
+      of_answers_per_s(count_rows), READERS, _MORE, "rows_per_s"),
+    F("bytes_per_s", "Bytes/s", "bytes of answers by the window's length", "bytes/s", Form.SIZE,
+      of_answers_per_s(count_bytes), READERS, _MORE, "bytes_per_s"),
     F("database_cpu_us_per_query", "DB µs/query",
       "the database's CPU by queries answered in the window, of readers alone", "µs", Form.DIGITS,
-      _find_cpu_per_query, READERS, _LESS),
+      of_database("cpu_s", 1e6), READERS, _LESS, "database_cpu_us_per_query"),
+    F("disk_read_bytes_per_query", "Read/query",
+      "what the database read from disks by queries answered, of readers alone", "bytes", Form.SIZE,
+      of_database("disk_read_bytes"), READERS, _LESS, "disk_read_bytes_per_query"),
+    F("client_cpu_us_per_query", "Client µs/query", "CPU of all readers by queries answered in the window",
+      "µs", Form.DIGITS, lambda e: None if e.each else share_of_client(e.group), READERS, _LESS,
+      "client_cpu_us_per_query"),
+    F("pause_share", "Pause", "of a closed loop: time from an answer to the next question, of all places in"
+      " flight", "", Form.EXACT_SHARE, _of_group("client", "pause_share"), READERS, _LESS, "pause_share"),
 )  # fmt: skip
 """What readers have besides: of a query, or of one execution."""
 
@@ -403,7 +404,10 @@ SUMMED: dict[Role, tuple[str, ...]] = {
     Role.WRITE: (
         "metrics_per_s", "queryable_events_per_s", "queryable_lag_s", "index_build_s", "bytes_per_event",
     ),
-    Role.READ: ("rows_per_s", "database_cpu_us_per_query"),
+    Role.READ: (
+        "rows_per_s", "bytes_per_s", "database_cpu_us_per_query", "disk_read_bytes_per_query",
+        "client_cpu_us_per_query", "pause_share",
+    ),
 }  # fmt: skip
 """Columns at the right of the table with a row for each number of workers, over its valid runs, if they have
 figures for them: not all workloads and databases do."""
@@ -413,34 +417,3 @@ def read_all(entry: Entry, figures: Iterable[Figure]) -> dict[str, Any]:
     """Key -> value, of those that the entry has."""
     own = {one.key: one.read(entry) for one in figures if entry.group.role in one.roles}
     return {key: value for key, value in own.items() if value is not None}
-
-
-# --- while a run goes on --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LiveFigure:
-    """A figure of a group in the run under way."""
-
-    key: str
-    """On the live page."""
-    metric: str
-    """At `/metrics`; `{unit}`: events or queries."""
-    about: str
-    read: Callable[[GroupStatus], float | None]
-    scale: float = 1.0
-    """Metrics are in base units."""
-
-
-LIVE = (
-    LiveFigure("rate", "{unit}_per_second", "{Unit} per second over the last seconds.",
-               lambda group: group.rate_per_s),
-    LiveFigure("backlog", "backlog_{unit}", "{Unit} that are due and not done (open loop).",
-               lambda group: group.backlog),
-    LiveFigure("p50", "recent_p50_seconds",
-               "p50 of the last seconds: response times, in a closed loop service times.",
-               lambda group: group.recent_p50_ms, 1e-3),
-    LiveFigure("p99", "recent_p99_seconds",
-               "p99 of the last seconds: response times, in a closed loop service times.",
-               lambda group: group.recent_p99_ms, 1e-3),
-)  # fmt: skip

@@ -54,6 +54,8 @@ class Settings(Bounded, BaseModel):
     """The readers of a mixed command."""
     query_rate_per_s: Annotated[float | None, Condition.WORKLOAD] = None
     """What they are to ask together."""
+    reader_in_flight: Annotated[int | None, Condition.CLIENT] = None
+    """Questions that each reader may have under way at once."""
     queries: Annotated[dict[str, float] | list[str] | None, Condition.WORKLOAD] = None
     """What readers ask, with the weights of a mixed command."""
     limits: Annotated[list[str] | None, Condition.LOAD] = None
@@ -125,9 +127,23 @@ class QuerySummary(Bounded, BaseModel):
     one sample; with a single worker, each execution is."""
     p95: float
     rows: int
+    """Of the longest answer."""
     cold: float | None = None
     """Mean of the first executions, one of each worker; None if none was answered, or in a result of
     an older version."""
+    p90: float | None = None
+    p99: float | None = None
+    """None of fewer than 100 executions, as is p99.9 of fewer than 1,000."""
+    p99_9: float | None = None
+    rows_min: int | None = None
+    """Of the shortest answer."""
+    rows_mean: float | None = None
+    bytes_mean: float | None = None
+    """Of an answer as it was received; None if not known, as of older versions."""
+    per_s: float | None = None
+    """Executions that were answered, first ones and all, by the length of the runs' windows."""
+    errors: int = 0
+    """Executions without an answer."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +168,7 @@ _KINDS = {
 
 
 class ClientTurn(Bounded, BaseModel):
-    """A run, and what it inserted by."""
+    """A run, and what it inserted, or asked, by."""
 
     client: str
     run: int
@@ -163,12 +179,14 @@ class ClientComparison(Bounded, BaseModel):
     """What official clients cost beside the lean path."""
 
     ways: dict[str, str]
-    """Value of the option `client` -> how it inserts, in words; the lean path first."""
+    """Value of the option `client` -> how it inserts, or asks, in words; the lean path first."""
+    asks: bool = False
+    """Whether they ask, and don't insert. Then the first run is nobody's: it inserts what is asked about."""
     turns: list[ClientTurn] = []
     """In the order in which they were made."""
 
     def find_client(self, run: int) -> str | None:
-        """What a run inserted by."""
+        """What a run inserted, or asked, by; None of one that is nobody's."""
         return next((turn.client for turn in self.turns if turn.run == run), None)
 
 
@@ -210,11 +228,13 @@ class Result(Bounded, BaseModel):
     tuning: Tuning | None = None
     """Of a tune command: what was varied, and what each combination gave."""
     clients: ClientComparison | None = None
-    """Of a clients command: what each run inserted by."""
+    """Of a clients command: what each run inserted, or asked, by."""
 
     @model_validator(mode="after")
     def _of_one_command(self) -> Result:
-        no_roles = {"query": Role.WRITE, "insert": Role.READ, "clients": Role.READ}
+        no_roles = {"query": Role.WRITE, "insert": Role.READ}
+        if self.clients is not None:
+            no_roles["clients"] = Role.WRITE if self.clients.asks else Role.READ
         other = no_roles.get(self.command)
         if any(group.role is other for run in self.runs for group in run.groups):
             raise ValueError(f"runs are not those of a command {self.command!r}")
@@ -259,6 +279,15 @@ class Result(Bounded, BaseModel):
     def readers(self) -> list[GroupRun]:
         """The readers of each run that has some."""
         return list_groups(self.runs, Role.READ)
+
+    @property
+    def compared(self) -> list[GroupRun]:
+        """Of a clients command: the groups of each run by one of them."""
+        comparison = self.clients
+        if comparison is None:
+            return []
+        groups = self.readers if comparison.asks else self.writers
+        return [one for one in groups if comparison.find_client(one.run.run) is not None]
 
     @property
     def alone(self) -> list[GroupRun]:

@@ -110,6 +110,7 @@ def _find_defaults(result: Result) -> dict[str, Any]:
             if not field.is_required():
                 default = field.get_default(call_default_factory=True, validated_data={})
                 found[field.alias or name] = to_jsonable_python(default)
+    found["reader_in_flight"] = 1
     # The result has what was in effect.
     found["in_flight"] = found.get(in_flight, 1) if in_flight else 1
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 
+from .asking import QUERY_TABLE
 from .figures import BOTH, FIGURES, TABLES, WRITERS
 from .model import FORMAT, Result
 
@@ -43,6 +44,18 @@ def make_figures_page() -> str:
         key = f"`{one.key}`" if one.exported else f"(`{one.key}`)"
         cells = [key, one.heading, one.unit, one.about, one.better or "", who, ", ".join(also)]
         lines.append(f"| {' | '.join(cells)} |")
+    lines += [
+        "",
+        "## Of each query, over all runs",
+        "",
+        "The columns of the table of queries; times are in ms.",
+        "",
+        "| heading | what it is | in a run |",
+        "| --- | --- | --- |",
+    ]
+    for column in QUERY_TABLE:
+        of_run = f"`{column.key}`" if column.key else ""
+        lines.append(f"| {column.heading} | {column.about} | {of_run} |")
     return "\n".join(lines) + "\n"
 
 

@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import ceil, inf
 
-from simulator.contract import GroupResult, Machine, Role
+from simulator.contract import (
+    BOUND_PAUSE_SHARE,
+    LEAST_JUDGED_S,
+    GroupResult,
+    Machine,
+    Role,
+)
 
 from .caveats import Caveat, Kind, Place
 from .model import GroupRun, InsertSummary, Result
@@ -66,7 +72,7 @@ def find_in_inserts(result: Result) -> Iterator[Caveat]:
         yield from _find_bound(one, _locate(result, one))
     for one in writers:
         yield from _find_saturated(one, _locate(result, one))
-    yield from _find_clients_part(result)
+    yield from _find_clients_part(result, writers)
     yield from find_busy(result)
     for one in writers:
         if one.group.retries:
@@ -88,7 +94,10 @@ def _find_bound(one: GroupRun, place: Place) -> Iterator[Caveat]:
     where = (
         " on a machine that others were busy on" if max(taken, default=0.0) >= BUSY_SHARE else ""
     )
-    text = f"{client.bound_reason}: this is your client's speed{where}, not your database's"
+    # A pause is in no query's time.
+    by_pause = (client.pause_share or 0.0) >= BOUND_PAUSE_SHARE
+    what = "the queries per second are" if by_pause else "this is"
+    text = f"{client.bound_reason}: {what} your client's speed{where}, not your database's"
     yield Caveat(Kind.CLIENT_BOUND, text, place)
 
 
@@ -162,41 +171,62 @@ def find_unknown_use(result: Result) -> Iterator[Caveat]:
         yield from (Caveat(Kind.NOT_KNOWN, text) for text in sorted(said))
 
 
+def is_judged(group: GroupResult) -> bool:
+    """Whether it can be said what held a group back: of readers only if they were at work for long enough,
+    by a version that looked at the client's part in asking (and counted rows)."""
+    if group.role is Role.WRITE:
+        return True
+    looked = any(query.rows is not None for query in group.queries)
+    return looked and (group.window_s or 0.0) >= LEAST_JUDGED_S
+
+
 def limit_of_clients_part(group: GroupResult) -> float | None:
     """How many times as fast the run could be with a client that costs nothing; None if the client's
     part is small, unknown, or all there is.
 
     With one request in flight in a closed loop, or behind the schedule of an open one, a request's time
     is the client's and the database's together: without the client's share s of it, the rate could be
-    1 ÷ (1 − s) times as high.
+    1 ÷ (1 − s) times as high. So it could without the time from an answer to the next question.
     """
+    parts = _find_clients_parts(group)
+    share = max(parts.values(), default=0.0)
+    return 1 / (1 - share) if share < 1 and parts else None
+
+
+def _find_clients_parts(group: GroupResult) -> dict[str, float]:
+    """In words -> the share of the time: of the client's CPU, and of readers' pauses, where it is large
+    enough to be named and holds the database up."""
     client = group.client
+    if client is None or client.bound or not group.valid or not is_judged(group):
+        return {}
     if group.offered and not group.offered.saturated:
-        return None
-    if not (group.valid and client and client.in_flight == 1) or client.bound:
-        return None
-    share = client.cpu_share
-    return 1 / (1 - share) if CLIENTS_PART <= share < 1 else None
+        return {}
+    parts = {}
+    if (pause := client.describe_pause()) and client.pause_share is not None:
+        parts[pause] = client.pause_share
+    if client.in_flight == 1:
+        share = client.cpu_share
+        parts[f"{share:.0%} of each request's time is the client's own CPU"] = share
+    return {text: share for text, share in parts.items() if share >= CLIENTS_PART}
 
 
-def _find_clients_part(result: Result) -> Iterator[Caveat]:
-    limits: dict[Place, float] = {}
+def _find_clients_part(result: Result, runs: Sequence[GroupRun]) -> Iterator[Caveat]:
+    """Of each number of workers, in the run in which it was most."""
+    most: dict[Place, tuple[float, str]] = {}
     throttled: dict[Place, float] = {}
-    for one in result.writers:
-        place = replace(_locate(result, one), run=None)
-        limit = limit_of_clients_part(one.group) or 0.0
-        limits[place] = max(limits.get(place, 0.0), limit)
+    for one in runs:
+        is_reader = one.group.role is Role.READ
+        place = replace(_locate_group(one) if is_reader else _locate(result, one), run=None)
+        if (limit := limit_of_clients_part(one.group)) is not None:
+            said = ", and ".join(_find_clients_parts(one.group))
+            most[place] = max(most.get(place, (0.0, "")), (limit, said))
         client = one.group.client
         if one.group.valid and client and not client.bound:
             share = client.throttled_share or 0.0
             throttled[place] = max(throttled.get(place, 0.0), share)
-    for place, limit in limits.items():
-        if limit:
-            text = (
-                f"{1 - 1 / limit:.0%} of each request's time is the client's own CPU; with an ideal"
-                f" client the rate could be up to {limit:.2f} times as high"
-            )
-            yield Caveat(Kind.CLIENTS_PART, text, place)
+    for place, (limit, said) in most.items():
+        text = f"{said}; with an ideal client the rate could be up to {limit:.2f} times as high"
+        yield Caveat(Kind.CLIENTS_PART, text, place)
     for place, share in throttled.items():
         if share >= THROTTLED_SHARE:
             text = (
@@ -345,6 +375,7 @@ def find_in_queries(result: Result) -> Iterator[Caveat]:
     for reason in dict.fromkeys(reason for run in result.runs for reason in run.invalid_reasons):
         yield Caveat(Kind.INVALID, reason)
     yield from find_busy(result)
+    yield from find_in_reads(result)
     if not result.by_number:
         return
     overlaps = [one.group.overlap for one in result.readers if one.group.overlap is not None]
@@ -378,13 +409,14 @@ def find_in_queries(result: Result) -> Iterator[Caveat]:
 
 def find_in_reads(result: Result) -> Iterator[Caveat]:
     """In groups that ask, and in those that were at work alone."""
-    readers = [] if result.by_number else result.readers
+    readers = result.readers
     for one in [*(readers if result.command == "mixed" else ()), *result.alone]:
         if not one.group.valid:
             yield Caveat(Kind.INVALID, "; ".join(one.group.invalid_reasons), _locate_group(one))
     for one in (*readers, *result.alone):
         yield from _find_saturated(one, _locate_group(one))
         yield from _find_bound(one, _locate_group(one))
+    yield from _find_clients_part(result, readers)
 
 
 def spread_queries(result: Result) -> dict[str, Summary]:

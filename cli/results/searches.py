@@ -97,9 +97,9 @@ def find_in_clients(result: Result) -> Iterator[Caveat]:
         return
     for run in result.runs:
         if not run.valid:
-            text = "; ".join(run.invalid_reasons)
-            yield Caveat(Kind.INVALID, f"run {run.run} ({comparison.find_client(run.run)}): {text}")
-    lean = [one.group for one in result.writers if comparison.find_client(one.run.run) == LEAN]
+            text, who = "; ".join(run.invalid_reasons), comparison.find_client(run.run)
+            yield Caveat(Kind.INVALID, f"run {run.run} ({who or 'loading'}): {text}")
+    lean = [one.group for one in result.compared if comparison.find_client(one.run.run) == LEAN]
     bound = [group for group in lean if group.valid and group.client and group.client.bound]
     if bound:
         text = f"{len(bound)} of {len(lean)} runs by the lean path show your client's speed: beside a faster"

@@ -147,8 +147,8 @@ def read_result(path: Path) -> Result:
 
 def _bring_up_to_date(result: Result) -> Result:
     """Query times as they are summed up today: the first versions averaged the first executions with
-    the others, which could be compared with no newer result."""
-    if result.by_number and all(entry.cold is None for entry in result.query_summary):
+    the others, which could be compared with no newer result; later ones had fewer percentiles."""
+    if any(entry.p90 is None for entry in result.query_summary):
         result.query_summary = summarize_queries(result.runs) or result.query_summary
     _judge_sizes(result)
     return result

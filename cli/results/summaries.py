@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simulator.contract import (
     ANY_ALLOCATION,
@@ -20,8 +20,9 @@ from simulator.contract import (
     estimate_events,
     measure_growth,
 )
-from simulator.histograms import merge_histograms, value_at
+from simulator.histograms import has_percentile, merge_histograms, values_at
 
+from .asking import count_bytes, count_rows, find_mean
 from .model import GroupRun, InsertSummary, QuerySummary, Result, list_groups
 from .statistics import find_percentile, summarize, summarize_times
 
@@ -145,23 +146,49 @@ def collect_query_samples(asked: Sequence[QueryResult], query: str) -> list[floa
 def summarize_queries(runs: Sequence[RunResult]) -> list[QuerySummary]:
     """One entry per query that was answered, over all runs. In an open loop times are response times:
     from when a query was due."""
-    asked = [query for one in list_groups(runs, Role.READ) for query in one.group.queries]
+    groups = [one.group for one in list_groups(runs, Role.READ)]
+    asked = [query for group in groups for query in group.queries]
     executions = group_executions(asked)
     found = []
     for name in list_queries(asked):
+        own = [one for one in asked if one.query == name]
         if name in executions:
-            found.append(_summarize_executions(name, executions[name]))
+            summary = _summarize_executions(name, executions[name])
         else:
-            own = [one for one in asked if one.query == name]
             histogram = merge_histograms(one.histogram for one in own if one.histogram)
-            if histogram.get_total_count():
-                found.append(_summarize_histogram(name, histogram, own))
+            if not histogram.get_total_count():
+                continue
+            summary = _summarize_histogram(name, histogram, own)
+        found.append(summary.model_copy(update=_sum_up_answers(own, groups)))
     return found
+
+
+def _sum_up_answers(own: Sequence[QueryResult], groups: Sequence[GroupResult]) -> dict[str, Any]:
+    """How many answers there were, and how large, by whatever the times were kept."""
+    windows = [
+        group.window_s
+        for group in groups
+        if any(query.query == own[0].query for query in group.queries)
+    ]
+    known = [window for window in windows if window]
+    answered = sum(one.executions for one in own)
+    return {
+        "rows_min": min((one.rows_min for one in own if one.rows_min is not None), default=None),
+        "rows_mean": find_mean(own, count_rows),
+        "bytes_mean": find_mean(own, count_bytes),
+        "per_s": answered / sum(known) if known and len(known) == len(windows) else None,
+        "errors": sum(one.errors for one in own),
+    }
 
 
 def _summarize_executions(name: str, executions: Executions) -> QuerySummary:
     counted = executions.counted
     whole, independent = summarize(counted), summarize_times(executions.samples)
+    known = {
+        percent: find_percentile(counted, percent)
+        for percent in (90.0, 99.0, 99.9)
+        if has_percentile(percent, len(counted))
+    }
     return QuerySummary(
         query=name,
         runs=whole.runs,
@@ -173,6 +200,9 @@ def _summarize_executions(name: str, executions: Executions) -> QuerySummary:
         p95=find_percentile(counted, 95),
         rows=executions.rows,
         cold=sum(executions.cold) / len(executions.cold) if executions.cold else None,
+        p90=known.get(90.0),
+        p99=known.get(99.0),
+        p99_9=known.get(99.9),
     )
 
 
@@ -181,17 +211,29 @@ def _summarize_histogram(
 ) -> QuerySummary:
     cold = [one.cold_s for one in own if one.cold_s is not None]
     means = summarize_times(collect_query_samples(own, name) or cold)
+    count, slowest_us = histogram.get_total_count(), histogram.get_max_value()
+    percents = (50.0, 90.0, 95.0, 99.0, 99.9)
+    values = values_at(histogram, percents)
+    known = {
+        # Of those that the histogram doesn't tell apart it gives the highest.
+        percent: min(value, slowest_us) / 1e6
+        for percent, value in zip(percents, values, strict=True)
+        if has_percentile(percent, count)
+    }
     return QuerySummary(
         query=name,
-        runs=histogram.get_total_count(),
+        runs=count,
         min=histogram.get_min_value() / 1e6,
-        max=histogram.get_max_value() / 1e6,
+        max=slowest_us / 1e6,
         avg=means.avg,
-        median=value_at(histogram, 50) / 1e6,
+        median=known[50.0],
         ci95=means.ci95,
-        p95=value_at(histogram, 95) / 1e6,
+        p95=known[95.0],
         rows=max((one.rows_max for one in own if one.rows_max is not None), default=0),
         cold=sum(cold) / len(cold) if cold else None,
+        p90=known[90.0],
+        p99=known.get(99.0),
+        p99_9=known.get(99.9),
     )
 
 

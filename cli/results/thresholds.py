@@ -7,12 +7,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from simulator.contract import Role
 from simulator.units import parse_amount, parse_duration_ms
 
 from ..errors import ConfigError
+from .asking import QUERY_TIMES
 from .caveats import Place
 from .comparison import MetricComparison, collect_samples, compare
-from .figures import LIMITED, list_entries
+from .figures import LIMITED, Better, Entry, list_entries
 from .model import Result
 
 METRICS = tuple(LIMITED)
@@ -105,7 +107,8 @@ def _is_tie(one: MetricComparison | None, limit: Threshold) -> bool:
 
 def collect_values(result: Result, metric: str) -> dict[Place, float]:
     """The figure wherever the result has it, over its valid runs: of rates and query times the mean, of
-    latencies and sizes the highest."""
+    latencies and sizes the highest (of a rate of readers the lowest). Latencies of a query command are
+    each query's own."""
     if metric == "rate" or metric.startswith("query:"):
         query = metric.partition(":")[2] or None
         scale = 1000.0 if query else 1.0
@@ -114,15 +117,26 @@ def collect_values(result: Result, metric: str) -> dict[Place, float]:
             for place, values in collect_samples(result).items()
             if place.query == query and place.response is None
         }
+    figure = LIMITED[metric]
+    if result.command == "query" and (read := QUERY_TIMES.get(figure.key)):
+        times = {Place(query=one.query): read(one) for one in result.query_summary}
+        return {place: value for place, value in times.items() if value is not None}
     found: dict[Place, float] = {}
-    for entry in list_entries(result.writers):
-        value = LIMITED[metric].read(entry)
+    for entry in list_entries(result.readers if Role.WRITE not in figure.roles else result.writers):
+        value = figure.read(entry)
         if entry.group.valid and value is not None:
-            place = Place(workers=entry.group.workers)
-            if result.by_fill_level:
-                place = Place(level=entry.one.run.fill_level)
-            found[place] = max(value, found.get(place, value))
+            place = _locate(result, entry)
+            worst = min if figure.better is Better.MORE else max
+            found[place] = worst(value, found.get(place, value))
     return found
+
+
+def _locate(result: Result, entry: Entry) -> Place:
+    if entry.group.role is Role.READ:
+        return Place(workers=entry.group.workers, group="reader")
+    if result.by_fill_level:
+        return Place(level=entry.one.run.fill_level)
+    return Place(workers=entry.group.workers)
 
 
 def _format(limit: Threshold, measured: float) -> str:

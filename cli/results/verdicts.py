@@ -19,8 +19,9 @@ from .searches import find_in_capacity, find_in_clients, find_in_tuning
 
 def find_caveats(result: Result) -> list[Caveat]:
     """All caveats of the result, the gravest first."""
-    rules = [find_in_queries] if result.command == "query" else [find_in_inserts]
-    rules += [find_in_reads]
+    rules = [find_in_inserts, find_in_reads]
+    if result.command == "query":
+        rules = [find_in_queries]
     if result.command == "capacity":
         rules = [find_in_capacity]
     if result.command == "tune":
@@ -67,7 +68,9 @@ def summarize_doubts(result: Result) -> list[str]:
     invalid = [w for w in found if w.kind is Kind.INVALID]
     if result.command == "capacity":
         return texts + [w.text for w in found if w.kind in (Kind.UNSURE, Kind.CLIENT_BOUND)]
-    if result.command in ("query", "tune", "clients"):
+    if result.command == "query":
+        return texts + [w.text for w in found if w.kind in (Kind.INVALID, Kind.CLIENT_BOUND)]
+    if result.command in ("tune", "clients"):
         return texts + [caveat.text for caveat in invalid]
     if invalid:
         are = "is" if len(invalid) == 1 else "are"

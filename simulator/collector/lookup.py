@@ -14,7 +14,8 @@ from ..oracle.answers import answer, describe_answer
 from ..oracle.comparing import Malformed, normalize
 from ..oracle.stored import Stored, StoredPart
 from ..workloads.base import Workload
-from ..workloads.queries import Aggregate, Every, Function, Query, bind
+from ..workloads.drawing import bind
+from ..workloads.queries import Aggregate, Every, Function, Query
 from .barrier import Barrier
 from .database import Preparation, ask
 
@@ -70,7 +71,7 @@ def look_up(module: AnyModule, workload: Workload, parts: list[StoredPart]) -> L
     kinds = [kind for _, kind in describe_answer(query, schema)]
     found: Counter[tuple[object, object]] = Counter()
     for part in _open_tables(module):
-        found += _count(normalize(kinds, part.compile(bound)()))
+        found += _count(normalize(kinds, part.fetch(part.compile(bound))))
     expected = _count(normalize(kinds, answer(bound, Stored(workload, parts)).rows))
     return Lookup(
         events=events,

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ..contract import (
     GAP_S,
+    LEAST_JUDGED_S,
     GroupResult,
     LatencyMs,
     Load,
@@ -108,22 +109,22 @@ def merge_group(
     else:
         group.queries = _merge_queries(query for part in every for query in part.queries)
         group.invalid_reasons = _find_failures(group.queries, varying, load)
-    if not _ends_by_executions(load):
-        group.client = measure_client(every, load, offered, group.latency_ms)
-        if group.rate_per_s is None:
-            group.invalid_reasons.append(explain_nothing(load, window_s, offers))
-        elif load.role is Role.WRITE:
-            group.invalid_reasons += _find_apart(overlap, load)
+    group.client = measure_client(every, load, offered, group.latency_ms)
+    if _ends_by_executions(load):
+        if len(parts) < 2 or window_s < MIN_CLOCK_OFFSET_S:
+            # In a shorter time nobody can tell who asked together: that late a worker's message may be.
+            group.overlap = None
+    elif group.rate_per_s is None:
+        group.invalid_reasons.append(explain_nothing(load, window_s, offers))
+    elif load.role is Role.WRITE:
+        group.invalid_reasons += _find_apart(overlap, load)
+    if load.role is Role.WRITE or window_s >= LEAST_JUDGED_S:
         group.invalid_reasons += find_late_starts(offsets_s, window_s)
-    elif len(parts) < 2 or window_s < MIN_CLOCK_OFFSET_S:
-        # In a shorter time nobody can tell who asked together: that late a worker's message may be.
-        group.overlap = None
     return group
 
 
 def _ends_by_executions(load: Load) -> bool:
-    """Whether readers ask each query so often, and not until a time is over. Then the reader's own cost and
-    lateness are in no verdict."""
+    """Whether readers ask each query so often, and not until a time is over."""
     return load.role is Role.READ and load.duration_s is None
 
 
@@ -267,6 +268,8 @@ def _merge_query(name: str, parts: Sequence[WorkerQuery]) -> QueryResult:
         executions=sum(part.executions for part in parts),
         errors=sum(part.errors for part in parts),
         error=next((part.error for part in parts if part.error), None),
+        rows=sum(part.rows for part in parts),
+        bytes=_add_bytes(parts),
         rows_min=min((part.rows_min for part in parts if part.rows_min is not None), default=None),
         rows_max=max((part.rows_max for part in parts if part.rows_max is not None), default=None),
         cold_s=sum(cold) / len(cold) if cold else None,
@@ -276,6 +279,12 @@ def _merge_query(name: str, parts: Sequence[WorkerQuery]) -> QueryResult:
         service_ms=_merge_latency(part.service for part in parts)[0],
         each=[one for part in parts for one in part.each],
     )
+
+
+def _add_bytes(parts: Sequence[WorkerQuery]) -> int | None:
+    """Of all readers' answers; None if one of them couldn't tell: no answer is without any."""
+    known = all(part.bytes for part in parts if part.executions)
+    return sum(part.bytes for part in parts) if known else None
 
 
 def _find_failures(

@@ -8,7 +8,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from ..contract import Client, LatencyMs, Load, Offered, Role, WorkerFigures, WorkerOffer
+from ..contract import (
+    BOUND_PAUSE_SHARE,
+    LEAST_JUDGED_S,
+    Client,
+    LatencyMs,
+    Load,
+    Offered,
+    Role,
+    WorkerFigures,
+    WorkerOffer,
+)
 from ..histograms import latency_ms, merge_histograms
 
 _CLOCK_S = 1e-6
@@ -176,9 +186,8 @@ def measure_client(
 ) -> Client:
     """What generating load (or asking) cost, and whether that was the bottleneck; `offered`: of an open loop.
 
-    The shares are those of the worker that had the least left: one saturated worker is enough to
-    hold a run back, and an average would hide it. Of readers only the CPU counts: answers are unpacked by
-    the database's own client.
+    The CPU shares are those of the worker that had the least left: one saturated worker is enough to
+    hold a run back, and an average would hide it.
     """
     spans = [part.end_s - part.start_s for part in parts]
     timed = [(part, span) for part, span in zip(parts, spans, strict=True) if span > 0]
@@ -195,36 +204,48 @@ def measure_client(
             ),
             default=0.0,
         ),
-        throttled_share=None,
+        throttled_share=max(
+            (part.throttled_share for part in parts if part.throttled_share is not None),
+            default=None,
+        ),
         in_flight=max(part.in_flight for part in parts),
+        pause_share=_find_pause_share(timed, load),
         bound=False,
     )
-    if load.role is Role.WRITE:
-        throttled = [part.throttled_share for part in parts if part.throttled_share is not None]
-        client.throttled_share = max(throttled, default=None)
-        client.bound_reason = _find_writers_limit(client, offered, latency)
-    elif client.cpu_share >= BOUND_CPU_SHARE:
-        client.bound_reason = f"a reader's CPU was busy {client.cpu_share:.0%} of the time"
+    if load.role is Role.WRITE or max(spans) >= LEAST_JUDGED_S:
+        who = "worker" if load.role is Role.WRITE else "reader"
+        client.bound_reason = _find_clients_limit(client, who, offered, latency)
     client.bound = client.bound_reason is not None
     return client
 
 
-def _find_writers_limit(
-    client: Client, offered: Offered | None, latency: LatencyMs | None
+def _find_pause_share(timed: Sequence[tuple[WorkerFigures, float]], load: Load) -> float | None:
+    """Of the readers of a closed loop, from what each measured and for how long; None of all others."""
+    places_s = sum(part.in_flight * span for part, span in timed)
+    if load.role is Role.WRITE or load.rate_per_s is not None or not places_s:
+        return None
+    # Both are differences of clock readings.
+    return min(1.0, sum(part.pause_s for part, _ in timed) / places_s)
+
+
+def _find_clients_limit(
+    client: Client, who: str, offered: Offered | None, latency: LatencyMs | None
 ) -> str | None:
-    """By which sign a writer was the limit."""
+    """By which sign a worker (`who`) was the limit."""
     # Behind its schedule, a worker sends as soon as it can: as in a closed loop.
     at_leisure = offered is not None and not offered.saturated
     busy = client.cpu_share >= BOUND_CPU_SHARE
     one_at_a_time = client.in_flight == 1 and not at_leisure
     if offered and (late := find_own_delay(offered, latency)):
         return late
+    if client.pause_share is not None and client.pause_share >= BOUND_PAUSE_SHARE:
+        return client.describe_pause()
     if busy or (one_at_a_time and client.cpu_share >= BOUND_CPU_SHARE_ONE_IN_FLIGHT):
-        reason = f"a worker's CPU was busy {client.cpu_share:.0%} of the time"
+        reason = f"a {who}'s CPU was busy {client.cpu_share:.0%} of the time"
         return reason if busy else f"{reason}, while the database waited for its next request"
     throttled = client.throttled_share
     if throttled is not None and throttled >= BOUND_THROTTLED_SHARE:
-        return f"a worker was stopped by its CPU limit in {throttled:.0%} of the periods"
+        return f"a {who} was stopped by its CPU limit in {throttled:.0%} of the periods"
     if at_leisure or client.ceiling_share < BOUND_CEILING_SHARE:
         # What is sent at leisure is given, however fast it could be.
         return None

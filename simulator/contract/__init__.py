@@ -37,6 +37,8 @@ from .messages import (
     WorkerResult,
 )
 from .report import (
+    BOUND_PAUSE_SHARE,
+    LEAST_JUDGED_S,
     Answers,
     Client,
     Execution,

@@ -109,8 +109,12 @@ class WorkerQuery(Message):
     errors: Count = 0
     error: str | None = None
     """What the first that failed said."""
+    rows: Count = 0
+    bytes: Count = 0
+    """Of all answers that `executions` counts, together; no bytes: it isn't known how many they were."""
     rows_min: Count | None = None
     rows_max: Count | None = None
+    """Of a single answer, even in the warm-up."""
     cold_s: Seconds | None = None
     """How long this reader's first execution took, from when it was due, even in the warm-up."""
     warm_s: Seconds = 0.0
@@ -163,6 +167,9 @@ class WorkerFigures(Message):
     """Share of the container's scheduling periods that its CPU limit cut short, if known."""
     # Of readers.
     queries: list[WorkerQuery] = Field(default_factory=list)
+    pause_s: Seconds = 0.0
+    """Of a closed loop: the time in the window from an answer to the next question, over the places in
+    flight together. With one, the database waited so long for this client."""
 
 
 class GivenAnswer(Message):
@@ -175,7 +182,7 @@ class GivenAnswer(Message):
     devices: list[str] | None = None
     start_ms: int | None = None
     end_ms: int | None = None
-    """These three as in `simulator.workloads.queries.BoundQuery`."""
+    """These three as in `simulator.workloads.drawing.BoundQuery`."""
     columns: list[list[Any]] = Field(default_factory=list)
     """Plain values, as `simulator.oracle.comparing.normalize` gives them."""
     malformed: str | None = None

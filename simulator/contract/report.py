@@ -80,6 +80,16 @@ class Machine(Message):
     could carry."""
 
 
+BOUND_PAUSE_SHARE = 0.5
+"""Share of the time in which readers of a closed loop had an answer and no further question under way, from
+which on their queries per second are the client's."""
+
+LEAST_JUDGED_S = 1.0
+"""Readers that were at work for less are not judged: what is paid only once (the first question of each
+query, its first answer, which is decoded) is then much of all they did, and says nothing of the questions
+that would follow. Five executions of thirteen quick queries take a tenth of a second."""
+
+
 class Client(Message):
     """What the load generator itself cost, all workers together."""
 
@@ -95,9 +105,22 @@ class Client(Message):
     in_flight: int | None = None
     """Requests that each worker could have under way at once. With one, the client's CPU time is a part
     of every request's time."""
+    pause_share: float | None = None
+    """Of readers in a closed loop: the share of their places' time from an answer to the next question."""
     bound: bool
     """The number is the client's speed, not the database's."""
     bound_reason: str | None = None
+
+    def describe_pause(self) -> str | None:
+        """What the readers' pauses mean for the database; None if they aren't known."""
+        if self.pause_share is None:
+            return None
+        share = f"{self.pause_share:.0%}"
+        if self.in_flight == 1:
+            return (
+                f"between an answer and the next question the database waited {share} of the time"
+            )
+        return f"of the time of all places in flight, {share} lay between an answer and the next question"
 
 
 class Verification(Message):
@@ -210,6 +233,8 @@ class Execution(Message):
     worker: int
     duration_s: float | None
     rows: int | None
+    bytes: int | None = None
+    """Of the answer as it was received, if known."""
     error: str | None = None
 
 
@@ -223,8 +248,12 @@ class QueryResult(Message):
     errors: int = 0
     error: str | None = None
     """What the first that failed said."""
+    rows: int | None = None
+    bytes: int | None = None
+    """Of all answers that `executions` counts, together; None if that isn't known."""
     rows_min: int | None = None
     rows_max: int | None = None
+    """Of a single answer, even in the warm-up."""
     cold_s: float | None = None
     """Mean of each reader's first execution, which may be in the warm-up."""
     warm_s: list[float] = Field(default_factory=list)

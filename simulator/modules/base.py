@@ -22,9 +22,10 @@ from ..conditions import Condition
 from ..contract import Load, Role, RunSettings, Storage, Tables
 from ..errors import OptionError, did_you_mean
 from ..workloads import name_events
-from ..workloads.queries import BoundQuery, bind
+from ..workloads.drawing import BoundQuery, bind
 from ..workloads.queries import Query as Description
 from ..workloads.schema import Schema, Tags
+from .asking import Asker, CallingAsker, Rows
 from .capabilities import (
     Capabilities,
     OfficialClient,
@@ -77,6 +78,8 @@ class Job:
     """What follows --workload there."""
     program: str = "python run.py"
     """How those begin."""
+    reads_by_clock: bool = False
+    """Whether readers ask in an open loop."""
 
     @classmethod
     def of(cls, settings: RunSettings, schema: Schema) -> Job:
@@ -94,12 +97,13 @@ class Job:
             settings.target,
             name_events(data),
             settings.program,
+            any(group.load.rate_per_s is not None for group in settings.groups_of(Role.READ)),
         )
 
     @property
     def stamps_arrivals(self) -> bool:
         """Whether the kernel is to say when answers arrive (`modules/sending.py`)."""
-        return self.load.rate_per_s is not None
+        return self.reads_by_clock or self.load.rate_per_s is not None
 
     @property
     def table_names(self) -> list[str]:
@@ -129,8 +133,8 @@ class Encoding:
     batched: bool = True
 
 
-Query = Callable[[], Sequence[tuple[Any, ...]]]
-"""Asks and fetches all rows of the answer; its columns are what the query's description says."""
+Query = Callable[[], Rows]
+"""A statement of a `CallingAsker`: asks and decodes."""
 
 
 OptionsT = TypeVar("OptionsT", bound=Options)
@@ -161,6 +165,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         """Connects to nothing. Raises OptionError for a combination that can't work."""
         self.job = job
         self.options = options
+        self._fetcher: Asker | None = None
         self._check_client()
         self._check_in_flight()
         self.CAPABILITIES.require_tags(job.schema, self.name)
@@ -187,7 +192,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         return found
 
     def _check_client(self) -> None:
-        """OptionError if inserts can't go by the client that the options name."""
+        """OptionError if what the load does can't go by the client that the options name."""
         name, load = self.options.client, self.job.load
         if name == LEAN:
             return
@@ -203,12 +208,16 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
                 f"client={name} needs what is not installed here: pip install {' '.join(absent)}"
             )
         if load.role is Role.READ:
+            if offered[name].asker is None:
+                raise OptionError(
+                    f"client={name} asks no queries in module {self.name}: use client={LEAN} for them"
+                )
             return
         mode, ways = self.options.mode(load.batch), offered[name].ways
         if mode not in ways:
+            others = f"{' or '.join(ways)}, or " if ways else ""
             raise OptionError(
-                f"client={name} has no way to insert in mode {mode}: use {' or '.join(ways)}, or"
-                f" client={LEAN}"
+                f"client={name} has no way to insert in mode {mode}: use {others}client={LEAN}"
             )
         if not offered[name].in_flight and self.options.in_flight(load) > 1:
             raise OptionError(
@@ -219,6 +228,13 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
     def _check_in_flight(self) -> None:
         """OptionError if more requests are to be in flight than the module can hold."""
         load = self.job.load
+        if load.role is Role.READ:
+            if (load.in_flight or 1) > 1 and type(self).make_asker is Module.make_asker:
+                raise OptionError(
+                    f"module {self.name} asks one question at a time, not {load.in_flight}: use more readers"
+                    " instead"
+                )
+            return
         asked = self.options.in_flight(load)
         if asked == 1:
             return
@@ -238,9 +254,11 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
     def open(self) -> None:
         """Connect, for everything but writing."""
 
-    @abstractmethod
     def close(self) -> None:
-        """Disconnect; must not fail on a broken connection."""
+        """Disconnect; must not fail on a broken connection. A module's own calls this one, too."""
+        if self._fetcher is not None:
+            self._fetcher.close()
+            self._fetcher = None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -300,18 +318,38 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         there is nothing of the kind."""
         return False
 
-    def workload_queries(self) -> Mapping[str, Query]:
-        """Queries of the job's workload that aren't compiled from a description: the module's own texts, or
-        variants that suit the database better."""
+    def workload_queries(self) -> Mapping[str, Any]:
+        """Statements of queries of the job's workload that aren't compiled from a description: the module's
+        own texts, or variants that suit the database better."""
         return {}
 
-    def compile(self, bound: BoundQuery) -> Query:
-        """What is bound in the database's language, ready to be asked. Only called with what is made of
-        `CAPABILITIES.shapes`; of the parameters of an execution, this is no part of its time."""
+    def compile(self, bound: BoundQuery) -> Any:
+        """The statement, in the database's language, that asks what is bound: what the module's asker takes.
+        Only called with what is made of `CAPABILITIES.shapes`."""
         raise OptionError(f"module {self.name} compiles no queries")
 
-    def queries(self) -> Mapping[str, Query]:
-        """The queries to ask that are the same in each execution.
+    def make_asker(self, in_flight: int) -> Asker:
+        """An asker by the lean way."""
+        return CallingAsker(self)
+
+    def asker(self, in_flight: int = 1) -> Asker:
+        """What asks a reader's questions, with so many of them under way at once: by the vendor's client if
+        the options name it."""
+        client = self.CAPABILITIES.clients.get(self.options.client)
+        if client is None or client.asker is None:
+            return self.make_asker(in_flight)
+        made: Asker = resolve_name(client.asker)(self, in_flight)
+        return made
+
+    def fetch(self, statement: Any) -> Rows:
+        """The rows of a statement's answer, decoded: for whoever isn't measured. After `open`."""
+        if self._fetcher is None:
+            self._fetcher = self.make_asker(1)
+            self._fetcher.open()
+        return self._fetcher.fetch(statement)
+
+    def queries(self) -> Mapping[str, Any]:
+        """The statements to ask that are the same in each execution.
 
         Raises OptionError for a name that there isn't.
         """

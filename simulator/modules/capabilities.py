@@ -36,6 +36,8 @@ class OfficialClient:
     writer: str = ""
     """`package.module:name` of what makes the writer, of the module and the size of a batch; imported only to
     be used. Empty: the module's `writer` makes it itself."""
+    asker: str | None = None
+    """The same of what makes the asker, of the module and how many questions may be under way."""
 
 
 @dataclass(frozen=True)

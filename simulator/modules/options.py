@@ -15,7 +15,7 @@ from ..contract import Load
 from ..errors import OptionError, unknown_option
 
 LEAN = "lean"
-"""Value of the option `client`: inserts go by the module's own path, and by nobody's client."""
+"""Value of the option `client`: inserts and queries go by the module's own path, and by nobody's client."""
 
 AnyOptions = TypeVar("AnyOptions", bound=BaseModel)
 
@@ -41,8 +41,8 @@ class Options(BaseModel):
 
     client: Annotated[str, Condition.CLIENT] = Field(
         LEAN,
-        description="what inserts go by: lean (the shortest path that the database documents) or official"
-        " (the vendor's client, in the bulk way that its documentation advises), where the module has it",
+        description="what inserts and queries go by: lean (the shortest path that the database documents) or"
+        " official (the vendor's client, as its documentation advises), where the module has it",
     )
     max_retries: Annotated[int, Condition.CLIENT] = Field(
         8, ge=0, description="tries again for one request before the run is given up"

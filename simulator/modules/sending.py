@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..workloads.schema import EventBlock
 
@@ -55,31 +55,35 @@ class Encoder(ABC):
         """The block as requests of `batch` events each (the last may be smaller); 0: one each."""
 
 
-class Outcome(NamedTuple):
+RequestT = TypeVar("RequestT")
+ResultT = TypeVar("ResultT")
+
+
+class Outcome(NamedTuple, Generic[ResultT]):
     """How a submitted request ended."""
 
     request: Any
     """What `submit` was given."""
     answered_s: float
     """When the answer came, by `time.perf_counter`."""
-    result: int | BaseException
-    """Events that the database acknowledged, or what `send` raises."""
+    result: ResultT | BaseException
+    """What `send` returns, or what it raises."""
     sent_s: float | None = None
     """When it left, if that was not in `submit`."""
 
 
-class Writer(ABC):
-    """One worker's connection. Used by one thread, except for `submit` with `max_in_flight` > 1."""
+class Requester(ABC, Generic[RequestT, ResultT]):
+    """Sends one worker's requests, by connections of its own. Used by one thread, except for `submit` with
+    `max_in_flight` > 1."""
 
     max_in_flight: int = 1
-    """Requests that may be under way at once: what `Options.in_flight` says."""
+    """Requests that may be under way at once."""
 
-    def __init__(self, encoder: Encoder) -> None:
-        self.encoder = encoder
+    def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
         self._under_way = 0
-        self._submitted: SimpleQueue[tuple[Payload, object, float] | None] = SimpleQueue()
-        self._ended: SimpleQueue[Outcome] = SimpleQueue()
+        self._submitted: SimpleQueue[tuple[RequestT, object, float] | None] = SimpleQueue()
+        self._ended: SimpleQueue[Outcome[ResultT]] = SimpleQueue()
 
     @abstractmethod
     def open(self) -> None:
@@ -90,31 +94,23 @@ class Writer(ABC):
         """Disconnect; must not fail on a broken connection."""
 
     @abstractmethod
-    def send(self, payload: Payload) -> int:
-        """Send and wait: the number of events that the database acknowledged.
+    def send(self, request: RequestT, /) -> ResultT:
+        """Send and wait for the whole answer.
 
-        Raises Retryable if the request may be tried again, SimulatorError if the run is over.
+        Raises Retryable if it may be tried again, SimulatorError if not.
         """
 
-    def recover(self, payload: Payload) -> bool:
-        """After a Retryable: roll back or reconnect. True if `payload` proves to be stored already.
+    def submit(self, request: RequestT, token: object, /) -> None:
+        """`send` without waiting; `outcomes` tells how it ended, of a `token` that is the caller's.
 
-        With several requests in flight, all others wait for this: what takes long and needs nothing
-        but the request itself belongs at the beginning of `send`. Raises Retryable if it failed in turn.
-        """
-        return False
-
-    def submit(self, payload: Payload, request: object) -> None:
-        """`send` without waiting; `outcomes` tells how it ended, of a `request` that is the caller's.
-
-        For a driver without requests in flight, by threads that share this writer.
+        For a driver without requests in flight, by threads that share this connection.
         """
         self._under_way += 1
         if len(self._threads) < self._under_way:
             thread = threading.Thread(target=self._send_all, name="send", daemon=True)
             thread.start()
             self._threads.append(thread)
-        self._submitted.put((payload, request, read_deadline()))
+        self._submitted.put((request, token, read_deadline()))
 
     def _send_all(self) -> None:
         while (submitted := self._submitted.get()) is not None:
@@ -123,17 +119,17 @@ class Writer(ABC):
             self._ended.put(outcome)
             del outcome
 
-    def _send_one(self, payload: Payload, request: object, deadline_s: float) -> Outcome:
+    def _send_one(self, request: RequestT, token: object, deadline_s: float) -> Outcome[ResultT]:
         set_deadline(deadline_s)
         sent_s = time.perf_counter()
         try:
-            result = self.send(payload)
+            result = self.send(request)
         except BaseException as error:  # noqa: BLE001 - whoever takes the outcome raises it
-            return Outcome(request, time.perf_counter(), error, sent_s)
+            return Outcome(token, time.perf_counter(), error, sent_s)
         sent_s = find_sending(sent_s)
-        return Outcome(request, find_arrival(sent_s), result, sent_s)
+        return Outcome(token, find_arrival(sent_s), result, sent_s)
 
-    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:
+    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[ResultT]]:
         """Wait until at least one request has ended, `timeout_s` at most (None: no limit), and tell how
         those that have ended did: an empty list if none has. No other method is called meanwhile.
         """
@@ -158,6 +154,22 @@ class Writer(ABC):
         self._threads.clear()
         self._under_way = 0
         self._ended = SimpleQueue()
+
+
+class Writer(Requester[Payload, int]):
+    """Sends payloads. The result of one is the number of events that the database acknowledged."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def recover(self, payload: Payload) -> bool:
+        """After a Retryable: roll back or reconnect. True if `payload` proves to be stored already.
+
+        With several requests in flight, all others wait for this: what takes long and needs nothing
+        but the request itself belongs at the beginning of `send`. Raises Retryable if it failed in turn.
+        """
+        return False
 
 
 # --- waiting --------------------------------------------------------------------------------------
@@ -315,6 +327,11 @@ def receive_stamped(stream: socket.socket, buffer: bytearray | memoryview, flags
 def note_sending() -> None:
     """A request goes out now: what was done to make it was the client's own work."""
     _latest.sent_s = time.perf_counter()
+
+
+def note_arrival() -> None:
+    """The answer is complete only now, since the client had a part in it."""
+    _latest.arrived_s = time.perf_counter()
 
 
 def find_sending(began_s: float) -> float:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..workloads.columns import WHOLE, Values, rank, rank_rows
+from ..workloads.drawing import BoundQuery
 from ..workloads.precision import Slack
-from ..workloads.queries import BoundQuery, Every, Function, Order, Query
+from ..workloads.queries import Every, Function, Order, Query
 from ..workloads.schema import ColumnType, Schema
 from .computing import Block, Devices, Evaluation, evaluate
 from .stored import Range, Stored, unite

@@ -12,7 +12,7 @@ from typing import Any
 from ..contract import Answers, GivenAnswer, GroupResult, WorkerAnswers, WrongAnswer
 from ..machine import free_memory_bytes
 from ..modules.base import AnyModule
-from ..workloads.queries import BoundQuery
+from ..workloads.drawing import BoundQuery
 from .answers import answer_all, estimate_memory, find_needed
 from .comparing import compare_columns
 from .stored import Stored

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..workloads.columns import WHOLE, Rows, Values, combine, join, rank, to_values
+from ..workloads.drawing import BoundQuery
 from ..workloads.precision import DIGITS, PRECISION, Slack, round_off
-from ..workloads.queries import BoundQuery, Every, Function
+from ..workloads.queries import Every, Function
 from ..workloads.schema import ColumnType, EventBlock, Schema
 from .grouping import Groups, Part, Sums, sum_up
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +14,9 @@ from ..workloads.schema import EventBlock
 
 BLOCK_VALUES = 655_360
 """How many values a block has, more or less: of ten columns, 65,536 events."""
+
+_PREPARED = 400
+"""In so many places late events are looked for beforehand, at most: workloads keep about as many."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,12 @@ class Stored:
         self.parts = [part for part in parts if part.count]
         if not self.parts:
             raise ValueError("no events are stored")
-        self._events_until = list(accumulate(part.count for part in self.parts))
-        self._devices = [self._find_devices(part) for part in self.parts]
-        self._devices_until = list(accumulate(len(found) for found in self._devices))
+        counts = np.array([part.count for part in self.parts], dtype=np.int64)
+        self._events_until = np.cumsum(counts)
+        # What a part's event numbers exceed the numbers among all events by.
+        self._ahead = [part.first for part in self.parts] - (self._events_until - counts)
+        self._workers = np.array([part.worker for part in self.parts], dtype=np.int64)
+        self._names = np.concatenate([self._find_devices(part) for part in self.parts])
 
     def _find_devices(self, part: StoredPart) -> NDArray[np.bytes_]:
         all_devices = self.workload.devices(part.worker)
@@ -102,27 +106,57 @@ class Stored:
     @property
     def device_count(self) -> int:
         """Devices that have events."""
-        return self._devices_until[-1]
+        return len(self._names)
 
-    def device(self, number: int) -> str:
-        """The name of one of them, numbered from 0 on."""
-        place = bisect_right(self._devices_until, number)
-        # A negative number counts from the end.
-        return bytes(self._devices[place][number - self._devices_until[place]]).decode()
+    def devices(self, numbers: NDArray[np.int64]) -> NDArray[np.bytes_]:
+        """The names of some of them, numbered from 0 on, in an array of the same shape."""
+        return self._names[numbers]
+
+    @property
+    def _has_each_worker_once(self) -> bool:
+        return len(np.unique(self._workers)) == len(self.parts)
+
+    @property
+    def devices_are_certain(self) -> bool:
+        """Whether it's certain that each of them has events, and that none is counted twice."""
+        # With late events, some of the first and last windows may be sent before and behind these.
+        spare = 2 * self.workload.disorder if self.workload.late_share else 0
+        return self._has_each_worker_once and all(
+            part.count < (count := self.workload.device_count(part.worker))
+            or part.count >= count + spare
+            for part in self.parts
+        )
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether events are added while it's asked about these."""
+        return self._before_ms is not None
+
+    @property
+    def instants_are_distinct(self) -> bool:
+        """Whether no device has two events of one time."""
+        return self._has_each_worker_once and self.workload.instants_are_distinct
 
     @property
     def event_count(self) -> int:
         """All parts together."""
-        return self._events_until[-1]
+        return int(self._events_until[-1])
 
-    def event(self, number: int) -> tuple[str, int]:
-        """Device and time of an event, numbered from 0 on."""
-        place = bisect_right(self._events_until, number)
-        part = self.parts[place]
-        within = number - self._events_until[place] + part.count
-        block = self.workload.block(part.worker, part.first + within, 1)
-        time = block.columns[self.workload.schema.time][0]
-        return bytes(block.devices[0]).decode(), int(time)
+    def events(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
+        """Devices and times (ms) of some events, numbered from 0 on: two arrays of shape (numbers,)."""
+        places = np.searchsorted(self._events_until, numbers, side="right")
+        own = numbers + self._ahead[places]
+        devices, times = self.workload.locate(self._workers[places], own)
+        return devices.astype(self._names.dtype), times
+
+    def prepare_events(self) -> None:
+        """Find out now what `events` needs to know of late ones, which takes some milliseconds for each
+        `workload.disorder` events; of the first hundred million at most."""
+        if self.workload.late_share:
+            until = self._events_until
+            begins, ends = np.concatenate([[0], until[:-1]]), until - 1
+            inside = np.arange(0, self.event_count, self.workload.disorder)
+            self.events(np.concatenate([one[:_PREPARED] for one in (begins, ends, inside)]))
 
     # --- events in bulk --------------------------------------------------------------------------
 

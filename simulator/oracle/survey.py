@@ -14,7 +14,8 @@ from ..errors import SimulatorError
 from ..modules.base import AnyModule
 from ..workloads.base import SHARING_WORKERS, Workload
 from ..workloads.common_queries import MOST_FIELDS
-from ..workloads.queries import Aggregate, Function, Query, bind, draw
+from ..workloads.drawing import bind, draw
+from ..workloads.queries import Aggregate, Function, Query
 from .answers import answer
 from .comparing import compare_answers
 from .stored import Range, Stored, StoredPart
@@ -134,7 +135,7 @@ def survey_devices(module: AnyModule, workload: Workload) -> DeviceInventory:
     count = Aggregate(function=Function.COUNT)
     survey = Query(name="survey", compute=(count, *times), per=(schema.device,))
     _require(module, survey)
-    return DeviceInventory.of(module.compile(bind(survey, schema.epoch_ms))())
+    return DeviceInventory.of(module.fetch(module.compile(bind(survey, schema.epoch_ms))))
 
 
 def _require(module: AnyModule, query: Query) -> None:
@@ -286,6 +287,6 @@ def _check_values(module: AnyModule, known: RecognizedEvents) -> None:
     stored = Stored(workload, known.parts)
     for number in range(_SAMPLED):
         bound = draw(sample, stored, 0, number)
-        if compare_answers(answer(bound, stored), module.compile(bound)()) is None:
+        if compare_answers(answer(bound, stored), module.fetch(module.compile(bound))) is None:
             return
     raise OtherEvents(f"they have other values than events of seed {workload.seed}")

@@ -55,6 +55,12 @@ def find_official_in_flight(entry: Entry) -> Sequence[tuple[str, Encoding]]:
     return [one for one in find_official_clients(entry) if clients[one[0]].in_flight]
 
 
+def find_official_askers(entry: Entry) -> Sequence[str]:
+    """The official clients that ask questions."""
+    clients = load_module(entry.module).CAPABILITIES.clients
+    return [name for name, client in clients.items() if client.asker is not None]
+
+
 def find_strikes(entry: Entry) -> Sequence[tuple[Fault, Encoding]]:
     """Each fault that isn't tried thoroughly, in each encoding that could make a difference to it."""
     first, *others = load_module(entry.module).ENCODINGS
@@ -74,6 +80,7 @@ AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
     "official": find_official,
     "official_client": find_official_clients,
     "official_in_flight": find_official_in_flight,
+    "official_asker": find_official_askers,
     "primary_key": lambda entry: key_modes(load_module(entry.module)),
     "either_key": lambda entry: two_key_modes(load_module(entry.module)),
     "tables": lambda entry: table_modes(load_module(entry.module)),

@@ -258,7 +258,7 @@ class _InFlight(_Sender):
             if self._waiting[0][0] <= latest:
                 self._resubmit(heapq.heappop(self._waiting)[2])
 
-    def _take(self, outcome: Outcome) -> None:
+    def _take(self, outcome: Outcome[int]) -> None:
         request: _Request = outcome.request
         result = outcome.result
         if outcome.sent_s is not None and not request.attempts:

@@ -3,25 +3,48 @@ first answer to each, which is kept to be checked."""
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..contract import GivenAnswer, Go, WorkerAnswers
-from ..modules.base import AnyModule, Query
+from ..errors import SimulatorError
+from ..modules.asking import Asker, Received
+from ..modules.base import AnyModule
 from ..oracle.answers import describe_answer
 from ..oracle.comparing import Malformed, normalize
 from ..oracle.stored import Stored, StoredPart
 from ..workloads.base import SHARING_WORKERS, Workload
-from ..workloads.queries import BoundQuery, bind, draw
+from ..workloads.drawing import BoundQuery, bind, draw, draw_block, known_rows
+from ..workloads.queries import Query
 from ..workloads.schema import Schema
+
+_MOST_AT_ONCE = 256
+_AT_ONCE_S = 0.001
+"""So many requests are made at once, or as many as take so long: no question waits longer for others."""
+
+
+@dataclass
+class _Drawn:
+    """A query whose parameters are drawn: what is made of it ahead of time."""
+
+    query: Query
+    rows: int | None
+    """How many rows each right answer has, if that is known."""
+    ready: deque[Any] = field(default_factory=deque)
+    made: int = 0
+    at_once: int = 1
 
 
 class Questions:
-    """The queries of one reader, ready to be asked over the module's connection."""
+    """The queries of one reader as requests, made in blocks before they are due."""
 
     def __init__(
         self,
         module: AnyModule,
+        asker: Asker,
         workload: Workload,
         go: Go,
         reader: int,
@@ -30,42 +53,89 @@ class Questions:
         """`go`: which events are stored; `reader`: its number, which its parameters depend on; `redraw`:
         those of each execution are its own. OptionError as from `Module.queries`."""
         self._module = module
+        self._asker = asker
         self._redraw = redraw
         self._reader = reader
-        self._fixed = module.queries()
-        self._drawn = module.drawn_queries()
-        self.names = module.choose_queries() if self._drawn else list(self._fixed)
+        self._fixed = {
+            name: asker.encode_statement(statement) for name, statement in module.queries().items()
+        }
+        drawn = module.drawn_queries()
+        self.names = module.choose_queries() if drawn else list(self._fixed)
         self._stored: Stored | None = None
-        if self._drawn:
+        self._drawn: dict[str, _Drawn] = {}
+        if drawn:
             parts = [StoredPart(part.worker, part.first, part.count) for part in go.stored]
             shared = _share_devices(workload, go.sharing_workers)
-            self._stored = Stored(shared, parts, go.before_ms)
+            stored = self._stored = Stored(shared, parts, go.before_ms)
+            self._drawn = {
+                name: _Drawn(query, known_rows(query, stored)) for name, query in drawn.items()
+            }
 
-    def connect_again(self) -> None:
-        """Disconnect and connect; Retryable or SimulatorError if that fails."""
-        self._module.close()
-        self._module.open()
-        self._fixed = self._module.queries()
-
-    def make(self, name: str, execution: int) -> Query:
-        """The query with the parameters of an execution, numbered from 0 on: no part of its time."""
+    def make(self, name: str) -> Any:
+        """The request for the next execution of a query."""
         if name in self._fixed:
             return self._fixed[name]
-        return self._module.compile(self._draw(name, execution))
+        drawn = self._drawn[name]
+        if not drawn.ready:
+            self._make_more(drawn)
+        return drawn.ready.popleft() if self._redraw else drawn.ready[0]
+
+    def make_ahead(self, until_s: float) -> None:
+        """Make what is asked later, as far as it can be done by then (`time.perf_counter`)."""
+        if not self._redraw:
+            return
+        for drawn in self._drawn.values():
+            # The estimate of a block may be half of what it takes now.
+            if time.perf_counter() + 2 * _AT_ONCE_S > until_s:
+                return
+            if len(drawn.ready) < drawn.at_once:
+                self._make_more(drawn)
+
+    def prime(self) -> None:
+        """Make the first requests of each query, outside of the measured window."""
+        if self._stored is not None and any(drawn.query.instant for drawn in self._drawn.values()):
+            self._stored.prepare_events()
+        for drawn in self._drawn.values():
+            self._make_more(drawn)
+            if self._redraw:
+                self._make_more(drawn)
+
+    def _make_more(self, drawn: _Drawn) -> None:
+        assert self._stored is not None
+        began_s = time.perf_counter()
+        count = drawn.at_once if self._redraw else 1
+        bounds = draw_block(drawn.query, self._stored, self._reader, drawn.made, count)
+        drawn.ready.extend(self._asker.encode(bounds))
+        drawn.made += count
+        each_s = (time.perf_counter() - began_s) / count
+        drawn.at_once = max(1, min(2 * count, int(_AT_ONCE_S / each_s), _MOST_AT_ONCE))
+
+    def find_shortfall(self, name: str, rows: int) -> str | None:
+        """What is wrong with an answer of so many rows, where that can be known without decoding it."""
+        drawn = self._drawn.get(name)
+        if drawn is None or drawn.rows is None or drawn.rows == rows:
+            return None
+        return f"the answer has {rows:,} rows, and {drawn.rows:,} would be right"
+
+    def decode(self, received: Received) -> Sequence[Sequence[Any]]:
+        """The rows of an answer; SimulatorError if it is not in the form of one."""
+        return self._asker.decode(received)
+
+    def width(self, name: str) -> int:
+        """How many values a row of an answer has; 1 if that isn't described."""
+        description = self._module.describe_query(name)
+        return description.width if description else 1
 
     def bind(self, name: str, execution: int) -> BoundQuery | None:
         """What an execution asked; None if that isn't described."""
-        if name not in self._fixed:
-            return self._draw(name, execution)
+        if name in self._drawn:
+            assert self._stored is not None
+            drawn = execution if self._redraw else 0
+            return draw(self._drawn[name].query, self._stored, self._reader, drawn)
         description = self._module.describe_query(name)
         if description is None or description.is_drawn:
             return None
         return bind(description, self._module.job.schema.epoch_ms)
-
-    def _draw(self, name: str, execution: int) -> BoundQuery:
-        assert self._stored is not None
-        drawn = execution if self._redraw else 0
-        return draw(self._drawn[name], self._stored, self._reader, drawn)
 
 
 def _share_devices(workload: Workload, workers: int | None) -> Workload:
@@ -79,61 +149,65 @@ def _share_devices(workload: Workload, workers: int | None) -> Workload:
 # The first answer that a reader gets to each query, kept to be checked.
 
 KEPT_VALUES = 500_000
-"""How many values of answers a reader keeps: with the Python objects that they are, 50 MB at most."""
+"""How many values of answers a reader keeps: with the Python objects that they become, 50 MB at most."""
+_KEPT_BYTES = 100_000_000
+"""How long answers may be as they came, for the same reason."""
 
 _NOT_DESCRIBED = "no right answer is described"
 
 
 class FirstAnswers:
-    """The first answers of one reader. Noting one costs next to nothing, so that it can be done between
-    two executions."""
+    """The first answers of one reader, as they came. Keeping one costs next to nothing, so that it is done
+    between two questions."""
 
-    def __init__(self, wanted: bool) -> None:
+    def __init__(self, questions: Questions, wanted: bool) -> None:
         """Without being `wanted` they are not kept."""
-        self._wanted = wanted
-        self._kept: dict[str, tuple[int, Sequence[Sequence[Any]]]] = {}
+        self._questions = questions
+        self._kept: dict[str, tuple[int, Received]] = {}
         self._too_long: list[str] = []
-        self._left = KEPT_VALUES
+        self._left, self._left_bytes = KEPT_VALUES, _KEPT_BYTES
+        self._missing = set(questions.names) if wanted else set()
 
-    def note(self, name: str, execution: int, rows: Sequence[Sequence[Any]]) -> None:
+    def note(self, name: str, execution: int, received: Received) -> None:
         """An answer to a query, of which the first is kept."""
-        if not self._wanted or name in self._kept or name in self._too_long:
+        if name not in self._missing:
             return
-        values = len(rows) * len(rows[0]) if rows else 0
-        if values > self._left:
+        self._missing.discard(name)
+        values = received.rows * self._questions.width(name)
+        if values > self._left or received.bytes > self._left_bytes:
             self._too_long.append(name)
             return
         self._left -= values
-        self._kept[name] = execution, rows
+        self._left_bytes -= received.bytes
+        self._kept[name] = execution, received
 
-    def hand_in(self, worker: int, questions: Questions, schema: Schema) -> WorkerAnswers:
-        """All that are kept, which are forgotten by that."""
+    def hand_in(self, worker: int, schema: Schema) -> WorkerAnswers:
+        """All that are kept, decoded, which are forgotten by that."""
         reason = f"answers of more than {KEPT_VALUES:,} values are too long to be kept"
         found = WorkerAnswers(
             worker=worker, answers=[], unchecked=dict.fromkeys(self._too_long, reason)
         )
         for name in list(self._kept):
-            execution, rows = self._kept.pop(name)
-            bound = questions.bind(name, execution)
+            execution, received = self._kept.pop(name)
+            bound = self._questions.bind(name, execution)
             if bound is None:
                 found.unchecked[name] = _NOT_DESCRIBED
             else:
-                found.answers.append(_give(name, bound, rows, schema))
+                found.answers.append(self._give(name, bound, received, schema))
         return found
 
-
-def _give(
-    name: str, bound: BoundQuery, rows: Sequence[Sequence[Any]], schema: Schema
-) -> GivenAnswer:
-    given = GivenAnswer(
-        query=name,
-        devices=None if bound.devices is None else list(bound.devices),
-        start_ms=bound.start_ms,
-        end_ms=bound.end_ms,
-    )
-    kinds = [kind for _, kind in describe_answer(bound.query, schema)]
-    try:
-        given.columns = normalize(kinds, rows)
-    except Malformed as error:
-        given.malformed = str(error)
-    return given
+    def _give(
+        self, name: str, bound: BoundQuery, received: Received, schema: Schema
+    ) -> GivenAnswer:
+        given = GivenAnswer(
+            query=name,
+            devices=None if bound.devices is None else list(bound.devices),
+            start_ms=bound.start_ms,
+            end_ms=bound.end_ms,
+        )
+        kinds = [kind for _, kind in describe_answer(bound.query, schema)]
+        try:
+            given.columns = normalize(kinds, self._questions.decode(received))
+        except (Malformed, SimulatorError) as error:
+            given.malformed = str(error)
+        return given

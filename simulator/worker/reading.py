@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from typing import Any, Protocol
@@ -13,8 +15,9 @@ from ..contract import Execution, Progress, Stage, WorkerQuery, WorkerResult
 from ..errors import Retryable, SimulatorError
 from ..histograms import LatencyRecorder, encode_histogram
 from ..logs import redact
-from ..modules.base import Query
-from .base import EARLY_S, ProgressReporter, Worker, read_progress
+from ..modules.asking import Asker, Received
+from ..modules.sending import find_arrival, find_sending
+from .base import EARLY_S, ProgressReporter, Worker, garbage_collection_paused, read_progress
 from .measure import Recorder
 from .questions import FirstAnswers, Questions
 from .schedule import Schedule, make_schedule, sharpen_sleep
@@ -25,11 +28,11 @@ _RECONNECT_S = 0.5
 """How long a reader waits before it tries to connect again: a database that restarts is away for seconds."""
 
 
-Note = Callable[[str, int, Sequence[tuple[Any, ...]]], object]
+Note = Callable[[str, int, Received], object]
 """Takes a query's name, the number of an execution from 0 on, and its answer."""
 
 
-def _ignore(name: str, execution: int, rows: Sequence[tuple[Any, ...]]) -> None:
+def _ignore(name: str, execution: int, received: Received) -> None:
     """Keep nothing of an answer."""
 
 
@@ -38,18 +41,22 @@ class ReadingWorker(Worker):
 
     def run(self) -> WorkerResult:
         go = self._client.ready(Stage.PREPARED)
+        load, number = self._load, self._number - self._group.first
         self._module.open()
-        number = self._number - self._group.first
-        self._questions = Questions(self._module, self._workload, go, number, self._load.redraw)
-        self._answers = FirstAnswers(self._load.check)
+        asker = self._module.asker(load.in_flight or 1)
         try:
-            return self._run_queries(number)
+            questions = Questions(self._module, asker, self._workload, go, number, load.redraw)
+            self._answers = FirstAnswers(questions, load.check)
+            questions.prime()
+            asker.open()
+            return self._run_queries(questions, asker, number)
         finally:
+            asker.close()
             self._module.close()
 
-    def _run_queries(self, number: int) -> WorkerResult:
+    def _run_queries(self, questions: Questions, asker: Asker, number: int) -> WorkerResult:
         """Ask until the schedule is over, or each query `load.runs` times; `number`: within the group."""
-        load, names = self._load, self._questions.names
+        load, names = self._load, questions.names
         by_number = load.duration_s is None
         turns: Iterator[str]
         if by_number:
@@ -62,10 +69,8 @@ class ReadingWorker(Worker):
         recorder = Recorder(schedule)
         own = self._number if by_number else None
         runner = QueryRunner(
-            self._questions, turns, recorder, schedule, self._check_on, self._answers.note, own
+            questions, asker, turns, recorder, schedule, self._check_on, self._answers.note, own
         )
-        if schedule.is_open:
-            sharpen_sleep()
 
         def progress() -> Progress:
             failed = runner.failed
@@ -73,31 +78,38 @@ class ReadingWorker(Worker):
             # A query that failed is one less to be asked.
             return made.model_copy(update={"done": made.done + failed}) if by_number else made
 
-        recorder.begin(self._await_start(early_s=EARLY_S))
-        with ProgressReporter(self._client, progress):
-            runner.run_queries()
-            recorder.end()
-        figures = recorder.result(queries=runner.results())
+        with garbage_collection_paused():
+            if schedule.is_open:
+                sharpen_sleep()
+            recorder.begin(self._await_start(early_s=EARLY_S))
+            with ProgressReporter(self._client, progress):
+                runner.run_queries()
+                recorder.end()
+        figures = recorder.result(
+            queries=runner.results(), in_flight=asker.max_in_flight, pause_s=runner.pause_s
+        )
         return self._result(recorder.elapsed_s(), figures, answers_follow=load.check)
 
     def finish(self) -> None:
         """Hand in the first answers, as soon as no other worker is measuring any more."""
         if self._load.check:
             self._client.ready(Stage.CHECK)
-            schema = self._module.job.schema
-            self._client.answers(self._answers.hand_in(self._number, self._questions, schema))
+            self._client.answers(self._answers.hand_in(self._number, self._module.job.schema))
 
 
 class Asked(Protocol):
-    """What is asked, and over which connection: `Questions`."""
+    """What is asked: `Questions`."""
 
     names: list[str]
 
-    def make(self, name: str, execution: int) -> Query:
-        """A query with the parameters of an execution, to be asked over the connection that there is."""
+    def make(self, name: str) -> Any:
+        """The request for the next execution of a query."""
 
-    def connect_again(self) -> None:
-        """Disconnect and connect; Retryable or SimulatorError if that fails."""
+    def make_ahead(self, until_s: float) -> None:
+        """Make what is asked later, as far as it can be done by then (`time.perf_counter`)."""
+
+    def find_shortfall(self, name: str, rows: int) -> str | None:
+        """What is wrong with an answer of so many rows, where that can be known without decoding it."""
 
 
 @dataclass
@@ -105,6 +117,8 @@ class QueryStats:
     """What one reader measured of one query."""
 
     query: str
+    is_open: bool = False
+    """Whether they are due by the clock: then the time from when they were sent is one of its own."""
     worker: int | None = None
     """Whose executions are kept one by one; None: they aren't."""
     begun: int = 0
@@ -112,7 +126,11 @@ class QueryStats:
     executions: int = 0
     errors: int = 0
     error: str | None = None
-    rows: set[int] = field(default_factory=set)
+    rows: int = 0
+    bytes: int = 0
+    """Of the answers of the window, all together."""
+    rows_min: int | None = None
+    rows_max: int = 0
     """The fewest and the most of an answer."""
     cold_s: float | None = None
     warm_s: float = 0.0
@@ -122,22 +140,36 @@ class QueryStats:
     each: list[Execution] = field(default_factory=list)
 
     def note_answer(
-        self, due: float, sent: float, answered: float, rows: int, counts: bool
+        self,
+        execution: int,
+        due: float,
+        sent: float,
+        answered: float,
+        received: Received,
+        counts: bool,
     ) -> None:
-        """Note an execution and the length of its answer; `counts`: it was due in the window."""
-        self.rows = {min({rows, *self.rows}), max({rows, *self.rows})}
+        """Note an execution (numbered from 0 on) and the length of its answer; `counts`: it was due in the
+        window. In the hot path: it costs some 2 µs."""
+        rows, duration_s = received.rows, answered - due
+        if self.rows_min is None or rows < self.rows_min:
+            self.rows_min = rows
+        self.rows_max = max(self.rows_max, rows)
         if self.cold_s is None:
-            self.cold_s = answered - due
+            self.cold_s = duration_s
         elif counts:
-            self.warm_s += answered - due
+            self.warm_s += duration_s
             self.warm += 1
         if counts:
             self.executions += 1
-            self.latency.record(answered - due)
-            self.service.record(answered - sent)
-        self._keep(duration_s=answered - due, rows=rows)
+            self.rows += rows
+            self.bytes += received.bytes
+            self.latency.record(duration_s)
+            if self.is_open:
+                self.service.record(answered - sent)
+        if self.worker is not None:
+            self._keep(execution, duration_s=duration_s, rows=rows, bytes=received.bytes)
 
-    def note_error(self, error: Exception) -> None:
+    def note_error(self, execution: int, error: Exception) -> None:
         """Note an execution that failed: that a database can't answer it is a result, too. What the first
         said goes into the result and the table."""
         self.errors += 1
@@ -145,36 +177,53 @@ class QueryStats:
         if self.error is None:
             _log.error("query %s failed: %s", self.query, error)
             self.error = said
-        self._keep(duration_s=None, rows=None, error=said)
-
-    def _keep(self, **figures: Any) -> None:
         if self.worker is not None:
-            self.each.append(Execution(run=self.begun, worker=self.worker, **figures))
+            self._keep(execution, duration_s=None, rows=None, error=said)
 
-    def result(self, is_open: bool) -> WorkerQuery:
+    def _keep(self, execution: int, **figures: Any) -> None:
+        assert self.worker is not None
+        self.each.append(Execution(run=execution + 1, worker=self.worker, **figures))
+
+    def result(self) -> WorkerQuery:
         """What was measured, for the collector."""
         return WorkerQuery(
             query=self.query,
             executions=self.executions,
             errors=self.errors,
             error=self.error,
-            rows_min=min(self.rows, default=None),
-            rows_max=max(self.rows, default=None),
+            rows=self.rows,
+            bytes=self.bytes,
+            rows_min=self.rows_min,
+            rows_max=None if self.rows_min is None else self.rows_max,
             cold_s=self.cold_s,
             warm_s=self.warm_s,
             warm=self.warm,
             histogram=encode_histogram(self.latency.finish()),
-            service=encode_histogram(self.service.finish()) if is_open else None,
-            each=self.each,
+            service=encode_histogram(self.service.finish()) if self.is_open else None,
+            each=sorted(self.each, key=lambda one: one.run),
         )
 
 
+@dataclass(slots=True)
+class _Question:
+    """One execution that is under way."""
+
+    asked: QueryStats
+    execution: int
+    due: float
+    free: float
+    """When there was a place in flight for it."""
+    sent: float
+
+
 class QueryRunner:
-    """Asks one query after the other, each when it is due, until the schedule or the turns are over."""
+    """Asks one question after the other, or several in flight, each when it is due, until the schedule or the
+    turns are over. A question that fails keeps no other from being asked."""
 
     def __init__(
         self,
         questions: Asked,
+        asker: Asker,
         turns: Iterator[str],
         recorder: Recorder,
         schedule: Schedule,
@@ -182,75 +231,160 @@ class QueryRunner:
         note: Note = _ignore,
         worker: int | None = None,
     ) -> None:
-        """`abort` is called before each query, and raises if the run is over; `note` is told each answer;
+        """`abort` is called before each question, and raises if the run is over; `note` is given each answer;
         `worker`: keep every execution, under this reader's number."""
         self._questions = questions
+        self._asker = asker
         self._abort = abort
         self._note = note
         self._turns = turns
         self._recorder = recorder
         self._schedule = schedule
-        self._connected = True
-        self.asked = {name: QueryStats(name, worker) for name in questions.names}
+        self._is_connected = True
+        self._resume = 0.0
+        """When to ask again after a connection was lost."""
+        self._places: deque[float] = deque()
+        """Since when each place in flight that is free has been so."""
+        self._under_way = 0
+        self.pause_s = 0.0
+        """How long places in flight were free within the window of a closed loop, all together: the time from
+        an answer to the next question."""
+        self.asked = {name: QueryStats(name, schedule.is_open, worker) for name in questions.names}
 
     @property
     def failed(self) -> int:
-        """Queries that failed, which are not in the recorder."""
+        """Questions that failed, which are not in the recorder."""
         return sum(asked.errors for asked in self.asked.values())
 
     def results(self) -> list[WorkerQuery]:
         """What was measured of each query, for the collector."""
-        return [one.result(self._schedule.is_open) for one in self.asked.values()]
+        return [one.result() for one in self.asked.values()]
 
     def run_queries(self) -> None:
-        """Ask until all is over; a query that fails keeps no other from being asked."""
-        schedule, clock = self._schedule, time.perf_counter
-        free = clock()
-        for name in self._turns:
-            self._abort()
-            asked = self.asked[name]
-            # Before the query is due, so that drawing and compiling aren't in its time.
-            query = self._questions.make(name, asked.begun)
-            asked.begun += 1
-            sent = clock()
-            due = schedule.next_due(sent)
-            if sent < due < schedule.ends:
-                time.sleep(due - sent)
-                sent = clock()
-            if sent >= schedule.ends or due >= schedule.ends:
-                if schedule.is_open and due < schedule.ends:
-                    self._recorder.leave_unsent(due, 1)
-                return
-            self._ask(asked, query, due if schedule.is_open else sent, sent, free)
-            free = clock()
-
-    def _ask(self, asked: QueryStats, query: Query, due: float, sent: float, free: float) -> None:
+        """Ask until all is over."""
+        in_flight = self._asker.max_in_flight
+        self._places.extend([max(time.perf_counter(), self._schedule.begins)] * in_flight)
         try:
-            if not self._connected:
-                self._questions.connect_again()
-                query = self._questions.make(asked.query, asked.begun - 1)
-                self._connected = True
-            rows = query()
-        except Retryable as error:
-            self._note_failure(asked, error, due)
-            self._connected = False
-            # Nothing tells when the database is back.
-            time.sleep(max(0.0, min(_RECONNECT_S, self._schedule.ends - time.perf_counter())))
+            for name in self._turns:
+                self._abort()
+                asked = self.asked[name]
+                # Before it is due, so that making it isn't in its time.
+                request = self._questions.make(name)
+                due = self._await_turn()
+                if due is None:
+                    break
+                question = _Question(asked, asked.begun, due, self._places.popleft(), 0.0)
+                asked.begun += 1
+                if in_flight == 1:
+                    self._ask(question, request)
+                else:
+                    self._submit(question, request)
+            while self._under_way:
+                self._take_answers(None)
+        finally:
+            if in_flight > 1:
+                self._asker.stop_submitting()
+
+    def _await_turn(self) -> float | None:
+        """Wait until the next question is due and there is a place for it, and take answers meanwhile; when
+        it was due, or None if the schedule is over."""
+        schedule, clock = self._schedule, time.perf_counter
+        now = clock()
+        due = schedule.next_due(now)
+        while now < schedule.ends and due < schedule.ends:
+            wait_s = max(due, self._resume) - now
+            if not self._places:
+                self._take_answers(schedule.ends - now)
+            elif wait_s <= 0:
+                return due
+            elif self._under_way:
+                self._take_answers(min(wait_s, schedule.ends - now))
+            else:
+                until = now + min(wait_s, schedule.ends - now)
+                self._questions.make_ahead(until)
+                time.sleep(max(0.0, until - clock()))
+            now = clock()
+        if schedule.is_open and due < schedule.ends:
+            self._recorder.leave_unsent(due, 1)
+        return None
+
+    def _begin(self, question: _Question) -> bool:
+        """The question is to be sent now; whether it can be."""
+        if not self._is_connected:
+            try:
+                self._asker.recover()
+            except (Retryable, SimulatorError) as error:
+                question.sent = time.perf_counter()
+                self._note_failure(question, error, question.sent)
+                return False
+            self._is_connected = True
+            if not self._schedule.is_open:
+                # That was the database's time, and not the client's.
+                question.free = time.perf_counter()
+        sent = question.sent = time.perf_counter()
+        if not self._schedule.is_open:
+            question.due = sent
+            if sent >= self._schedule.measured_from:
+                self.pause_s += sent - max(question.free, self._schedule.measured_from)
+        return True
+
+    def _ask(self, question: _Question, request: Any) -> None:
+        if not self._begin(question):
             return
-        except SimulatorError as error:
-            self._note_failure(asked, error, due)
+        try:
+            received = self._asker.send(request)
+        except (Retryable, SimulatorError) as error:
+            self._note_failure(question, error, time.perf_counter())
             return
         answered = time.perf_counter()
-        self._note(asked.query, asked.begun - 1, rows)
-        asked.note_answer(due, sent, answered, len(rows), due >= self._schedule.measured_from)
         if self._schedule.is_open:
-            self._recorder.record_due(due, free, sent, answered, 1)
-        else:
-            self._recorder.record(sent, answered, 1)
+            question.sent = find_sending(question.sent)
+            answered = find_arrival(question.sent)
+        self._note_answer(question, received, answered)
 
-    def _note_failure(self, asked: QueryStats, error: Exception, due: float) -> None:
-        self._recorder.record_failed(due, time.perf_counter())
-        asked.note_error(error)
+    def _submit(self, question: _Question, request: Any) -> None:
+        if self._begin(question):
+            self._under_way += 1
+            self._asker.submit(request, question)
+
+    def _take_answers(self, timeout_s: float | None) -> None:
+        """Take the answers that have come; wait so long for the first."""
+        at_most_s = None if timeout_s is None or timeout_s == math.inf else timeout_s
+        for outcome in self._asker.outcomes(at_most_s):
+            self._under_way -= 1
+            question: _Question = outcome.request
+            if outcome.sent_s is not None and self._schedule.is_open:
+                question.sent = outcome.sent_s
+            result = outcome.result
+            if isinstance(result, Received):
+                self._note_answer(question, result, outcome.answered_s)
+            elif isinstance(result, Retryable | SimulatorError):
+                self._note_failure(question, result, outcome.answered_s)
+            else:
+                raise result
+
+    def _note_answer(self, question: _Question, received: Received, answered: float) -> None:
+        asked, execution, due = question.asked, question.execution, question.due
+        if problem := self._questions.find_shortfall(asked.query, received.rows):
+            self._note_failure(question, SimulatorError(problem), answered)
+            return
+        self._places.append(answered)
+        self._note(asked.query, execution, received)
+        counts = due >= self._schedule.measured_from
+        asked.note_answer(execution, due, question.sent, answered, received, counts)
+        if self._schedule.is_open:
+            self._recorder.record_due(due, question.free, question.sent, answered, 1)
+        else:
+            self._recorder.record(question.sent, answered, 1)
+
+    def _note_failure(self, question: _Question, error: Exception, ended: float) -> None:
+        self._places.append(ended)
+        if isinstance(error, Retryable) or not self._is_connected:
+            self._is_connected = False
+            # Nothing tells when the database is back.
+            self._resume = min(ended + _RECONNECT_S, self._schedule.ends)
+        self._recorder.record_failed(question.due, ended)
+        question.asked.note_error(question.execution, error)
 
 
 def take_turns(weights: Mapping[str, float]) -> Iterator[str]:

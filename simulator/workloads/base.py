@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from threading import get_ident
 from typing import Annotated, Any, ClassVar
 
@@ -17,6 +17,7 @@ from ..conditions import Condition
 from ..errors import OptionError
 from .common_queries import describe_queries, name_queries
 from .queries import Query
+from .random_streams import multiply_high
 from .schema import DEVICES_APART, ID, EventBlock, Schema, Tags, number_devices
 
 MAX_DEVICES = DEVICES_APART
@@ -67,6 +68,9 @@ class Workload(ABC):
     def __init_subclass__(cls) -> None:
         """Raises OptionError if a query can't be asked of the workload's events."""
         super().__init_subclass__()
+        if "block" in cls.__dict__ and "locate" not in cls.__dict__:
+            # What a class above knows of events goes for blocks as they are made there.
+            cls.locate = Workload.locate  # type: ignore[method-assign]
         if "schema" not in cls.__dict__:
             return
         schema = cls.schema
@@ -124,6 +128,23 @@ class Workload(ABC):
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         """Events [first, first + count) of a worker. Event `time_origin` gets the first timestamp."""
 
+    def locate(
+        self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
+        """Device and time (ms) of single events, one at least: number `numbers[i]` of worker `workers[i]`, as
+        `block` makes it. A class that overrides it knows them without making everything else."""
+        blocks = [
+            self.block(worker, number, 1)
+            for worker, number in zip(workers.tolist(), numbers.tolist(), strict=True)
+        ]
+        times = np.concatenate([block.columns[self.schema.time] for block in blocks])
+        return np.concatenate([block.devices for block in blocks]), times
+
+    @property
+    def instants_are_distinct(self) -> bool:
+        """Whether no device has two events of one time."""
+        return set(self.schema.key) <= {self.schema.device, self.schema.time}
+
     def devices(self, worker: int) -> NDArray[np.bytes_]:
         """Ids of the worker's devices, all of one width, each with the worker's number in it."""
         return _device_ids(worker, self.device_spread)
@@ -162,16 +183,24 @@ class Workload(ABC):
         return _dealt_device_ids(worker, self.device_spread, length)[start : start + count]
 
 
-def device_ids(worker: int, devices: NDArray[np.int64]) -> NDArray[np.bytes_]:
-    """The id of each device of a worker, by number: w00007d000042."""
+def device_ids(workers: int | NDArray[np.int64], devices: NDArray[np.int64]) -> NDArray[np.bytes_]:
+    """The id of each device, by number: w00007d000042. `workers`: whose all are, or each is."""
     text = np.empty((len(devices), 13), dtype=np.uint8)
-    text[:, :7] = np.frombuffer(b"w%05dd" % worker, dtype=np.uint8)
-    rest = devices
-    for place in range(12, 6, -1):
-        rest, digit = np.divmod(rest, 10)
-        text[:, place] = digit
-    text[:, 7:] += ord("0")
+    text[:, 0], text[:, 6] = b"wd"
+    digits = _three_digits()
+    text[:, 1:3] = digits[np.floor_divide(workers, 1000), 1:]
+    text[:, 3:6] = digits[np.remainder(workers, 1000)]
+    thousands = devices // 1000
+    text[:, 7:10] = digits[thousands]
+    text[:, 10:] = digits[devices - 1000 * thousands]
     return text.view("S13").reshape(len(devices))
+
+
+@cache
+def _three_digits() -> NDArray[np.uint8]:
+    """The digits of each number below 1000: shape (1000, 3)."""
+    text = b"".join(b"%03d" % number for number in range(1000))
+    return np.frombuffer(text, dtype=np.uint8).reshape(1000, 3)
 
 
 def round_up_dealt(spread: int, count: int) -> int:
@@ -210,6 +239,35 @@ def random_words(seed: int, worker: int, first: int, count: int, words: int) -> 
     skipped_blocks, skipped_words = divmod(first * words, 4)
     raw = _stream(seed, worker, get_ident()).words(skipped_blocks, skipped_words + count * words)
     return raw[skipped_words:].reshape(count, words)
+
+
+def random_word(
+    seed: int, workers: NDArray[np.int64], numbers: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """The random number of single events, as `random_words` has it where each has one.
+
+    Moving numpy's generator to each would take microseconds. So the rounds are made here.
+    """
+    blocks, places = np.divmod(numbers, 4)
+    # Of the four words of a counter, the first and third are multiplied, and make the others.
+    multiplied = np.zeros((2, len(numbers)), dtype=np.uint64)
+    multiplied[0] = blocks + 1  # numpy's counter of the first block is 1
+    others = np.zeros_like(multiplied)
+    keys = np.empty_like(multiplied)
+    keys[0], keys[1] = seed, workers
+    for _ in range(_ROUNDS):
+        upper = multiply_high(multiplied, _FACTORS)
+        lower = multiplied * _FACTORS
+        multiplied = upper[::-1] ^ others ^ keys
+        others = lower[::-1]
+        keys += _KEY_STEPS
+    words = np.stack([multiplied[0], others[0], multiplied[1], others[1]])
+    return words[places, np.arange(len(numbers))]
+
+
+_ROUNDS = 10
+_FACTORS = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], dtype=np.uint64)
+_KEY_STEPS = np.array([[0x9E3779B97F4A7C15], [0xBB67AE8584CAA73B]], dtype=np.uint64)
 
 
 class _Stream:

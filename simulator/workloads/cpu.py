@@ -12,7 +12,7 @@ import orjson
 from numpy.typing import NDArray
 from pydantic import Field
 
-from .base import Workload, WorkloadOptions, random_words, round_up_dealt
+from .base import Workload, WorkloadOptions, device_ids, random_words, round_up_dealt
 from .queries import HOUR_MS as HOUR_MS  # noqa: PLC0414 - modules take it from here
 from .queries import Aggregate, At, Every, Function, Query, Where, Window
 from .schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, LazyColumns, Schema
@@ -122,6 +122,12 @@ class Cpu(Workload):
         if is_apart:
             columns = LazyColumns(columns, {"tags": make_tags})
         return EventBlock(self.schema, worker, first, columns, devices)
+
+    def locate(
+        self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
+        devices = device_ids(workers, numbers % self.device_spread)
+        return devices, FIRST_TIMESTAMP_MS + numbers * INTERVAL_MS
 
     def _tags(
         self, worker: int, numbers: NDArray[np.int64], devices: NDArray[np.bytes_]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,19 @@ from . import signals
 from .base import MAX_DEVICES, Workload, WorkloadOptions, device_ids
 from .common_queries import describe_queries
 from .definition import NOW, Definition, Delay, Late, read_epoch
+from .lateness import LateEvents, SendOrder, put_back
 from .makers import Maker, make_maker, make_makers
 from .schema import EventBlock, LazyColumns, Schema, Tags
-from .signals import Points
+from .signals import Points, Words
 
 WINDOW = 262_144
 """Late events are put back by as many events of their worker as are in a window of so many, at most."""
 
 _MOST_WINDOWS = 4
 """Of more events, it makes no difference that the last window isn't complete."""
+
+_SEARCHED = 8_192
+"""Among so many events at once, late ones are found: arrays of these are in memory that is used again."""
 
 _DEALT_STEP = 16_384
 _TAGS_SEED = 0
@@ -130,10 +134,11 @@ class Defined(Workload):
             self._late = late.model_copy(update={"share": given.late})
         if self._late and not self._late.share:
             self._late = None
+        self._order: SendOrder | None = None
         if self._late:
             self.disorder = self.window
+            self._order = SendOrder(self.window, self._find_late)
         self._fleets: dict[int, _Fleet] = {}
-        self._orders: dict[tuple[int, int], NDArray[np.int32]] = {}
 
     @property
     def interval_ms(self) -> int:
@@ -152,7 +157,7 @@ class Defined(Workload):
         if self._late is None or count > _MOST_WINDOWS * self.window:
             return self.late_share  # all come by the end of their window
         begin = first - first % self.window
-        numbers = self._numbers(worker, self._fleet(worker, 0), begin, first + count - begin)
+        numbers = self._numbers(worker, begin, first + count - begin)
         late = numbers < np.maximum.accumulate(numbers)
         return float(late[first - begin :].mean())
 
@@ -184,7 +189,7 @@ class Defined(Workload):
         return fleet.names[: fleet.devices]
 
     def device_count(self, worker: int) -> int:
-        return len(self._number_devices(worker)[1])
+        return self._own_devices(worker)[2]
 
     def _describe_devices(self, worker: int, first: int, count: int) -> Mapping[str, NDArray[Any]]:
         fleet, rows = self._fleet(worker, 0), slice(first, first + count)
@@ -193,7 +198,7 @@ class Defined(Workload):
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         fleet = self._fleet(worker, count)
-        numbers = self._numbers(worker, fleet, first, count)
+        numbers = self._numbers(worker, first, count)
         ticks = numbers // fleet.devices
         rows: slice | NDArray[np.int64]
         if self._late is None:
@@ -201,7 +206,8 @@ class Defined(Workload):
             rows = slice(start, start + count)
         else:
             rows = numbers - ticks * fleet.devices
-        points = self._points(fleet, rows, ticks - time_origin // fleet.devices)
+        ticks -= time_origin // fleet.devices
+        points = self._points(ticks, fleet.first[rows], fleet.second[rows])
         definition, names = self.definition, fleet.names[rows]
         columns: dict[str, NDArray[Any]] = {}
         apart: dict[str, Callable[[], NDArray[Any]]] = {}
@@ -220,13 +226,22 @@ class Defined(Workload):
         found = LazyColumns(columns, apart) if apart else columns
         return EventBlock(self.schema, worker, first, found, names, missing)
 
-    def _points(
-        self, fleet: _Fleet, rows: slice | NDArray[np.int64], ticks: NDArray[np.int64]
-    ) -> Points:
-        """Time and device of events that belong to these devices, at these ticks."""
+    def locate(
+        self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
+        if self._order is not None:
+            numbers = self._order.find_single(workers, numbers)
+        group, start, count = self._own_devices(workers)
+        ticks, places = np.divmod(numbers, count)
+        devices = start + places
+        points = self._points(ticks, *signals.device_keys(self.seed, group, devices))
+        return device_ids(group, devices), points.times_ms
+
+    def _points(self, ticks: NDArray[np.int64], first: Words, second: Words) -> Points:
+        """Time and device of events: by tick, and by their devices' keys."""
         times = ticks * self.interval_ms
         times += self.epoch_ms
-        points = Points(times, fleet.first[rows], fleet.second[rows])
+        points = Points(times, first, second)
         if not self.definition.jitter:
             return points
         jitter = signals.uniform_integers(
@@ -246,17 +261,23 @@ class Defined(Workload):
             found = self._fleets[worker] = self._make_fleet(worker, count)
         return found
 
-    def _number_devices(self, worker: int) -> tuple[int, range]:
-        """Whose devices they are, going by their names, and their numbers."""
+    @overload
+    def _own_devices(self, worker: int) -> tuple[int, int, int]: ...
+
+    @overload
+    def _own_devices(self, worker: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any, Any]: ...
+
+    def _own_devices(self, worker: Any) -> tuple[Any, Any, Any]:
+        """Whose devices they are, going by their names, the number of the first, and how many there are."""
         group, place = divmod(worker, self._sharing)
         if not self._in_all:
-            return group, range(self.device_spread)
+            return group, 0, self.device_spread
         start, stop = (self._in_all * one // self._sharing for one in (place, place + 1))
-        return group, range(start, stop)
+        return group, start, stop - start
 
     def _make_fleet(self, worker: int, count: int) -> _Fleet:
-        group, own = self._number_devices(worker)
-        numbers = np.arange(own.start, own.stop, dtype=np.int64)
+        group, start, own = self._own_devices(worker)
+        numbers = np.arange(start, start + own, dtype=np.int64)
         # Rounded up, so that blocks of different lengths have the same arrays.
         length = len(numbers) + -(-count // _DEALT_STEP) * _DEALT_STEP
         first, second = signals.device_keys(self.seed, group, numbers)
@@ -271,40 +292,34 @@ class Defined(Workload):
 
     # --- late events ----------------------------------------------------------------------------
 
-    def _numbers(self, worker: int, fleet: _Fleet, first: int, count: int) -> NDArray[np.int64]:
+    def _numbers(self, worker: int, first: int, count: int) -> NDArray[np.int64]:
         """Which events are sent as numbers `first` and so on."""
-        numbers = np.arange(first, first + count, dtype=np.int64)
-        if self._late is None:
-            return numbers
-        for window in range(first // self.window, -(-(first + count) // self.window)):
-            begin = window * self.window
-            start, stop = max(first, begin), min(first + count, begin + self.window)
-            order = self._order(worker, fleet, window)[start - begin : stop - begin]
-            np.add(order, begin, out=numbers[start - first : stop - first])
-        return numbers
+        if self._order is None:
+            return np.arange(first, first + count, dtype=np.int64)
+        return self._order.find(worker, first, count)
 
-    def _order(self, worker: int, fleet: _Fleet, window: int) -> NDArray[np.int32]:
-        """The events of a window in the order in which they are sent."""
-        found = self._orders.get((worker, window))
-        if found is None:
-            while len(self._orders) >= 2:
-                self._orders.pop(next(iter(self._orders)))
-            found = self._orders[worker, window] = self._make_order(fleet, window)
-        return found
+    def _find_late(self, worker: int, first: int, count: int) -> LateEvents:
+        """The late ones of events [first, first + count): so many are a window."""
+        late = self._late
+        assert late is not None
+        group, start, own = self._own_devices(worker)
+        devices = np.arange(start, start + own, dtype=np.int64)
+        keys = signals.device_keys(self.seed, group, devices)
 
-    def _make_order(self, fleet: _Fleet, window: int) -> NDArray[np.int32]:
-        assert self._late is not None
-        numbers = np.arange(window * self.window, (window + 1) * self.window, dtype=np.int64)
-        ticks = numbers // fleet.devices
-        points = self._points(fleet, numbers - ticks * fleet.devices, ticks)
-        is_late = signals.absent(points, signals.salt("", "late"), self._late.share)
-        late, on_time = np.flatnonzero(is_late), np.flatnonzero(~is_late)
-        points = Points(points.times_ms[late], points.first[late], points.second[late])
-        delays = _delays_ms(points, self._late) * (fleet.devices / self.interval_ms)
-        due = np.minimum(late + np.ceil(delays), self.window)
-        sequence = np.argsort(due, kind="stable")
-        places = np.searchsorted(on_time, due[sequence], side="right")
-        return np.insert(on_time, places, late[sequence]).astype(np.int32)
+        def locate(numbers: NDArray[np.int64]) -> Points:
+            ticks = numbers // own
+            rows = numbers - ticks * own
+            return self._points(ticks, *(key[rows] for key in keys))
+
+        found = []
+        # Some at a time: fresh memory for all of a window costs as much time as the arithmetic.
+        for begin in range(first, first + count, _SEARCHED):
+            numbers = np.arange(begin, min(begin + _SEARCHED, first + count), dtype=np.int64)
+            salt = signals.salt("", "late")
+            found.append(numbers[signals.absent(locate(numbers), salt, late.share)])
+        numbers = np.concatenate(found)
+        delays = _delays_ms(locate(numbers), late) * (own / self.interval_ms)
+        return put_back(numbers - first, delays, count)
 
 
 def _delays_ms(points: Points, late: Late) -> NDArray[np.float64]:

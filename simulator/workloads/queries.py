@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
-from zlib import crc32
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -294,101 +291,3 @@ def _require_column(schema: Schema, name: str, *way: str | int) -> Iterator[Prob
     if name not in names:
         known = f"{did_you_mean(name, names)} (known: {list_names(names)})"
         yield way, f"there is no column {name!r}{known}"
-
-
-@dataclass(frozen=True)
-class BoundQuery:
-    """A query with the parameters of one execution."""
-
-    query: Query
-    devices: tuple[str, ...] | None = None
-    """None: all."""
-    start_ms: int | None = None
-    end_ms: int | None = None
-    """The window, its end excluded; None: all time."""
-
-
-class Extent(Protocol):
-    """What drawing needs to know of the stored events."""
-
-    @property
-    def epoch_ms(self) -> int:
-        """The workload's first timestamp."""
-
-    @property
-    def seed(self) -> int:
-        """The workload's."""
-
-    @property
-    def span_ms(self) -> tuple[int, int]:
-        """From the first stored event to just behind the last, of those to be asked about."""
-
-    @property
-    def device_count(self) -> int:
-        """Devices that have events."""
-
-    def device(self, number: int) -> str:
-        """The name of one of them, numbered from 0 on."""
-
-    @property
-    def event_count(self) -> int:
-        """Stored events."""
-
-    def event(self, number: int) -> tuple[str, int]:
-        """Device and time of one of them, numbered from 0 on."""
-
-
-def bind(query: Query, epoch_ms: int) -> BoundQuery:
-    """A query without drawn parameters, for events from this first timestamp on."""
-    assert not query.is_drawn
-    devices = query.devices if isinstance(query.devices, tuple) else None
-    if query.window is None:
-        return BoundQuery(query, devices)
-    return BoundQuery(query, devices, epoch_ms, epoch_ms + query.window.span)
-
-
-_TRIES = 30
-"""So many events are drawn until one is within the time that is to be asked about."""
-
-
-def _draw_event(stored: Extent, random: np.random.Generator) -> tuple[str, int]:
-    """Device and time of an event. Where a few are late, one of them may be too new to be asked about."""
-    _, end = stored.span_ms
-    for _ in range(_TRIES):
-        device, time_ms = stored.event(int(random.integers(stored.event_count)))
-        if time_ms < end:
-            break
-    return device, time_ms
-
-
-def draw(query: Query, stored: Extent, worker: int, execution: int) -> BoundQuery:
-    """The query with the parameters of one execution: a function of its arguments and the seed alone.
-
-    A window that is longer than the time of the stored events becomes all of that time.
-    """
-    if not query.is_drawn:
-        return bind(query, stored.epoch_ms)
-    entropy = [stored.seed, worker, execution, crc32(query.name.encode())]
-    random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
-    if query.instant:
-        device, time_ms = _draw_event(stored, random)
-        return BoundQuery(query, (device,), time_ms, time_ms + 1)
-    devices = None
-    if isinstance(query.devices, tuple):
-        devices = query.devices
-    elif isinstance(query.devices, int):
-        count = min(query.devices, stored.device_count)
-        numbers = random.choice(stored.device_count, count, replace=False)
-        devices = tuple(stored.device(number) for number in numbers.tolist())
-    if query.window is None:
-        return BoundQuery(query, devices)
-    first, end = stored.span_ms
-    span = query.window.span
-    if query.window.at is At.FIRST:
-        return BoundQuery(query, devices, stored.epoch_ms, stored.epoch_ms + span)
-    if span >= end - first:
-        return BoundQuery(query, devices, first, end)
-    start = end - span
-    if query.window.at is At.DRAWN:
-        start = int(random.integers(first, end - span, endpoint=True))
-    return BoundQuery(query, devices, start, start + span)

@@ -52,11 +52,13 @@ class Points:
         return self.times_ms.astype(np.float64)
 
 
-def device_keys(seed: int, fleet: int, devices: NDArray[np.int64]) -> tuple[Words, Words]:
-    """Two keys for each of a fleet's devices, by number, that go with a seed."""
+def device_keys(
+    seed: int, fleets: int | NDArray[np.int64], devices: NDArray[np.int64]
+) -> tuple[Words, Words]:
+    """Two keys for each device, by number, that go with a seed. `fleets`: whose all are, or each is."""
     # Hashed one after the other: a sum of the three would make one seed's device another's next.
     origin = _split_mix(np.array([seed], dtype=np.uint64))
-    origin = _split_mix(origin + np.uint64(fleet))
+    origin = _split_mix(origin + np.asarray(fleets).astype(np.uint64))
     keys = _split_mix(devices.astype(np.uint64) + origin)
     return keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import trustme
+from cassandra import ReadTimeout
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -24,8 +25,9 @@ from simulator.contract import PrimaryKey
 from simulator.errors import SimulatorError
 from simulator.modules._base.http import SOCKET_OPTIONS
 from simulator.modules.base import AnyModule, Job
-from simulator.modules.cassandra import Cassandra, server
+from simulator.modules.cassandra import Cassandra
 from simulator.modules.cassandra import wire as cassandra_wire
+from simulator.modules.cassandra.asking import CassandraAsker
 from simulator.modules.cassandra.options import CassandraOptions
 from simulator.oracle.answers import answer_all
 from simulator.oracle.comparing import compare_answers
@@ -46,7 +48,7 @@ from simulator.worker.measure import Recorder
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import draw
+from simulator.workloads.drawing import draw
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually
@@ -546,6 +548,28 @@ def test_server_info_has_what_decides_durability(cassandra: CassandraUnderTest) 
 # --- queries --------------------------------------------------------------------------------------
 
 
+class LateAnswers:
+    """Has the first answers to what may take too long come too late."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.answered = 0
+        self._take = CassandraAsker._take
+
+    @property
+    def take(self) -> Callable[..., None]:
+        """In the place of `CassandraAsker._take`."""
+
+        def take(asker: CassandraAsker, sent: Any, result: Any, answered_s: float) -> None:
+            if sent.question.may_be_late:
+                self.answered += 1
+                if self.answered <= self.count:
+                    result = ReadTimeout("too slow")
+            self._take(asker, sent, result, answered_s)
+
+        return take
+
+
 @pytest.mark.parametrize("flavor", ["cassandra", "ycql"])
 @pytest.mark.parametrize("query", Temperature.schema.queries[:4])
 def test_ranges_that_take_too_long_are_asked_in_slices_of_time(
@@ -554,20 +578,15 @@ def test_ranges_that_take_too_long_are_asked_in_slices_of_time(
     """As if the first six answers had come too late: of all four ranges, then of two slices."""
     workload = workload_of(query)
     fill(cassandra, workload)
-    answered: list[int] = []
-
-    def late(answer: Any, rows: Any = server.take_rows) -> Any:
-        answered.append(len(answered))
-        return None if len(answered) <= 6 else rows(answer)
-
-    monkeypatch.setattr(server, "take_rows", late)
+    late = LateAnswers(6)
+    monkeypatch.setattr(CassandraAsker, "_take", late.take)
     with prepare_queries(cassandra, workload, {"flavor": flavor}) as module:
-        assert_same(module.queries()[query](), query)
-        assert len(answered) > 16
+        assert_same(module.fetch(module.queries()[query]), query)
+        assert late.answered > 16
         # From now on the ranges are not tried.
-        answered[:] = range(6)
-        assert_same(module.queries()[query](), query)
-        assert len(answered) > 4 + 16
+        late.answered = 6
+        assert_same(module.fetch(module.queries()[query]), query)
+        assert late.answered > 4 + 16
 
 
 # --- YCQL -----------------------------------------------------------------------------------------
@@ -582,7 +601,7 @@ def test_ycqls_way_of_asking_has_the_same_answers(
     fill(cassandra, workload)
     with prepare_queries(cassandra, workload, {"flavor": "ycql"}) as module:
         for query in kind.schema.queries:
-            assert_same(module.queries()[query](), query)
+            assert_same(module.fetch(module.queries()[query]), query)
 
 
 @pytest.mark.parametrize(("flavor", "late"), [("cassandra", 8), ("ycql", 0)])
@@ -595,15 +614,9 @@ def test_described_queries_whatever_the_server_lacks(
     stored = Stored(workload, [StoredPart(*part) for part in DEFINED_PARTS])
     queries = [query for query in list_queries(workload) if query.per or flavor == "ycql"]
     bounds = [draw(query, stored, 0, 0) for query in queries]
-    answered = 0
-
-    def take(answer: Any, rows: Any = server.take_rows) -> Any:
-        nonlocal answered
-        answered += 1
-        return None if answered <= late else rows(answer)
-
-    monkeypatch.setattr(server, "take_rows", take)
+    answers = LateAnswers(late)
+    monkeypatch.setattr(CassandraAsker, "_take", answers.take)
     with prepare_queries(cassandra, workload, {"flavor": flavor}) as module:
         for bound, right in zip(bounds, answer_all(bounds, stored), strict=True):
-            answered = 0
-            assert compare_answers(right, module.compile(bound)()) is None, bound
+            answers.answered = 0
+            assert compare_answers(right, module.fetch(module.compile(bound))) is None, bound

@@ -24,7 +24,8 @@ from simulator.testing.suite.test_described import list_queries
 from simulator.worker import connect
 from simulator.workloads import load_workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import Query, draw
+from simulator.workloads.drawing import draw
+from simulator.workloads.queries import Query
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually
@@ -114,7 +115,7 @@ def test_events_count_though_nothing_makes_them_visible(search: SearchUnderTest)
     module = search.module(job)
     module.open()
     assert module.count() == 20
-    assert module.queries()["count-events"]() == [(20,)]
+    assert module.fetch(module.queries()["count-events"]) == [(20,)]
     module.close()
 
 
@@ -301,10 +302,10 @@ def test_a_page_may_end_amid_events_that_nothing_tells_apart(
     module = search.module(job)
     module.open()
     module.prepare_queries()
-    assert len(module.queries()["high-cpu"]()) == 3 * 6
+    assert len(module.fetch(module.queries()["high-cpu"])) == 3 * 6
     monkeypatch.setattr(queries, "_PAGE", 3)
     with pytest.raises(SimulatorError, match="at least 3 events are alike in their key"):
-        module.queries()["high-cpu"]()
+        module.fetch(module.queries()["high-cpu"])
     module.close()
 
 
@@ -338,7 +339,7 @@ def test_described_queries_of_several_shards_and_by_pages(
     module.prepare_queries()
     wrong = {}
     for bound, right in zip(bounds, answer_all(bounds, stored), strict=True):
-        problem = compare_answers(right, module.compile(bound)())
+        problem = compare_answers(right, module.fetch(module.compile(bound)))
         if problem:
             wrong[bound] = problem
     module.close()

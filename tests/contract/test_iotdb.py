@@ -13,7 +13,8 @@ import trustme
 from simulator.errors import SimulatorError
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import new_job
-from simulator.workloads.queries import Query, bind
+from simulator.workloads.drawing import bind
+from simulator.workloads.queries import Query
 from simulator.workloads.temperature import Temperature
 
 from .iotdb import IotdbUnderTest
@@ -56,7 +57,7 @@ def test_sessions_over_tls(server: IotdbUnderTest, encrypted: Proxy, tmp_path: P
         assert encrypted.fate is None
         assert module.count() == 6000
         bound = bind(EVENTS, workload.schema.epoch_ms)
-        assert len(module.compile(bound)()) == 6000
+        assert len(module.fetch(module.compile(bound))) == 6000
         module.close()
 
 

@@ -24,7 +24,8 @@ from simulator.testing.inserting import insert_with
 from simulator.testing.server import new_job
 from simulator.testing.suite import test_storage
 from simulator.workloads.base import Workload
-from simulator.workloads.queries import Query, bind
+from simulator.workloads.drawing import bind
+from simulator.workloads.queries import Query
 from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
 from simulator.workloads.temperature import Temperature
 
@@ -92,7 +93,9 @@ def test_numbers_of_all_types_and_missing_ones(server: VictoriaMetricsUnderTest)
         }
     )
     assert await_count(module.count, 40, module.settle_s) == 40
-    found = {query.name: sorted(module.compile(bind(query, 0))()) for query in (newest, last)}
+    found = {
+        query.name: sorted(module.fetch(module.compile(bind(query, 0)))) for query in (newest, last)
+    }
     module.close()
     at, big = 1_704_067_200_000, 2**53
     heat = float(np.float32(0.1) * np.float32(38))

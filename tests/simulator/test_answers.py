@@ -15,7 +15,8 @@ from simulator.oracle.stored import Stored, StoredPart
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import BoundQuery, Every, Function, Query, draw
+from simulator.workloads.drawing import BoundQuery, draw
+from simulator.workloads.queries import Every, Function, Query
 from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema
 from simulator.workloads.temperature import Temperature
 

@@ -310,7 +310,7 @@ def test_a_long_answer_comes_in_pages(
     insert_with(server.module(job), workload, 400)
     module = server.module(job)
     module.open()
-    found = module.queries()["high-cpu"]()
+    found = module.fetch(module.queries()["high-cpu"])
     module.close()
     block = workload.block(0, 0, 400)
     assert len(found) == int((block.columns["usage_user"] > 90).sum()) > 7

@@ -10,7 +10,8 @@ import pytest
 from simulator.encoding.columns import text_format
 from simulator.modules.arangodb.queries import compile_query
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import BoundQuery, Query, bind
+from simulator.workloads.drawing import BoundQuery, bind
+from simulator.workloads.queries import Query
 from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.temperature import Temperature
 

@@ -45,7 +45,8 @@ from simulator.testing.suite.test_described import WORKLOADS as DESCRIBED
 from simulator.testing.suite.test_tags import READING, TRUCKS
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import BoundQuery, Query, bind, draw
+from simulator.workloads.drawing import BoundQuery, bind, draw
+from simulator.workloads.queries import Query
 from simulator.workloads.schema import Column, ColumnType, Schema, Tags
 from simulator.workloads.temperature import Temperature
 

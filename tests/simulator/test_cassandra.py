@@ -36,7 +36,8 @@ from simulator.modules.cassandra.server import ClusterSession, explain_failure, 
 from simulator.modules.cassandra.storage import read_storage
 from simulator.modules.options import parse_options
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import BoundQuery, Query, Where
+from simulator.workloads.drawing import BoundQuery
+from simulator.workloads.queries import Query, Where
 from simulator.workloads.schema import Column, ColumnType
 from simulator.workloads.temperature import Temperature
 

@@ -98,7 +98,8 @@ def asked(name: str, sent_s: float = 0.0) -> Pending:
 
 def received(connection: Connection) -> list[tuple[object, type | None]]:
     return [
-        (found.request, type(error) if error else None) for found, error in connection.receive()
+        (found.request, type(answer) if isinstance(answer, Exception) else None)
+        for found, answer in connection.receive()
     ]
 
 
@@ -329,7 +330,7 @@ def who_gets(cluster: Cluster, pool: ConnectionPool, partition: str) -> str:
     raise AssertionError("no node got it")
 
 
-def lose(cluster: Cluster, node: str, pool: ConnectionPool) -> list[Outcome]:
+def lose(cluster: Cluster, node: str, pool: ConnectionPool) -> list[Outcome[int]]:
     """The node goes down with what is under way to it."""
     cluster.up.discard(node)
     server = cluster.servers.pop(node)
@@ -437,7 +438,7 @@ def test_requests_to_others_do_not_wait_for_a_node_that_takes_nothing(
 
     with ThreadPoolExecutor(1) as thread:
         reading = thread.submit(answer)
-        ended: list[Outcome] = []
+        ended: list[Outcome[int]] = []
         while len(ended) < 2:
             ended += pool.outcomes(10)
         reading.result()
@@ -464,7 +465,7 @@ def test_a_node_that_answers_others_is_kept(
     server = cluster.servers["a"]
     pool.submit(b"a", _EXECUTE, b"", "never", 1)
     server.request()
-    ended: list[Outcome] = []
+    ended: list[Outcome[int]] = []
     while not any(outcome.request == "never" for outcome in ended):
         pool.submit(b"a", _EXECUTE, b"", "at once", 1)
         server.answer(server.request()[0])

@@ -13,6 +13,7 @@ import pytest
 from simulator.contract import Answers, Go, GroupResult, Load, Role, StoredEvents
 from simulator.contract.messages import WorkerAnswers
 from simulator.machine import free_memory_bytes
+from simulator.modules.asking import Received
 from simulator.modules.base import Job, Query
 from simulator.modules.blackhole import Blackhole
 from simulator.oracle.answers import answer
@@ -30,7 +31,8 @@ from simulator.worker.questions import FirstAnswers, Questions
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import BoundQuery, Shape, bind
+from simulator.workloads.drawing import BoundQuery, bind
+from simulator.workloads.queries import Shape
 from simulator.workloads.temperature import Temperature
 
 WORKLOAD = Temperature(seed=2, device_spread=3)
@@ -70,13 +72,17 @@ def ask(
     """What a reader hands in that asked each query twice; `spoilt`: first answers that aren't right."""
     module = make_module(*queries)
     stored = [StoredEvents(worker=p.worker, first=p.first, count=p.count) for p in PARTS]
-    questions = Questions(module, WORKLOAD, Go(go=True, stored=stored), reader)
-    kept = FirstAnswers(wanted=True)
+    asker = module.asker()
+    questions = Questions(module, asker, WORKLOAD, Go(go=True, stored=stored), reader)
+    kept = FirstAnswers(questions, wanted=True)
     for execution in range(2):
         for name in questions.names:
-            rows = questions.make(name, execution)()
-            kept.note(name, execution, (spoilt or {}).get(name, rows) if not execution else rows)
-    handed_in = kept.hand_in(reader, questions, module.job.schema)
+            received = asker.send(questions.make(name))
+            if not execution and name in (spoilt or {}):
+                rows = (spoilt or {})[name]
+                received = Received(len(rows), 0, rows)
+            kept.note(name, execution, received)
+    handed_in = kept.hand_in(reader, module.job.schema)
     # As it arrives.
     return WorkerAnswers.model_validate_json(handed_in.model_dump_json())
 
@@ -95,8 +101,10 @@ def test_the_first_answer_to_each_query_is_kept_and_no_other() -> None:
     found = {one.query: one for one in ask(0, *EVERYTHING).answers}
     assert set(found) == set(EVERYTHING)
     assert found["count-events"].columns == [[5300]]
+    module = make_module("range")
     first = Questions(
-        make_module("range"),
+        module,
+        module.asker(),
         WORKLOAD,
         Go(
             go=True,
@@ -120,10 +128,11 @@ def test_long_answers_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_kept_that_nobody_wants() -> None:
-    kept = FirstAnswers(wanted=False)
-    kept.note("count-events", 0, [(1,)])
-    questions = Questions(make_module("count-events"), WORKLOAD, Go(go=True), 0)
-    assert not kept.hand_in(0, questions, WORKLOAD.schema).answers
+    module = make_module("count-events")
+    questions = Questions(module, module.asker(), WORKLOAD, Go(go=True), 0)
+    kept = FirstAnswers(questions, wanted=False)
+    kept.note("count-events", 0, Received(1, 0, [(1,)]))
+    assert not kept.hand_in(0, WORKLOAD.schema).answers
 
 
 def test_a_variant_is_checked_as_the_plain_query_and_what_is_not_described_is_not() -> None:

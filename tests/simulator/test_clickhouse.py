@@ -13,9 +13,11 @@ from simulator.contract import PrimaryKey
 from simulator.encoding.columns import is_constant
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules._base.http import Answer
+from simulator.modules._base.official import list_columns
 from simulator.modules.base import Job
 from simulator.modules.clickhouse import Clickhouse
-from simulator.modules.clickhouse.encoding import NativeBlock, Part, write_number
+from simulator.modules.clickhouse.encoding import NativeBlock, Part, write_number, write_text
+from simulator.modules.clickhouse.native import NotNative, count_rows, read_rows
 from simulator.modules.clickhouse.options import ClickhouseOptions
 from simulator.modules.clickhouse.queries import compile_statement, quote_text
 from simulator.modules.clickhouse.server import Connection, read_table_settings
@@ -25,7 +27,8 @@ from simulator.testing.inserting import insert_with
 from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import Aggregate, BoundQuery, Function, Query
+from simulator.workloads.drawing import BoundQuery
+from simulator.workloads.queries import Aggregate, Function, Query
 from simulator.workloads.schema import Column, ColumnType, EventBlock
 from simulator.workloads.temperature import Temperature
 
@@ -125,6 +128,49 @@ def test_texts_of_every_length(width: int) -> None:
     for texts in (alike, differing, constant):
         body = NativeBlock([column], {"note": texts}, {}).join(0, 3)
         assert Reader(body).block() == {"note": texts.tolist()}
+
+
+@pytest.mark.parametrize("kind", [Awkward, Sundry])
+def test_answers_are_counted_and_read(kind: Any) -> None:
+    """Blocks of all types but LowCardinality; and nothing that is cut off is taken for an answer."""
+    block = kind(device_spread=3).block(0, 0, 90)
+    native = NativeBlock(block.schema.row, block.row_columns, block.missing)
+    first, second = native.join(0, 50), native.join(50, 90)
+    assert count_rows(first + second) == 90
+    columns = list_columns(block.schema.row, block.row_columns, block.missing)
+    expected = list(zip(*columns, strict=True))
+    for place, column in enumerate(block.schema.row):
+        if column.type is ColumnType.FLOAT32:
+            # As it is stored, and not as it was written.
+            floats = block.row_columns[column.name].tolist()
+            expected = [
+                (*row[:place], None if row[place] is None else floats[number], *row[place + 1 :])
+                for number, row in enumerate(expected)
+            ]
+    assert read_rows(first + second) == expected
+    for size in range(1, len(first)):
+        with pytest.raises(NotNative):
+            count_rows(first[:size])
+
+
+def test_an_answer_with_a_dictionary() -> None:
+    """Texts that are stored once, the first of which stands for nothing if there may be none."""
+    head = b"\x01\x04" + write_text(b"device")
+    version, count = struct.pack("<Q", 1), struct.pack("<Q", 4)
+    texts = b"".join(map(write_text, [b"", b"one", b"two" * 50]))
+    small = struct.pack("<QQ", 0x600, 3) + texts + count + bytes([1, 2, 0, 1])
+    wide = struct.pack("<QQ", 0x601, 3) + texts + count + struct.pack("<4H", 1, 2, 0, 1)
+    for kind, nothing in (
+        (b"LowCardinality(String)", ""),
+        (b"LowCardinality(Nullable(String))", None),
+    ):
+        for data in (small, wide):
+            body = head + write_text(kind) + version + data
+            assert count_rows(body * 2) == 8
+            assert read_rows(body) == [("one",), ("two" * 50,), (nothing,), ("one",)]
+            for size in range(1, len(body)):
+                with pytest.raises(NotNative):
+                    count_rows(body[:size])
 
 
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 16_383, 16_384, 2**32])
@@ -452,6 +498,6 @@ def test_devices_of_any_name_can_be_asked_for(server: ClickhouseUnderTest) -> No
     insert_with(server.module(JOB), Temperature(), 10)
     query = Query(name="some", devices=("it's \\", "w00000d000000"), events=("sequence_number",))
     module = server.module(JOB)
-    found = module.compile(BoundQuery(query, ("it's \\", "w00000d000000")))()
+    found = module.fetch(module.compile(BoundQuery(query, ("it's \\", "w00000d000000"))))
     assert sorted(found) == [(number,) for number in range(10)]
     module.close()

@@ -9,7 +9,8 @@ import pytest
 from simulator.modules._base.sql_queries import compile_query
 from simulator.modules.cratedb.queries import CratedbDialect
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import Query, bind
+from simulator.workloads.drawing import bind
+from simulator.workloads.queries import Query
 from simulator.workloads.schema import Schema
 from simulator.workloads.temperature import Temperature
 

@@ -210,7 +210,7 @@ def test_a_refusal_before_the_request_was_read() -> None:
     ("answer", "said"),
     [
         (b"", "the server hung up without an answer"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nab", "the server hung up"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nab", "hung up in the middle of its answer"),
         (b"SSH-2.0-OpenSSH\r\n", "the answer is not HTTP"),
     ],
 )
@@ -226,6 +226,36 @@ def test_no_answer(answer: bytes, said: str) -> None:
         # It may have been the server's answer that got lost.
         assert not isinstance(caught.value, NotConnected)
         assert pool.request("GET", "/").body == b"ok"
+
+
+def test_what_a_server_says_last_is_kept() -> None:
+    """In the middle of an answer it can say in no other way that it failed."""
+
+    def script(server: Scripted, stream: socket.socket) -> None:
+        assert server.reads(stream)
+        head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+        stream.sendall(head + b"8\r\nrows and\r\n")
+        stream.sendall(b"9\r\n an error\r\n")
+
+    server = Scripted(script)
+    with closing(server), closing(pool_to(server)) as pool:
+        with pytest.raises(ConnectionLost) as caught:
+            pool.request("GET", "/")
+        assert caught.value.end.endswith(b" an error")
+
+
+def test_an_answer_that_memory_does_not_hold_ends_its_own_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_connection, "most_answer_bytes", lambda: 1000)
+    long = b"HTTP/1.1 200 OK\r\ncontent-length: 2000\r\n\r\n" + bytes(2000)
+    server = Scripted(answers(long), answers(OK))
+    with closing(server), closing(pool_to(server)) as pool:
+        with pytest.raises(SimulatorError, match="too many for this worker's memory"):
+            pool.request("GET", "/")
+        # By another connection: on that one the rest of the answer would come first.
+        assert pool.request("GET", "/").body == b"ok"
+        assert len(server.heard) == 2
 
 
 def test_no_answer_in_time() -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from typing import Any
 
 import pytest
 
-from simulator.contract import Load
+from simulator.contract import Load, Role
 from simulator.errors import OptionError
 from simulator.modules import load_module, module_names
-from simulator.modules.base import AnyModule, Capabilities, Job, Support
+from simulator.modules.asking import Asker, CallingAsker
+from simulator.modules.base import AnyModule, Capabilities, Job, OfficialClient, Support
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.options import Options, parse_options
 from simulator.modules.sending import Outcome
@@ -101,7 +103,7 @@ def test_a_black_hole_holds_requests_for_as_long_as_it_says() -> None:
         sent[number] = time.perf_counter()
         writer.submit(payload, number)
         time.sleep(0.002)
-    ended: list[Outcome] = []
+    ended: list[Outcome[int]] = []
     while len(ended) < 3:
         ended += writer.outcomes(None)
     assert [outcome.request for outcome in ended] == [0, 1, 2]
@@ -139,6 +141,49 @@ def test_a_mode_that_holds_one_request_says_so() -> None:
     )
     OneByOne(options, job(in_flight=1, batch=10))
     OneByOne(options, job(in_flight=8))
+
+
+def test_readers_have_questions_in_flight_as_their_asker_can() -> None:
+    """Whatever an insert mode holds, and whatever the target says of its writers."""
+    options = parse_options(BlackholeOptions, {"max_in_flight": 16}, str)
+    with pytest.raises(OptionError) as refused:
+        OneByOne(options, job(in_flight=8, role=Role.READ))
+    assert str(refused.value) == (
+        "module one-by-one asks one question at a time, not 8: use more readers instead"
+    )
+    OneByOne(options, job(batch=10, role=Role.READ))
+
+    class Several(OneByOne):
+        def make_asker(self, in_flight: int) -> Asker:
+            return CallingAsker(self, in_flight)
+
+    Several(options, job(in_flight=8, batch=10, role=Role.READ))
+
+
+def test_a_client_that_asks_nothing_is_no_readers_client() -> None:
+    class Sold(OneByOne):
+        name = "sold"
+        CAPABILITIES = dataclasses.replace(
+            OneByOne.CAPABILITIES,
+            clients={
+                "official": OfficialClient((), {"single": "insert"}),
+                "other": OfficialClient((), {}, asker="x:y"),
+            },
+        )
+
+    def build(client: str, **load: Any) -> Sold:
+        return Sold(parse_options(BlackholeOptions, {"client": client}, str), job(**load))
+
+    with pytest.raises(OptionError) as refused:
+        build("official", role=Role.READ)
+    assert str(refused.value) == (
+        "client=official asks no queries in module sold: use client=lean for them"
+    )
+    build("official")
+    # Who only asks needn't have a way to insert.
+    build("other", role=Role.READ)
+    with pytest.raises(OptionError, match="client=other has no way to insert in mode single"):
+        build("other")
 
 
 def test_a_module_that_says_nothing_holds_one() -> None:

@@ -15,7 +15,8 @@ from simulator.contract import Load, Tables
 from simulator.errors import OptionError
 from simulator.modules import load_module
 from simulator.modules.base import Job
-from simulator.modules.iotdb.connection import ServerError, check_status, read_blocks
+from simulator.modules.iotdb.answers import read_blocks
+from simulator.modules.iotdb.connection import ServerError, check_status
 from simulator.modules.iotdb.queries import compile_statement
 from simulator.modules.iotdb.schema import make_tags
 from simulator.modules.iotdb.tablets import TabletEncoder
@@ -32,7 +33,8 @@ from simulator.modules.options import parse_options
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import BoundQuery, Query
+from simulator.workloads.drawing import BoundQuery
+from simulator.workloads.queries import Query
 from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
 from simulator.workloads.temperature import Temperature
 

@@ -18,14 +18,15 @@ from simulator.modules.iotdb import blocks
 from simulator.modules.iotdb.blocks import find_runs
 from simulator.modules.iotdb.schema import name_table, quote, split_path, write_node
 from simulator.modules.iotdb.thrift import END_CALL, Fields, put_i64, read_answer
-from simulator.modules.iotdb.tree_queries import compile_question
+from simulator.modules.iotdb.tree_queries import Selection, compile_question
 from simulator.modules.iotdb.tree_tablets import TreeEncoder
 from simulator.modules.options import parse_options
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import BoundQuery, Query
+from simulator.workloads.drawing import BoundQuery
+from simulator.workloads.queries import Query
 from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
 from simulator.workloads.temperature import Temperature
 
@@ -321,13 +322,18 @@ def test_what_the_tree_has_not_is_refused_before_the_run() -> None:
 
 def statements_of(bound: BoundQuery, answers: list[list[tuple[Any, ...]]]) -> tuple[list[str], Any]:
     """What is asked, if these are the answers, and the rows that are made of them."""
-    asked: list[str] = []
-
-    def ask(statement: str) -> list[tuple[Any, ...]]:
-        asked.append(statement)
-        return answers[len(asked) - 1]
-
-    return asked, compile_question(bound, SCHEMA, "root.b.x")(ask)
+    compiled = compile_question(bound, SCHEMA, "root.b.x")
+    if isinstance(compiled, Selection):
+        [answer] = answers
+        return [compiled.text], compiled.read(answer)
+    steps = compiled.begin()
+    asked = [next(steps)]
+    for answer in answers:
+        try:
+            asked.append(steps.send(answer))
+        except StopIteration as end:
+            return asked, end.value
+    raise AssertionError("more is asked than is answered")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def test_what_a_failed_query_says_shows_no_secret(caplog: pytest.LogCaptureFixtu
     asked = QueryStats("count-events", worker=0)
     hide(["geheim-4711", "e"])
     try:
-        asked.note_error(error)
+        asked.note_error(0, error)
     finally:
         hide([])
     assert asked.error == asked.each[0].error

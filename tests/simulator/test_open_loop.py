@@ -201,7 +201,7 @@ class Restless(FakeWriter):
             self.resent_after = len(self.sent)
         self._held.append((payload, request))
 
-    def outcomes(self, timeout_s: float | None) -> list[Outcome]:
+    def outcomes(self, timeout_s: float | None) -> list[Outcome[int]]:
         payload, request = self._held.popleft()
         try:
             result: int | BaseException = self.send(payload)

@@ -93,7 +93,7 @@ class CassandraPoolWriter(FakeWriter):
     def submit(self, payload: Payload, request: object) -> None:
         self._pool.submit(b"partition", 0x0A, b"body", request, payload.events)
 
-    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:
+    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[int]]:
         return self._pool.outcomes(timeout_s)
 
     def stop_submitting(self) -> None:

@@ -11,13 +11,8 @@ from simulator.errors import OptionError
 from simulator.oracle.stored import Stored, StoredPart
 from simulator.workloads.common_queries import describe_queries, name_queries
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import (
-    HOUR_MS,
-    Query,
-    Shape,
-    bind,
-    draw,
-)
+from simulator.workloads.drawing import bind, draw
+from simulator.workloads.queries import HOUR_MS, Query, Shape
 from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
 from simulator.workloads.temperature import Temperature
 

@@ -19,7 +19,8 @@ from simulator.modules.questdb.options import InsertMode, QuestdbOptions
 from simulator.modules.questdb.queries import QuestdbDialect
 from simulator.modules.questdb.statements import StatementEncoder
 from simulator.modules.questdb.writing import SenderEncoder
-from simulator.workloads.queries import Aggregate, BoundQuery, Every, Function, Order, Query
+from simulator.workloads.drawing import BoundQuery
+from simulator.workloads.queries import Aggregate, Every, Function, Order, Query
 from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
 from simulator.workloads.temperature import Temperature
 

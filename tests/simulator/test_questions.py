@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ import pytest
 from simulator.contract import DataSet, Go, Load, Role, RunSettings, StoredEvents, Timestamps
 from simulator.contract.settings import make_groups
 from simulator.errors import OptionError, SimulatorError
+from simulator.modules.asking import Asker
 from simulator.modules.base import Job, Query
 from simulator.modules.blackhole import Blackhole
 from simulator.oracle.answers import answer
@@ -18,7 +20,8 @@ from simulator.oracle.stored import Stored, StoredPart
 from simulator.oracle.survey import find_frontier, find_stored
 from simulator.worker.questions import Questions
 from simulator.workloads import load_workload
-from simulator.workloads.queries import BoundQuery, Shape, draw
+from simulator.workloads.drawing import BoundQuery, draw
+from simulator.workloads.queries import Shape
 from simulator.workloads.temperature import Temperature
 
 WORKLOAD = Temperature(seed=2, device_spread=3)
@@ -65,31 +68,67 @@ def told(*parts: tuple[int, int, int]) -> Go:
     return Go(go=True, stored=events(*parts))
 
 
+def make_questions(
+    module: Generated, go: Go, reader: int = 0, redraw: bool = True
+) -> tuple[Questions, Asker]:
+    asker = module.asker()
+    return Questions(module, asker, WORKLOAD, go, reader, redraw), asker
+
+
 def test_a_reader_asks_own_queries_by_default_and_others_by_name() -> None:
-    assert Questions(make_module(), WORKLOAD, Go(go=True), 0).names == ["count-events", "temperature-min-max",
+    own, _ = make_questions(make_module(), Go(go=True))
+    assert own.names == ["count-events", "temperature-min-max",
         "temperature-stats", "temperature-stats-per-device", "newest-per-device"]  # fmt: skip
-    named = make_module("range", "last-values", "count-events")
-    questions = Questions(named, WORKLOAD, told((0, 0, 500)), 0)
-    assert questions.names == ["count-events", "range", "last-values"]
+    named, _ = make_questions(
+        make_module("range", "last-values", "count-events"), told((0, 0, 500))
+    )
+    assert named.names == ["count-events", "range", "last-values"]
 
 
 def test_each_execution_of_each_reader_is_drawn_anew_over_what_is_stored() -> None:
-    module = make_module("range")
-    for reader in (0, 1):
-        questions = Questions(module, WORKLOAD, told((0, 0, 500), (1, 0, 300)), reader)
-        for execution in (0, 1, 0):
-            assert questions.make("range", execution)()
-    first, second, again, other, *_ = module.asked
+    go = told((0, 0, 500), (1, 0, 300))
+    asked = []
+    for reader in (0, 0, 1):
+        module = make_module("point")
+        questions, asker = make_questions(module, go, reader)
+        for _ in range(100):
+            assert asker.send(questions.make("point")).rows
+        asked.append(module.asked[:100])
+    first, again, other = asked
     assert first == again
-    assert len({first, second, other}) == 3
+    assert first != other
+    assert len(set(first)) > 80
+    stored = Stored(WORKLOAD, HELD)
+    query = WORKLOAD.schema.description("point")
+    assert query is not None
+    assert first == [draw(query, stored, 0, execution) for execution in range(100)]
 
 
 def test_or_all_executions_are_as_the_first() -> None:
     module = make_module("range")
-    questions = Questions(module, WORKLOAD, told((0, 0, 500)), 0, redraw=False)
-    for execution in range(3):
-        questions.make("range", execution)
-    assert len(set(module.asked)) == 1
+    questions, _ = make_questions(module, told((0, 0, 500)), redraw=False)
+    questions.prime()
+    requests = {id(questions.make("range")) for _ in range(3)}
+    assert len(requests) == len(module.asked) == 1
+
+
+def test_what_is_asked_later_is_made_while_nothing_else_is_to_be_done() -> None:
+    module = make_module("range", "point")
+    questions, _ = make_questions(module, told((0, 0, 500)))
+    questions.make_ahead(time.perf_counter())
+    assert not module.asked, "there is no time"
+    questions.make_ahead(time.perf_counter() + 60)
+    made = len(module.asked)
+    assert {bound.query.name for bound in module.asked} == {"range", "point"}
+    questions.make("range")
+    assert len(module.asked) == made
+
+
+def test_an_answer_that_is_too_short_is_known_by_its_rows() -> None:
+    questions, _ = make_questions(make_module("range", "point"), told((0, 0, 500)))
+    assert questions.find_shortfall("point", 1) is None
+    assert questions.find_shortfall("point", 0) == ("the answer has 0 rows, and 1 would be right")
+    assert questions.find_shortfall("range", 0) is None
 
 
 def test_what_can_not_be_compiled_is_refused_by_its_shape() -> None:

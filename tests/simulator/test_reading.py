@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from functools import partial
 from itertools import islice
+from typing import Any
 
 import pytest
 
 from simulator.contract import Arrivals, Load, Role, WorkerResult
 from simulator.errors import Retryable, SimulatorError
 from simulator.histograms import latency_ms, merge_histograms
-from simulator.modules.base import Query
+from simulator.modules.asking import Asker, Received, Rows
+from simulator.modules.sending import Requester
 from simulator.worker.measure import Recorder
 from simulator.worker.reading import QueryRunner, take_turns
 from simulator.worker.schedule import OpenLoop, Schedule, make_schedule
@@ -26,31 +26,57 @@ def test_each_takes_its_turn_as_often_as_its_weight_says_and_evenly_spread() -> 
         assert Counter(turns[start : start + 4]) == {"a": 3, "b": 1}
 
 
-class Answers:
-    """A database of the test's making."""
+class Answers(Asker):
+    """A database of the test's making, and the questions to it: a request is the query's name."""
 
-    def __init__(self, *answers: float | Exception) -> None:
+    def __init__(self, *answers: float | Exception, in_flight: int = 1) -> None:
         """Each query takes so many seconds, or fails; the last goes for all that follow."""
+        Requester.__init__(self)
+        self.max_in_flight = in_flight
         self.names = ["one", "two"]
         self.answers = list(answers)
         self.asked: list[str] = []
-        self.executions: list[tuple[str, int]] = []
         self.connected = 1
+        self.right_rows: int | None = None
+        self.under_way = 0
+        self.most_under_way = 0
 
-    def make(self, name: str, execution: int) -> Query:
-        self.executions.append((name, execution))
-        return partial(self._answer, name)
+    def make(self, name: str) -> str:
+        return name
 
-    def connect_again(self) -> None:
+    def make_ahead(self, until_s: float) -> None:
+        """All is made."""
+
+    def find_shortfall(self, name: str, rows: int) -> str | None:
+        return None if self.right_rows in (None, rows) else f"{rows} rows"
+
+    def open(self) -> None:
+        """Nothing to connect to."""
+
+    def close(self) -> None:
+        """Nothing to disconnect from."""
+
+    def encode_statement(self, statement: Any) -> Any:
+        return statement
+
+    def decode(self, received: Received) -> Rows:
+        rows: Rows = received.data
+        return rows
+
+    def recover(self) -> None:
         self.connected += 1
 
-    def _answer(self, name: str) -> Sequence[tuple[int]]:
-        self.asked.append(name)
+    def send(self, request: str) -> Received:
+        self.asked.append(request)
+        rows = len(self.asked)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
         time.sleep(answer)
-        return [(1,)] * len(self.asked)
+        self.under_way -= 1
+        return Received(rows, 10 * rows, [(1,)] * rows)
 
 
 def test_each_query_is_asked_so_often_and_every_execution_is_kept() -> None:
@@ -61,7 +87,8 @@ def test_each_query_is_asked_so_often_and_every_execution_is_kept() -> None:
     schedule = make_schedule(Load(role=Role.READ, runs=3), 0, 0)
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
-    runner = QueryRunner(database, iter(["one", "two"] * 3), recorder, schedule, worker=7)
+    turns = iter(["one", "two"] * 3)
+    runner = QueryRunner(database, database, turns, recorder, schedule, worker=7)
     runner.run_queries()
     recorder.end()
     figures = recorder.result(queries=runner.results())
@@ -85,7 +112,8 @@ def ask(database: Answers, schedule: Schedule) -> tuple[QueryRunner, Recorder]:
     """Ask until the schedule is over."""
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
-    asker = QueryRunner(database, take_turns({"one": 1, "two": 1}), recorder, schedule)
+    turns = take_turns({"one": 1, "two": 1})
+    asker = QueryRunner(database, database, turns, recorder, schedule)
     asker.run_queries()
     recorder.end()
     return asker, recorder
@@ -97,7 +125,6 @@ def test_a_closed_loop_asks_one_after_the_other_until_the_time_is_over() -> None
     reads = recorder.result(queries=asker.results())
     assert 4 <= len(database.asked) <= 60
     assert database.asked[:4] == ["one", "two", "one", "two"]
-    assert database.executions[:4] == [("one", 0), ("two", 0), ("one", 1), ("two", 1)]
     one = reads.queries[0]
     assert one.executions == database.asked.count("one")
     assert one.warm == one.executions - 1
@@ -147,3 +174,52 @@ def test_a_reader_that_lost_its_connection_connects_again(monkeypatch: pytest.Mo
     # On a machine that is late the last ones may be left when the time is over.
     assert offer is not None and len(database.asked) + offer.unsent == 10
     assert len(database.asked) > 2
+
+
+def test_an_answer_of_the_wrong_length_is_an_error() -> None:
+    database = Answers(0.0)
+    database.right_rows = 2
+    schedule = make_schedule(Load(role=Role.READ, runs=2), 0, 0)
+    recorder = Recorder(schedule)
+    recorder.begin(time.perf_counter())
+    turns = iter(["one", "two"] * 2)
+    runner = QueryRunner(database, database, turns, recorder, schedule)
+    runner.run_queries()
+    one, two = runner.asked.values()
+    assert (one.executions, one.errors, one.error) == (0, 2, "1 rows")
+    assert (two.executions, two.errors, two.rows, two.bytes) == (1, 1, 2, 20)
+
+
+def test_several_are_in_flight_and_each_has_its_own_time() -> None:
+    database = Answers(0.02, in_flight=4)
+    asker, recorder = ask(database, make_schedule(Load(role=Role.READ, duration_s=0.5), 0, 0))
+    recorder.end()
+    assert database.most_under_way == 4
+    found = latency_ms(merge_histograms([recorder.result().histogram]))
+    # Of each by itself: four one after the other would take four times as long.
+    assert found is not None and found.p50 >= 20
+    assert sum(one.executions for one in asker.asked.values()) == len(database.asked)
+
+
+def test_several_in_flight_keep_to_a_schedule_and_fail_apart() -> None:
+    database = Answers(SimulatorError("no such column"), 0.03, in_flight=3)
+    asker, recorder = ask(database, OpenLoop(0.02, 0, Arrivals.EVEN, duration_s=0.399))
+    offer = recorder.result().offer
+    assert offer is not None and (offer.due, offer.failed) == (20, 1)
+    assert sum(one.errors for one in asker.asked.values()) == 1
+    assert 1 < database.most_under_way <= 3
+
+
+def test_the_time_between_an_answer_and_the_next_question_is_the_clients() -> None:
+    class Slow(Answers):
+        def make(self, name: str) -> str:
+            time.sleep(0.03)
+            return name
+
+    database = Slow(0.01)
+    asker, _ = ask(database, make_schedule(Load(role=Role.READ, duration_s=0.5), 0, 0))
+    asked = len(database.asked)
+    # The first question is made before the start.
+    assert 0.03 * (asked - 1) <= asker.pause_s <= 0.5
+    at_leisure, _ = ask(Slow(0.01), OpenLoop(0.1, 0, Arrivals.EVEN, duration_s=0.3))
+    assert at_leisure.pause_s == 0

@@ -34,8 +34,8 @@ def asked(**changes: Any) -> WorkerFigures:
 def query(**changes: Any) -> WorkerQuery:
     """What a reader measured of one query."""
     values: dict[str, Any] = {
-        "query": "count", "executions": 4, "rows_min": 1, "rows_max": 1, "cold_s": 0.4, "warm_s": 0.6,
-        "warm": 3, "histogram": histogram_of(1, 2, 3, 4),
+        "query": "count", "executions": 4, "rows": 4, "bytes": 40, "rows_min": 1, "rows_max": 1,
+        "cold_s": 0.4, "warm_s": 0.6, "warm": 3, "histogram": histogram_of(1, 2, 3, 4),
     }  # fmt: skip
     return WorkerQuery.model_validate(values | changes)
 
@@ -57,7 +57,7 @@ def test_the_rate_is_what_was_answered_within_the_window() -> None:
     assert run.rate_per_s == pytest.approx(0.6)
     assert (run.valid, run.window_s, run.overlap, run.count) == (True, 10.0, 1.0, 8)
     [figures] = run.queries
-    assert (figures.executions, figures.cold_s) == (8, 0.4)
+    assert (figures.executions, figures.rows, figures.bytes, figures.cold_s) == (8, 8, 80, 0.4)
     assert figures.warm_s == pytest.approx([0.2, 0.2])
     assert run.timeline == [(0, 4), (9, 4)]
     assert run.offered is None
@@ -123,6 +123,93 @@ def test_a_reader_without_cpu_to_spare_is_the_bottleneck() -> None:
     assert run.client.bound_reason == "a reader's CPU was busy 90% of the time"
 
 
+def test_bytes_of_answers_are_not_known_if_a_reader_cannot_tell() -> None:
+    """One that got no answer has nothing to tell."""
+    assert merged(asked(queries=[query(bytes=0)]), asked()).queries[0].bytes is None
+    idle = asked(queries=[query(executions=0, rows=0, bytes=0)])
+    assert merged(idle, asked()).queries[0].bytes == 40
+
+
+def bind(*readers: WorkerFigures, load: Load | None = None) -> str | None:
+    """By which sign they were the limit."""
+    run = merged(*readers, load=load)
+    assert run.client is not None
+    assert run.client.bound is (run.client.bound_reason is not None)
+    return run.client.bound_reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"cpu_s": 8.0}, "a reader's CPU was busy 80% of the time"),
+        ({"cpu_s": 7.9, "in_flight": 2}, None),
+        (
+            {"cpu_s": 5.0},
+            "a reader's CPU was busy 50% of the time, while the database waited for its next request",
+        ),
+        ({"cpu_s": 4.9}, None),
+        ({"throttled_share": 0.1}, "a reader was stopped by its CPU limit in 10% of the periods"),
+        ({"throttled_share": 0.09}, None),
+        (
+            {"pause_s": 5.0},
+            "between an answer and the next question the database waited 50% of the time",
+        ),
+        ({"pause_s": 4.9}, None),
+        (
+            {"pause_s": 10.0, "in_flight": 2},
+            "of the time of all places in flight, 50% lay between an answer and the next question",
+        ),
+        ({"pause_s": 9.9, "in_flight": 2}, None),
+    ],
+)
+def test_the_signs_of_a_reader_at_its_limit(changes: dict[str, Any], reason: str | None) -> None:
+    """By the clock and by number alike."""
+    assert bind(asked(**changes)) == reason
+    assert bind(asked(**changes), load=BY_NUMBER) == reason
+
+
+def test_pauses_are_a_share_of_the_time_of_all_places() -> None:
+    """Each reader's own time, of which one that is done earlier has less."""
+    run = merged(asked(pause_s=1.0), asked(end_s=6.0, pause_s=3.0, in_flight=5), load=BY_NUMBER)
+    assert run.client is not None
+    assert run.client.pause_share == pytest.approx(4.0 / (10.0 + 5 * 6.0))
+    most = merged(asked(pause_s=10.01)).client
+    assert most is not None
+    assert most.pause_share == 1.0
+
+
+def test_an_open_loop_waits_by_its_schedule() -> None:
+    offer = WorkerOffer(due=4, unsent=0, due_timeline=[(0, 2), (9, 2)], own_delay=histogram_of(1))
+    load = Load(role=Role.READ, workers=1, rate_per_s=0.4, duration_s=10)
+    reader = asked(offer=offer, service=histogram_of(1, 2, 3, 4), cpu_s=6.0, pause_s=9.0)
+    assert bind(reader, load=load) is None
+    client = merged(reader, load=load).client
+    assert client is not None
+    assert client.pause_share is None
+
+
+def test_a_reader_that_was_late_by_itself_is_the_limit() -> None:
+    offer = WorkerOffer(
+        due=100, unsent=0, due_timeline=[(0, 100)], own_delay=histogram_of(*[20_000] * 100)
+    )
+    load = Load(role=Role.READ, workers=1, rate_per_s=10, duration_s=10)
+    reader = asked(
+        offer=offer, count=100, measured=100, timeline=[(0, 100)],
+        histogram=histogram_of(*[21_000] * 100), service=histogram_of(*[1_000] * 100),
+    )  # fmt: skip
+    assert str(bind(reader, load=load)).startswith("a worker sent requests up to 20 ms (p99) late")
+
+
+def test_readers_at_work_for_a_moment_are_not_judged() -> None:
+    """What it took to ask for the first time is most of that; the figures are there all the same."""
+    moment = {"end_s": 0.9, "cpu_s": 0.8, "pause_s": 0.8}
+    assert bind(asked(**moment), load=BY_NUMBER) is None
+    client = merged(asked(**moment), load=BY_NUMBER).client
+    assert client is not None
+    assert (client.cpu_share, client.pause_share) == pytest.approx((0.8 / 0.9, 0.8 / 0.9))
+    assert bind(asked(**moment | {"end_s": 1.0}), load=BY_NUMBER) is not None
+
+
 # --- each query so often --------------------------------------------------------------------------
 
 BY_NUMBER = Load(role=Role.READ, runs=2)
@@ -148,7 +235,8 @@ def answered(
         queries.append(
             query(
                 query=name, executions=len(lengths), errors=len(errors), error=next(iter(errors), None),
-                rows_min=min(lengths, default=None), rows_max=max(lengths, default=None), each=own,
+                rows=sum(lengths), rows_min=min(lengths, default=None), rows_max=max(lengths, default=None),
+                each=own,
             )
         )  # fmt: skip
     count = sum(one.executions for one in queries)
@@ -164,8 +252,7 @@ def test_all_executions_are_kept_in_order() -> None:
     a, b = run.queries
     assert [(one.worker, one.run) for one in a.each] == [(0, 1), (0, 2), (1, 1)]
     assert [(one.worker, one.run) for one in b.each] == [(0, 1)]
-    # Neither what asking cost nor who was late counts.
-    assert (run.valid, run.client, run.count) == (True, None, 4)
+    assert (run.valid, run.count, a.rows) == (True, 4, 15)
 
 
 def test_a_query_that_failed_invalidates() -> None:
@@ -192,8 +279,8 @@ def test_but_not_if_each_execution_asks_for_something_else() -> None:
 def test_how_long_readers_asked_at_the_same_time() -> None:
     reads = answered(0, ("a", 5, None)), answered(1, ("a", 5, None), end_s=0.7)
     assert merged(*reads, load=BY_NUMBER).overlap == pytest.approx(0.7)
-    late = merged(*reads, load=BY_NUMBER, late_s={1: 0.5})
-    assert late.overlap == pytest.approx(0.5 / 1.2)
+    late = merged(*reads, load=BY_NUMBER, late_s={1: 0.2})
+    assert late.overlap == pytest.approx(0.7)
     assert late.valid
     assert merged(reads[0], load=BY_NUMBER).overlap is None
 
@@ -205,6 +292,19 @@ def test_queries_per_second_are_those_answered_from_the_first_start_to_the_last_
     )
     assert merged(*reads, load=BY_NUMBER).rate_per_s == pytest.approx(2 / 1.0)
     assert merged(*reads, load=BY_NUMBER, late_s={1: 0.9}).rate_per_s == pytest.approx(2 / 1.6)
+
+
+def test_who_was_late_makes_a_run_of_some_length_invalid() -> None:
+    """In a shorter one nobody can tell."""
+    reads = answered(0, ("a", 5, None)), answered(1, ("a", 5, None), end_s=0.7)
+    late = merged(*reads, load=BY_NUMBER, late_s={1: 0.5})
+    assert late.invalid_reasons == ["worker 1 started up to 0.50 s late"]
+    assert late.overlap == pytest.approx(0.5 / 1.2)
+    short = answered(0, ("a", 5, None), end_s=0.4), answered(1, ("a", 5, None), end_s=0.4)
+    assert merged(*short, load=BY_NUMBER, late_s={1: 0.5}).valid
+
+
+def test_without_an_answer_there_is_no_rate() -> None:
     assert merged(answered(0, ("b", None, "x")), load=BY_NUMBER).rate_per_s is None
 
 

@@ -33,7 +33,8 @@ from simulator.modules.victoriametrics.server import (
 )
 from simulator.workloads import load_workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import BoundQuery, Query
+from simulator.workloads.drawing import BoundQuery
+from simulator.workloads.queries import Query
 from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
 from simulator.workloads.temperature import Temperature
 

@@ -89,12 +89,23 @@ function chooseAll() {
   for (const figure of figures) choose(figure);
 }
 
+// A link may lead to what is folded.
+function reveal() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+  if (target) target.scrollIntoView();
+}
+
+window.addEventListener("hashchange", reveal);
+
 chooseAll();
 window.addEventListener("resize", chooseAll);
 window.addEventListener("afterprint", chooseAll);
+// What is folded has no width until it is unfolded.
+document.addEventListener("toggle", chooseAll, true);
 
-// A printed page can't be unfolded.
+// A printed page can't be unfolded; tables of single runs would take hundreds of pages.
 window.addEventListener("beforeprint", () => {
-  for (const details of document.querySelectorAll("details")) details.open = true;
+  for (const details of document.querySelectorAll("details:not(.raw)")) details.open = true;
   for (const figure of figures) choose(figure, true);
 });

@@ -34,6 +34,7 @@ class ConnectedModule(Module[OptionsT, EncodingT], Generic[OptionsT, EncodingT, 
         self._connection = self.connect()
 
     def close(self) -> None:
+        super().close()
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 from httptools import HttpParserError, HttpResponseParser
 
 from ...errors import SimulatorError, one_line
-from ..sending import note_sending, receive_stamped, stamp_arrivals
+from ..asking import explain_length, most_answer_bytes
+from ..sending import TIMEOUTS, limit_waits, note_sending, receive_stamped, stamp_arrivals
 
 SOCKET_OPTIONS = [
     # Nagle's algorithm holds back the end of a request until the server has confirmed what came before,
@@ -43,8 +44,10 @@ by its ports. So a new attempt has a new socket. A second is enough for any way 
 kernel's own first repetition is.
 """
 
-_PIECE = 1 << 16
+_PIECE = 1 << 18
 """Bytes read at once."""
+_END_BYTES = 1 << 14
+"""How much is kept of an answer that isn't whole."""
 
 
 class NoAnswer(Exception):
@@ -53,6 +56,11 @@ class NoAnswer(Exception):
 
 class ConnectionLost(NoAnswer):
     """There is no connection, or none any more: the server may have the request."""
+
+    def __init__(self, text: str, end: bytes = b"") -> None:
+        """`end`: the last that came of an answer's body."""
+        super().__init__(text)
+        self.end = end
 
 
 class NotConnected(ConnectionLost):
@@ -173,9 +181,9 @@ class Connection:
         return self._keeps_alive
 
     def exchange(self, head: bytes, body: bytes, timeout_s: float) -> Answer:
-        """Send a request and await its answer."""
+        """Send a request and await its answer. SimulatorError if that is longer than memory allows."""
         if timeout_s != self._timeout_s:
-            self._stream.settimeout(timeout_s)
+            limit_waits(self._stream, timeout_s)
             self._timeout_s = timeout_s
         self._headers, self._body, self._answer = [], [], None
         if self._stamped:
@@ -186,7 +194,7 @@ class Connection:
             except (BrokenPipeError, ConnectionResetError) as error:
                 return self._read_refusal(error)
             return self._receive()
-        except TimeoutError as error:
+        except TIMEOUTS as error:
             raise AnswerTimeout(f"no answer within {timeout_s:g} s") from error
         except OSError as error:
             raise ConnectionLost(one_line(error)) from error
@@ -212,18 +220,29 @@ class Connection:
         return answer
 
     def _receive(self) -> Answer:
+        received, most = 0, most_answer_bytes()
         while self._answer is None:
             if self._stamped:
                 size = receive_stamped(self._stream, self._buffer)
             else:
                 size = self._stream.recv_into(self._buffer)
             if not size:
-                raise ConnectionLost("the server hung up without an answer")
+                raise self._explain_end()
+            received += size
+            if received > most:
+                raise explain_length(received)
             try:
                 self._parser.feed_data(self._buffer[:size])
             except HttpParserError as error:
                 raise ConnectionLost(f"the answer is not HTTP: {one_line(error)}") from error
         return self._answer
+
+    def _explain_end(self) -> ConnectionLost:
+        if not self._body:
+            return ConnectionLost("the server hung up without an answer")
+        # What a server says of an error in the middle of an answer comes last.
+        end = b"".join(self._body[-2:])[-_END_BYTES:]
+        return ConnectionLost("the server hung up in the middle of its answer", end)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name, value))

@@ -1,9 +1,10 @@
-"""The vendor's client as a module's writer, for `client=official`: declared in `CAPABILITIES.clients`.
+"""The vendor's client as a module's writer and asker, for `client=official`: declared in
+`CAPABILITIES.clients`.
 
 A module keeps it in `official.py`: a writer that makes the client, says what its errors mean, and whose
-`insert` is one call of its documented bulk way, with the client's defaults; and an encoder of rows or
-documents of Python values, as an application has them. What differs from the lean path is that alone: events,
-tables, counting and the queries are the module's own.
+`insert` is one call of its documented bulk way, with the client's defaults; an encoder of rows or documents
+of Python values, as an application has them; and an asker whose answers the client decodes. What differs from
+the lean path is that alone: events, tables, counting and the queries' texts are the module's own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 import orjson
@@ -21,6 +22,8 @@ from ...contract import PrimaryKey
 from ...encoding.columns import FLOATS, KEY_COLUMN, bounds, with_client_key
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import Column, ColumnType, EventBlock
+from ..asking import Asker, Received
+from ..asking import Rows as Answer
 from ..base import Job
 from ..sending import Encoder, Payload
 from .connected import ConnectedModule, ConnectedWriter, ConnectionT
@@ -144,6 +147,78 @@ class OfficialWriter(ClientWriter[ConnectionT]):
                 raise
             raise meaning from error
         return payload.events
+
+
+class ClientAsker(Asker, Generic[ConnectionT]):
+    """Asks by a vendor's client, which decodes each answer; several in flight by as many clients. The
+    module's own connection is opened before them, as for a `ClientWriter`."""
+
+    module: ConnectedModule[Any, Any, ConnectionT]
+
+    def __init__(self, module: ConnectedModule[Any, Any, ConnectionT], in_flight: int) -> None:
+        super().__init__(module, in_flight)
+        self._connection: ConnectionT | None = None
+        self._idle: list[Any] = []
+        """Clients by which nothing is under way."""
+
+    @abstractmethod
+    def make_client(self) -> Any:
+        """A client, connected if it has a way to; Retryable or SimulatorError."""
+
+    @abstractmethod
+    def ask(self, client: Any, statement: Any) -> Answer:
+        """The rows of an answer; raises what the client does."""
+
+    @abstractmethod
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        """What an error of the client's means; None: it isn't one of its own."""
+
+    def close_client(self, client: Any) -> None:
+        """Disconnect it; must not fail on a broken connection."""
+        client.close()
+
+    @property
+    def connection(self) -> ConnectionT:
+        """The module's own, of an open asker."""
+        assert self._connection is not None
+        return self._connection
+
+    def open(self) -> None:
+        self._connection = self.module.connect()
+        for _ in range(self.max_in_flight):
+            self._idle.append(self.make_client())
+
+    def close(self) -> None:
+        while self._idle:
+            self.close_client(self._idle.pop())
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def encode_statement(self, statement: Any) -> Any:
+        return statement
+
+    def send(self, request: Any) -> Received:
+        client = self._idle.pop() if self._idle else self.make_client()
+        try:
+            rows = self.ask(client, request)
+        except Exception as error:
+            known = isinstance(error, Retryable | SimulatorError)
+            meaning = error if known else self.explain(error)
+            if isinstance(meaning, SimulatorError):
+                self._idle.append(client)
+            else:
+                # Another one is made for the next question.
+                self.close_client(client)
+            if meaning is None or meaning is error:
+                raise
+            raise meaning from error
+        self._idle.append(client)
+        return Received(len(rows), 0, rows)
+
+    def decode(self, received: Received) -> Answer:
+        rows: Answer = received.data
+        return rows
 
 
 def sent_columns(job: Job) -> list[str]:

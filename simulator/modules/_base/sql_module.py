@@ -7,14 +7,13 @@ the columns of CREATE TABLE, its dialect for queries (`sql_queries`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from ...contract import PrimaryKey
 from ...encoding.columns import KEY_COLUMN
-from ...workloads.queries import BoundQuery
+from ...workloads.drawing import BoundQuery
 from ...workloads.schema import Column, ColumnType
-from ..base import EncodingT, OptionsT, Query
+from ..base import EncodingT, OptionsT
 from .connected import TableModule
 from .errors import INSERT_REMEDY, MissingTable
 from .sql_queries import SqlDialect, compile_query, quote_name
@@ -140,9 +139,5 @@ class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
         self.show_events(table)
         return int(self.ask(f"SELECT count(*) FROM {self.name_table(table)}")[0][0])
 
-    def compile(self, bound: BoundQuery) -> Query:
-        return partial(self.ask, self.compile_statement(bound))
-
-    def compile_statement(self, bound: BoundQuery) -> str:
-        """The statement that asks what is bound."""
+    def compile(self, bound: BoundQuery) -> str:
         return compile_query(bound, self.job.schema, self.DIALECT)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
-from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Query, Shape, Where
+from ...workloads.drawing import BoundQueries, BoundQuery
+from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, Schema
 
 
@@ -332,3 +335,65 @@ def quote_text(text: str) -> str:
 def quote_name(name: str) -> str:
     """An identifier as SQL and CQL write it, whatever characters it has."""
     return '"' + name.replace('"', '""') + '"'
+
+
+# --- statements with places for what is drawn -------------------------------------------------------
+
+# No workload's events are of these times, and no device has such a name.
+_START_MS, _END_MS = 4_102_444_800_123, 4_102_531_200_456
+_NAMES = "\ue000%d\ue001"
+
+
+@dataclass(frozen=True)
+class Template:
+    """A statement with places for the parameters of an execution: its devices, then the start and the end of
+    its window, as far as the query has them."""
+
+    parts: tuple[str, ...]
+    """What is constant, before, between and behind the places."""
+    places: tuple[int, ...]
+    """Which parameter comes behind each part but the last."""
+    devices: int
+    """So many parameters are names; the others are times, in ms since 1970."""
+
+    def join(self, write: Callable[[int], str]) -> str:
+        """The statement with what `write` makes of each parameter's number."""
+        places = [*map(write, self.places), ""]
+        return "".join(map(str.__add__, self.parts, places))
+
+    def fill(
+        self, bounds: BoundQueries, text: Callable[[str], str], instant: Callable[[int], str]
+    ) -> list[str]:
+        """The statement of each execution, with what these make of a name and of a time."""
+        columns: list[list[str]] = []
+        if bounds.devices is not None:
+            columns += [[text(name.decode()) for name in one] for one in bounds.devices.T.tolist()]
+        for times in (bounds.start_ms, bounds.end_ms):
+            columns += [] if times is None else [list(map(instant, times.tolist()))]
+        if not self.places:
+            return [self.parts[0]] * len(bounds)
+        # Some 0.5 µs each, however many places there are.
+        pattern = "%s".join(part.replace("%", "%%") for part in self.parts)
+        values = zip(*(columns[place] for place in self.places), strict=True)
+        return [pattern % one for one in values]
+
+
+def make_template(
+    bounds: BoundQueries, compiled: Callable[[BoundQuery], str], dialect: SqlDialect
+) -> Template:
+    """What the statements of a query's executions have in common. `compiled` puts each parameter into the
+    statement as the dialect's `text` or `instant` gives it, and makes no other difference."""
+    count = 0 if bounds.devices is None else bounds.devices.shape[1]
+    names = tuple(_NAMES % number for number in range(count))
+    written = {dialect.text(name): number for number, name in enumerate(names)}
+    start = end = None
+    if bounds.start_ms is not None:
+        start = _START_MS
+        end = _START_MS + 1 if bounds.query.instant else _END_MS
+        written |= {dialect.instant(start): count, dialect.instant(end): count + 1}
+    statement = compiled(BoundQuery(bounds.query, names or None, start, end))
+    if not written:
+        return Template((statement,), (), 0)
+    marks = "|".join(re.escape(mark) for mark in written)
+    pieces = re.split(f"({marks})", statement)
+    return Template(tuple(pieces[::2]), tuple(written[mark] for mark in pieces[1::2]), count)

@@ -43,7 +43,8 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import MIB, Allocation, PrimaryKey, Storage
-from ...workloads.queries import BoundQuery, Function
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Function
 from ...workloads.schema import ID, ColumnType
 from .._base.connected import CountingModule
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query

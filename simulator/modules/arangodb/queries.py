@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ...encoding.columns import text_format
-from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Query, Shape, Where
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, Schema
 
 SHAPES = frozenset(Shape)

@@ -54,7 +54,7 @@ from numpy.typing import NDArray
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError, one_line
-from ...workloads.queries import BoundQuery
+from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType
 from .._base.connected import TableModule
 from .._base.errors import INSERT_REMEDY

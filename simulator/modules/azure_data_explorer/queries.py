@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...encoding.columns import text_format
-from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Query, Shape, Where
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, Schema
 
 SHAPES = frozenset(Shape)

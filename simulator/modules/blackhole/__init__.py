@@ -84,7 +84,7 @@ class BlackholeWriter(Writer):
     def submit(self, payload: Payload, request: object) -> None:
         self._held.append((time.perf_counter() + self._delay_s, request, payload.events))
 
-    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:
+    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[int]]:
         held, now = self._held, time.perf_counter()
         until = min(held[0][0] if held else inf, inf if timeout_s is None else now + timeout_s)
         if until > now:

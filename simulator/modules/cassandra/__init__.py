@@ -23,8 +23,8 @@ and `client=execute_concurrent` the driver sends them, see `official`.
 
 Queries
 -------
-All that can be described can be asked, part of it as an application would have to do it. The client's
-part is in a query's time.
+All that can be described can be asked, part of it as an application would have to do it: the client's
+part of a `Plan` is in the query's time. What a statement finds is received, and decoded only to be checked.
 
 - Of some devices: a statement for each of them, 16 at once (`device_id = ?`, and a range of times).
 - Of all devices: a statement for each of `scan_ranges` ranges of the token ring, several at once, since
@@ -68,13 +68,15 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.queries import BoundQuery, Shape
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Shape
 from ...workloads.schema import ColumnType
 from .._base.connected import ConnectedModule
 from .._base.errors import nothing_to_query
 from .._base.row_order import Row
 from .._base.sql_queries import quote_name
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
+from ..asking import Asker
+from ..base import Capabilities, Encoding, Job, Support, claim_queries
 from ..sending import Writer
 from .encoding import CassandraEncoder, has_key_column
 from .options import (
@@ -90,6 +92,7 @@ from .storage import ALLOCATION, read_storage
 if TYPE_CHECKING:
     from .queries import CassandraQueries
     from .server import ClusterSession
+    from .statements import Plan, Selection, Steps
 
 _COLUMN_TYPES = {
     ColumnType.TIMESTAMP_MS: "timestamp",
@@ -122,7 +125,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
 
     name = "cassandra"
     PACKAGES = ("cassandra-driver",)
-    IMPORTED_LATE = ("cassandra.cluster", f"{__name__}.writer")
+    IMPORTED_LATE = ("cassandra.cluster", f"{__name__}.writer", f"{__name__}.asking")
     options_model = CassandraOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -181,7 +184,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
     def _queries(self) -> CassandraQueries:
         from .queries import CassandraQueries
 
-        return CassandraQueries(self.options, self.job.schema, lambda: self.session)
+        return CassandraQueries(self.options, self.job.schema, lambda: self.session.release)
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
         options = self.options
@@ -292,7 +295,8 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
             raise nothing_to_query(table, self.job)
 
     def count(self) -> int:
-        return sum(self._queries.count(table) for table in self.job.table_names)
+        plans = map(self._queries.count, self.job.table_names)
+        return sum(int(events) for plan in plans for (events,) in self.fetch(plan))
 
     def storage(self) -> Storage:
         options = self.options
@@ -302,8 +306,17 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
             self.session, options.keyspace, self.job.table_names, options.replication_factor
         )
 
-    def compile(self, bound: BoundQuery) -> Query:
+    def compile(self, bound: BoundQuery) -> Selection | Plan:
         return self._queries.compile(bound)
+
+    def begin(self, plan: Plan) -> Steps:
+        """What is asked to carry out a plan, and what the client makes of it."""
+        return self._queries.begin(plan)
+
+    def make_asker(self, in_flight: int) -> Asker:
+        from .asking import CassandraAsker
+
+        return CassandraAsker(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
         [(version,)] = self._ask("SELECT release_version FROM system.local")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,11 +64,13 @@ CONSISTENCY_CODES = {
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What the server calls a prepared INSERT."""
+    """What the server calls a prepared statement."""
 
     statement_id: bytes
     metadata_id: bytes
     """Of the result, which an INSERT doesn't have; asked for since protocol version 5."""
+    columns: Sequence[Any] = field(default=(), compare=False)
+    """Of its rows, as the driver decodes them by."""
 
 
 # As long as the real ones, to measure encoding without a server.
@@ -168,14 +170,12 @@ class CassandraEncoder(Encoder):
 
     def _execute_prefix(self, table: int) -> bytes:
         statement = self._statements[table]
-        parts = [_short_bytes(statement.statement_id)]
-        if self._protocol_version >= _INT_FLAGS_SINCE:
-            parts.append(_short_bytes(statement.metadata_id))
-        parts += [self._consistency, self._flags(_WITH_VALUES)]
-        return b"".join((*parts, struct.pack("!H", len(self.columns))))
+        return begin_execute(
+            statement, self._consistency, _WITH_VALUES, len(self.columns), self._protocol_version
+        )
 
     def _flags(self, flags: int) -> bytes:
-        return struct.pack("!I" if self._protocol_version >= _INT_FLAGS_SINCE else "!B", flags)
+        return _pack_flags(flags, self._protocol_version)
 
     def _rows(self, block: EventBlock, prefix: bytes | NDArray[np.void]) -> BinaryRows:
         return BinaryRows(
@@ -223,6 +223,21 @@ def random_uuids(count: int) -> NDArray[np.void]:
     octets[:, 6] = octets[:, 6] & 0x0F | 0x40
     octets[:, 8] = octets[:, 8] & 0x3F | 0x80
     return octets.view("V16").reshape(count)
+
+
+def begin_execute(
+    statement: Prepared, consistency: bytes, flags: int, values: int, protocol_version: int
+) -> bytes:
+    """An EXECUTE up to its values, so many."""
+    parts = [_short_bytes(statement.statement_id)]
+    if protocol_version >= _INT_FLAGS_SINCE:
+        parts.append(_short_bytes(statement.metadata_id))
+    parts += [consistency, _pack_flags(flags, protocol_version), struct.pack("!H", values)]
+    return b"".join(parts)
+
+
+def _pack_flags(flags: int, protocol_version: int) -> bytes:
+    return struct.pack("!I" if protocol_version >= _INT_FLAGS_SINCE else "!B", flags)
 
 
 def _short_bytes(data: bytes) -> bytes:

@@ -1,8 +1,11 @@
-"""Inserts by the vendor's driver: `client=official` and `client=execute_concurrent`.
+"""The vendor's driver: `client=official` and `client=execute_concurrent`. Inserts go
 
-* `official`: prepared INSERTs, in a BatchStatement for each request, whose events are of one device, as the
-  lean path's; or alone, by `execute`.
+* `official`: as prepared INSERTs, in a BatchStatement for each request, whose events are of one device, as
+  the lean path's; or alone, by `execute`.
 * `execute_concurrent`: the events of a request by `execute_concurrent_with_args`, 100 at once (its default).
+
+Questions are asked by both alike: a prepared statement by `execute`, or with several parameters by
+`execute_concurrent_with_args`; all rows are named tuples, as is the driver's default.
 
 Values that are missing are UNSET_VALUE, as the driver's documentation advises: None would be a tombstone.
 
@@ -13,24 +16,36 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
-from cassandra.concurrent import execute_concurrent
-from cassandra.query import UNSET_VALUE, BatchStatement, PreparedStatement
+from cassandra.concurrent import execute_concurrent, execute_concurrent_with_args
+from cassandra.query import (
+    UNSET_VALUE,
+    BatchStatement,
+    PreparedStatement,
+    named_tuple_factory,
+)
 from cassandra.query import BatchType as DriverBatchType
 
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds
 from ...workloads.schema import EventBlock
 from .._base.official import list_columns
+from .._base.row_order import Row
 from .._base.tables import number_tables
+from ..asking import Asker, Received, Rows
 from ..base import Job
-from ..sending import Encoder, Payload, limit_wait
+from ..sending import Encoder, Payload, limit_wait, note_arrival
 from .encoding import BatchType, CassandraEncoder, sort_by_device
 from .options import EXECUTE_CONCURRENT, CassandraOptions, InsertMode
-from .server import ERRORS
+from .server import AT_ONCE, ERRORS, is_late
+from .statements import Parts, Plan, Selection, Statement
 from .writer import SessionWriter
+
+if TYPE_CHECKING:
+    from . import Cassandra
 
 
 class Event(NamedTuple):
@@ -124,3 +139,88 @@ def make_writer(lean: CassandraEncoder, options: CassandraOptions, job: Job) -> 
     by_device = lean.batched and options.client != EXECUTE_CONCURRENT
     statements = lean.insert_statements(options.keyspace)
     return OfficialWriter(RowsEncoder(lean, job, by_device), statements, options, job)
+
+
+class OfficialAsker(Asker):
+    """Asks what `Cassandra.compile` gives by the driver's session, which several in flight share."""
+
+    module: Cassandra
+
+    def __init__(self, module: Cassandra, in_flight: int = 1) -> None:
+        super().__init__(module, in_flight)
+        self._profile: Any = None
+
+    def open(self) -> None:
+        self._profile = self.module.session.driver.execution_profile_clone_update(
+            EXEC_PROFILE_DEFAULT, row_factory=named_tuple_factory
+        )
+
+    def close(self) -> None:
+        """The session is the module's."""
+
+    def recover(self) -> None:
+        self.module.connection.await_node()
+
+    def encode_statement(self, statement: Selection | Plan) -> Selection | Plan:
+        return statement
+
+    def send(self, request: Selection | Plan) -> Received:
+        try:
+            if isinstance(request, Selection):
+                parts = self._ask(request.statement, request.asked, may_be_late=False)
+                rows = list(chain.from_iterable(part or () for part in parts))
+            else:
+                rows = self._carry_out(request)
+        except ERRORS as error:
+            raise self.module.connection.translate(error) from error
+        note_arrival()
+        return Received(len(rows), 0, rows)
+
+    def _carry_out(self, plan: Plan) -> list[Row]:
+        steps = self.module.begin(plan)
+        try:
+            step = next(steps)
+            while True:
+                step = steps.send(self._ask(*step))
+        except StopIteration as end:
+            rows: list[Row] = end.value
+            return rows
+
+    def _ask(self, statement: Statement, asked: Sequence[Row], may_be_late: bool) -> Parts:
+        """The rows of a statement with each of `asked`; None where it is too late, if it may be."""
+        driver, prepared = self.module.session.driver, self.module.session.prepare(statement.text)
+        answers: list[Any]
+        if len(asked) == 1:
+            try:
+                answers = [driver.execute(prepared, asked[0], execution_profile=self._profile)]
+            except ERRORS as error:
+                answers = [error]
+        else:
+            found = execute_concurrent_with_args(
+                driver,
+                prepared,
+                asked,
+                AT_ONCE,
+                raise_on_first_error=not may_be_late,
+                execution_profile=self._profile,
+            )
+            answers = [answer.result_or_exc for answer in found]
+        return [_take(answer, may_be_late) for answer in answers]
+
+    def decode(self, received: Received) -> Rows:
+        rows: Rows = received.data
+        return rows
+
+
+def _take(answer: Any, may_be_late: bool) -> list[Row] | None:
+    """The rows that the driver has; None if it took the server too long, and may. Raises what else went
+    wrong."""
+    try:
+        if isinstance(answer, Exception):
+            raise answer
+        # Further pages are fetched here.
+        return list(answer)
+    except ERRORS as error:
+        if may_be_late and is_late(error):
+            return None
+        raise

@@ -47,6 +47,7 @@ class InsertMode(StrEnum):
 
 
 EXECUTE_CONCURRENT = "execute_concurrent"
+_ASKER = "simulator.modules.cassandra.official:OfficialAsker"
 
 CLIENTS = {
     "official": OfficialClient(
@@ -56,11 +57,13 @@ CLIENTS = {
             InsertMode.SINGLE: "cassandra-driver's execute of a prepared INSERT",
         },
         in_flight=True,
+        asker=_ASKER,
     ),
     EXECUTE_CONCURRENT: OfficialClient(
         ("cassandra-driver",),
         {InsertMode.BATCH: "cassandra-driver's execute_concurrent of prepared INSERTs"},
         in_flight=True,
+        asker=_ASKER,
     ),
 }
 """What the option `client` can be."""

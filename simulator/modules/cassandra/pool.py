@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 from cassandra import InvalidRequest, OperationTimedOut
 from cassandra.protocol import PreparedQueryNotFound
@@ -58,11 +58,11 @@ class ConnectionPool:
         self._wanted: frozenset[Node] = frozenset()
         self._connections: dict[int, Connection] = {}
         """By the descriptors that poll knows them by; one to a node at most."""
-        self._by_partition: dict[bytes, Connection] = {}
+        self._by_partition: dict[bytes | None, Connection] = {}
         """What `_choose` found, until a connection comes or goes."""
         self._turn = itertools.count()
         self._poll = Poll()
-        self._ended: list[Outcome] = []
+        self._ended: list[Outcome[Any]] = []
         self._late_at_s = 0.0
         """When to look for late answers next."""
         self._lock = threading.Lock()
@@ -96,10 +96,18 @@ class ConnectionPool:
     # --- requests
 
     def submit(
-        self, partition: bytes, operation: int, body: bytes, request: object, events: int
+        self,
+        partition: bytes | None,
+        operation: int,
+        body: bytes,
+        request: object,
+        events: int | None,
     ) -> None:
         """Send a request; `outcomes` tells how it ended, and sends what its node doesn't take at once:
-        others, to nodes that do, must not wait for that."""
+        others, to nodes that do, must not wait for that.
+
+        `partition`: None: of no certain one; `events`: as `Pending` has it.
+        """
         if self._joining or self._topology.version != self._version:
             self._refresh()
         connection = self._by_partition.get(partition) or self._choose(partition)
@@ -116,8 +124,9 @@ class ConnectionPool:
         if connection.full:
             self._poll.register(connection.fileno(), select.POLLIN | select.POLLOUT)
 
-    def outcomes(self, timeout_s: float | None) -> list[Outcome]:
-        """As `Writer.outcomes`."""
+    def outcomes(self, timeout_s: float | None) -> list[Outcome[Any]]:
+        """As `Requester.outcomes`; what a request results in is its events, or a `Reply` to one that has
+        none."""
         until_s = None if timeout_s is None else time.perf_counter() + timeout_s
         while not self._ended:
             left_s = None if until_s is None else until_s - time.perf_counter()
@@ -150,10 +159,12 @@ class ConnectionPool:
                 raise self._meaning(self._failure)
             self._joined.wait(min(left_s, RECONNECT_INTERVAL_S))
 
-    def _choose(self, partition: bytes) -> Connection | None:
+    def _choose(self, partition: bytes | None) -> Connection | None:
         connections = list(self._connections.values())
         if not connections:
             return None
+        if partition is None:
+            return connections[next(self._turn) % len(connections)]
         by_node = {connection.node: connection for connection in connections}
         for node in self._topology.replicas(partition):
             if node in by_node:
@@ -189,15 +200,17 @@ class ConnectionPool:
         fatal: Exception | None = None
         answers = connection.receive()
         answered_s = connection.heard_s
-        for pending, error in answers:
-            if error is None:
-                self._ended.append(Outcome(pending.request, answered_s, pending.events))
+        for pending, answer in answers:
+            if not isinstance(answer, Exception):
+                result = answer if pending.events is None else pending.events
+                self._ended.append(Outcome(pending.request, answered_s, result))
             else:
-                self._end(pending.request, error)
-                if isinstance(error, (PreparedQueryNotFound, OSError)):
-                    fatal = error
+                self._end(pending.request, answer)
+                # An INSERT is prepared when a connection is made; whoever asks does it again itself.
+                is_forgotten = isinstance(answer, PreparedQueryNotFound)
+                if isinstance(answer, OSError) or (is_forgotten and pending.events is not None):
+                    fatal = answer
         if fatal is not None:
-            # Statements are prepared when a connection is made.
             self._lose(connection, fatal)
 
     def _give_up_late(self, now_s: float) -> None:

@@ -1,28 +1,29 @@
 """Described queries in CQL: each is several statements of a kind, and what they find is put together.
 
 CQL asks about one partition (a device), or about a range of the token ring; so that is what is asked, at
-once, as an application would. Groups other than a device's, means, order and limit are made here.
+once, as an application would. Events, and the newest ones, are taken as they come (`Selection`). In the
+rest the client has a part (`Plan`), which is in the query's time, as CQL can't do it: groups other than a
+device's, means, order and limit over partitions, and asking again in smaller parts what took too long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import chain, pairwise
 from typing import Any
 
 from ...errors import Retryable
-from ...workloads.queries import Aggregate, BoundQuery, Function, Where
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Aggregate, Function, Where
 from ...workloads.queries import Query as Description
 from ...workloads.schema import ColumnType, Schema
 from .._base import partials
 from .._base.row_order import Row, put_in_order
 from .._base.sql_queries import quote_name
-from ..base import Query
 from .options import CassandraOptions, Flavor
-from .server import ClusterSession
+from .statements import Parts, Plan, Selection, Statement, Step, Steps, ask
 
 _SLICES = 16
 """Parts of a partition's time that are asked about, if all of it takes the server too long."""
@@ -42,6 +43,7 @@ _WIDER = {
 _BITS = {ColumnType.INT32: 31, ColumnType.INT64: 63}
 
 _FIRST_TOKEN, _TOKENS = -(2**63), 2**64
+_TOKEN_KINDS = (ColumnType.INT64, ColumnType.INT64)
 
 Slice = tuple[str, int, int]
 """A device, and the first and last time of what is asked about."""
@@ -129,74 +131,84 @@ class _Source:
 
 
 class CassandraQueries:
-    """Asks a schema's queries, and counts."""
+    """A schema's queries, and how events are counted."""
 
     def __init__(
-        self, options: CassandraOptions, schema: Schema, connect: Callable[[], ClusterSession]
+        self, options: CassandraOptions, schema: Schema, release: Callable[[], tuple[int, int]]
     ) -> None:
-        """`connect`: the session, once a node answers; Retryable if none does."""
+        """`release`: the servers' version, as (5, 0); Retryable if no node answers."""
         self._options = options
         self._schema = schema
-        self._connect = connect
+        self._release = release
         self._is_ycql = options.flavor is Flavor.YCQL
         self._ring = cut_ring(options.scan_ranges)
         self._device = quote_name(schema.device_path or schema.device)
         self._time = quote_name(schema.time)
-        self._late: set[str] = set()
-        """Statements that proved to take the server too long."""
+        self._late: set[Statement] = set()
+        """Those that proved to take the server too long."""
 
-    def compile(self, bound: BoundQuery) -> Query:
-        """What is bound, ready to be asked."""
-        if bound.query.newest:
-            return partial(self._ask_newest, bound)
-        if bound.query.events:
-            return partial(self._ask_events, bound)
-        return partial(self._ask_computed, Computation(bound, self._schema, self._is_ycql))
+    def compile(self, bound: BoundQuery) -> Selection | Plan:
+        """What is bound, as it is to be asked."""
+        query = bound.query
+        lists_devices = query.newest and bound.devices is None and self._is_ycql
+        if query.compute or query.order or lists_devices:
+            return Plan(bound, self._schema.table)
+        source, statement = self._select_events(bound)
+        return Selection(statement, self._list_asked(source, bound.devices))
 
-    def count(self, table: str) -> int:
-        """The events in a table."""
+    def count(self, table: str) -> Plan:
+        """What asks for the number of events in a table: one row with one value."""
         query = Description(name="count", compute=(Aggregate(function=Function.COUNT),))
-        counting = Computation(BoundQuery(query), self._schema, self._is_ycql)
-        [(events,)] = counting.put_together(self._ask_parts(counting, table))
-        return int(events)
+        return Plan(BoundQuery(query), table)
+
+    def begin(self, plan: Plan) -> Steps:
+        """What a plan asks, and what it makes of the answers. Raises Retryable if a single event takes the
+        server too long."""
+        if plan.bound.query.compute:
+            what = Computation(plan.bound, self._schema, self._is_ycql)
+            found = what.put_together((yield from self._ask_parts(what, plan.table)))
+        else:
+            found = yield from self._ask_events(plan.bound)
+        return put_in_order(plan.bound.query, found)
 
     # --- events -----------------------------------------------------------------------------------
 
-    def _ask_events(self, bound: BoundQuery) -> list[Row]:
+    def _ask_events(self, bound: BoundQuery) -> Steps:
+        devices: Sequence[str] | None = bound.devices
+        if devices is None and self._count_first(bound) and self._is_ycql:
+            devices = yield from self._list_devices(self._schema.table, self._ring)
+        source, statement = self._select_events(bound, devices)
+        found = yield from ask(statement, self._list_asked(source, devices))
+        return list(chain.from_iterable(found))
+
+    def _select_events(
+        self, bound: BoundQuery, devices: Sequence[str] | None = None
+    ) -> tuple[_Source, Statement]:
+        """What asks for events' columns, of these devices or those that are bound."""
+        query = bound.query
+        one_device = bound.devices is not None or devices is not None
+        source = _Source(self._schema.table, one_device, bound.start_ms is not None, bound)
+        names = (self._schema.device, *query.events) if query.newest else query.events
+        columns = ", ".join(read_column(name, self._schema) for name in names)
+        first = self._count_first(bound)
+        limit = f" LIMIT {first}" if first else ""
+        if limit and not one_device:
+            limit = " PER PARTITION" + limit
+        return source, self._select(columns, source, limit)
+
+    def _count_first(self, bound: BoundQuery) -> int | None:
+        """Of how many newest events of each device all others can be left out; None: of no number."""
         query, order = bound.query, bound.query.order
-        first = None
+        if query.newest:
+            return 1
         if order and order.descending and query.events[order.by] == self._schema.time:
             # A partition is in this order, so no more of it are needed.
-            first = query.limit
-        return put_in_order(query, self._ask_rows(bound, query.events, first))
-
-    def _ask_newest(self, bound: BoundQuery) -> list[Row]:
-        names = (self._schema.device, *bound.query.events)
-        return put_in_order(bound.query, self._ask_rows(bound, names, 1))
-
-    def _ask_rows(self, bound: BoundQuery, names: Sequence[str], first: int | None) -> list[Row]:
-        """These columns of the events; `first`: of so many newest ones of each device only."""
-        table = self._schema.table
-        devices: Sequence[str] | None = bound.devices
-        if devices is None and first and self._is_ycql:
-            devices = self._list_devices(table, self._ring)
-        source = _Source(table, devices is not None, bound.start_ms is not None, bound)
-        limit = f" LIMIT {first}" if first else ""
-        if limit and not source.one_device:
-            limit = " PER PARTITION" + limit
-        columns = ", ".join(read_column(name, self._schema) for name in names)
-        found = self._connect().ask_prepared(
-            self._select(columns, source, limit), self._list_asked(source, devices)
-        )
-        return list(chain.from_iterable(found))
+            return query.limit
+        return None
 
     # --- computed values --------------------------------------------------------------------------
 
-    def _ask_computed(self, what: Computation) -> list[Row]:
-        found = what.put_together(self._ask_parts(what, self._schema.table))
-        return put_in_order(what.bound.query, found)
-
-    def _ask_parts(self, what: Computation, table: str) -> list[Row]:
+    def _ask_parts(self, what: Computation, table: str) -> Steps:
         """What is computed of parts of the events: of ranges of tokens; of each device, if that takes too
         long or the server doesn't group; of slices of a device's time, if that takes too long in turn."""
         found: list[Row] = []
@@ -204,15 +216,19 @@ class CassandraQueries:
         if devices is None:
             late: list[Row] = list(self._ring)
             if self._groups(what) or not what.by_device:
-                late = self._ask_whole(what, table, None, found)
-            devices = self._list_devices(table, [part[:2] for part in late]) if late else ()
+                late = yield from self._ask_whole(what, table, None, found)
+            devices = (
+                (yield from self._list_devices(table, [part[:2] for part in late])) if late else ()
+            )
         if self._groups(what) or not what.every_ms:
-            devices = [part[0] for part in self._ask_whole(what, table, devices, found)]
-        return found + self._ask_slices(what, table, self._cut(what, table, devices))
+            late = yield from self._ask_whole(what, table, devices, found)
+            devices = [part[0] for part in late]
+        slices = yield from self._cut(what, table, devices)
+        return found + (yield from self._ask_slices(what, table, slices))
 
     def _ask_whole(
         self, what: Computation, table: str, devices: Sequence[str] | None, found: list[Row]
-    ) -> list[Row]:
+    ) -> Steps:
         """Add to `found` what is computed of all that is asked about of each device, or range of tokens.
         Tells which of them take the server too long."""
         source = _Source(table, devices is not None, what.bound.start_ms is not None, what.bound)
@@ -220,7 +236,7 @@ class CassandraQueries:
         statement = self._select(", ".join(what.computed), source)
         if statement in self._late:
             return asked
-        answers = self._ask_groups(what, source, asked)
+        answers = yield from self._ask_groups(what, source, asked)
         found += [row for rows in answers for row in rows or ()]
         late = [part for part, rows in zip(asked, answers, strict=True) if rows is None]
         if late:
@@ -231,13 +247,15 @@ class CassandraQueries:
         """Whether the server groups as is wanted."""
         if self._is_ycql:
             return False
-        return not what.every_ms or self._connect().release >= _BUCKETS_SINCE
+        return not what.every_ms or self._release() >= _BUCKETS_SINCE
 
     def _ask_groups(
         self, what: Computation, source: _Source, asked: Sequence[Row]
-    ) -> list[list[Row] | None]:
+    ) -> Generator[Step, Parts, list[list[Row] | None]]:
         """Device, bucket of time (None: not told apart), and what is computed, with each of `asked`; None
         where the server took too long."""
+        if not asked:
+            return []
         grouping = self._groups(what)
         keys: list[str] = []
         if grouping and what.by_device and (what.every_ms or not source.one_device):
@@ -251,14 +269,13 @@ class CassandraQueries:
             # It computes of many rows or shows some, but not both at once.
             statement = self._select(", ".join(what.newest), source, " LIMIT 1")
             nothing = (None,) * len(what.newest)
-            newest = [rows or [nothing] for rows in self._connect().ask_prepared(statement, asked)]
+            newest = [rows or [nothing] for rows in (yield from ask(statement, asked))]
         else:
             columns += what.newest
         statement = self._select(", ".join([*columns, *what.computed]), source, group)
+        answers = yield Step(statement, asked, may_be_late=True)
         found: list[list[Row] | None] = []
-        for values, [last], rows in zip(
-            asked, newest, self._connect().ask_in_time(statement, asked), strict=True
-        ):
+        for values, [last], rows in zip(asked, newest, answers, strict=True):
             if rows is None or len(keys) == 2:
                 found.append(rows)
             elif keys:
@@ -269,14 +286,15 @@ class CassandraQueries:
                 found.append([(device, bucket, *last, *row) for row in rows])
         return found
 
-    def _ask_slices(self, what: Computation, table: str, slices: list[Slice]) -> list[Row]:
+    def _ask_slices(self, what: Computation, table: str, slices: list[Slice]) -> Steps:
         """As `_ask_groups`, of all slices: in halves what takes too long."""
         source = _Source(table, True, True, what.bound)
         found: list[Row] = []
         while slices:
             late: list[Slice] = []
             asked = [(*part, *self._list_limits(what.bound)) for part in slices]
-            for part, rows in zip(slices, self._ask_groups(what, source, asked), strict=True):
+            answers = yield from self._ask_groups(what, source, asked)
+            for part, rows in zip(slices, answers, strict=True):
                 if rows is not None:
                     found += rows
                     continue
@@ -287,10 +305,12 @@ class CassandraQueries:
             slices = late
         return found
 
-    def _cut(self, what: Computation, table: str, devices: Sequence[str]) -> list[Slice]:
+    def _cut(
+        self, what: Computation, table: str, devices: Sequence[str]
+    ) -> Generator[Step, Parts, list[Slice]]:
         """The devices' time in slices, each in one bucket of time unless the server groups."""
         slices: list[Slice] = []
-        for device, first, last in self._find_spans(what.bound, table, devices):
+        for device, first, last in (yield from self._find_spans(what.bound, table, devices)):
             parts = (
                 cut_buckets(first, last, what.every_ms)
                 if what.every_ms and not self._groups(what)
@@ -299,51 +319,57 @@ class CassandraQueries:
             slices += [(device, *part) for part in parts]
         return slices
 
-    def _find_spans(self, bound: BoundQuery, table: str, devices: Sequence[str]) -> list[Slice]:
+    def _find_spans(
+        self, bound: BoundQuery, table: str, devices: Sequence[str]
+    ) -> Generator[Step, Parts, list[Slice]]:
         """The time that is asked about, of each device; all of its own if there is no window."""
         if bound.start_ms is not None and bound.end_ms is not None:
             return [(device, bound.start_ms, bound.end_ms - 1) for device in devices]
-        ends = [
-            self._connect().ask_prepared(
+        ends = []
+        for order in ("ASC", "DESC"):
+            text = (
                 f"SELECT tounixtimestamp({self._time}) FROM {self._name(table)}"
-                f" WHERE {self._device} = ? ORDER BY {self._time} {order} LIMIT 1",
-                [(device,) for device in devices],
+                f" WHERE {self._device} = ? ORDER BY {self._time} {order} LIMIT 1"
             )
-            for order in ("ASC", "DESC")
-        ]
+            statement = Statement(text, (ColumnType.TEXT,))
+            ends.append((yield from ask(statement, [(device,) for device in devices])))
         return [
             (device, first[0][0], last[0][0])
             for device, first, last in zip(devices, *ends, strict=True)
             if first and last
         ]
 
-    def _list_devices(self, table: str, ranges: Sequence[Row]) -> list[str]:
+    def _list_devices(self, table: str, ranges: Sequence[Row]) -> Generator[Step, Parts, list[str]]:
         """The devices in these ranges of tokens."""
-        found = self._connect().ask_prepared(
+        text = (
             f"SELECT DISTINCT {self._device} FROM {self._name(table)}"
-            f" WHERE token({self._device}) >= ? AND token({self._device}) <= ?",
-            ranges,
+            f" WHERE token({self._device}) >= ? AND token({self._device}) <= ?"
         )
+        found = yield from ask(Statement(text, _TOKEN_KINDS), ranges)
         return [device for rows in found for (device,) in rows]
 
     # --- statements -------------------------------------------------------------------------------
 
-    def _select(self, columns: str, source: _Source, rest: str = "") -> str:
+    def _select(self, columns: str, source: _Source, rest: str = "") -> Statement:
         """The statement; it takes what `_list_asked` has."""
         token = f"token({self._device})"
         conditions = [
             f"{self._device} = ?" if source.one_device else f"{token} >= ? AND {token} <= ?"
         ]
+        kinds = [ColumnType.TEXT] if source.one_device else [*_TOKEN_KINDS]
         if source.in_time:
             conditions.append(f"{self._time} >= ? AND {self._time} <= ?")
+            kinds += [ColumnType.TIMESTAMP_MS] * 2
         if where := source.bound.query.where:
             sign, _ = compare(where, self._schema)
             conditions.append(f"{quote_name(where.column)} {sign} ?")
+            kinds.append(self._schema.column(where.column).type)
         filtering = " ALLOW FILTERING" if source.needs_filtering else ""
-        return (
+        text = (
             f"SELECT {columns} FROM {self._name(source.table)}"
             f" WHERE {' AND '.join(conditions)}{rest}{filtering}"
         )
+        return Statement(text, tuple(kinds))
 
     def _list_asked(self, source: _Source, devices: Sequence[str] | None) -> list[Row]:
         """What is asked: devices or ranges of tokens, each with the window and the value's limit."""

@@ -29,7 +29,6 @@ from cassandra.cluster import (
     NoHostAvailable,
     Session,
 )
-from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.connection import ConnectionException, EndPoint, ProtocolVersionUnsupported
 from cassandra.policies import (
     ConstantReconnectionPolicy,
@@ -64,7 +63,7 @@ RECONNECT_S = 2.0
 """How long one retry waits for a node to talk to again."""
 RECONNECT_INTERVAL_S = 0.2
 AT_ONCE = 16
-"""Statements of one query that are under way at once."""
+"""Statements of one question that are under way at once."""
 
 ERRORS = (
     DriverException,
@@ -101,7 +100,8 @@ class ClusterSession:
         auth = None
         if options.username is not None:
             auth = PlainTextAuthProvider(options.username, options.password)
-        version = options.protocol_version or (4 if options.flavor is Flavor.YCQL else 5)
+        self.version = options.protocol_version or (4 if options.flavor is Flavor.YCQL else 5)
+        """Of the protocol; the driver takes no other than this."""
         self._auth = auth
         self._tls = (
             make_tls_context(options.ca_certs, options.verify_certs) if options.tls else None
@@ -110,7 +110,7 @@ class ClusterSession:
         self._cluster = Cluster(
             options.contact_points,
             options.port,
-            protocol_version=version,
+            protocol_version=self.version,
             auth_provider=auth,
             ssl_context=self._tls,
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
@@ -121,7 +121,8 @@ class ClusterSession:
             sockopts=SOCKET_OPTIONS,
         )
         self._cluster.connection_class = _assign_name(self._cluster.connection_class, self._name)
-        self._topology = _DriverTopology(self._cluster, self._local, options.keyspace)
+        self.topology = _DriverTopology(self._cluster, self._local, options.keyspace)
+        """What is known of the cluster's nodes."""
         try:
             self.driver: Session = self._cluster.connect()
         except ERRORS as error:
@@ -135,11 +136,6 @@ class ClusterSession:
     def datacenter(self) -> str:
         """The data center that requests go to."""
         return str(self._local.local_dc)
-
-    @property
-    def version(self) -> int:
-        """Of the protocol."""
-        return int(self._cluster.protocol_version)
 
     @property
     def release(self) -> tuple[int, int]:
@@ -166,48 +162,16 @@ class ClusterSession:
         near = [host for host in hosts if self._local.distance(host) == HostDistance.LOCAL]
         return [self.ask(statement, values, host) for host in near]
 
-    def prepare(self, statement: str) -> PreparedStatement:
-        """A prepared statement; each is prepared once. Raises `ERRORS`."""
-        if statement not in self._statements:
+    def prepare(self, statement: str, again: bool = False) -> PreparedStatement:
+        """A statement, prepared on all nodes: once, or `again` if one has forgotten it. Raises `ERRORS`."""
+        if again or statement not in self._statements:
             self._statements[statement] = self.driver.prepare(statement)
         return self._statements[statement]
 
-    def ask_prepared(self, statement: str, values: Sequence[Row]) -> list[list[Row]]:
-        """The rows of a statement with each of `values`, in their order."""
-        try:
-            return [list(answer) for answer in self._execute(statement, values, True)]
-        except ERRORS as error:
-            raise self.translate(error) from error
-
-    def ask_in_time(self, statement: str, values: Sequence[Row]) -> list[list[Row] | None]:
-        """The same; None where the server took too long."""
-        try:
-            return [take_rows(answer) for answer in self._execute(statement, values, False)]
-        except ERRORS as error:
-            raise self.translate(error) from error
-
-    def _execute(self, statement: str, values: Sequence[Row], must_succeed: bool) -> Sequence[Any]:
-        """What the driver has for each of `values`: rows or, unless they must succeed, an exception."""
-        if not values:
-            return []
-        prepared = self.prepare(statement)
-        if len(values) == 1:
-            # It needs none of what the driver keeps for many.
-            try:
-                return [self.driver.execute(prepared, values[0])]
-            except ERRORS as error:
-                if must_succeed:
-                    raise
-                return [error]
-        answers = execute_concurrent_with_args(
-            self.driver, prepared, values, AT_ONCE, raise_on_first_error=must_succeed
-        )
-        return [answer.result_or_exc for answer in answers]
-
     def keep_topology(self) -> _DriverTopology:
-        """End the connections for queries, keep the one that tells of the cluster's nodes."""
+        """End the driver's connections but for the one that tells of the cluster's nodes."""
         self.driver.shutdown()
-        return self._topology
+        return self.topology
 
     def connect(
         self, node: wire.Node, statements: Sequence[str]
@@ -238,7 +202,7 @@ class ClusterSession:
             return
         deadline = time.monotonic() + RECONNECT_S
         while True:
-            self._topology.changed.clear()
+            self.topology.changed.clear()
             try:
                 self.driver.execute(_ask_one_node(_PROBE), timeout=self._options.connect_timeout)
             except ERRORS as error:
@@ -247,7 +211,7 @@ class ClusterSession:
                     raise connection_lost(
                         f"{self._options.servers}: {find_cause(error)}"
                     ) from error
-                self._topology.changed.wait(min(left, RECONNECT_INTERVAL_S))
+                self.topology.changed.wait(min(left, RECONNECT_INTERVAL_S))
             else:
                 self._lost = False
                 return
@@ -296,18 +260,10 @@ def _assign_name(connection_class: type, name: str) -> type:
     return Named
 
 
-def take_rows(answer: Any) -> list[Row] | None:
-    """The rows, or None if the server took too long; raises what else went wrong.
-
-    A replica that gives up a read says so by a failure for no reason, the coordinator by a timeout.
-    """
-    try:
-        if isinstance(answer, Exception):
-            raise answer
-        # Further pages are fetched here.
-        return list(answer)
-    except (ReadTimeout, ReadFailure):
-        return None
+def is_late(error: Exception) -> bool:
+    """Whether a read took the servers too long: a replica that gives it up says so by a failure for no
+    reason, the coordinator by a timeout."""
+    return isinstance(error, (ReadTimeout, ReadFailure))
 
 
 def explain_failure(

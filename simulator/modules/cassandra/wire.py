@@ -2,7 +2,7 @@
 
 The driver takes 35 to 200 µs of CPU for a request, as it makes a dozen objects for each, and has a
 thread of its own read the answers. Here a request is one system call, and who waits for answers reads
-them. Only writing goes by this: the driver knows the cluster, asks queries, logs in and reads errors.
+them. The driver knows the cluster, logs in, and reads errors and rows.
 
 Formats: https://github.com/apache/cassandra/blob/trunk/doc/native_protocol_v5.spec
 """
@@ -64,10 +64,18 @@ class Pending(NamedTuple):
 
     request: object
     """The caller's."""
-    events: int
+    events: int | None
+    """How many an INSERT has; None: its answer is wanted."""
     sent_s: float
     late_s: float
     """When its answer is not awaited any longer."""
+
+
+class Reply(NamedTuple):
+    """A RESULT, as it came."""
+
+    flags: int
+    body: bytes
 
 
 class Connection:
@@ -88,8 +96,12 @@ class Connection:
         self._buffer = bytearray(_PIECE)
         self._incoming = b""
         """The beginning of a segment."""
-        self._frame = b""
+        self._parts: list[bytes] = []
         """The beginning of a frame."""
+        self._have = 0
+        """How long that is."""
+        self._wanted = _HEADER.size
+        """How long it must be for more to be done."""
         self._unsent: deque[memoryview] = deque()
         self._free: list[int] = []
         self._numbers = iter(range(_MAX_NUMBER + 1))
@@ -167,12 +179,12 @@ class Connection:
                 else:
                     self._unsent.popleft()
 
-    def receive(self) -> list[tuple[Pending, Exception | None]]:
-        """The requests whose answers have come, and what is wrong with each.
+    def receive(self) -> list[tuple[Pending, Reply | Exception]]:
+        """The requests whose answers have come, and each answer, or what is wrong with it.
 
         Raises OSError if the connection is lost.
         """
-        found: list[tuple[Pending, Exception | None]] = []
+        found: list[tuple[Pending, Reply | Exception]] = []
         try:
             # Over TLS, poll sees only what the library has not read yet, so all of it is read here.
             while not found or self._is_tls:
@@ -181,7 +193,7 @@ class Connection:
                     if request is None:
                         self._given_up.discard(number)
                     else:
-                        found.append((request, self._find_error(flags, number, operation, body)))
+                        found.append((request, self._read(flags, number, operation, body)))
                     self._free.append(number)
         except _WOULD_BLOCK:
             pass
@@ -210,16 +222,26 @@ class Connection:
         if not size:
             raise ConnectionResetError("the node closed the connection")
         data = bytes(memoryview(self._buffer)[:size])
-        data = self._frame + (self._unpack(data) if self._segmented else data)
-        at = 0
+        if self._segmented:
+            data = self._unpack(data)
+        if self._parts:
+            # Put together once, however many parts a large answer comes in.
+            self._parts.append(data)
+            self._have += len(data)
+            if self._have < self._wanted:
+                return
+            data = b"".join(self._parts)
+        at, self._wanted = 0, _HEADER.size
         while len(data) - at >= _HEADER.size:
             _, flags, number, operation, length = _HEADER.unpack_from(data, at)
             begin = at + _HEADER.size
             if len(data) < begin + length:
+                self._wanted = _HEADER.size + length
                 break
             at = begin + length
             yield flags, number, operation, data[begin:at]
-        self._frame = data[at:]
+        self._have = len(data) - at
+        self._parts = [data[at:]] if self._have else []
 
     def _unpack(self, data: bytes) -> bytes:
         """What the segments hold that are complete by now."""
@@ -241,9 +263,9 @@ class Connection:
         self._incoming = data[at:]
         return b"".join(parts)
 
-    def _find_error(self, flags: int, number: int, operation: int, body: bytes) -> Exception | None:
+    def _read(self, flags: int, number: int, operation: int, body: bytes) -> Reply | Exception:
         if operation == _RESULT:
-            return None
+            return Reply(flags, body)
         answer = self._decode(flags, number, operation, body)
         if isinstance(answer, ErrorMessage):
             return _make_exception(answer)
@@ -253,6 +275,15 @@ class Connection:
         return ProtocolHandler.decode_message(
             self._version, {}, number, flags, operation, body, None, None
         )
+
+
+def decode_rows(reply: Reply, version: int, columns: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The rows of a prepared statement's answer. Raises what the driver does if it is none."""
+    answer = ProtocolHandler.decode_message(
+        version, {}, 0, reply.flags, _RESULT, reply.body, None, list(columns)
+    )
+    rows: list[tuple[Any, ...]] = answer.parsed_rows
+    return rows
 
 
 def _make_exception(answer: ErrorMessage) -> Exception:
@@ -320,7 +351,9 @@ def connect(
     except BaseException:
         stream.close()
         raise
-    return connection, [Prepared(p.query_id, p.result_metadata_id or b"") for p in prepared]
+    return connection, [
+        Prepared(p.query_id, p.result_metadata_id or b"", p.column_metadata or ()) for p in prepared
+    ]
 
 
 def _log_in(

@@ -112,7 +112,7 @@ class CassandraWriter(SessionWriter):
         data: Request = payload.data
         self._pool.submit(data.partition, self._operation, data.body, request, payload.events)
 
-    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:
+    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[int]]:
         return self._pool.outcomes(timeout_s)
 
     def stop_submitting(self) -> None:

@@ -46,13 +46,15 @@ from numpy.typing import NDArray
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
-from ...workloads.queries import BoundQuery
+from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType
 from .._base.options import InsertMode
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import quote_name
+from ..asking import Asker
 from ..base import Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
+from .asking import ClickhouseAsker
 from .encoding import TYPES, NativeEncoder, encode_devices
 from .options import CLIENTS, ClickhouseOptions, Codecs, EncodingOptions, Partition
 from .queries import ClickhouseDialect, compile_statement, name_device, quote_text
@@ -300,8 +302,11 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
             self.execute(f"OPTIMIZE TABLE {self.name_table(table)} FINAL")
         return True
 
-    def compile_statement(self, bound: BoundQuery) -> str:
+    def compile(self, bound: BoundQuery) -> str:
         return compile_statement(bound, self.job.schema)
+
+    def make_asker(self, in_flight: int) -> Asker:
+        return ClickhouseAsker(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
         return self.connection.describe(self.job.table_names[0])

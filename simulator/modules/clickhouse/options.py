@@ -50,6 +50,7 @@ CLIENTS = {
             InsertMode.SINGLE: "the same of one row",
         },
         writer=f"{__package__}.writing:OfficialClickhouseWriter",
+        asker=f"{__package__}.asking:OfficialClickhouseAsker",
     )
 }
 """What the option `client` can be. A client's session takes one request at a time."""

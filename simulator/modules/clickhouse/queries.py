@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...workloads.queries import Aggregate, BoundQuery, Function
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Aggregate, Function
 from ...workloads.schema import Column, ColumnType, Schema, Tags
 from .._base.sql_queries import SqlDialect, compile_query, list_aliased, quote_name
 

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from ...contract import MIB, Allocation, Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import missing_table
-from .._base.http import Answer
+from .._base.http import Answer, ConnectionLost, NoAnswer
 from .._base.http_database import HttpDatabase
 from .._base.official import sent_columns
 from .._base.sql_queries import quote_name
@@ -51,6 +51,9 @@ _PASSING = {
 }
 
 _VERSION = re.compile(r" \(version [^)]*\)$")
+_EXCEPTION = re.compile(rb"Code: (\d+)\. DB::Exception: [^\r\n]*")
+_EXCEPTION_BYTES = 1 << 14
+"""At the end of an answer."""
 
 _SERVER_SETTINGS = (
     "async_insert_busy_timeout_max_ms", "async_insert_busy_timeout_min_ms", "async_insert_max_data_size",
@@ -150,6 +153,11 @@ class Connection(HttpDatabase[ClickhouseOptions]):
         answer = self.fetch("POST", target, statement.encode(), timeout_s=timeout_s)
         return [tuple(row) for row in self.parse(answer, "data")]
 
+    def explain_silence(self, error: NoAnswer) -> Retryable | SimulatorError:
+        # Newer servers hang up behind an error in the middle of an answer.
+        found = find_exception(error.end) if isinstance(error, ConnectionLost) else None
+        return self.explain(found) if found else super().explain_silence(error)
+
     def explain(self, answer: Answer) -> Retryable | SimulatorError:
         options = self.options
         message = _VERSION.sub("", one_line(answer.body.decode(errors="replace"), 500))
@@ -214,6 +222,12 @@ class Connection(HttpDatabase[ClickhouseOptions]):
             level=Level(size_bytes=int(total), events=int(rows)),
             source=_SOURCE,
         )
+
+
+def find_exception(body: bytes) -> Answer | None:
+    """The error at the end of an answer that had begun, as an answer of its own; None if there is none."""
+    found = _EXCEPTION.search(body[-_EXCEPTION_BYTES:])
+    return Answer(500, found[0], [(_CODE.encode(), found[1])]) if found else None
 
 
 def read_table_settings(engine: str) -> dict[str, str]:

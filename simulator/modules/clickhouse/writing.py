@@ -50,26 +50,9 @@ class OfficialClickhouseWriter(ClientWriter[Connection]):
         """Of each table."""
 
     def make_client(self) -> Any:
-        import clickhouse_connect
-
         options = self.connection.options
-        parts = urlsplit(options.endpoint[0])
-        self._pool = _make_pool(self.connection)
-        try:
-            return clickhouse_connect.get_client(
-                interface=parts.scheme,
-                host=parts.hostname,
-                port=parts.port or options.DEFAULT_PORT or 0,
-                username=options.user,
-                password=options.password or "",
-                database=options.database,
-                proxy_path=parts.path,
-                client_name=f"iot-benchmark {self.job.run_id}",
-                send_receive_timeout=round(options.request_timeout_s) or 1,
-                pool_mgr=self._pool,
-            )
-        except Retryable as error:
-            raise unreachable("ClickHouse", error) from error
+        client, self._pool = make_client(self.connection, options.request_timeout_s)
+        return client
 
     def close_client(self, client: Any) -> None:
         client.close()
@@ -97,7 +80,33 @@ class OfficialClickhouseWriter(ClientWriter[Connection]):
         return context
 
 
-def _make_pool(connection: Connection) -> PoolManager:
+def make_client(connection: Connection, timeout_s: float) -> tuple[Any, PoolManager]:
+    """A client that reaches the server as the module's own connection does, and its pool, which it doesn't
+    close. `timeout_s`: how long an answer may take."""
+    import clickhouse_connect
+
+    options = connection.options
+    parts = urlsplit(options.endpoint[0])
+    pool = _make_pool(connection, timeout_s)
+    try:
+        client = clickhouse_connect.get_client(
+            interface=parts.scheme,
+            host=parts.hostname,
+            port=parts.port or options.DEFAULT_PORT or 0,
+            username=options.user,
+            password=options.password or "",
+            database=options.database,
+            proxy_path=parts.path,
+            client_name=f"iot-benchmark {connection.job.run_id}",
+            send_receive_timeout=round(timeout_s) or 1,
+            pool_mgr=pool,
+        )
+    except Retryable as error:
+        raise unreachable("ClickHouse", error) from error
+    return client, pool
+
+
+def _make_pool(connection: Connection, timeout_s: float) -> PoolManager:
     """What the client sends requests by."""
     import urllib3
     from urllib3.exceptions import HTTPError, ReadTimeoutError
@@ -109,7 +118,7 @@ def _make_pool(connection: Connection) -> PoolManager:
 
         def request(self, *args: Any, **kwargs: Any) -> Any:
             kwargs["timeout"] = urllib3.Timeout(
-                connect=CONNECT_TIMEOUT_S, read=limit_wait(options.request_timeout_s)
+                connect=CONNECT_TIMEOUT_S, read=limit_wait(timeout_s)
             )
             try:
                 answer = super().request(*args, **kwargs)

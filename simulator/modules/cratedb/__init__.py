@@ -49,8 +49,10 @@ from ...workloads.schema import Column, ColumnType
 from .._base.errors import QUERY_REMEDY, MissingTable, nothing_to_query
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import quote_name
+from ..asking import Asker
 from ..base import Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
+from .asking import CratedbAsker
 from .encoding import InsertMode, StatementEncoder, encode_devices, is_object
 from .options import CLIENTS, CratedbOptions, EncodingOptions
 from .queries import CratedbDialect
@@ -205,6 +207,9 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
     def compact(self) -> bool:
         self.connection.merge_segments(self.tables)
         return True
+
+    def make_asker(self, in_flight: int) -> Asker:
+        return CratedbAsker(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
         return self.connection.describe(self.job.table_names[0])

@@ -27,6 +27,7 @@ CLIENTS = {
         },
         in_flight=True,
         writer=f"{__package__}.writing:OfficialCratedbWriter",
+        asker=f"{__package__}.asking:OfficialCratedbAsker",
     )
 }
 """What the option `client` can be."""

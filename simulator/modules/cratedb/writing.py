@@ -183,25 +183,10 @@ class OfficialCratedbWriter(RowWriter, ClientWriter[Connection]):
         """The module with the client's."""
 
     def make_client(self) -> Any:
-        from crate.client import connect, exceptions
+        from crate.client import exceptions
 
         self._errors = exceptions
-        options = self.connection.options
-        client = connect(
-            options.endpoint,
-            timeout=options.request_timeout_s,
-            username=options.user,
-            password=options.password,
-            schema=options.default_schema,
-            verify_ssl_cert=options.verify_certs,
-            ca_cert=options.ca_certs,
-            pool_size=max(10, self.max_in_flight),
-        )
-        for server in client.client.server_pool.values():
-            server.request = _wrap_request(
-                server.request, f"iot-benchmark {self.job.run_id}", options.request_timeout_s
-            )
-        return client
+        return make_client(self.connection, max(10, self.max_in_flight))
 
     def send_request(self, request: Rows, payload: Payload) -> None:
         try:
@@ -211,8 +196,7 @@ class OfficialCratedbWriter(RowWriter, ClientWriter[Connection]):
             raise connection_lost(f"{self.connection.options.server}: {error}") from error
         except self._errors.Error as error:
             text = str(error)
-            status = SERVER_ERROR if "Server Error" in text else BAD_REQUEST
-            meaning = self.judge(request, status, text)
+            meaning = self.judge(request, read_status(text), text)
             if meaning is not None or len(request.rows) > 1:
                 request.doubt()
                 raise meaning or connection_lost(text) from error
@@ -234,6 +218,32 @@ class OfficialCratedbWriter(RowWriter, ClientWriter[Connection]):
             cursor.execute(statement, [list(column) for column in columns])
         stored = cursor.rowcount
         return [{"rowcount": 1 if row < stored else -2} for row in range(len(request.rows))]
+
+
+def read_status(text: str) -> int:
+    """Of an error of the client's."""
+    return SERVER_ERROR if "Server Error" in text else BAD_REQUEST
+
+
+def make_client(connection: Connection, pool_size: int) -> Any:
+    """A client that reaches the nodes as the module's own connection does."""
+    from crate.client import connect
+
+    options = connection.options
+    client = connect(
+        options.endpoint,
+        timeout=options.request_timeout_s,
+        username=options.user,
+        password=options.password,
+        schema=options.default_schema,
+        verify_ssl_cert=options.verify_certs,
+        ca_cert=options.ca_certs,
+        pool_size=pool_size,
+    )
+    name = f"iot-benchmark {connection.job.run_id}"
+    for server in client.client.server_pool.values():
+        server.request = _wrap_request(server.request, name, options.request_timeout_s)
+    return client
 
 
 def _wrap_request(request: Callable[..., Any], name: str, timeout_s: float) -> Callable[..., Any]:

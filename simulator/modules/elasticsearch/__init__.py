@@ -41,7 +41,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import Retryable
-from ...workloads.queries import BoundQuery, Function
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Function
 from ...workloads.schema import Column, ColumnType, Schema
 from .._base.connected import ConnectedModule
 from .._base.errors import MissingTable, nothing_to_query

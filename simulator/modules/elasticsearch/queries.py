@@ -18,7 +18,8 @@ from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 from ...errors import SimulatorError
-from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Query, Shape, Where
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ColumnType, Schema
 from .._base.row_order import Row, put_in_order
 from ..base import Query as Ask

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...conditions import Condition
 from ...contract import MIB, Allocation, PrimaryKey, Storage
 from ...errors import SimulatorError
-from ...workloads.queries import BoundQuery, Shape
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Shape
 from ...workloads.schema import ColumnType
 from .._base.connected import ConnectedModule
 from .._base.errors import nothing_to_query

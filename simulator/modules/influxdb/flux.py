@@ -18,7 +18,8 @@ import numpy as np
 
 from ...encoding.columns import FLOATS, text_format
 from ...errors import SimulatorError
-from ...workloads.queries import BoundQuery, Where
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Where
 from ...workloads.schema import Column, ColumnType, Schema
 from .._base.labels import field_columns, label
 from .._base.row_order import Row

@@ -22,7 +22,8 @@ from functools import partial
 from typing import Any
 
 from ...errors import OptionError
-from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Query
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Aggregate, Every, Function, Query
 from ...workloads.schema import Column, ColumnType, Schema
 from .._base.labels import field_columns, find_witness, read_tag
 from .._base.row_order import Row, put_in_order

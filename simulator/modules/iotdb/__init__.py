@@ -28,7 +28,8 @@ A device is a path, `root.<database>.<table>.<device>`, whose measurements are t
 them: `tree.py` says why. An event is told from others by its path and its time, in milliseconds as in
 tables, so keys mean the same. A request is a tablet for each of its devices and tables, all sent by one
 `insertTablets`, as the official client's `insert_aligned_tablets` does; a single insert is an `insertRecord`.
-Queries are in the tree's own language (`tree_queries.py`): all kinds that the table model answers.
+Queries are in the tree's own language (`tree_queries.py`): all kinds that the table model answers, some with
+the client's part in their time.
 
 Each event is stored exactly once
 ---------------------------------
@@ -48,13 +49,19 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
-from ...workloads.queries import BoundQuery, Function
+from ...errors import OptionError
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Function
 from ...workloads.schema import Tags
 from .._base.connected import ConnectedModule
 from .._base.errors import QUERY_REMEDY
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
+from .._base.row_order import Row
+from .._base.sql_queries import SqlDialect
+from ..base import Capabilities, Encoding, Job, OfficialClient, Support, claim_queries
+from ..options import LEAN
 from ..sending import Encoder
-from .models import Layout, Tables, Tree
+from .asking import IotdbAsker
+from .models import Layout, Statement, Tables, Tree
 from .options import EncodingOptions, InsertMode, IotdbOptions, Model
 from .queries import IotdbDialect
 from .schema import TYPES, check_measurements, check_names, describe_tags, make_tags
@@ -94,6 +101,11 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
         indices=Support.UNSUPPORTED,
         column_types=TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        clients={
+            "official": OfficialClient(
+                ("apache-iotdb",), {}, in_flight=True, asker=f"{__name__}.official:OfficialAsker"
+            )
+        },
         repeated_timestamps=Support.UNSUPPORTED,
         missing_values=True,
         tags_table=Support.FULL,
@@ -109,6 +121,10 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
     def __init__(self, options: IotdbOptions, job: Job) -> None:
         super().__init__(options, job)
         self.options.mode(job.load.batch)
+        if options.tls and options.client != LEAN:
+            raise OptionError(
+                f"client={options.client} of module iotdb asks without TLS: use client={LEAN}"
+            )
         if options.model is Model.TREE:
             check_measurements(job.schema)
         else:
@@ -156,8 +172,16 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
     def storage(self) -> Storage:
         return self.connection.read_storage(self._layout.database)
 
-    def compile(self, bound: BoundQuery) -> Query:
+    def compile(self, bound: BoundQuery) -> Statement:
         return self._layout.compile(bound)
+
+    def make_asker(self, in_flight: int) -> IotdbAsker:
+        return IotdbAsker(self, in_flight)
+
+    @property
+    def query_dialect(self) -> SqlDialect:
+        """How queries have their parameters."""
+        return self._layout.DIALECT
 
     def server_info(self) -> dict[str, Any]:
         return self.connection.describe(self._layout.database)
@@ -165,7 +189,10 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
     @property
     def _layout(self) -> Layout:
         kind = Tree if self.options.model is Model.TREE else Tables
-        return kind(self.options, self.job, self.connection.ask)
+        return kind(self.options, self.job, self._ask)
+
+    def _ask(self, statement: str, timeout_s: float) -> list[Row]:
+        return self.connection.ask(statement, timeout_s)
 
 
 def _make_encoder(options: EncodingOptions, job: Job, batch: int) -> Encoder:

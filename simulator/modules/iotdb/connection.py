@@ -1,29 +1,28 @@
 """A session with a data node: one connection, with one request under way at most.
 
-Answers to queries are blocks of columns:
-https://github.com/apache/tsfile/tree/develop/java/common/src/main/java/org/apache/tsfile/block (TsBlock)
+Of an answer to a query, all blocks of rows are received; `answers.py` counts and reads them.
 """
 
 from __future__ import annotations
 
 import ssl
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ...errors import one_line
 from .._base.http_connection import open_stream
 from .._base.row_order import Row
+from ..asking import explain_length, most_answer_bytes
 from ..sending import limit_waits, note_sending, receive_stamped, stamp_arrivals
+from .answers import Answer
 from .thrift import (
     END_CALL,
     Fields,
     Piece,
     ThriftError,
+    begin_call,
     call,
     call_plainly,
     put_bool,
@@ -36,6 +35,8 @@ from .thrift import (
 
 _PROTOCOL_V3 = 2
 _FETCH_ROWS = 10_000
+_EXECUTE = begin_call("executeStatementV2") + put_i32(4, _FETCH_ROWS)
+_FETCH = begin_call("fetchResultsV2") + put_i32(3, _FETCH_ROWS) + put_bool(5, True)
 _PIECE = 1 << 16
 _FRAME = struct.Struct("!i")
 _MOST_BYTES = 1 << 28
@@ -45,12 +46,6 @@ _ALERT = b"\x15\x03"
 _CLOSE_S = 1.0
 _MOST_PIECES = 1024
 """Linux takes no more with one call (IOV_MAX: https://man7.org/linux/man-pages/man2/sendmsg.2.html)."""
-
-_FLOAT, _DOUBLE = 3, 4
-"""Types whose values are encoded as those of numbers of the same size."""
-_TEXTS = (5, 11)
-_BYTES, _FOUR, _EIGHT, _BINARY, _REPEATED = 0, 1, 2, 3, 4
-"""Encodings of a column."""
 
 # https://iotdb.apache.org/UserGuide/latest/Reference/Status-Codes.html
 _SUCCESS = (200, 400)
@@ -80,6 +75,19 @@ def check_status(status: Fields) -> None:
         status = failed[0] if failed else status
     text = status.get(2, b"").decode(errors="replace")
     raise ServerError(int(status.get(1, 0)), one_line(text, 500), bool(status.get(5)))
+
+
+class Question:
+    """A statement to be asked, as the calls for it begin: what is the session's comes behind."""
+
+    def __init__(self, statement: str) -> None:
+        self.statement = statement
+        self._text = put_text(2, statement)
+        self.call = _EXECUTE + self._text
+
+    def call_more(self, number: int) -> bytes:
+        """For more of its rows, by the number that the server gave the answer."""
+        return _FETCH + self._text + put_i64(4, number)
 
 
 class Connection:
@@ -129,8 +137,11 @@ class Connection:
         check_status(opened[1])
         self._session = opened[3]
         asked = call_plainly("requestStatementId", put_i64(1, self._session))
-        self._statement = _read_frame(self._exchange(asked))
-        self._end = put_i64(1, self._session) + END_CALL
+        statement = _read_frame(self._exchange(asked))
+        session = put_i64(1, self._session)
+        self._end = session + END_CALL
+        self._ask_end = session + put_i64(3, statement) + END_CALL
+        self._more_end = session + put_i64(7, statement) + END_CALL
 
     def close(self) -> None:
         """End the session; no error if that was lost already."""
@@ -142,6 +153,11 @@ class Connection:
     def cut(self) -> None:
         """Close the connection after an error, without a word."""
         self._stream.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was neither closed nor cut."""
+        return self._stream.fileno() >= 0
 
     def insert(self, requests: Sequence[Sequence[Piece]], timeout_s: float) -> None:
         """Have tablets stored: calls in pieces, but for the session's number and their end. Raises OSError,
@@ -166,50 +182,21 @@ class Connection:
 
     def ask(self, statement: str, timeout_s: float) -> list[Row]:
         """All rows of a statement. Raises as `insert`."""
+        return self.fetch(Question(statement), timeout_s).read()
+
+    def fetch(self, question: Question, timeout_s: float) -> Answer:
+        """The whole answer to a question. Raises as `insert`; SimulatorError if it is longer than memory
+        allows, after which the rest of it is still to come."""
         self._limit(timeout_s)
-        answer = self._ask(
-            call(
-                "executeStatementV2",
-                put_i64(1, self._session),
-                put_text(2, statement),
-                put_i64(3, self._statement),
-                put_i32(4, _FETCH_ROWS),
-                put_i64(5, round(timeout_s * 1000)),
-            )
-        )
-        check_status(answer[1])
-        return list(self._read_rows(answer, statement))
-
-    def _read_rows(self, answer: Fields, statement: str) -> Iterator[Row]:
-        columns = answer.get(3)
-        if not columns:
-            return
-        places = answer.get(17) or list(range(len(columns)))
-        # Of the tree's answers, the time is no column.
-        if not answer.get(5, True):
-            places = [-1, *places]
-        blocks, more = answer.get(13), answer.get(14)
-        while True:
-            yield from read_blocks(blocks or [], places)
-            if not more:
-                return
-            found = self._fetch_more(answer[2], statement)
-            blocks, more = found.get(6), found.get(7)
-
-    def _fetch_more(self, query: int, statement: str) -> Fields:
-        found: Fields = self._ask(
-            call(
-                "fetchResultsV2",
-                put_i64(1, self._session),
-                put_text(2, statement),
-                put_i32(3, _FETCH_ROWS),
-                put_i64(4, query),
-                put_bool(5, True),
-                put_i64(7, self._statement),
-            )
-        )
-        check_status(found[1])
-        return found
+        timeout = put_i64(5, round(timeout_s * 1000))
+        frame = self._exchange(question.call, timeout + self._ask_end)
+        answer = Answer(_read_result(frame), len(frame))
+        while answer.is_open:
+            if answer.bytes > most_answer_bytes():
+                raise explain_length(answer.bytes)
+            frame = self._exchange(question.call_more(answer.number), self._more_end)
+            answer.add(_read_result(frame), len(frame))
+        return answer
 
     def read_configuration(self, node: int) -> tuple[str, str]:
         """The defaults of all settings, and the own file of the node of that number, as texts of
@@ -220,20 +207,17 @@ class Connection:
         check_status(own[1])
         return template[2].decode(errors="replace"), own[2].decode(errors="replace")
 
-    def _ask(self, message: bytes) -> Any:
-        found = _read_frame(self._exchange(message))
-        if not isinstance(found, dict):
-            raise ThriftError("the answer has not what was asked for")
-        return found
+    def _ask(self, message: bytes) -> Fields:
+        return _read_struct(self._exchange(message))
 
     def _limit(self, timeout_s: float) -> None:
         if timeout_s != self._timeout_s:
             limit_waits(self._stream, timeout_s)
             self._timeout_s = timeout_s
 
-    def _exchange(self, message: bytes) -> bytes:
-        """Send a message; the frame of its answer."""
-        self._send([[message]])
+    def _exchange(self, message: bytes, end: bytes = b"") -> bytes:
+        """Send a message that has this end; the frame of its answer."""
+        self._send([[message]], end)
         return self._receive()
 
     def _send(self, messages: Sequence[Sequence[Piece]], end: bytes = b"") -> None:
@@ -288,68 +272,16 @@ def _read_frame(frame: bytes) -> Any:
     return read_answer(frame[_FRAME.size :])
 
 
-def read_blocks(blocks: Sequence[bytes], places: Sequence[int]) -> Iterator[Row]:
-    """The rows of an answer's blocks. `places`: of each value of a row its column in the blocks; -1 is
-    the time."""
-    for block in blocks:
-        columns = _read_block(block)
-        yield from zip(*(columns[place + 1] for place in places), strict=True)
+def _read_struct(frame: bytes) -> Fields:
+    """What a call returned that returns a struct."""
+    found = _read_frame(frame)
+    if not isinstance(found, dict):
+        raise ThriftError("the answer has not what was asked for")
+    return found
 
 
-def _read_block(block: bytes) -> list[list[Any]]:
-    """The columns, the time first."""
-    (count,) = struct.unpack_from("!i", block)
-    types = block[4 : 4 + count]
-    (rows,) = struct.unpack_from("!i", block, 4 + count)
-    at = 8 + count
-    encodings = block[at : at + count + 1]
-    at += count + 1
-    columns = []
-    # The time is an INT64.
-    for encoding, kind in zip(encodings, (2, *types), strict=True):
-        values, at = _read_column(block, at, encoding, kind, rows)
-        columns.append(values)
-    return columns
-
-
-def _read_column(
-    block: bytes, at: int, encoding: int, kind: int, rows: int
-) -> tuple[list[Any], int]:
-    """The values of a column that begins there, and where it ends."""
-    values: list[Any]
-    if encoding == _REPEATED:
-        values, at = _read_column(block, at + 1, block[at], kind, 1)
-        return values * rows, at
-    is_null, at = _read_bits(block, at + 1, rows) if block[at] else (None, at + 1)
-    given = rows if is_null is None else rows - int(np.count_nonzero(is_null))
-    if encoding == _BYTES:
-        # These alone have a place for what is null, too.
-        bits, at = _read_bits(block, at, rows)
-        values = (bits if is_null is None else bits[~is_null]).tolist()
-    elif encoding == _BINARY:
-        values, at = _read_texts(block, at, given, kind in _TEXTS)
-    else:
-        size = 4 if encoding == _FOUR else 8
-        code = "f" if kind in (_FLOAT, _DOUBLE) else "i"
-        values = np.frombuffer(block, f">{code}{size}", given, at).tolist()
-        at += size * given
-    if is_null is not None:
-        present = iter(values)
-        values = [None if null else next(present) for null in is_null.tolist()]
-    return values, at
-
-
-def _read_bits(block: bytes, at: int, count: int) -> tuple[NDArray[np.bool_], int]:
-    size = -(-count // 8)
-    octets = np.frombuffer(block, np.uint8, size, at)
-    return np.unpackbits(octets, count=count).astype(bool), at + size
-
-
-def _read_texts(block: bytes, at: int, count: int, is_text: bool) -> tuple[list[Any], int]:
-    values: list[Any] = []
-    for _ in range(count):
-        end = at + 4 + int.from_bytes(block[at : at + 4], "big")
-        value = block[at + 4 : end]
-        values.append(value.decode() if is_text else value)
-        at = end
-    return values, at
+def _read_result(frame: bytes) -> Fields:
+    """What a statement, or a call for more of its rows, returned. Raises ServerError for what is refused."""
+    found = _read_struct(frame)
+    check_status(found.get(1) or {})
+    return found

@@ -17,14 +17,14 @@ from functools import partial
 
 from ...contract import Role
 from ...errors import Retryable
-from ...workloads.queries import BoundQuery
+from ...workloads.drawing import BoundQuery
 from ...workloads.schema import Schema, Tags
 from .._base.errors import INSERT_REMEDY, made_otherwise, missing_table, nothing_to_query
 from .._base.row_order import Row
-from .._base.sql_queries import quote_name
-from ..base import Job, Query
+from .._base.sql_queries import SqlDialect, quote_name
+from ..base import Job
 from .options import IotdbOptions
-from .queries import compile_statement
+from .queries import IotdbDialect, compile_statement
 from .schema import (
     LEVEL,
     TIME,
@@ -35,8 +35,10 @@ from .schema import (
     quote,
     split_path,
 )
-from .tree_queries import compile_question
+from .tree_queries import Computation, Selection, TreeDialect, compile_question
 
+Statement = str | Selection | Computation
+"""What a query becomes: a text in the table model, what the tree has for it in the tree."""
 Ask = Callable[[str, float], list[Row]]
 """Asks a statement, for so many seconds at most: all rows of its answer."""
 
@@ -56,6 +58,8 @@ class Layout(ABC):
     """How a database is made."""
     INTERVAL: str
     """How CREATE DATABASE has the length of a partition of time in ms."""
+    DIALECT: SqlDialect
+    """How queries have their parameters."""
 
     def __init__(self, options: IotdbOptions, job: Job, ask: Ask) -> None:
         self.options = options
@@ -63,12 +67,8 @@ class Layout(ABC):
         self._ask_for = ask
 
     def ask(self, statement: str) -> list[Row]:
-        """The rows of a statement that is no query of the workload."""
+        """The rows of a statement."""
         return self._ask_for(statement, self.options.database_timeout_s)
-
-    def query(self, statement: str) -> list[Row]:
-        """The rows of one that is."""
-        return self._ask_for(statement, self.options.query_timeout_s)
 
     def is_there(self) -> bool:
         """Whether there is such a database."""
@@ -142,8 +142,8 @@ class Layout(ABC):
         """Events in a table."""
 
     @abstractmethod
-    def compile(self, bound: BoundQuery) -> Query:
-        """What is bound as a function that asks."""
+    def compile(self, bound: BoundQuery) -> Statement:
+        """What is bound, as it is asked."""
 
 
 class Tables(Layout):
@@ -151,6 +151,7 @@ class Tables(Layout):
 
     CREATE = 'CREATE DATABASE IF NOT EXISTS "{}"'
     INTERVAL = " WITH (time_partition_interval={})"
+    DIALECT = IotdbDialect()
 
     def __init__(self, options: IotdbOptions, job: Job, ask: Ask) -> None:
         super().__init__(options, job, ask)
@@ -208,8 +209,8 @@ class Tables(Layout):
     def count_rows(self, table: str) -> int:
         return int(self.ask(f"SELECT count(*) FROM {quote_name(table)}")[0][0])
 
-    def compile(self, bound: BoundQuery) -> Query:
-        return partial(self.query, compile_statement(bound, self.job.schema))
+    def compile(self, bound: BoundQuery) -> Statement:
+        return compile_statement(bound, self.job.schema)
 
 
 class Tree(Layout):
@@ -224,6 +225,7 @@ class Tree(Layout):
 
     CREATE = "CREATE DATABASE {}"
     INTERVAL = " WITH TIME_PARTITION_INTERVAL={}"
+    DIALECT = TreeDialect()
 
     def __init__(self, options: IotdbOptions, job: Job, ask: Ask) -> None:
         super().__init__(options, job, ask)
@@ -256,11 +258,11 @@ class Tree(Layout):
         )
         return sum(int(row[0]) for row in rows)
 
-    def compile(self, bound: BoundQuery) -> Query:
+    def compile(self, bound: BoundQuery) -> Statement:
         path = self._path(self.job.schema.table)
         problem = f"IoTDB: there are no timeseries below {path}"
         missing = partial(missing_table, problem, self.job) if self._must_have_events else None
-        return partial(compile_question(bound, self.job.schema, path, missing), self.query)
+        return compile_question(bound, self.job.schema, path, missing)
 
     def _path(self, table: str) -> str:
         return name_table(self.options.database, table)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...workloads.queries import Aggregate, BoundQuery, Function, Query, Where
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Aggregate, Function, Query, Where
 from ...workloads.schema import ID, ColumnType, Schema
 from .._base.partials import compare
 from .._base.sql_queries import SqlDialect, compile_query, list_aliased, quote_name

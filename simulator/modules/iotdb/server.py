@@ -7,10 +7,10 @@ import re
 import ssl
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ...contract import Allocation, Storage
 from ...errors import Retryable, SimulatorError, one_line
@@ -87,10 +87,15 @@ _UNDER_WAY_S = 1.0
 _PAUSE_S = 0.2
 
 
-class Connector:
+SessionT = TypeVar("SessionT")
+
+
+class Connector(Generic[SessionT]):
     """Makes sessions with the data nodes, which get them in turn."""
 
-    def __init__(self, options: IotdbOptions, job: Job) -> None:
+    def __init__(self, options: IotdbOptions, job: Job, make: Callable[..., SessionT]) -> None:
+        """`make`: a session, of what `Connection` takes."""
+        self._make = make
         self._options = options
         self._job = job
         self._reached = False
@@ -112,14 +117,14 @@ class Connector:
         options = self._options
         return make_tls_context(options.ca_certs, options.verify_certs) if options.tls else None
 
-    def connect(self) -> Connection:
+    def connect(self) -> SessionT:
         """A session with the next node that can be reached. Raises Retryable or SimulatorError."""
         hosts = self._options.host
         first = next(self._turn)
         for number in range(len(hosts)):
             address = (hosts[(first + number) % len(hosts)], self._options.port)
             try:
-                found = Connection(
+                found = self._make(
                     address,
                     min(CONNECT_TIMEOUT_S, self._options.request_timeout_s),
                     (self._options.username, self._options.password),
@@ -136,7 +141,7 @@ class Connector:
                 return found
         raise AssertionError
 
-    def connect_first(self) -> Connection:
+    def connect_first(self) -> SessionT:
         """The first session, for which nothing is tried again: SimulatorError says what to check."""
         try:
             return self.connect()
@@ -185,7 +190,7 @@ class Server:
     def __init__(self, options: IotdbOptions, job: Job) -> None:
         """Connects. Raises SimulatorError."""
         self._options = options
-        self._connector = Connector(options, job)
+        self._connector = Connector(options, job, Connection)
         self._connection: Connection | None = self._connector.connect_first()
 
     def close(self) -> None:
@@ -294,7 +299,7 @@ class IotdbWriter(Writer):
         super().__init__(encoder)
         self.max_in_flight = options.in_flight(job.load)
         self._options = options
-        self._connector = Connector(options, job)
+        self._connector = Connector(options, job, Connection)
         self._idle: deque[Connection] = deque()
         """Sessions that nobody uses. Threads may take and add some without a lock."""
 

@@ -3,51 +3,87 @@
 https://iotdb.apache.org/UserGuide/latest/Basic-Concept/Query-Data.html
 
 Newest events and last values are asked for by `SELECT LAST`, which the server answers from memory; raw
-events, and what is computed of them, `ALIGN BY DEVICE`. The tree computes nothing of several devices together
-but by `GROUP BY LEVEL`, which knows no condition on a value and no tags, which are values here. So where
-those are asked for, the server computes something per device, and `_base/partials.py` puts that together, as
-an application would.
+events, and what is computed of them, `ALIGN BY DEVICE`. Those answers are taken as they come (`Selection`).
 
-`GROUP BY ([begin, end), step)` needs a beginning and an end. If the query has none, the server is asked for
-them first, in the same execution.
+In the rest the client has a part, which is in the query's time (`Computation`). The tree computes nothing of
+several devices together but by `GROUP BY LEVEL`, which knows no condition on a value and no tags, which are
+values here. So where those are asked for, the server computes something per device, and `_base/partials.py`
+puts that together, as an application would. `GROUP BY ([begin, end), step)` needs a beginning and an end. If
+the query has none, the server is asked for them first, in the same execution. Last values, and what is
+computed, are put in order here.
 
 Of 2.0.1, three functions aren't used, because of their answers: `avg` beside `sum` or `count` of the same
 measurement at a level (some are doubled), `max_by(x, time)` of devices whose newest value is missing, and
-`HAVING` with `ORDER BY` (rows are missing). Computed rows are put in order here.
+`HAVING` with `ORDER BY` (rows are missing).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from ...workloads.queries import BoundQuery, Function, Query
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Function, Query
 from ...workloads.schema import Column, ColumnType, Schema
 from .._base.partials import Partials, compare
 from .._base.row_order import Row, put_in_order
+from .._base.sql_queries import SqlDialect
+from .answers import Answer, count_texts
 from .schema import LEVEL, find_steady, quote, split_path
 
-Ask = Callable[[str], list[Row]]
-Question = Callable[[Ask], list[Row]]
-"""Asks what a query asks, by a function that asks statements: the rows of its answer."""
+Steps = Generator[str, list[Row], list[Row]]
+"""The rows of an answer, by the statements that are asked on the way; each is sent the rows of its own."""
 Missing = Callable[[], Exception]
+
+
+class TreeDialect(SqlDialect):
+    """How parameters stand in statements."""
+
+    def text(self, text: str) -> str:
+        return quote(text)
+
+
+class Selection(ABC):
+    """A question that one statement answers."""
+
+    text: str
+
+    def expect(self, rows: int) -> None:  # noqa: B027 - most may find nothing
+        """The statement has found so many. Raises what is raised if there are no timeseries."""
+
+    @abstractmethod
+    def count(self, answer: Answer) -> int:
+        """How many rows `read` makes of it."""
+
+    @abstractmethod
+    def read(self, rows: list[Row]) -> list[Row]:
+        """The rows, of those that came."""
+
+
+class Computation(ABC):
+    """A question in whose answer the client has a part."""
+
+    @abstractmethod
+    def begin(self) -> Steps:
+        """What is asked, and what is made of the answers. Raises what is raised without timeseries."""
 
 
 def compile_question(
     bound: BoundQuery, schema: Schema, path: str, missing: Missing | None = None
-) -> Question:
-    """What is bound, asked of the devices below a path. `missing`: what is raised if there are none; None:
-    there may be none."""
+) -> Selection | Computation:
+    """What is bound, to be asked of the devices below a path. `missing`: what is raised if there are none;
+    None: there may be none."""
     source, query = _Source(bound, schema, path, missing), bound.query
     if query.newest:
-        return _ask_newest(source, query.events)
+        return _newest(source, query.events)
     if query.events:
-        return _ask_events(source)
+        return _Events(source)
     lasts = [one.column for one in query.compute if one.function is Function.LAST and one.column]
     is_plain = query.per == (schema.device,) and bound.start_ms is None and query.where is None
     if is_plain and len(lasts) == len(query.compute):
-        return _ask_newest(source, lasts)
-    return _ask_computed(source)
+        return _newest(source, lasts)
+    return _Computed(source)
 
 
 class _Source:
@@ -65,12 +101,11 @@ class _Source:
         names = ["*"] if bound.devices is None else [quote(name) for name in bound.devices]
         self.paths = ", ".join(f"{path}.{name}" for name in names)
 
-    def expect(self, rows: list[Row]) -> list[Row]:
-        """The rows of an answer that has one at least for each device that there is, or for all of them.
+    def expect(self, rows: int) -> None:
+        """An answer that has a row at least for each device that there is, or for all of them, has so many.
         Raises what is raised if there is none."""
         if not rows and self.devices is None and self._missing is not None:
             raise self._missing()
-        return rows
 
     def conditions(self) -> str:
         """The statement's WHERE, or nothing."""
@@ -85,43 +120,47 @@ class _Source:
             found.append(f"{quote(self.query.where.column)} {sign} {limit!r}")
         return f" WHERE {' AND '.join(found)}" if found else ""
 
-    def find_span(self, ask: Ask) -> tuple[int, int] | None:
+    def find_span(self) -> Generator[str, list[Row], tuple[int, int] | None]:
         """From the first event that is asked for to just behind the last; None: there is none."""
         if self.start_ms is not None and self.end_ms is not None:
             return self.start_ms, self.end_ms
         steady = quote(self.steady)
-        rows = ask(
+        rows = yield (
             f"SELECT min_time({steady}), max_time({steady}) FROM {self.paths}{self.conditions()}"
             " ALIGN BY DEVICE"
         )
-        times = [(first, last) for _, first, last in self.expect(rows) if first is not None]
+        self.expect(len(rows))
+        times = [(first, last) for _, first, last in rows if first is not None]
         if not times:
             return None
         return min(first for first, _ in times), max(last for _, last in times) + 1
 
 
-def _ask_events(source: _Source) -> Question:
+class _Events(Selection):
     """Events themselves."""
-    query, schema = source.query, source.schema
-    own = (schema.time, schema.device)
-    asked = list(dict.fromkeys(name for name in query.events if name not in own))
-    if source.steady not in asked:
-        # A row without any value would not be in the answer.
-        asked.append(source.steady)
-    known = {name: place for place, name in enumerate([*own, *asked])}
-    places = [known[name] for name in query.events]
-    statement = (
-        f"SELECT {', '.join(map(quote, asked))} FROM {source.paths}{source.conditions()}"
-        f"{_order(query, schema)} ALIGN BY DEVICE"
-    )
 
-    def ask_all(ask: Ask) -> list[Row]:
-        rows = ask(statement)
-        if schema.device in query.events:
+    def __init__(self, source: _Source) -> None:
+        query, schema = source.query, source.schema
+        own = (schema.time, schema.device)
+        asked = list(dict.fromkeys(name for name in query.events if name not in own))
+        if source.steady not in asked:
+            # A row without any value would not be in the answer.
+            asked.append(source.steady)
+        known = {name: place for place, name in enumerate([*own, *asked])}
+        self._places = [known[name] for name in query.events]
+        self._names_device = schema.device in query.events
+        self.text = (
+            f"SELECT {', '.join(map(quote, asked))} FROM {source.paths}{source.conditions()}"
+            f"{_order(query, schema)} ALIGN BY DEVICE"
+        )
+
+    def count(self, answer: Answer) -> int:
+        return answer.rows
+
+    def read(self, rows: list[Row]) -> list[Row]:
+        if self._names_device:
             rows = [(row[0], _name(row[1]), *row[2:]) for row in rows]
-        return [tuple(row[place] for place in places) for row in rows]
-
-    return ask_all
+        return [tuple(row[place] for place in self._places) for row in rows]
 
 
 def _order(query: Query, schema: Schema) -> str:
@@ -140,35 +179,68 @@ def _name(path: str) -> str:
     return split_path(path)[LEVEL + 1]
 
 
-def _ask_newest(source: _Source, names: Sequence[str]) -> Question:
-    """These columns of each device's newest event: of each measurement the last value, with its time."""
-    schema, steady = source.schema, source.steady
-    columns = [schema.column(name) for name in names]
-    asked = {name: None for name in names if name not in (schema.time, schema.device)}
-    asked[steady] = None
-    statement = f"SELECT LAST {', '.join(map(quote, asked))} FROM {source.paths}"
+def _newest(source: _Source, names: Sequence[str]) -> Selection | Computation:
+    """These columns of each device's newest event."""
+    found = _Newest(source, names)
+    return found if source.query.order is None else _Ordered(found, source.query)
 
-    def read(device: str, found: dict[str, tuple[int, str]], column: Column) -> Any:
-        newest_ms = found[steady][0]
-        if column.name in (schema.time, schema.device):
-            return newest_ms if column.name == schema.time else device
+
+class _Newest(Selection):
+    """Columns of each device's newest event: of each measurement the last value, with its time."""
+
+    def __init__(self, source: _Source, names: Sequence[str]) -> None:
+        self._source = source
+        self._schema, self._steady = source.schema, source.steady
+        self._columns = [self._schema.column(name) for name in names]
+        own = (self._schema.time, self._schema.device)
+        asked = {name: None for name in names if name not in own}
+        asked[self._steady] = None
+        kinds = {self._schema.column(name).type for name in asked}
+        self._has_texts = not kinds.isdisjoint((ColumnType.TEXT, ColumnType.JSON))
+        self.text = f"SELECT LAST {', '.join(map(quote, asked))} FROM {source.paths}"
+
+    def expect(self, rows: int) -> None:
+        self._source.expect(rows)
+
+    def count(self, answer: Answer) -> int:
+        if self._has_texts:
+            # Their values could end as paths do.
+            return len(self.read(answer.read()))
+        # A row for each measurement; one of them each device has.
+        ends = [f".{name}".encode() for name in (self._steady, quote(self._steady))]
+        return count_texts(answer, ends)
+
+    def read(self, rows: list[Row]) -> list[Row]:
+        devices: dict[str, dict[str, tuple[int, str]]] = {}
+        for time_ms, series, value, _ in rows:
+            *_, device, measurement = split_path(series)
+            devices.setdefault(device, {})[measurement] = (time_ms, value)
+        return [
+            (device, *(self._read_value(device, found, column) for column in self._columns))
+            for device, found in devices.items()
+            if self._steady in found
+        ]
+
+    def _read_value(self, device: str, found: dict[str, tuple[int, str]], column: Column) -> Any:
+        newest_ms = found[self._steady][0]
+        if column.name in (self._schema.time, self._schema.device):
+            return newest_ms if column.name == self._schema.time else device
         # One that is older is of an event before.
         time_ms, text = found.get(column.name, (None, ""))
         return _parse(text, column) if time_ms == newest_ms else None
 
-    def ask_all(ask: Ask) -> list[Row]:
-        devices: dict[str, dict[str, tuple[int, str]]] = {}
-        for time_ms, series, value, _ in source.expect(ask(statement)):
-            *_, device, measurement = split_path(series)
-            devices.setdefault(device, {})[measurement] = (time_ms, value)
-        rows = [
-            (device, *(read(device, found, column) for column in columns))
-            for device, found in devices.items()
-            if steady in found
-        ]
-        return put_in_order(source.query, rows)
 
-    return ask_all
+class _Ordered(Computation):
+    """Newest events in an order."""
+
+    def __init__(self, newest: _Newest, query: Query) -> None:
+        self._newest = newest
+        self._query = query
+
+    def begin(self) -> Steps:
+        rows = yield self._newest.text
+        self._newest.expect(len(rows))
+        return put_in_order(self._query, self._newest.read(rows))
 
 
 _PARSERS: dict[ColumnType, Callable[[str], Any]] = {
@@ -212,43 +284,47 @@ class _Values(Partials):
         return f"max_time({quote(self._steady if column == self._schema.time else column)})"
 
 
-def _ask_computed(source: _Source) -> Question:
+class _Computed(Computation):
     """Values computed of many events."""
-    query = source.query
-    values = _Values(query, source.schema, source.steady)
-    every_ms = values.every_ms
-    by_level = (
-        not any(isinstance(part, str) for part in query.per)
-        and source.devices is None
-        and query.where is None
-        and all(one.function is not Function.LAST for one in query.compute)
-    )
-    asked = ", ".join([*values.newest, *values.computed])
-    select = f"SELECT {asked} FROM {source.paths}{source.conditions()}"
 
-    def split(row: Row) -> Row:
-        """Device, beginning of the bucket and values of a row, as far as it has them."""
-        begin_ms, *rest = row if every_ms else (None, *row)
-        return (None, begin_ms, *rest) if by_level else (_name(rest[0]), begin_ms, *rest[1:])
+    def __init__(self, source: _Source) -> None:
+        self._source = source
+        query = source.query
+        self._values = _Values(query, source.schema, source.steady)
+        self._by_level = (
+            not any(isinstance(part, str) for part in query.per)
+            and source.devices is None
+            and query.where is None
+            and all(one.function is not Function.LAST for one in query.compute)
+        )
 
-    def ask_all(ask: Ask) -> list[Row]:
+    def begin(self) -> Steps:
+        source, values = self._source, self._values
+        asked = ", ".join([*values.newest, *values.computed])
+        statement = f"SELECT {asked} FROM {source.paths}{source.conditions()}"
         groups = []
-        if every_ms:
-            span = source.find_span(ask)
+        if values.every_ms:
+            span = yield from source.find_span()
             if span is None:
                 return []
             # Whole buckets counted from 1970.
             first, end = span
-            groups.append(f"([{first - first % every_ms}, {end}), {every_ms}ms)")
-        if by_level:
+            groups.append(f"([{first - first % values.every_ms}, {end}), {values.every_ms}ms)")
+        if self._by_level:
             groups.append(f"LEVEL = {LEVEL}")
-        statement = select + (f" GROUP BY {', '.join(groups)}" if groups else "")
-        if every_ms:
+        if groups:
+            statement += f" GROUP BY {', '.join(groups)}"
+        if values.every_ms:
             # Without it there would be a row for each bucket, whether anything is in it or not.
             statement += f" HAVING {values.computed[0]} > 0"
-        rows = ask(statement if by_level else f"{statement} ALIGN BY DEVICE")
-        if not every_ms:
-            source.expect(rows)
-        return put_in_order(query, values.put_together(map(split, rows)))
+        rows = yield statement if self._by_level else f"{statement} ALIGN BY DEVICE"
+        if not values.every_ms:
+            source.expect(len(rows))
+        return put_in_order(source.query, values.put_together(map(self._split, rows)))
 
-    return ask_all
+    def _split(self, row: Row) -> Row:
+        """Device, beginning of the bucket and values of a row, as far as it has them."""
+        begin_ms, *rest = row if self._values.every_ms else (None, *row)
+        if self._by_level:
+            return None, begin_ms, *rest
+        return _name(rest[0]), begin_ms, *rest[1:]

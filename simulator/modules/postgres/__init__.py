@@ -51,7 +51,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
@@ -60,13 +59,15 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.queries import BoundQuery
+from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType, Tags
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from .._base.sql_queries import Newest, SqlDialect, compile_query, quote_name
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
+from ..asking import Asker
+from ..base import Capabilities, Encoding, Job, Support, claim_queries
 from ..indexes import IndexedModule
 from ..sending import Writer
+from .asking import PostgresAsker
 from .connection import code_of
 from .dialects import NEWEST, Dialect
 from .encoding import TYPE_OIDS, InsertMode, PostgresEncoder, value_rows
@@ -154,10 +155,11 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         super().__init__(options, job)
         options.mode(job.load.batch)
         options.table_suffix()
-        self._dialect = options.find_dialect()
-        if self._dialect.MOST_ROW_BYTES is not None:
-            check_row(job.schema, self._dialect.MOST_ROW_BYTES)
-        self._session = Session(options, job, self._dialect)
+        self.dialect = options.find_dialect()
+        """What the server speaks."""
+        if self.dialect.MOST_ROW_BYTES is not None:
+            check_row(job.schema, self.dialect.MOST_ROW_BYTES)
+        self._session = Session(options, job, self.dialect)
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> PostgresEncoder:
@@ -171,12 +173,13 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
             return make_writer(self.options, self.job, batch)
         mode = self.options.prefill_mode() if prefill else self.options.mode(batch)
         encoder = _make_encoder(self.options, self.job, mode)
-        return PostgresWriter(encoder, self.options, self.job, self._dialect)
+        return PostgresWriter(encoder, self.options, self.job, self.dialect)
 
     def open(self) -> None:
         self._session.open()
 
     def close(self) -> None:
+        super().close()
         self._session.close()
 
     @contextmanager
@@ -282,7 +285,7 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
 
     def _index_statements(self) -> dict[str, str]:
         return list_statements(
-            self.job.schema, self.job.table_names, self._dialect.SQL, self.TIME_ORDER
+            self.job.schema, self.job.table_names, self.dialect.SQL, self.TIME_ORDER
         )
 
     @property
@@ -323,7 +326,7 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         return sum(int(rows[0][0]) for rows in counts)
 
     def storage(self) -> Storage:
-        return read_storage(self._session, self._dialect, self._tables())
+        return read_storage(self._session, self.dialect, self._tables())
 
     def storage_during(self) -> Storage:
         return self.storage()  # the files are as long as they are: there is nothing to flush
@@ -333,26 +336,28 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         return [*self.job.table_names, *self.job.tags_tables]
 
     def compact(self) -> bool:
-        statement = self._dialect.COMPACTION
+        statement = self.dialect.COMPACTION
         if statement is None:
             return False
         for table in self._tables():
             self._session.execute(f"{statement} {quote_name(table)}")
         return True
 
-    def compile(self, bound: BoundQuery) -> Query:
+    def compile(self, bound: BoundQuery) -> str:
         newest = self._indexed_newest if self.options.is_indexed else None
         newest = newest or NEWEST.get(bound.query.name, Newest.DIALECT)
-        statement = compile_query(bound, self.job.schema, self._dialect.SQL, newest)
-        return partial(self._session.ask, statement)
+        return compile_query(bound, self.job.schema, self.dialect.SQL, newest)
+
+    def make_asker(self, in_flight: int) -> Asker:
+        return PostgresAsker(self, in_flight)
 
     @property
     def _indexed_newest(self) -> Newest | None:
         """How each device's newest event is asked for where an index serves it; None: as without."""
-        return self._dialect.INDEXED_NEWEST
+        return self.dialect.INDEXED_NEWEST
 
     def server_info(self) -> dict[str, Any]:
-        return describe(self._session, self._dialect)
+        return describe(self._session, self.dialect)
 
 
 def _define_column(column: Column) -> str:

@@ -154,12 +154,19 @@ class Connection:
         """Prepare a statement whose parameters have these types (OIDs)."""
         with self._lost_if_refused():
             self.pg.send_prepare(name, statement, types)
-        self._finish()
+        self.finish()
+
+    def describe(self, name: bytes) -> list[int]:
+        """The types of the columns of a prepared statement's answer, by their OIDs."""
+        with self._lost_if_refused():
+            self.pg.send_describe_prepared(name)
+        result = self.finish()
+        return [result.ftype(column) for column in range(result.nfields)]
 
     def _execute(self, statement: str) -> pq.abc.PGresult:
         with self._lost_if_refused():
             self.pg.send_query(statement.encode())
-        return self._finish()
+        return self.finish()
 
     @contextmanager
     def _lost_if_refused(self) -> Iterator[None]:
@@ -169,18 +176,20 @@ class Connection:
         except psycopg.Error as error:
             raise lost(error) from error
 
-    def _finish(self) -> pq.abc.PGresult:
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there is something to read, or room for what is still to be sent."""
+        events = select.POLLIN | (select.POLLOUT if self.pg.flush() else 0)
+        self._poll.register(self.descriptor, events)
+        if timeout_s <= 0 or not self._poll.poll(timeout_s * 1000):
+            raise no_answer(self._timeout_s)
+
+    def finish(self) -> pq.abc.PGresult:
         """The result of the statement under way; its errors are raised."""
-        timeout_s = limit_wait(self._timeout_s)
-        until_s = time.monotonic() + timeout_s
+        until_s = time.monotonic() + limit_wait(self._timeout_s)
         last: pq.abc.PGresult | None = None
         while True:
             while self.pg.is_busy():
-                left_s = until_s - time.monotonic()
-                events = select.POLLIN | (select.POLLOUT if self.pg.flush() else 0)
-                self._poll.register(self.descriptor, events)
-                if left_s <= 0 or not self._poll.poll(left_s * 1000):
-                    raise no_answer(timeout_s)
+                self.wait(until_s - time.monotonic())
                 self.read()
             result = self.pg.get_result()
             if result is None:

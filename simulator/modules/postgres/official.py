@@ -118,8 +118,11 @@ class DriverConnection:
             return cursor.fetchall() if cursor.description else []
 
     def close(self, *, cut: bool = False) -> None:
+        """Hang up. `cut`: another thread waits for an answer, which closing would wait for as well."""
         with self._lock:
             self._is_over.set()
+            if cut:
+                self._shut_down()
         with suppress(self._error):
             self.driver.close()
 
@@ -152,12 +155,16 @@ class DriverConnection:
                 if time.monotonic() < self._due_s or self._is_over.is_set():
                     continue
                 self._is_cut, self._due_s = True, math.inf
-                # The connection's own descriptor is libpq's affair.
-                with (
-                    suppress(OSError),
-                    socket.socket(fileno=os.dup(self.driver.fileno())) as stream,
-                ):
-                    stream.shutdown(socket.SHUT_RDWR)
+                self._shut_down()
+
+    def _shut_down(self) -> None:
+        """End whatever waits for the server."""
+        # The connection's own descriptor is libpq's affair.
+        with (
+            suppress(OSError, self._error),
+            socket.socket(fileno=os.dup(self.driver.fileno())) as stream,
+        ):
+            stream.shutdown(socket.SHUT_RDWR)
 
 
 class DriverClient:

@@ -37,6 +37,7 @@ CLIENTS = {
             InsertMode.TRANSACTION: "psycopg2's executemany",
             InsertMode.SINGLE: "psycopg2's execute",
         },
+        asker="simulator.modules.postgres.official_asking:Psycopg2Asker",
     ),
     PSYCOPG3: OfficialClient(
         ("psycopg", "psycopg-binary"),
@@ -45,6 +46,7 @@ CLIENTS = {
             InsertMode.TRANSACTION: "psycopg 3's executemany",
             InsertMode.SINGLE: "psycopg 3's execute",
         },
+        asker="simulator.modules.postgres.official_asking:Psycopg3Asker",
     ),
 }
 """What the option `client` can be."""

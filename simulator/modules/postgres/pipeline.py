@@ -372,7 +372,7 @@ class MessagePipeline(Pipeline):
                 words = body[:-1].split()
                 self._rows += int(words[-1]) if words[0] in (b"COPY", b"INSERT") else 0
             elif kind == b"E":
-                self._error = self._error or _read_error(body)
+                self._error = self._error or read_error(body)
             elif kind == b"Z" and self._ready[0] > 1:
                 self._ready[0] -= 1
             elif kind == b"Z":
@@ -383,8 +383,8 @@ class MessagePipeline(Pipeline):
         self._rest = data[at:]
 
 
-def _read_error(body: bytes) -> ServerError:
-    """https://www.postgresql.org/docs/current/protocol-error-fields.html"""
+def read_error(body: bytes) -> ServerError:
+    """What an ErrorResponse says: https://www.postgresql.org/docs/current/protocol-error-fields.html"""
     fields = {part[:1]: part[1:].decode(errors="replace") for part in body.split(b"\0") if part}
     told = [fields.get(b"M", "an error without a text")]
     told += [

@@ -72,7 +72,7 @@ class PostgresWriter(Writer):
         self._poll = Poll()
         self._idle: deque[Link] = deque()
         """Connections by which nothing is under way."""
-        self._found: list[Outcome] = []
+        self._found: list[Outcome[int]] = []
         self._late_at_s = 0.0
         """When to look for late answers next."""
 
@@ -141,7 +141,7 @@ class PostgresWriter(Writer):
             events = select.POLLIN | (select.POLLOUT if pipeline.is_full else 0)
             self._poll.register(pipeline.descriptor, events)
 
-    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:
+    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[int]]:
         until_s = math.inf if timeout_s is None else time.perf_counter() + timeout_s
         while not self._found:
             left_s = until_s - time.perf_counter()

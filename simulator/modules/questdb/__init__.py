@@ -35,12 +35,14 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.queries import BoundQuery
+from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, EventBlock
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import SqlDialect, compile_query, quote_name
+from ..asking import Asker
 from ..base import Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Encoder, Writer
+from .asking import QuestdbAsker
 from .encoding import (
     INT32_RANGE,
     INT64_RANGE,
@@ -214,9 +216,12 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
         self.connection.squash_partitions(self.tables)
         return True
 
-    def compile_statement(self, bound: BoundQuery) -> str:
+    def compile(self, bound: BoundQuery) -> str:
         schema = self.job.schema
         return compile_query(bound, schema, QuestdbDialect(schema))
+
+    def make_asker(self, in_flight: int) -> Asker:
+        return QuestdbAsker(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
         return self.connection.describe(self.job.table_names[0])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -70,15 +70,14 @@ class Connection(HttpDatabase[QuestdbOptions]):
         """All rows of a statement's answer, times in ms since 1970; Retryable or SimulatorError."""
         timeout_s = timeout_s or self.options.query_timeout_s
         target = f"/exec?{urlencode({'query': statement})}"
-        limits = {"statement-timeout": str(round(timeout_s * 1000))}
-        answer = self.fetch("GET", target, b"", limits, timeout_s)
+        answer = self.fetch("GET", target, b"", limit_time(timeout_s), timeout_s)
         found = self.parse(answer)
         if not isinstance(found, dict):
             raise self.explain(answer)
         if "error" in found:
             # It came up when the first rows were on the way.
-            raise self._explain_refusal(one_line(found["error"]))
-        return _read_rows(found)
+            raise self.explain_refusal(one_line(found["error"], 500))
+        return read_rows(found)
 
     def supports(self, version: int) -> bool:
         """Whether the server takes lines of that version of the protocol."""
@@ -137,9 +136,10 @@ class Connection(HttpDatabase[QuestdbOptions]):
             return SimulatorError(
                 f"{self.place} answered by {status} ({text}): check that endpoint names QuestDB's HTTP server"
             )
-        return self._explain_refusal(text)
+        return self.explain_refusal(text)
 
-    def _explain_refusal(self, text: str) -> Retryable | SimulatorError:
+    def explain_refusal(self, text: str) -> Retryable | SimulatorError:
+        """What QuestDB's words about a statement mean."""
         if "table does not exist" in text or "table is dropped" in text:
             return missing_table(f"{self.place}: {text}", self.job)
         if "cached query plan cannot be used" in text:
@@ -222,7 +222,13 @@ class Connection(HttpDatabase[QuestdbOptions]):
             self.ask(f"VACUUM TABLE {quote_name(table)}")
 
 
-def _read_rows(answer: dict[str, Any]) -> list[tuple[Any, ...]]:
+def limit_time(timeout_s: float) -> dict[str, str]:
+    """The header that says how long a statement may take."""
+    return {"statement-timeout": str(round(timeout_s * 1000))}
+
+
+def read_rows(answer: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """The rows of a statement's answer, times in ms since 1970."""
     rows = answer.get("dataset", [])
     times = [
         place

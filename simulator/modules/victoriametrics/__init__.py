@@ -40,7 +40,8 @@ from typing import Any, ClassVar
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import Retryable, SimulatorError
-from ...workloads.queries import BoundQuery, Function
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Function
 from ...workloads.queries import Query as Description
 from ...workloads.schema import ColumnType
 from .._base.connected import ConnectedModule

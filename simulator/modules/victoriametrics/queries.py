@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...encoding.columns import FLOATS
-from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Shape
+from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Aggregate, Every, Function, Shape
 from ...workloads.schema import Column, ColumnType, Schema
 from .._base.labels import field_columns, find_witness, read_tag
 from .._base.row_order import Row, put_in_order

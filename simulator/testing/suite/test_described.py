@@ -18,7 +18,8 @@ from ...oracle.survey import UnknownEvents, recognize_events, survey_devices
 from ...workloads import load_workload
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
-from ...workloads.queries import Query, Shape, draw
+from ...workloads.drawing import draw
+from ...workloads.queries import Query, Shape
 from ...workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema
 from ...workloads.temperature import Temperature
 from ..events import Sundry
@@ -129,7 +130,7 @@ def test_answers_to_described_queries(server: ServerUnderTest, workload: Workloa
         wrong = {}
         with prepare_queries(server, workload, options) as module:
             for bound, right in zip(bounds, rights, strict=True):
-                problem = compare_answers(right, module.compile(bound)())
+                problem = compare_answers(right, module.fetch(module.compile(bound)))
                 if problem:
                     wrong[bound] = problem
         assert not wrong, options
@@ -173,7 +174,7 @@ def test_great_whole_numbers_are_rounded_as_declared(server: ServerUnderTest) ->
     stored = Stored(workload, [StoredPart(0, 0, 40)])
     bound = draw(query, stored, 0, 0)
     with prepare_queries(server, workload) as module:
-        found = module.compile(bound)()
+        found = module.fetch(module.compile(bound))
     assert compare_answers(answer(bound, stored, can.rounded), found) is None
 
 

@@ -32,8 +32,8 @@ def test_queries_are_answered_while_events_come_in(server: ServerUnderTest) -> N
         over = False
         while not over:
             over = writing.done()
-            for name, ask in queries.items():
-                rows = ask()
+            for name, statement in queries.items():
+                rows = reader.fetch(statement)
                 assert rows, name
                 if name == "count-events":
                     counts.append(rows[0][0])
@@ -53,7 +53,7 @@ def test_readers_begin_before_there_are_events(server: ServerUnderTest) -> None:
     module.open()
     module.prepare()
     module.prepare_queries()
-    found = {name: ask() for name, ask in module.queries().items()}
+    found = {name: module.fetch(asked) for name, asked in module.queries().items()}
     module.close()
     assert found["count-events"] == [(0,)]
     assert found["newest-per-device"] == []

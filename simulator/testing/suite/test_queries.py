@@ -27,7 +27,7 @@ from ...workloads.cpu import (
     METRICS,
     Cpu,
 )
-from ...workloads.queries import bind
+from ...workloads.drawing import bind
 from ...workloads.schema import ColumnType
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Awkward
@@ -233,7 +233,7 @@ def test_answers(server: ServerUnderTest, kind: type[Workload]) -> None:
     for options, asked in rounds:
         with prepare_queries(server, workload, options) as module:
             for name in asked:
-                found = module.queries()[name]()
+                found = module.fetch(module.queries()[name])
                 assert_same(found, name)
                 # As `query` and `mixed` check it.
                 assert compare_answers(right_answer(module, name), found) is None
@@ -289,4 +289,4 @@ def test_a_query_that_fails_says_why(server: ServerUnderTest) -> None:
         queries = module.queries()
         server.clear()
         with pytest.raises(SimulatorError, match="events"):
-            queries["count-events"]()
+            module.fetch(queries["count-events"])

@@ -16,7 +16,8 @@ from ...oracle.stored import Stored, StoredPart
 from ...workloads import load_workload
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
-from ...workloads.queries import Query, bind
+from ...workloads.drawing import bind
+from ...workloads.queries import Query
 from ...workloads.schema import number_devices
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Sundry, rows_of
@@ -158,7 +159,7 @@ def test_tags_are_read_in_every_place(server: ServerUnderTest) -> None:
             query = Query.model_validate({"name": "reading", **values})
             query.check(TRUCKS.schema)
             bound = bind(query, TRUCKS.schema.epoch_ms)
-            problem = compare_answers(answer(bound, stored), module.compile(bound)())
+            problem = compare_answers(answer(bound, stored), module.fetch(module.compile(bound)))
             if problem:
                 wrong[bound] = problem
     assert not wrong
@@ -179,6 +180,6 @@ def test_own_queries_have_the_same_answers(server: ServerUnderTest) -> None:
             with prepare_queries(server, workload, options) as module:
                 queries = module.queries()
                 assert list(queries) == (own if indexed else list(kind.schema.queries))
-                for name, ask in queries.items():
+                for name, statement in queries.items():
                     assert name.removesuffix("-tuned") in EXPECTED
-                    assert_same(ask(), name)
+                    assert_same(module.fetch(statement), name)

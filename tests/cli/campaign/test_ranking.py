@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from benchmarks.false_alarms import Series, load_series
+from cli.campaign.capacity_charts import draw_capacities
+from cli.campaign.charts import draw_queries, draw_rates
 from cli.campaign.definition import Order
 from cli.campaign.plan import Candidate, order_turns
-from cli.campaign.ranking import draw_ranking, find_ranks, rank_candidates
+from cli.campaign.ranking import find_ranks, rank_candidates
 from cli.campaign.samples import CandidateFigures, estimate_speed
 from cli.results.capacity import Capacity
 from cli.results.caveats import Place
@@ -128,7 +130,7 @@ def test_the_figure_says_what_is_a_bound_and_what_found_none() -> None:
         "a": [_search(9000, 9400), _search(None, 500)],
         "b": [_search(5000, 5200, client_bound=True), _search(5010, 5200)],
     }
-    figure = draw_ranking("capacity", measured)
+    figure = draw_capacities("capacity", measured)
     assert figure is not None
     names = [row["name"] for row in figure.spec["data"]["values"]]
     assert names == ["a (1 of 2)", "b (at least)"]
@@ -186,7 +188,7 @@ def test_where_a_rate_was_given_only_response_times_rank() -> None:
     assert first == "1. little: 2 workers, response p50 2 ms, 2 workers, response p99 4.01 ms."
     assert second.startswith("2. much: ") and "slower than little over 2 figures" in second
     assert "inserts" not in second
-    assert draw_ranking("insert", measured) is None
+    assert draw_rates("insert", measured) is None
     closed = rank_candidates("insert", {"a": [_offer(900.0, 1.0)], "b": [inserts({2: [5.0]})]}, 1)
     assert "b: no figure: 1 failed." in closed.lines
 
@@ -199,7 +201,7 @@ def test_who_kept_up_with_the_same_rate_is_ranked_by_response_times_alone() -> N
     assert first == "1. soon: 2 workers, response p50 1 ms, 2 workers, response p99 2.01 ms."
     assert second.startswith("2. late: ") and "3.99× slower than soon over 2 figures (" in second
     assert "inserts" not in second
-    assert draw_ranking("insert", measured) is None
+    assert draw_rates("insert", measured) is None
 
 
 def test_who_did_not_keep_up_is_slower_in_inserts() -> None:
@@ -274,7 +276,7 @@ def test_tunings_are_ranked_by_what_their_best_settings_reach() -> None:
 
 
 def test_the_figure_has_a_bar_for_each_candidate_with_its_repetitions() -> None:
-    figure = draw_ranking("insert", {"a": _repeats(100, 110, 90), "b": _repeats(400, 410), "c": []})
+    figure = draw_rates("insert", {"a": _repeats(100, 110, 90), "b": _repeats(400, 410), "c": []})
     assert figure is not None
     rows = figure.spec["data"]["values"]
     assert [(row["name"], round(row["value"])) for row in rows] == [("b", 405), ("a", 100)]
@@ -286,8 +288,8 @@ def test_the_figure_has_a_bar_for_each_candidate_with_its_repetitions() -> None:
     asked = {
         name: [queries({"x": [t, t], "y": [2 * t, 2 * t]})] for name, t in (("a", 1.0), ("b", 3.0))
     }
-    figure = draw_ranking("query", asked)
+    figure = draw_queries("query", asked)
     assert figure is not None
-    rows = figure.spec["data"]["values"]
-    assert [row["name"] for row in rows] == ["x, a", "x, b", "y, a", "y, b"]
-    assert draw_ranking("insert", {"a": _repeats(100), "b": []}) is None
+    found = {(row["query"], row["series"]): row["mean"] for row in figure.spec["data"]["values"]}
+    assert found == {("x", "a"): 1.0, ("y", "a"): 2.0, ("x", "b"): 3.0, ("y", "b"): 6.0}
+    assert draw_rates("insert", {"a": _repeats(100), "b": []}) is None

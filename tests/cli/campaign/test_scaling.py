@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cli.campaign.plan import Candidate
-from cli.campaign.reporting import find_scaling
+from cli.campaign.scaling import find_scaling
 from cli.render.drawing import to_svg
 from cli.results.model import Result
 

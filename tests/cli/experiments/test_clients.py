@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from cli.campaign.ranking import describe_client_costs_of
 from cli.render.bars import draw_answer, draw_client_cpu, draw_clients
 from cli.render.chart import Chart, NamedResult
-from cli.render.clients import describe_clients, tabulate_clients, write_clients_headline
+from cli.render.clients import (
+    describe_clients,
+    tabulate_clients,
+    tabulate_questions,
+    write_clients_headline,
+)
 from cli.render.stored import tabulate_result
+from cli.render.words import describe_measurement
 from cli.results.caveats import Kind
 from cli.results.clients import collect_figures, compare_figures, find_cpu_us
+from cli.results.export import list_rows
+from cli.results.model import Result
 from cli.results.verdicts import find_caveats
 
-from ..made import compare_in_turns, inserts
+from ..made import compare_asking_in_turns, compare_in_turns, inserts, stored
 
 
 def test_a_clients_figures_stand_beside_those_of_the_lean_path() -> None:
@@ -46,6 +56,65 @@ def test_the_answer_is_a_sentence() -> None:
     assert [row[:2] for row in shown["Turns"].rows] == [
         ["1", "lean"], ["2", "official"], ["3", "official"], ["4", "lean"],
     ]  # fmt: skip
+
+
+def test_clients_that_ask_stand_beside_each_other_by_question_and_row() -> None:
+    result = compare_asking_in_turns()
+    (cost,) = compare_figures(collect_figures(result))
+    assert cost.rate.value == pytest.approx(0.25, rel=2e-3)
+    assert cost.cpu is not None and cost.cpu.value == pytest.approx(4)
+    assert cost.row is not None and cost.row.value == pytest.approx(4, rel=1e-3)
+    table = tabulate_clients(result)
+    assert table.headers[1] == "Asks by"
+    # The run that loads is nobody's.
+    assert [row[:4] for row in table.rows] == [
+        ["lean", "the lean path", "2", "10,004"],
+        ["official", "psycopg2-binary", "2", "2,504"],
+    ]
+    assert [row[5:] for row in table.rows] == [
+        ["50.00", "5.00", "0.1", "0.4"], ["200.00", "20.00", "0.4", "1.6"],
+    ]  # fmt: skip
+    assert tabulate_questions(result).rows == [
+        ["point", "lean", "400,140", "0.1", "0.4"], ["point", "official", "100,140", "0.4", "1.6"],
+    ]  # fmt: skip
+    assert not tabulate_questions(compare_in_turns()).rows
+    (said,) = describe_clients(result)
+    assert said.startswith(
+        "What your application's client costs you, by psycopg2-binary: 4.00× slower"
+    )
+    assert "200.00 µs of CPU for each question instead of 50.00" in said
+    assert "20.00 for each row instead of 5.00; a question's p50 0.4 ms instead of 0.1" in said
+
+
+def test_a_result_of_clients_that_ask_is_told_kept_and_drawn() -> None:
+    result = compare_asking_in_turns()
+    said = describe_measurement(result)
+    assert (
+        "with 5,000 events in it by 2 workers at once with 8 questions in flight each, for 20 s, 2 runs of"
+        " each client, "
+    ) in said
+    shown = tabulate_result(result, terminal=False)
+    assert [row[0] for row in shown["Turns"].rows] == ["2", "3", "4", "5"]
+    rows = list_rows(stored(result))
+    assert [json.loads(row["options"]).get("tuned") for row in rows] == [
+        None, {"client": "lean"}, {"client": "official"}, {"client": "official"}, {"client": "lean"},
+    ]  # fmt: skip
+    one = [NamedResult("alpha", result)]
+    assert list(bars_of(draw_clients(one))) == ["lean", "official"]
+    drawn = draw_client_cpu(one)
+    assert drawn is not None and "µs of CPU per query" in str(drawn.spec)
+    # Inserts and questions don't stand on one scale.
+    both = [*one, NamedResult("beta", compare_in_turns())]
+    assert bars_of(draw_clients(both))["official"] == pytest.approx(25_002.5)
+    told = describe_client_costs_of("clients", {"alpha": [result]})
+    assert ", CPU per question 4.00× (" in told.lines[0]
+
+
+def test_a_result_has_the_groups_that_it_is_about() -> None:
+    asked, inserted = compare_asking_in_turns().model_dump(), compare_in_turns().model_dump()
+    for values, runs in ((asked, inserted["runs"]), (inserted, asked["runs"])):
+        with pytest.raises(ValueError, match="runs are not those of a command"):
+            Result.model_validate(values | {"runs": runs})
 
 
 def test_without_a_valid_run_of_both_nothing_is_said() -> None:

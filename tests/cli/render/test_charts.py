@@ -356,9 +356,9 @@ def test_the_answer_is_the_best_of_each_with_its_runs() -> None:
     [
         ((SWEEP,), [("1 worker", 105.0), ("4 workers", 330.0)]),
         ((LEVELS,), [("level 0", 200.0), ("level 5,000", 150.5)]),
-        ((ASKED,), [("count", 0.625), ("newest", 40.0)]),
-        ((ASKED, ASKED), [("count, name 0", 0.625), ("count, name 1", 0.625),
-                          ("newest, name 0", 40.0), ("newest, name 1", 40.0)]),
+        ((ASKED,), [("count", 625.0), ("newest", 40_000.0)]),
+        ((ASKED, ASKED), [("count, name 0", 625.0), ("count, name 1", 625.0),
+                          ("newest, name 0", 40_000.0), ("newest, name 1", 40_000.0)]),
         ((SWEEP, capacity()), [("name 1", pytest.approx(50_000, rel=0.1))]),
     ],
 )  # fmt: skip
@@ -447,7 +447,18 @@ def test_query_times_are_the_summary() -> None:
         (row["query"], row["low"], row["mean"], row["high"])
         for row in rows(drawn("queries", ASKED))
     ]
-    assert found == [("count", 0.5, 0.625, 0.75), ("newest", 40.0, 40.0, 40.0)]
+    assert found == [("count", 500.0, 625.0, 750.0), ("newest", 40_000.0, 40_000.0, 40_000.0)]
+
+
+def test_query_times_are_told_in_ms_with_three_digits() -> None:
+    asked = queries({"a": [0.000123456, 0.000234567]}, cold=0.0012345)
+    (row,) = rows(drawn("queries", asked))
+    assert row["text"].splitlines()[1:] == [
+        "a: mean 0.179 ms", "0.123 to 0.235 ms in 2 executions", "the first time 1.23 ms",
+    ]  # fmt: skip
+    answer = draw_answer([NamedResult("name", asked)])
+    assert answer is not None
+    assert [row["said"] for row in rows(answer)] == ["0.179 ms"]
 
 
 AFTER_FIRST = "the executions after each worker's first"
@@ -471,7 +482,7 @@ def test_query_times_say_which_executions_count(results: list[Result], counted: 
     assert (ONLY_FIRST in figure.note) is any("asked once only" in note for note in told)
     for row in rows(figure):
         # A first execution isn't told of twice.
-        assert ("the first time" in row["text"]) is (row["mean"] != 8.0)
+        assert ("the first time" in row["text"]) is (row["mean"] != 8_000.0)
 
 
 @pytest.mark.parametrize(("longest", "scale"), [(2.0, "linear"), (25.0, "linear"), (25.5, "log")])

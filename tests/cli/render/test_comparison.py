@@ -5,13 +5,14 @@ from __future__ import annotations
 from cli.render.comparison import (
     describe_comparison,
     list_remarks,
+    tabulate_asking,
     tabulate_overview,
     tabulate_ratios,
 )
 from cli.results.comparison import compare
-from simulator.contract import LatencyMs
+from simulator.contract import LatencyMs, Resources
 
-from ..made import inserts, open_loop, queries
+from ..made import client, inserts, open_loop, queries
 from ..results.test_comparison import FAST, SLOW
 
 
@@ -73,9 +74,9 @@ def test_queries_have_a_column_each() -> None:
     text = describe_comparison(["alpha", "beta"], results, markdown=False)
     lines = text.splitlines()
     assert lines[0].split("  ")[0] == "Database / Query"
-    assert lines[1].split()[-2:] == ["0.7", "failure"]
-    assert lines[2].split()[-2:] == ["-", "2"]
-    assert lines[3] == "Mean duration in seconds."
+    assert lines[1].split()[-2:] == ["700", "failure"]
+    assert lines[2].split()[-2:] == ["-", "2,000"]
+    assert lines[3] == "Mean time in ms."
 
 
 def test_what_can_not_be_used_is_said() -> None:
@@ -114,3 +115,30 @@ def test_two_databases_are_compared_by_what_both_have() -> None:
     ) in lines
     assert "results show lists them" in lines[-1]
     assert "copy_format" not in text
+
+
+def test_query_times_are_compared_in_ms() -> None:
+    results = [queries({"a": [0.0123456] * 3}), queries({"a": [1.23456] * 3})]
+    assert [row[1] for row in tabulate_overview(["x", "y"], results).rows] == ["12.3", "1,235"]
+    table = tabulate_ratios(["x", "y"], compare(results))
+    assert table.headers[2] == "ms"
+    assert [row[2] for row in table.rows] == ["12.3", "1,235"]
+    assert "Mean time in ms." in describe_comparison(["x", "y"], results, markdown=False)
+
+
+def test_what_asking_cost_stands_beside_the_times() -> None:
+    results = [queries({"a": [0.5]}, window_s=20.0, rate_per_s=10.0 * n) for n in (1, 2)]
+    for result in results:
+        result.runs[0].resources = Resources(cpu_s=2.0)
+        [one] = result.readers
+        one.group.queries[0].rows = 2
+        one.group.client = client(0.3, bound=True).model_copy(update={"cpu_s": 0.02})
+    table = tabulate_asking(["x", "y"], results)
+    assert table.headers == [
+        "Readers of", "Queries/s", "Rows/s", "DB µs/query", "Client µs/query", "Bound by"
+    ]  # fmt: skip
+    first, second = (list(map(str, row)) for row in table.rows)
+    assert first[1:] == ["10.0", "0", "10,000", "100", "client CPU"]
+    assert second[1:] == ["20.0", "0", "5,000", "50", "client CPU"]
+    assert "Client µs/query" in describe_comparison(["x", "y"], results, markdown=False)
+    assert tabulate_asking(["a", "b"], [inserts({1: SLOW}), inserts({1: FAST})]).rows == []

@@ -31,7 +31,7 @@ def test_everything_where_there_is_room() -> None:
          "yes", "yes", "num_inserts=1000 batch=10 copy_format=text"],
         ["2025-01-02 03:04", "insert", "alpha", "PostgreSQL 18.4", "after the upgrade",
          "20 inserts/s with 4 workers", "yes", "yes", "num_inserts=1000 batch=100"],
-        ["2025-01-02 03:04", "query", "alpha", "PostgreSQL 18.4", "-", "1 query, 0.5 to 0.5 s", "yes",
+        ["2025-01-02 03:04", "query", "alpha", "PostgreSQL 18.4", "-", "1 query, 500 to 500 ms", "yes",
          "-", "-"],
     ]  # fmt: skip
 

@@ -13,7 +13,8 @@ import pytest
 
 from cli.render.chart import NamedResult
 from cli.render.charts import KINDS
-from cli.render.report import choose_drawn, make_report, mark_struck
+from cli.render.pages import mark_struck
+from cli.render.report import choose_drawn, make_report
 from cli.render.stored import describe_result
 from cli.render.verdict import MOST_SENTENCES, describe_hardware, judge_results
 from cli.results.model import Result
@@ -108,7 +109,7 @@ def test_it_begins_with_the_answer_and_the_machines() -> None:
     for part in (
         "Each result in words",
         "beta: 1.92 to 2.09× slower than alpha, inserts in inserts",
-        "alpha, queries: On average a query took: count 0.625 s",
+        "alpha, queries: On average a query took: count 625 ms",
         "Treat with care: runs differed much in alpha, queries.",
         "Throughput of inserts",
         "Load from: Some CPU, 2 CPUs, 4.0 GB of memory",
@@ -127,7 +128,7 @@ def test_the_answer_of_many_is_short() -> None:
     assert verdict[-1].startswith("25 more sentences")
     asked = queries({name: [place + 1.0] for place, name in enumerate("abcd")})
     assert judge_results([NamedResult("x", asked)]) == [
-        "On average queries took 1 s (a) to 4 s (d)."
+        "On average queries took 1,000 ms (a) to 4,000 ms (d)."
     ]
 
 

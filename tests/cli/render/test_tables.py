@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from cli.render.reads import tabulate_reads_by_query
+from cli.render.stored import tabulate_readers
 from cli.render.tables import (
     Table,
+    describe_durations,
     describe_load,
-    format_duration_of_histogram,
     format_ms,
     strike,
     tabulate_inserts,
     tabulate_queries,
     tabulate_steps,
 )
-from cli.results.model import GroupRun, InsertSummary, list_groups
+from cli.results.model import GroupRun, InsertSummary, QuerySummary, list_groups
 from cli.results.store import read_result
 from cli.results.summaries import find_unanswered, summarize_inserts
 from simulator.contract import GroupResult, Queryable, Role, RunResult
 
 from ...helpers import insert_run
-from ..made import STORED, asked_by_the_clock, inserts, open_loop
+from ..made import STORED, asked_by_the_clock, client, inserts, open_loop, queries
 
 
 def stored_inserts(name: str) -> tuple[list[GroupRun], list[InsertSummary]]:
@@ -198,34 +200,81 @@ def test_query_table() -> None:
     result = read_result(STORED / "query.json")
     failed, unasked = find_unanswered(result.asked)
     assert (failed, unasked) == (["temperature-stats"], [])
-    assert cells(tabulate_queries(result.query_summary, failed, unasked=["unasked"]).text()) == [
-        ["Query", "Min", "Max", "Avg", "Median", "95% interval", "p95", "Cold", "Rows", "Runs"],
-        ["count-events", "0.2500", "0.7500", "0.5000", "0.5000", "-", "0.7250",
-         "0.5000", "1", "2"],
-        ["newest-per-device", "2.0000", "2.0000", "2.0000", "2.0000", "-", "2.0000", "2.0000",
-         "16", "1"],
-        ["temperature-stats", "failed", *["-"] * 8],
-        ["unasked", *["-"] * 9],
+    table = tabulate_queries(result.query_summary, dict.fromkeys(failed, 3), unasked=["unasked"])
+    assert cells(table.text()) == [
+        [
+            "Query", "Min", "Max", "Avg", "95% interval", "p50", "p90", "p99", "p99.9", "Cold", "Rows",
+            "Executions", "Failed",
+        ],
+        ["count-events", "250", "750", "500", "-", "500", "700", "-", "-", "500", "1", "2", "0"],
+        ["newest-per-device", *["2,000"] * 3, "-", "2,000", "2,000", "-", "-", "2,000", "16", "1", "1"],
+        ["temperature-stats", "failed", *["-"] * 10, "3"],
+        ["unasked", *["-"] * 12],
     ]  # fmt: skip
 
 
-def test_queries_from_a_histogram_have_the_three_digits_that_it_knows() -> None:
-    _, fast, slow = cells(tabulate_reads_by_query(asked_by_the_clock()).text())
-    assert (fast[1], slow[1], slow[2]) == ("0.0100", "1.00", "2.00")
+def summary_of(**changes: Any) -> QuerySummary:
+    """A query of 2,000 executions, in seconds."""
+    values: dict[str, Any] = {
+        "query": "a", "runs": 2000, "min": 0.000123456, "max": 12.3456, "avg": 0.0023456, "median": 0.002,
+        "ci95": (0.0021, 0.0025), "p95": 0.01, "rows": 30, "cold": 0.0345, "p90": 0.005,
+        "p99": 0.0567, "p99_9": 0.5, "rows_min": 1, "rows_mean": 12.3456, "bytes_mean": 1234.5,
+        "per_s": 98.76, "errors": 1,
+    }  # fmt: skip
+    return QuerySummary.model_validate(values | changes)
+
+
+def test_query_times_are_in_ms_with_three_digits() -> None:
+    _, row = cells(tabulate_queries([summary_of()], {}).text())
+    assert row == [
+        "a", "0.123", "12,346", "2.35", "2.1 to 2.5", "2", "5", "56.7", "500", "34.5", "12.3 (1 to 30)",
+        "1,234", "98.8", "2,000", "1",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"),
+    ("changes", "shown"),
     [
-        (0.0, "0.0000"),
-        (0.00123, "0.0012"),
-        (0.12345, "0.123"),
-        (0.99999, "1.00"),
-        (1234.5, "1,230"),
+        ({"rows_min": 30, "rows_mean": 30.0}, "30"),
+        ({"rows_min": 0, "rows": 0, "rows_mean": 0.0}, "0"),
+        # Of an older version.
+        ({"rows_min": None, "rows_mean": None}, "30"),
+        ({"rows_mean": None}, "1 to 30"),
     ],
 )
-def test_seconds_from_a_histogram(seconds: float, shown: str) -> None:
-    assert format_duration_of_histogram(seconds) == shown
+def test_rows_of_an_answer(changes: dict[str, Any], shown: str) -> None:
+    _, row = cells(tabulate_queries([summary_of(**changes)], {}).text())
+    assert row[10] == shown
+
+
+def test_queries_by_number_and_by_the_clock_have_the_same_columns() -> None:
+    by_number = tabulate_reads_by_query(queries({"a": [0.5] * 100}, window_s=50.0))
+    by_the_clock = tabulate_reads_by_query(asked_by_the_clock())
+    assert by_number.headers == by_the_clock.headers
+    assert "Queries/s" in by_number.headers
+    assert [str(cell) for cell in by_number.rows[0]][5:10] == ["500", "500", "500", "-", "8,000"]
+    fast, slow = by_the_clock.rows
+    assert [str(row[7]) for row in (fast, slow)] == ["20", "2,001"]
+
+
+def test_readers_by_number_have_a_table_of_their_group_too() -> None:
+    """But not in results of a version that didn't look at the client's part."""
+    result = queries({"a": [0.5]}, window_s=20.0, rate_per_s=5.0)
+    assert tabulate_readers(result, terminal=False) == {}
+    assert "5 queries per second" in describe_durations(result)
+    [one] = result.readers
+    one.group.client = client(0.3).model_copy(update={"pause_share": 0.2, "in_flight": 2})
+    one.group.queries[0].rows, one.group.queries[0].bytes = 40, 4_000
+    [(title, table)] = tabulate_readers(result, terminal=False).items()
+    row = dict(zip(table.headers, table.rows[0], strict=True))
+    assert title == "Queries per second"
+    assert (row["Readers"], row["Avg"], row["Client CPU"]) == ("1", "5.0", "30% (≤ 1.25×)")
+    assert (row["Rows/s"], row["Bytes/s"], row["Client µs/query"]) == ("2", "200 bytes", "10,000")
+    assert row["Pause"] == "20.0%"
+    assert "queries per second" not in describe_durations(result)
+    one.group.client.bound = True
+    [table] = tabulate_readers(result, terminal=False).values()
+    assert dict(zip(table.headers, table.rows[0], strict=True))["Client CPU"] == "30% bound"
 
 
 def test_cost_is_shown_where_it_is_known() -> None:

@@ -53,13 +53,14 @@ def test_the_answer() -> None:
     )
     assert words.give_answer(steps({0: 200.0, 5000: 199.9})).endswith("less than 1% apart.")
     assert words.give_answer(queries({"slow": [2.0, 4.0], "fast": [0.5]})) == (
-        "On average a query took: fast 0.5 s (the first time 8 s), slow 3 s (the first time 8 s)."
+        "On average a query took: fast 500 ms (the first time 8,000 ms), slow 3,000 ms (the first time"
+        " 8,000 ms)."
     )
 
 
 def test_a_query_asked_once_has_one_figure() -> None:
     assert (
-        words.give_answer(queries({"q": [0.5]}, cold=None)) == "On average a query took: q 0.5 s."
+        words.give_answer(queries({"q": [0.5]}, cold=None)) == "On average a query took: q 500 ms."
     )
 
 
@@ -96,9 +97,17 @@ def test_what_readers_were_offered_is_said() -> None:
     for options, said in (
         ({}, "beside 2 readers, "),
         ({"query_rate_per_s": 5.0}, "readers (5 queries/s offered), "),
+        ({"reader_in_flight": 8}, "beside 2 readers with 8 questions in flight each, "),
+        ({"reader_in_flight": 1}, "beside 2 readers, "),
     ):
         result = inserts({1: [100.0]}, options={"readers": 2, **options})
         assert said in words.describe_measurement(result)
+
+
+def test_questions_in_flight_are_said() -> None:
+    result = queries({"q": [0.5]}, options={"workers": 2, "runs": 3, "reader_in_flight": 8})
+    said = words.describe_measurement(result)
+    assert "by 2 workers at once with 8 questions in flight each, each query 3 times" in said
 
 
 def test_no_answer() -> None:
@@ -124,15 +133,15 @@ def test_figures_of_others_are_named_as_such() -> None:
 def test_headlines() -> None:
     assert words.write_headline(inserts({1: MANY, 4: [900.0]})) == "900 inserts/s with 4 workers"
     assert words.write_headline(inserts({})) == "no valid run"
-    assert words.write_headline(queries({"q": [1.0]})) == "1 query, 1 to 1 s"
+    assert words.write_headline(queries({"q": [1.0]})) == "1 query, 1,000 to 1,000 ms"
     assert (
         words.write_headline(queries({"q": [1.0]}, fill_level=5000))
-        == "1 query, 1 to 1 s, level 5,000"
+        == "1 query, 1,000 to 1,000 ms, level 5,000"
     )
     assert words.write_headline(steps({0: 200.0, 5000: 150.0})) == (
         "200 to 150 inserts/s, level 0 to 5,000"
     )
-    assert words.write_headline(queries({"a": [2.0], "b": [0.25]})) == "2 queries, 0.25 to 2 s"
+    assert words.write_headline(queries({"a": [2.0], "b": [0.25]})) == "2 queries, 250 to 2,000 ms"
     assert words.write_headline(queries({"a": [None]}, cold=None)) == "no query answered"
 
 

@@ -6,10 +6,21 @@ from typing import Any
 
 import pytest
 
-from cli.results.bottleneck import Limit, find_bottleneck
-from simulator.contract import Client, Machine, Offered, Resources, RunResult
+from cli.results.bottleneck import Limit, find_bottleneck, find_bottlenecks
+from cli.results.caveats import Place
+from simulator.contract import (
+    Client,
+    GroupResult,
+    Machine,
+    Offered,
+    QueryResult,
+    Resources,
+    Role,
+    RunResult,
+)
 
 from ...helpers import insert_run
+from ..made import queries
 
 CLIENT = Client(
     cpu_s=1.0, cpu_share=0.2, generate_s=0.1, encode_s=0.1, ceiling_share=0.1, throttled_share=None,
@@ -124,3 +135,66 @@ def test_the_evidence_names_pods_and_links() -> None:
 )
 def test_a_run_without_figures_has_no_bottleneck(changes: dict[str, Any]) -> None:
     assert find_bottleneck(make_run(**changes)) is None
+
+
+# --- readers --------------------------------------------------------------------------------------
+
+ASKED = QueryResult(query="a", executions=100, rows=100, rows_min=1, rows_max=1)
+PAUSING = CLIENT.model_copy(update={"pause_share": 0.1})
+
+
+def make_read(run: RunResult | None = None, **changes: Any) -> RunResult:
+    """A run with readers: in that of writers, or alone."""
+    run = run or make_run()
+    values: dict[str, Any] = {
+        "window_s": 10.0, "workers": 1, "rate_per_s": 1e3, "client": PAUSING, "queries": [ASKED],
+    }  # fmt: skip
+    return run.model_copy(
+        update={"groups": [GroupResult(role=Role.READ, **(values | changes))]}, deep=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("run", "limit"),
+    [
+        (make_read(make_run(0.95), client=BOUND), Limit.CLIENT),
+        (make_read(make_run(0.86)), Limit.DATABASE),
+        (make_read(make_run(disk=0.86)), Limit.DISK),
+        (make_read(make_run(resources=used_by_pods(link_share=0.86))), Limit.NETWORK),
+        (make_read(make_run(machines=BUSY)), Limit.MACHINE),
+        (make_read(make_run()), Limit.WAITING),
+        (make_read(make_run(0.95), offered=OFFERED), Limit.NOTHING),
+    ],
+)
+def test_what_held_readers_back(run: RunResult, limit: Limit) -> None:
+    found = find_bottleneck(run, Role.READ)
+    assert found is not None
+    assert found.limit is limit
+    assert find_bottleneck(run) is None
+
+
+def test_the_evidence_is_in_the_words_of_readers() -> None:
+    waiting = find_bottleneck(make_read(), Role.READ)
+    assert waiting is not None
+    assert waiting.evidence.startswith("for disks, locks, or the way to the database; ")
+    assert "the busiest reader 20% of a CPU; more readers, or more requests in" in waiting.evidence
+    kept_up = find_bottleneck(make_read(offered=OFFERED), Role.READ)
+    assert kept_up is not None
+    assert kept_up.evidence.startswith("1,000 queries/s were kept up with; ")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"window_s": 0.9}, {"queries": [ASKED.model_copy(update={"rows": None})]}]
+)
+def test_readers_of_a_moment_or_of_an_older_version_are_not_judged(changes: dict[str, Any]) -> None:
+    assert find_bottleneck(make_read(**changes), Role.READ) is None
+
+
+def test_writers_and_readers_of_a_run_have_a_bottleneck_each() -> None:
+    run = make_run(0.9)
+    run.groups += make_read(client=BOUND).groups
+    result = queries({"a": [1.0]}).model_copy(update={"command": "mixed", "runs": [run]})
+    assert {place: found.limit for place, found in find_bottlenecks(result).items()} == {
+        Place(workers=1): Limit.DATABASE,
+        Place(workers=1, group="reader"): Limit.CLIENT,
+    }

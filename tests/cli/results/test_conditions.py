@@ -72,6 +72,22 @@ def test_each_condition_that_differs_is_named(
     assert any(line.startswith(f"{word}: {condition} differs") and name in line for line in lines)
 
 
+def test_questions_in_flight_are_a_condition_and_one_where_nothing_is_said() -> None:
+    def asked(**own: int) -> Result:
+        return queries({"q": [0.5]}, options={"workers": 1, "runs": 3, "module": {}, **own})
+
+    eight, one, older = asked(reader_in_flight=8), asked(reader_in_flight=1), asked()
+    assert find([one, eight]) == {"reader_in_flight": Condition.CLIENT}
+    assert find([older, eight]) == {"reader_in_flight": Condition.CLIENT}
+    assert find([older, one]) == {}
+    beside = [
+        inserts(RATES, options={"readers": 2, **own}) for own in ({}, {"reader_in_flight": 1})
+    ]
+    assert find(beside) == {}
+    # Writers alone have none.
+    assert find([inserts(RATES), inserts(RATES)]) == {}
+
+
 # What a name alone can't tell: regular expressions over names had filed these wrongly.
 @pytest.mark.parametrize(
     ("module", "option", "condition"),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cli.render.reads import tabulate_reads
+from cli.results.asking import QUERY_TABLE
 from cli.results.export import COLUMNS, list_rows
 from cli.results.figures import (
     EXPORTED,
@@ -19,7 +22,7 @@ from cli.results.reference import make_figures_page
 from cli.results.thresholds import METRICS
 from simulator.contract import Resources
 
-from ..made import asked_by_the_clock, inserts, open_loop, queries, stored
+from ..made import asked_by_the_clock, client, inserts, open_loop, queries, stored
 
 KEPT = Path(__file__).parents[3] / "docs" / "figures.md"
 
@@ -36,6 +39,7 @@ def test_each_figure_is_declared_once_and_shown_somewhere() -> None:
     assert {one.key for one in EXPORTED} <= set(COLUMNS)
     assert all(one.exported or one.key in shown for one in FIGURES.values())
     assert tuple(METRICS) == tuple(LIMITED)
+    assert {one.key for one in QUERY_TABLE if one.key} <= set(FIGURES)
 
 
 def test_a_figure_that_is_not_known_is_a_dash() -> None:
@@ -59,12 +63,38 @@ def test_readers_have_an_entry_for_each_query_or_execution() -> None:
     assert slow > 50 * fast
 
 
-def test_rows_per_second_are_known_where_all_answers_have_as_many() -> None:
+def test_rows_and_bytes_per_second_are_those_of_all_answers() -> None:
+    result = asked_by_the_clock()
+    first, _ = list_entries(result.readers)
+    fast, slow = first.group.queries
+    fast.rows, fast.bytes, fast.rows_max = 1_000, 20_000, 19
+    slow.rows, slow.bytes, slow.rows_min = 50, 0, 0
+    # Together, and of each query, in 20 s.
+    for key, together, each in (
+        ("rows_per_s", 52.5, [50.0, 2.5]),
+        ("bytes_per_s", 1_000.0, [1_000.0, 0.0]),
+    ):
+        assert FIGURES[key].read(first) == together
+        assert [FIGURES[key].read(one) for one in split_queries(first)] == each
+    # A hundred answers to each.
+    means = [
+        [FIGURES[k].read(one) for one in split_queries(first)] for k in ("rows_mean", "bytes_mean")
+    ]
+    assert means == [[10.0, 0.5], [200.0, 0.0]]
+    assert FIGURES["rows_mean"].read(first) is None
+    fast.bytes = None
+    assert FIGURES["bytes_per_s"].read(first) is None
+    fast.executions = 0
+    assert FIGURES["bytes_per_s"].read(first) == 0.0
+
+
+def test_in_older_results_rows_are_known_where_all_answers_have_as_many() -> None:
     result = asked_by_the_clock()
     figure, (first, _) = FIGURES["rows_per_s"], list_entries(result.readers)
     # A hundred answers of one row to each of two queries, in 20 s.
     assert figure.read(first) == 10.0
     assert [figure.read(one) for one in split_queries(first)] == [5.0, 5.0]
+    assert FIGURES["bytes_per_s"].read(first) is None
     first.group.queries[0].rows_min = 0
     assert figure.read(first) is None
     [by_number] = list_entries(queries({"a": [0.5, 1.5]}, window_s=2.0).readers)
@@ -72,16 +102,44 @@ def test_rows_per_second_are_known_where_all_answers_have_as_many() -> None:
     assert "Rows/s" in tabulate_reads(result.readers[1:], terminal=False).headers
 
 
-def test_the_databases_cpu_per_query_is_that_of_readers_alone() -> None:
+def test_an_execution_has_its_own_rows_and_bytes() -> None:
+    [entry] = list_entries(queries({"a": [0.5]}).readers)
+    entry.group.queries[0].each[1].bytes = 77
+    _, one = split_queries(entry)
+    assert [FIGURES[key].read(one) for key in ("rows", "rows_mean", "bytes_mean")] == [1, 1, 77]
+    assert all(FIGURES[key].read(one) is None for key in ("rows_per_s", "client_cpu_us_per_query"))
+
+
+def test_what_a_question_costs_the_client() -> None:
+    [entry] = list_entries(queries({"a": [0.5]}, window_s=20.0, rate_per_s=10.0).readers)
+    assert FIGURES["client_cpu_us_per_query"].read(entry) is None
+    entry.group.client = client(0.3).model_copy(update={"cpu_s": 0.02, "pause_share": 0.123})
+    # Of two hundred.
+    assert FIGURES["client_cpu_us_per_query"].read(entry) == pytest.approx(100.0)
+    assert FIGURES["pause_share"].show(entry) == "12.3%"
+
+
+def test_by_whom_readers_are_bound() -> None:
+    [entry] = list_entries(queries({"a": [0.5]}, window_s=20.0, rate_per_s=10.0).readers)
+    entry.group.queries[0].rows = 2
+    entry.group.client = client(0.3, bound=True)
+    assert FIGURES["bottleneck"].read(entry) is None
+    entry.one.run.resources = Resources(cpu_s=3.0)
+    assert FIGURES["bottleneck"].show(entry) == "client CPU"
+
+
+def test_what_the_database_uses_for_a_query_is_known_of_readers_alone() -> None:
     result, figure = asked_by_the_clock(), FIGURES["database_cpu_us_per_query"]
+    read = FIGURES["disk_read_bytes_per_query"]
     beside, alone = list_entries(result.readers)
     for run in result.runs:
-        run.resources = Resources(cpu_s=3.0)
+        run.resources = Resources(cpu_s=3.0, disk_read_bytes=1_000_000)
     result.runs[1].groups = [alone.group]
-    assert figure.read(beside) is None
+    assert figure.read(beside) is read.read(beside) is None
     # Ten queries a second for 20 s.
     assert figure.read(alone) == 15_000.0
     assert figure.show(alone) == "15,000"
+    assert (read.read(alone), read.show(alone)) == (5_000.0, "5 kB")
 
 
 def test_a_row_of_an_execution_has_no_figures_of_the_whole_query() -> None:

@@ -84,7 +84,10 @@ def _pick_cells(row: dict[str, Any]) -> list[Any]:
     return [[n, row[n]] for n in KEPT_COLUMNS if row.get(n) is not None and n not in later]
 
 
-LATER = ("rows_per_s", "database_cpu_us_per_query")
+LATER = (
+    "rows_per_s", "bytes_per_s", "rows_mean", "bytes_mean", "database_cpu_us_per_query",
+    "disk_read_bytes_per_query", "client_cpu_us_per_query", "pause_share", "bottleneck",
+)  # fmt: skip
 """Figures that were not shown then, and are left out here."""
 KEPT_COLUMNS = [name for name in COLUMNS if name not in ("options", "tool_version", *LATER)]
 
@@ -161,6 +164,8 @@ def test_an_invalid_run_without_a_reason_stays_invalid(tmp_path: Path) -> None:
 
 def write_expected() -> None:
     """Keep what this version shows: only where a change of what is shown is meant."""
+    for role, keys in list(SUMMED.items()):
+        SUMMED[role] = tuple(key for key in keys if key not in LATER)
     found = {" ".join(n): collect_figures(n) for n in [*((name,) for name in FILES), *COMPARED]}
     EXPECTED.write_text(json.dumps(found, indent=0, ensure_ascii=False) + "\n")
 

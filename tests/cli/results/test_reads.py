@@ -9,11 +9,18 @@ import pytest
 from cli.results.comparison import compare_with_alone
 from cli.results.export import COLUMNS, list_rows
 from cli.results.summaries import collect_query_samples, find_unanswered, summarize_queries
-from simulator.contract import GroupResult, LatencyMs, QueryResult, Role, RunResult
+from simulator.contract import (
+    Execution,
+    GroupResult,
+    LatencyMs,
+    QueryResult,
+    Role,
+    RunResult,
+)
 from simulator.histograms import encode_histogram, new_histogram
 
 from ...helpers import insert_run
-from ..made import inserts, stored
+from ..made import ask, inserts, stored
 
 
 def figures(
@@ -63,6 +70,38 @@ def test_a_summary_is_over_all_executions_and_its_interval_over_the_samples() ->
     assert summary.ci95 is None  # of two samples
     asked = [query for group in groups for query in group.queries]
     assert find_unanswered(asked) == ([], ["b"])
+
+
+@pytest.mark.parametrize(
+    ("count", "known"), [(99, [90.0]), (100, [90.0, 99.0]), (1_000, [90.0, 99.0, 99.9])]
+)
+def test_percentiles_need_as_many_executions_by_number_as_by_the_clock(
+    count: int, known: list[float]
+) -> None:
+    by_the_clock = figures("clock", [0.1, 0.1], [100 * (1 + n / count) for n in range(count)])
+    each = [
+        Execution(run=run, worker=0, duration_s=0.1 * (1 + run / count), rows=1)
+        for run in range(count + 1)  # the first is cold
+    ]
+    by_number = ask("number", each)
+    for summary in summarize_queries(runs_of(readers(by_the_clock), readers(by_number))):
+        found = {90.0: summary.p90, 99.0: summary.p99, 99.9: summary.p99_9}
+        assert [percent for percent, value in found.items() if value is not None] == known
+        for percent in known:
+            assert found[percent] == pytest.approx(0.1 + percent / 1_000, rel=0.01)
+            assert (found[percent] or 0) <= summary.max
+
+
+def test_a_summary_counts_the_answers_of_all_runs() -> None:
+    first, second = figures("a", [0.1, 0.3], [100, 300]), figures("a", [0.5], [500], rows=3)
+    first.rows, first.bytes, second.rows, second.bytes, second.errors = 4, 100, 5, 50, 2
+    groups = [readers(first, window_s=2.0), readers(second, window_s=1.0)]
+    [summary] = summarize_queries(runs_of(*groups))
+    assert (summary.rows_min, summary.rows, summary.rows_mean) == (1, 3, 3.0)
+    assert (summary.bytes_mean, summary.per_s, summary.errors) == (50.0, 1.0, 2)
+    groups[1].window_s, second.bytes = None, None
+    [summary] = summarize_queries(runs_of(*groups))
+    assert (summary.bytes_mean, summary.per_s) == (None, None)
 
 
 def test_a_query_for_which_there_was_no_time_did_not_fail() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from cli.errors import ConfigError
+from cli.results.figures import LIMITED, READERS
+from cli.results.model import Result
 from cli.results.thresholds import METRICS, collect_values, find_breaches, parse_threshold
+from simulator.contract import Resources
 
-from ..made import inserts, queries
+from ..made import client, inserts, queries
 
 BASE = inserts({1: [100.0, 101.0, 99.0], 4: [300.0, 303.0, 297.0]})
 # The highest p99 of each worker count is 6 ms, that of the third run.
@@ -64,5 +67,32 @@ def test_what_is_no_limit(text: str, said: str) -> None:
 
 
 def test_every_metric_has_a_value_where_it_was_measured() -> None:
+    of_readers = {name for name in METRICS if LIMITED[name].roles == READERS}
     without = {"bytes_per_event", *(name for name in METRICS if name.startswith("service_"))}
-    assert {name for name in METRICS if collect_values(BASE, name)} == set(METRICS) - without
+    inserted = {name for name in METRICS if collect_values(BASE, name)}
+    assert inserted == set(METRICS) - without - of_readers
+    asked = {name for name in METRICS if collect_values(ask_alone(), name)}
+    assert asked == of_readers | {"p50", "p90", "p99", "max"}
+
+
+def ask_alone(p99_s: float = 0.25, cpu_s: float = 2.0) -> Result:
+    """A query by number, with all that is known of readers."""
+    result = queries({"a": [0.125] * 98 + [p99_s] * 2}, window_s=20.0, rate_per_s=5.0)
+    run, [one] = result.runs[0], result.readers
+    run.resources = Resources(cpu_s=cpu_s, disk_read_bytes=100)
+    one.group.queries[0].rows, one.group.queries[0].bytes = 100, 1_000
+    one.group.client = client(0.1).model_copy(update={"pause_share": 0.1})
+    return result
+
+
+def test_readers() -> None:
+    """The times of each query, and what is of the group."""
+    results = [ask_alone(), ask_alone(p99_s=0.5, cpu_s=3.0)]
+    texts = (
+        "p99 > 300ms", "p50 > 300ms", "database_cpu_us_per_query > 1.4 base", "queries_per_s < 6",
+    )  # fmt: skip
+    assert find_breaches("ab", results, [parse_threshold(text) for text in texts]) == [
+        "p99 > 300ms: b at a: 500.000 ms",
+        "database_cpu_us_per_query > 1.4 base: b at 1 reader: 1.500 of the first one's",
+        "queries_per_s < 6: b at 1 reader: 5",
+    ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cli.results.caveats import Caveat, Kind, Place
 from cli.results.model import Result
 from cli.results.store import read_result
 from cli.results.summaries import summarize_inserts
-from cli.results.verdicts import find_caveats, is_stable, summarize_doubts
+from cli.results.verdicts import find_caveats, is_stable, list_kinds, summarize_doubts
 from simulator.contract import Execution, Lateness, LongWindows, Machine
 
 from ..made import STORED, ask, capacity, client, inserts, open_loop, queries, steps
@@ -100,6 +102,71 @@ def test_a_client_bound_run_needs_no_word_of_the_clients_part() -> None:
     part.in_flight = 1
     result.writers[0].group.client = part
     assert of_kind(result, Kind.CLIENTS_PART) == []
+
+
+def asked(share: float, **changes: Any) -> Result:
+    """A query by number, of one reader with this share of a CPU that asked for ten seconds."""
+    result = queries({"a": MANY}, window_s=10.0, rate_per_s=5.0)
+    [one] = result.readers
+    one.group.client = client(share).model_copy(update={"in_flight": 1} | changes)
+    one.group.queries[0].rows = 2
+    return result
+
+
+_CPU = "{} of each request's time is the client's own CPU"
+_PAUSE = "between an answer and the next question the database waited {} of the time"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "limit"),
+    [
+        ({"pause_share": 0.149}, None, None),
+        ({"pause_share": 0.15}, _PAUSE.format("15%"), "1.18"),
+        ({"share": 0.2, "pause_share": 0.1}, _CPU.format("20%"), "1.25"),
+        (
+            {"share": 0.4, "pause_share": 0.2},
+            f"{_PAUSE.format('20%')}, and {_CPU.format('40%')}",
+            "1.67",
+        ),
+        ({"share": 0.4, "pause_share": 0.1, "in_flight": 8}, None, None),
+        (
+            {"pause_share": 0.2, "in_flight": 8},
+            "of the time of all places in flight, 20% lay between an answer and the next question",
+            "1.25",
+        ),
+    ],
+)
+def test_the_clients_part_of_asking(
+    changes: dict[str, Any], said: str | None, limit: str | None
+) -> None:
+    result = asked(**{"share": 0.1, **changes})
+    rest = f"; with an ideal client the rate could be up to {limit} times as high"
+    found = of_kind(result, Kind.CLIENTS_PART)
+    assert [caveat.text for caveat in found] == ([f"{said}{rest}"] if said else [])
+    assert all(caveat.where == Place(workers=1, group="reader") for caveat in found)
+
+
+def test_the_clients_part_in_a_moment_of_asking_or_in_an_older_result_is_not_known() -> None:
+    result = asked(0.4, pause_share=0.4)
+    assert Kind.CLIENTS_PART in kinds(result)
+    [one] = result.readers
+    one.group.window_s = 0.9
+    assert Kind.CLIENTS_PART not in kinds(result)
+    one.group.window_s, one.group.queries[0].rows = 10.0, None
+    assert Kind.CLIENTS_PART not in kinds(result)
+
+
+@pytest.mark.parametrize(
+    ("pause_share", "whose"),
+    [(0.5, "the queries per second are your client's speed"), (0.1, "this is your client's speed")],
+)
+def test_queries_by_number_are_called_client_bound(pause_share: float, whose: str) -> None:
+    """A pause is in no query's time; CPU may be."""
+    result = asked(0.4, pause_share=pause_share, bound=True, bound_reason="much to do")
+    (found,) = of_kind(result, Kind.CLIENT_BOUND)
+    assert found.text == f"much to do: {whose}, not your database's"
+    assert list_kinds(result) == ["client-bound"]
+    assert summarize_doubts(result) == [found.text]
 
 
 def test_a_saturated_run_is_a_true_result_of_which_it_is_said() -> None:

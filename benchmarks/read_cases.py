@@ -1,0 +1,141 @@
+"""What `read_limit` measures: what is stored, the cases, and of each system where it is and by what else it
+is asked.
+
+A further case is a line of `CASES`; a further system is an entry of `SYSTEMS`: where it is stands in
+`insert_cases`, and its thinnest client is a function of `readers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import simulator.workloads
+from simulator.contract import Load, Role
+from simulator.modules import load_module
+from simulator.modules.base import AnyModule, Job, await_count
+from simulator.modules.indexes import IndexedModule
+from simulator.modules.options import parse_options
+from simulator.workloads import load_workload
+from simulator.workloads.base import Workload
+from simulator.workloads.yaml_source import read_document
+
+from . import readers
+from .insert_cases import RETRIES
+from .insert_cases import SYSTEMS as SERVERS
+from .insert_cases import System as Server
+from .readers import Reader, Way
+from .support import worker_path
+
+EVENTS = 150_000
+"""Stored: 30 of each of the 5,000 devices."""
+EVERYTHING = "everything"
+"""All of them in one answer."""
+_BATCH = 1_000
+_COLUMNS = ("measured_at", "machine", "temperature", "pressure", "vibration", "power", "pieces")
+
+
+@cache
+def make_workload() -> Workload:
+    """`machines`, with a query that asks for all events."""
+    document = read_document(Path(simulator.workloads.__file__).parent / "machines.yaml")
+    everything = {"name": EVERYTHING, "about": "all events", "events": list(_COLUMNS)}
+    return load_workload("machines", {**document, "queries": [everything]})(0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked, and how."""
+
+    query: str
+    in_flight: int = 1
+    readers: int = 1
+
+    @property
+    def is_long(self) -> bool:
+        """Whether an answer has so many rows that they are what it costs."""
+        return self.query == EVERYTHING
+
+
+CASES = (
+    *(
+        Case(query, in_flight, readers)
+        for query in ("point", "last-value", "range")
+        for in_flight, readers in ((1, 1), (8, 1), (1, 4))
+    ),
+    Case(EVERYTHING),
+)
+
+
+@dataclass(frozen=True)
+class System:
+    """A database, and by what it is asked besides us."""
+
+    server: Server
+    thinnest: Mapping[str, Way]
+    """Name -> a thinnest client. The first has the goal."""
+    goal: float = 0.9
+    """Of its rate, for `point` and what is asked of everything."""
+    goal_us: float = 100
+    """Of CPU per question of `point`, with one in flight and one reader."""
+
+    def build(self, dsn: str, load: Load) -> AnyModule:
+        """The module; `dsn`: how to connect, if variables don't tell."""
+        kind, server = load_module(self.server.module), self.server
+        values: dict[str, Any] = {"connection_string": dsn} if dsn else dict(server.addresses)
+        values |= server.options
+        if server.named:
+            values[server.named] = "bench_read_"
+        if issubclass(kind, IndexedModule):
+            values["create_indices"] = "before"
+        options = parse_options(kind.options_model, values, lambda key: f"option {key}")
+        return kind(options, Job(make_workload().schema, load))
+
+    def by(self, way: str) -> Way:
+        """A way to ask by its name."""
+        return self.thinnest.get(way, readers.ours)
+
+    def reader(self, dsn: str, case: Case, number: int) -> Reader:
+        """One of a case's readers."""
+        load = Load(role=Role.READ, in_flight=case.in_flight, queries=[case.query])
+        asked = case.query, case.in_flight, case.readers
+        return Reader(self.build(dsn, load), make_workload(), EVENTS, *asked, number)
+
+    @contextmanager
+    def stored(self, dsn: str) -> Iterator[None]:
+        """With all events stored, and deleted in the end."""
+        module = self.build(dsn, Load(batch=_BATCH))
+        module.open()
+        try:
+            module.prepare()
+            if isinstance(module, IndexedModule):
+                module.create_indexes(module.index_names)
+            writer = module.writer(_BATCH, prefill=True)
+            worker_path(writer, make_workload(), EVENTS, _BATCH, RETRIES)
+            found = await_count(module.count, EVENTS, module.settle_s)
+            if found != EVENTS:
+                raise AssertionError(f"{found} of {EVENTS} events are stored")
+            module.prepare_queries()
+            yield
+        finally:
+            self.server.drop(module)
+            module.close()
+
+
+_BY_HTTP = (
+    "influxdb", "questdb", "victoriametrics", "clickhouse", "elasticsearch", "opensearch",
+)  # fmt: skip
+
+SYSTEMS = {
+    "postgresql": System(
+        SERVERS["postgresql-copy"],
+        {"pgbench": readers.pgbench, "libpq": readers.libpq},
+        goal=0.8,
+        goal_us=60,
+    ),
+    **{name: System(SERVERS[name], {"raw socket": readers.http_socket}) for name in _BY_HTTP},
+}

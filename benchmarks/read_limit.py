@@ -1,0 +1,277 @@
+"""Readers against the thinnest client that can ask the same, on every system with a case.
+
+    python -m benchmarks.read_limit [--quick] [SYSTEM…]
+
+Without SYSTEM all whose variables say where a server is, and PostgreSQL, whose server comes with the Python
+packages. For the variables see `insert_cases.SYSTEMS` and docs/contributing.md.
+
+150,000 events of `machines` are stored, with the indexes that queries go through. Ours is a reader's whole
+path: drawing parameters, encoding, sending, receiving, recording. The thinnest client (`readers`) sends
+requests that were made beforehand, with as many in flight, and reads where their answers end: pgbench
+-M prepared and libpq's exec_prepared, or a raw socket by HTTP. Each way has processes of its own, as many as
+there are readers (pgbench a thread for each), which stay connected. They take turns of some tenths of a
+second each, so that other work on the machine slows both, and begin alternately. A line's ratio is that of
+the rates in these turns, with its 95 % interval. `everything` is one answer with all 150,000 rows.
+
+CPU is that of the readers' processes, without the server's, in µs: per question, and of `everything` per row.
+It's the median over the turns. pgbench's has in it what starting and connecting cost.
+
+Goals: a ratio >= 0.9 for `point` (PostgreSQL: >= 0.8 of pgbench), <= 100 µs of CPU for a question of `point`
+(PostgreSQL 60), <= 0.3 µs for a row of `everything`. `--quick` takes few turns and is for any machine: a
+ratio >= 0.6 and twice the CPU. Where readers and server share the cores, four readers are as fast as these
+cores let them be, whoever asks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, NamedTuple
+
+from cli.results.statistics import Ratio, estimate_ratio
+
+from .read_cases import CASES, EVENTS, SYSTEMS, Case, System
+from .readers import Asked, pgbench
+from .support import conclude, show
+
+OURS = "ours"
+ROUNDS, QUICK_ROUNDS = 10, 3
+TURN_S, QUICK_TURN_S = 0.5, 0.2
+QUICK_GOAL, SLACK = 0.6, 2
+ROW_US = 0.3
+_MOST = 50_000
+"""Questions in a turn."""
+_START_IN_S = 0.02
+"""From telling the processes of a turn to its start."""
+
+
+class Turn(NamedTuple):
+    """What all readers of a way did in a turn, together."""
+
+    questions: int
+    wall_s: float
+    cpu_s: float
+
+    @property
+    def rate(self) -> float:
+        """Questions per second."""
+        return self.questions / self.wall_s
+
+    @property
+    def us(self) -> float:
+        """CPU per question."""
+        return self.cpu_s / self.questions * 1e6
+
+
+class Crew:
+    """The processes of a way, connected."""
+
+    def __init__(self, way: str, system: str, dsn: str, case: Case) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._readers = case.readers
+        self._pipes: list[Any] = []
+        self._processes = []
+        # pgbench has all readers in one.
+        for number in range(1 if SYSTEMS[system].by(way) is pgbench else case.readers):
+            ours, theirs = context.Pipe()
+            arguments = [theirs, way, system, dsn, case, number]
+            process = context.Process(target=_live, args=arguments, daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+        for pipe in self._pipes:
+            self._hear(pipe)
+
+    def _hear(self, pipe: Any) -> Any:
+        try:
+            return pipe.recv()
+        except EOFError as error:
+            raise RuntimeError("a reader failed: see above") from error
+
+    def take_turn(self, count: int) -> Turn:
+        """Each reader asks so many questions."""
+        start_s = time.perf_counter() + _START_IN_S
+        for pipe in self._pipes:
+            pipe.send((count, start_s))
+        told = [self._hear(pipe) for pipe in self._pipes]
+        ended_s = max(end_s for end_s, _, _ in told)
+        asked: list[Asked] = [one for _, _, one in told]
+        wall_s = ended_s - start_s if asked[0].wall_s is None else asked[0].wall_s
+        cpu_s = sum(cpu if one.cpu_s is None else one.cpu_s for _, cpu, one in told)
+        return Turn(count * self._readers, wall_s, cpu_s)
+
+    def close(self) -> None:
+        """End them."""
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.join(5)
+            process.terminate()
+            process.join()
+
+
+def _live(pipe: Any, way: str, system: str, dsn: str, case: Case, number: int) -> None:
+    """A process of a crew."""
+    asked = SYSTEMS[system]
+    with asked.by(way)(asked.reader(dsn, case, number)) as ask:
+        pipe.send(None)
+        while True:
+            try:
+                count, start_s = pipe.recv()
+            except EOFError:
+                return
+            time.sleep(max(0.0, start_s - time.perf_counter()))
+            cpu_s = time.process_time()
+            told = ask(count)
+            ended_s = time.perf_counter()
+            pipe.send((ended_s, time.process_time() - cpu_s, told))
+
+
+@contextmanager
+def open_crew(way: str, system: str, dsn: str, case: Case) -> Iterator[Crew]:
+    """A way's processes."""
+    crew = Crew(way, system, dsn, case)
+    try:
+        yield crew
+    finally:
+        crew.close()
+
+
+@dataclass
+class Line:
+    """A case beside a thinnest client, and what each way did in its turns."""
+
+    case: Case
+    beside: str
+    turns: dict[str, list[Turn]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def ratio(self) -> Ratio:
+        """Our rate by the thinnest client's."""
+        ours, thin = ([turn.rate for turn in self.turns[way]] for way in (OURS, self.beside))
+        return estimate_ratio(ours, thin)
+
+    def rate(self, way: str) -> float:
+        """Questions per second."""
+        return median(turn.rate for turn in self.turns[way])
+
+    def us(self, way: str) -> float:
+        """CPU per question."""
+        return median(turn.us for turn in self.turns[way])
+
+    @property
+    def row_us(self) -> float | None:
+        """Our CPU per row, of answers that are long."""
+        return self.us(OURS) / EVENTS if self.case.is_long else None
+
+
+def measure_line(system: str, dsn: str, line: Line, quick: bool) -> None:
+    """All turns, which begin alternately."""
+    turn_s, rounds = (QUICK_TURN_S, QUICK_ROUNDS) if quick else (TURN_S, ROUNDS)
+    case = line.case
+    with (
+        open_crew(OURS, system, dsn, case) as ours,
+        open_crew(line.beside, system, dsn, case) as thin,
+    ):
+        crews = {OURS: ours, line.beside: thin}
+        # The first turns say how many questions fit into one, and warm all up.
+        rates = [crew.take_turn(3 * case.in_flight).rate for crew in crews.values()]
+        rates = [
+            crew.take_turn(_count(rate * turn_s / 2, case)).rate
+            for crew, rate in zip(crews.values(), rates, strict=True)
+        ]
+        count = _count(max(rates) * turn_s, case)
+        for number in range(rounds):
+            for way, crew in list(crews.items())[:: 1 if number % 2 else -1]:
+                line.turns[way].append(crew.take_turn(count))
+
+
+def _count(all_questions: float, case: Case) -> int:
+    """Questions of each reader: a multiple of those in flight."""
+    each = min(all_questions / case.readers, _MOST)
+    return max(1, round(each / case.in_flight)) * case.in_flight
+
+
+HEADERS = (
+    "Query", "Beside", "Readers", "In flight", "Ours/s", "Thinnest/s", "Ratio", "95% interval", "CPU µs",
+    "Thinnest's", "µs/row",
+)  # fmt: skip
+
+
+def list_cells(line: Line) -> list[str]:
+    """Those of `HEADERS`."""
+    case, ratio = line.case, line.ratio
+    interval = "-" if ratio.interval is None else "{:.2f} to {:.2f}".format(*ratio.interval)
+    return [
+        case.query,
+        line.beside,
+        str(case.readers),
+        str(case.in_flight),
+        *(f"{line.rate(way):,.0f}" for way in (OURS, line.beside)),
+        f"{ratio.value:.2f}",
+        interval,
+        *(f"{line.us(way):,.1f}" for way in (OURS, line.beside)),
+        "-" if line.row_us is None else f"{line.row_us:.3f}",
+    ]
+
+
+def judge(name: str, system: System, lines: Sequence[Line], quick: bool) -> int:
+    """Hold the lines that have goals against them, and print the last line; the exit status."""
+    goal, slack = (QUICK_GOAL, SLACK) if quick else (system.goal, 1)
+    first = next(iter(system.thinnest))
+    points = [one for one in lines if one.case.query == "point" and one.beside == first]
+    ratio = min(one.ratio.value for one in points)
+    us = points[0].us(OURS)
+    row_us = max(one.row_us for one in lines if one.row_us is not None)
+    met = ratio >= goal and us <= slack * system.goal_us and row_us <= slack * ROW_US
+    return conclude(
+        f"read_limit {name}: point {ratio:.2f} of {first} (goal >= {goal:g}), {us:.1f} µs of CPU for a"
+        f" question (goal <= {slack * system.goal_us:g}), {row_us:.2f} µs for a row of a long answer (goal"
+        f" <= {slack * ROW_US:g})",
+        met,
+    )
+
+
+def measure(name: str, quick: bool) -> int:
+    """All lines of a system; 0 if its goals are met."""
+    system = SYSTEMS[name]
+    if missing := system.server.missing:
+        return conclude(f"{name}: no server: set {', '.join(missing)}", met=False)
+    lines = [
+        Line(case, beside)
+        for case in CASES
+        for beside in system.thinnest
+        # libpq's own functions block: one in flight.
+        if beside != "libpq" or case.in_flight == 1
+    ]
+    with system.server.server() as dsn, system.stored(dsn):
+        for line in lines:
+            measure_line(name, dsn, line, quick)
+    show(HEADERS, list(map(list_cells, lines)), texts=2)
+    return judge(name, system, lines, quick)
+
+
+def main() -> int:
+    """Measure the systems; 0 if all goals are met."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="for CI; see above for the slack")
+    parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=", ".join(SYSTEMS))
+    given = parser.parse_args()
+    if unknown := set(given.systems) - set(SYSTEMS):
+        parser.error(f"no cases for {', '.join(sorted(unknown))}; there are: {', '.join(SYSTEMS)}")
+    present = [name for name, system in SYSTEMS.items() if not system.server.missing]
+    return max([measure(name, given.quick) for name in given.systems or present])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

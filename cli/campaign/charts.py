@@ -1,0 +1,230 @@
+"""Figures of a campaign: the repetitions of a candidate pooled, each candidate in a colour of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from statistics import fmean
+
+from simulator.contract import GroupResult
+from simulator.histograms import latency_ms, merge_histograms
+
+from ..render.bars import RATE, WITHIN_LIMITS, Bar, draw_bars, rank
+from ..render.chart import Chart
+from ..render.drawing import resize
+from ..render.run_charts import Timed, draw_curves, draw_timelines
+from ..render.vega import Row, assign_colours, make_range_spec, needs_log
+from ..results.caveats import Place
+from ..results.clients import collect_figures, pool_figures
+from ..results.model import GroupRun, Result
+from ..results.statistics import summarize
+from ..results.summaries import find_slowest
+from .capacity_charts import draw_capacities, draw_responses
+from .level_charts import draw_levels, draw_query_levels, draw_storage, draw_workers
+from .ranking import describe_doubts, pool_samples
+from .samples import Measured
+
+MOST_DRAWN = 12
+"""Candidates in a figure: with more of them no line can be told from another."""
+
+WIDTH = 560
+"""Pixels of a plot: two are beside each other on a page of 1400."""
+
+SAMPLE = "repetition"
+"""What figures are the mean of."""
+
+
+@dataclass(frozen=True)
+class CampaignCharts:
+    """A campaign's figures."""
+
+    first: Sequence[Chart]
+    """Those that answer what was asked."""
+    more: Sequence[Chart]
+    """How it went on in single runs."""
+
+
+def draw_campaign(steps: Mapping[str, Measured], required_per_s: float | None) -> CampaignCharts:
+    """Every figure that the steps have data for, of the first `MOST_DRAWN` candidates. `required_per_s`: a
+    rate that is to be held, if there is one."""
+    names = list(dict.fromkeys(chain.from_iterable(steps.values())))
+    shown = {
+        step: {name: own for name, own in measured.items() if own and name in names[:MOST_DRAWN]}
+        for step, measured in steps.items()
+    }
+    first: list[Chart | None] = []
+    more: list[Chart | None] = []
+    for step, measured in shown.items():
+        over_time = draw_over_time(step, measured)
+        disturbed = any(run.marks for own in measured.values() for one in own for run in one.runs)
+        first += [
+            draw_capacities(step, measured, required_per_s),
+            draw_responses(step, measured, required_per_s),
+            draw_rates(step, measured),
+            draw_clients(step, measured),
+            draw_levels(step, measured),
+            over_time if disturbed else None,
+            draw_response_times(step, measured),
+            draw_queries(step, measured),
+        ]
+        more += [draw_latencies(step, measured), None if disturbed else over_time]
+    first += [draw_query_levels(shown), draw_storage(shown)]
+    return CampaignCharts(_finish(first, names, 0), _finish(more, names, len(first)))
+
+
+def _finish(charts: Sequence[Chart | None], names: Sequence[str], place: int) -> list[Chart]:
+    """Those that there are, in the candidates' colours, each of a kind of its own: pages name figures by
+    it."""
+    return [
+        replace(
+            chart,
+            kind=f"{number}-{chart.kind}",
+            spec=resize(assign_colours(chart.spec, names), WIDTH),
+        )
+        for number, chart in enumerate(charts, place + 1)
+        if chart is not None
+    ]
+
+
+def draw_rates(step: str, measured: Measured) -> Chart | None:
+    """A bar for each candidate, the fastest first; None unless two have a rate. Of several numbers of workers
+    lines over them. Capacities have a figure of their own."""
+    known = {
+        name: {
+            place: values
+            for place, values in places.items()
+            if not (place.has_times or place.capacity or place.level is not None)
+        }
+        for name, places in pool_samples(measured).items()
+    }
+    if len({place for own in known.values() for place in own if place.workers}) > 1:
+        return draw_workers(step, known)
+    rates = {
+        name: max(own.items(), key=lambda pair: fmean(pair[1]))
+        for name, own in known.items()
+        if own
+    }
+    if len(rates) < 2:
+        return None
+    alike = len({place for place, _ in rates.values()}) == 1
+    doubts = describe_doubts(measured)
+    bars = [
+        _make_bar((name if alike else f"{name}, {place}") + doubts.get(name, ""), values, name)
+        for name, (place, values) in rates.items()
+    ]
+    within = any(one.tuning and one.tuning.limits for own in measured.values() for one in own)
+    unit = WITHIN_LIMITS if within else RATE
+    place = next(iter(rates.values()))[0]
+    title = f"{step}: inserts per second" + (f", {place}" if alike else "")
+    return draw_bars("rates", title, rank(bars), unit, len(bars), SAMPLE)
+
+
+def _make_bar(label: str, values: Sequence[float], name: str) -> Bar:
+    found = summarize(values)
+    return Bar(label, found.avg, found.ci95, values, name)
+
+
+def draw_clients(step: str, measured: Measured) -> Chart | None:
+    """A bar for each client of each candidate, the lean path first; its runs in all repetitions together."""
+    bars = [
+        _make_bar(f"{name}, {client}", own.rates, name)
+        for name, results in measured.items()
+        for client, own in pool_figures([collect_figures(one) for one in results]).items()
+        if own.rates
+    ]
+    if not bars:
+        return None
+    return draw_bars("clients", f"{step}: inserts per second by client", bars, RATE, len(bars))
+
+
+def draw_queries(step: str, measured: Measured) -> Chart | None:
+    """How long each query took."""
+    return _draw_times(step, measured, "query times", "Seconds", "s", response=False)
+
+
+def draw_response_times(step: str, measured: Measured) -> Chart | None:
+    """How long requests took where they were due at a rate."""
+    return _draw_times(step, measured, "response times", "Milliseconds", "ms", response=True)
+
+
+def _draw_times(
+    step: str, measured: Measured, what: str, title: str, unit: str, response: bool
+) -> Chart | None:
+    rows: list[Row] = []
+    for name, places in pool_samples(measured).items():
+        for place, values in places.items():
+            if place.has_times and (place.response is not None) is response:
+                rows.append(_make_row(name, place, values, unit))
+    if not rows:
+        return None
+    log = needs_log([float(row[end]) for row in rows for end in ("low", "high")])
+    note = f"Mean over the {SAMPLE}s, and the range from the fastest to the slowest of them"
+    if log:
+        note += " (logarithmic axis)"
+    kind, heading = ("responses", "At") if response else ("queries", "Query")
+    spec = make_range_spec(rows, title, log, heading)
+    return Chart(kind, f"{step}: {what}", f"{note}.", spec)
+
+
+def _make_row(name: str, place: Place, values: Sequence[float], unit: str) -> Row:
+    mean, low, high = fmean(values), min(values), max(values)
+    text = f"{name}\n{place}: mean {mean:,.3g} {unit}\n{low:,.3g} to {high:,.3g} {unit}"
+    return {
+        "series": name, "query": str(place), "mean": mean, "low": low, "high": high, "text": text
+    }  # fmt: skip
+
+
+# --- single runs ----------------------------------------------------------------------------------
+
+
+def draw_latencies(step: str, measured: Measured) -> Chart | None:
+    """The requests of all valid runs of each candidate at its best number of workers: how long they took."""
+    timed = []
+    for name, results in measured.items():
+        groups = [one.group for one in _list_best_runs(results) if one.group.latency_ms]
+        slowest = find_slowest(groups)
+        if slowest is None or slowest.latency_ms is None:
+            continue
+        histograms = [group.histogram for group in groups if group.histogram]
+        merged = latency_ms(merge_histograms(histograms)) if histograms else None
+        timed.append(Timed(name, merged or slowest.latency_ms, histograms if merged else []))
+    note = (
+        "All valid runs at each candidate's best number of workers, retries included. A request is a whole"
+        " batch; at a given rate it counts from when it was due."
+    )
+    return draw_curves("latency", f"{step}: latency of a request", "the requests", note, timed)
+
+
+def draw_over_time(step: str, measured: Measured) -> Chart | None:
+    """Events acknowledged in each second of a run of each candidate: the one in the middle of its valid runs
+    at its best number of workers."""
+    examples = []
+    for name, results in measured.items():
+        runs = [one for one in _list_best_runs(results) if one.group.timeline]
+        runs.sort(key=lambda one: one.group.rate_per_s or 0.0)
+        if runs:
+            examples.append((name, runs[(len(runs) - 1) // 2]))
+    chart = draw_timelines(examples, "the valid run of each candidate whose rate is in the middle")
+    return chart and replace(chart, title=f"{step}: throughput over time")
+
+
+def _list_best_runs(results: Sequence[Result]) -> list[GroupRun]:
+    """The valid runs of inserts at the number of workers that inserted fastest; none of a search, whose runs
+    are at rates of their own, nor of steps on growing data."""
+    runs = [
+        one
+        for result in results
+        if result.command in ("insert", "mixed") and not result.by_fill_level
+        for one in result.writers
+        if one.group.valid and one.group.rate_per_s
+    ]
+    rates: dict[int, list[float]] = {}
+    for one in runs:
+        rates.setdefault(one.group.workers, []).append(_get_rate(one.group))
+    best = max(rates, key=lambda workers: fmean(rates[workers]), default=None)
+    return [one for one in runs if one.group.workers == best]
+
+
+def _get_rate(group: GroupResult) -> float:
+    return group.rate_per_s or 0.0

@@ -1,0 +1,193 @@
+"""Figures over the fill level, by candidate: inserts and their times, query times, and what is on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+
+from ..render.chart import Chart
+from ..render.tables import format_ms, format_rate
+from ..render.vega import (
+    HEIGHT,
+    Row,
+    draw_intervals,
+    draw_series,
+    make_axis,
+    make_spec,
+    needs_log,
+)
+from ..results.caveats import Place
+from ..results.model import GroupRun, Result
+from .samples import Measured
+
+MOST_PANELS = 4
+"""Queries over fill levels that are drawn."""
+GROWN = 1.05
+"""How many times as many events are another fill level."""
+
+_OVER = (
+    "Mean over the repetitions at each level, and the range from the lowest to the highest of them"
+)
+
+
+def _make_point(
+    name: str, level: float, values: Sequence[float], shown: str, of: str = "events"
+) -> Row:
+    """The mean of what the repetitions have at a level, and the ends. `of`: what the level is a number of."""
+    mean = fmean(values)
+    text = f"{name}\n{level:,.0f} {of}: {shown}"
+    return {
+        "series": name, "level": level, "value": mean, "low": min(values), "high": max(values),
+        "text": text,
+    }  # fmt: skip
+
+
+def _draw_panel(
+    rows: Sequence[Row], title: str, height: int, x: Row | None = None
+) -> tuple[Row, bool]:
+    """Values over the level, and whether on a logarithmic axis. `x`: another axis than that of events."""
+    log = needs_log([row[end] for row in rows for end in ("low", "high")])
+    x = x or make_axis("level", "Events in the database", axis={"format": "~s"})
+    axis = {"format": "~s"} if max(row["high"] for row in rows) >= 1000 else {}
+    layers = [draw_intervals(x, make_axis("low", title, axis, log=log), "high", rows)]
+    layers += draw_series(x, make_axis("value", title, axis, log=log), rows)
+    return make_spec(rows, layers, height), log
+
+
+def draw_levels(step: str, measured: Measured) -> Chart | None:
+    """Inserts per second, and below how long a request took, over what was stored before: of steps on growing
+    data."""
+    rates: list[Row] = []
+    times: list[Row] = []
+    offered = False
+    for name, results in measured.items():
+        for own in _join_steps(results):
+            offered = offered or any(one.group.offered for one in own)
+            level = fmean(one.run.fill_level or 0 for one in own)
+            done = [one.group.rate_per_s for one in own if one.group.rate_per_s]
+            took = [one.group.latency_ms.tail for one in own if one.group.latency_ms]
+            if done:
+                rates.append(
+                    _make_point(name, level, done, f"{format_rate(fmean(done))} inserts/s")
+                )
+            if took:
+                times.append(_make_point(name, level, took, f"p99 {format_ms(fmean(took))} ms"))
+    if not rates:
+        return None
+    title = f"{'Response' if offered else 'Request'} p99, ms"
+    panels = [_draw_panel(rates, "Inserts/s", HEIGHT * 3 // 4)]
+    panels += [_draw_panel(times, title, HEIGHT // 2)] if times else []
+    note = f"{_OVER}; below, how long a request took" if times else _OVER
+    note += " (logarithmic axis)." if any(log for _, log in panels) else "."
+    spec = {"vconcat": [panel for panel, _ in panels]}
+    return Chart("levels", f"{step}: rate and time over fill level", note, spec)
+
+
+def _join_steps(results: Iterable[Result]) -> list[list[GroupRun]]:
+    """For each step on growing data the valid runs of all repetitions."""
+    found: dict[int, list[GroupRun]] = {}
+    for result in results:
+        if result.by_fill_level:
+            for one in result.writers:
+                if one.group.valid:
+                    found.setdefault(one.run.run, []).append(one)
+    return [found[number] for number in sorted(found)]
+
+
+def draw_workers(step: str, rates: Mapping[str, Mapping[Place, Sequence[float]]]) -> Chart:
+    """Inserts per second over the number of workers. `rates`: candidate -> those of its repetitions."""
+    rows = [
+        _make_point(
+            name, place.workers, values, f"{format_rate(fmean(values))} inserts/s", "workers"
+        )
+        for name, own in rates.items()
+        for place, values in own.items()
+        if place.workers is not None
+    ]
+    counts = sorted({int(row["level"]) for row in rows})
+    ticks = {"values": counts, "format": "d"}
+    x = make_axis("level", "Number of workers", axis=ticks, zero=False)
+    panel, log = _draw_panel(rows, "Inserts/s", HEIGHT, x)
+    note = "Mean over the repetitions at each number, and the range from the lowest to the highest of them"
+    note += " (logarithmic axis)." if log else "."
+    return Chart("rates", f"{step}: inserts per second", note, panel)
+
+
+# --- queries --------------------------------------------------------------------------------------
+
+
+def draw_query_levels(steps: Mapping[str, Measured]) -> Chart | None:
+    """A panel for each query that a candidate was asked at several fill levels: how long it took."""
+    found: dict[str, dict[str, dict[int, list[float]]]] = {}
+    for measured in steps.values():
+        for name, results in measured.items():
+            for result in results:
+                for entry in result.query_summary if result.fill_level else ():
+                    levels = found.setdefault(entry.query, {}).setdefault(name, {})
+                    _add_near(levels, result.fill_level or 0, entry.avg)
+    panels = []
+    for query, candidates in found.items():
+        if any(len(levels) > 1 for levels in candidates.values()):
+            rows = [
+                _make_point(name, level, took, f"{query} {fmean(took):,.3g} s")
+                for name, levels in candidates.items()
+                for level, took in sorted(levels.items())
+            ]
+            panels.append(_draw_panel(rows, f"{query}, s", HEIGHT // 2))
+    if not panels:
+        return None
+    note = _OVER
+    if len(panels) > MOST_PANELS:
+        note += f"; the first {MOST_PANELS} of {len(panels)} queries"
+    note += " (logarithmic axis)." if any(log for _, log in panels[:MOST_PANELS]) else "."
+    spec = {"vconcat": [panel for panel, _ in panels[:MOST_PANELS]]}
+    return Chart("query-levels", "Query times over fill level", note, spec)
+
+
+def _add_near(levels: dict[int, list[float]], level: int, value: float) -> None:
+    """To the values at about the same level: repetitions that inserted for a time differ a little."""
+    known = next((one for one in levels if level <= one * GROWN and one <= level * GROWN), level)
+    levels.setdefault(known, []).append(value)
+
+
+# --- on disk --------------------------------------------------------------------------------------
+
+
+def draw_storage(steps: Mapping[str, Measured]) -> Chart | None:
+    """Bytes on disk over the events in the database: of steps on growing data, or else of the first step that
+    tells sizes."""
+    growing = {step: measured for step, measured in steps.items() if _has_steps(measured)}
+    for step, measured in [*growing.items(), *steps.items()]:
+        rows = [row for name, results in measured.items() for row in _list_sizes(name, results)]
+        if rows:
+            panel, _ = _draw_panel(rows, "On disk, bytes", HEIGHT)
+            note = (
+                "What the tables take on disk, all copies counted, with what is allocated ahead of events;"
+                " mean over the repetitions, and their range."
+            )
+            return Chart("storage", f"{step}: disk over fill level", note, panel)
+    return None
+
+
+def _has_steps(measured: Measured) -> bool:
+    return any(one.by_fill_level for results in measured.values() for one in results)
+
+
+def _list_sizes(name: str, results: Sequence[Result]) -> list[Row]:
+    """A row for each fill level whose size is known, amid runs and after them."""
+    sizes: dict[int, list[float]] = {}
+    for result in results:
+        for one in result.writers:
+            for stored in (one.group.storage_during, one.group.storage):
+                if (
+                    one.group.valid
+                    and stored is not None
+                    and stored.total_bytes is not None
+                    and stored.events
+                    and not stored.shared
+                ):
+                    sizes.setdefault(stored.events, []).append(float(stored.total_bytes))
+    return [
+        _make_point(name, events, found, f"{fmean(found):,.0f} bytes on disk")
+        for events, found in sorted(sizes.items())
+    ]

@@ -1,0 +1,251 @@
+"""All that is known of one candidate of a campaign, its repetitions together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from simulator.conditions import Condition
+from simulator.units import format_count, join_words
+
+from ..results.caveats import Kind
+from ..results.conditions import find_declared, list_settings
+from ..results.model import Result, as_mapping
+from ..results.naming import format_value
+from ..results.store import StoredResult
+from . import words
+from .notes import describe_answers, describe_caveats, describe_index_builds, list_outages
+from .stored import tabulate_result
+from .tables import Table
+
+MOST_TOLD = 4
+"""Sentences on disturbances and indexes that are not folded."""
+
+
+@dataclass(frozen=True)
+class DoneJob:
+    """A job of a candidate that has a result."""
+
+    step: str
+    repetition: int | None
+    """None if there is only one of each step."""
+    stored: StoredResult
+
+    @property
+    def result(self) -> Result:
+        """What it measured."""
+        return self.stored.result
+
+    def __str__(self) -> str:
+        return self.step if self.repetition is None else f"{self.step} {self.repetition}"
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A kind of caveat, in whichever jobs it is."""
+
+    kind: str
+    where: str
+    text: str
+    """That of the first of them."""
+
+
+@dataclass(frozen=True)
+class JobNotes:
+    """One job in words."""
+
+    name: str
+    id: str
+    measured: str
+    answer: str
+    caveats: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class StepTables:
+    """A step of a candidate, with the tables of all of its repetitions."""
+
+    name: str
+    count: str
+    """How many repetitions there are."""
+    jobs: Sequence[JobNotes]
+    tables: Mapping[str, Table]
+
+
+@dataclass(frozen=True)
+class CandidateSection:
+    """One candidate in the report."""
+
+    place: int
+    """Among all, from 0 on: by which it has its colour."""
+    name: str
+    about: str
+    """Its database and version, and how many results it has."""
+    told: Sequence[str]
+    """What was done to the database, and what came of it."""
+    more: int
+    """Of these so many are only in the folded parts."""
+    answers: str
+    doubts: Sequence[Doubt]
+    conditions: Mapping[str, Table]
+    """Kind of condition -> its settings."""
+    steps: Sequence[StepTables]
+
+
+def make_section(place: int, name: str, jobs: Sequence[DoneJob]) -> CandidateSection:
+    """What the jobs of a candidate tell; it may have none."""
+    servers = dict.fromkeys(words.name_database(job.result) or job.result.module for job in jobs)
+    about = [*servers, format_count(len(jobs), "result")] if jobs else ["nothing was measured"]
+    told = [f"{job}: {text}" for job in jobs for text in _tell(job.result)]
+    return CandidateSection(
+        place,
+        name,
+        ", ".join(about),
+        told[:MOST_TOLD],
+        max(0, len(told) - MOST_TOLD),
+        _count_answers(jobs),
+        pool_doubts(jobs),
+        tabulate_conditions(jobs),
+        [
+            _make_step(step, [job for job in jobs if job.step == step])
+            for step in dict.fromkeys(job.step for job in jobs)
+        ],
+    )
+
+
+def _tell(result: Result) -> list[str]:
+    return [*list_outages(result), *describe_index_builds(result)]
+
+
+def _count_answers(jobs: Sequence[DoneJob]) -> str:
+    """How many answers to queries were checked; empty if none were to be."""
+    found = [answers for job in jobs for answers in job.result.answers]
+    if not found:
+        return ""
+    checked, unchecked = sum(one.checked for one in found), sum(one.unchecked for one in found)
+    wrong = sum(len(one.workers) for answers in found for one in answers.wrong)
+    verdict = f"{wrong:,} of them wrong" if wrong else "all right"
+    text = f"Answers: {checked:,} checked, {verdict}" if checked else "Answers: none was checked"
+    return f"{text}; {unchecked:,} not checked." if unchecked else f"{text}."
+
+
+def pool_doubts(jobs: Sequence[DoneJob]) -> list[Doubt]:
+    """Each kind of caveat once, the gravest first, with the jobs that have it."""
+    found: dict[str, dict[str, str]] = {}
+    for job in jobs:
+        for kind, text in describe_caveats(job.result):
+            found.setdefault(kind, {}).setdefault(str(job), text)
+    order = [str(kind) for kind in Kind]
+    doubts = []
+    for kind in sorted(found, key=order.index):
+        texts = found[kind]
+        first = next(iter(texts))
+        where = f"all {len(jobs)} jobs" if len(texts) == len(jobs) > 1 else join_words(list(texts))
+        same = len(set(texts.values())) == 1
+        doubts.append(
+            Doubt(kind, where, texts[first] if same else f"as in {first}: {texts[first]}")
+        )
+    return doubts
+
+
+_KINDS = {
+    "Schema": (Condition.SCHEMA,),
+    "Durability and replication": (Condition.DURABILITY, Condition.REPLICATION),
+    "Settings of the database": (Condition.DATABASE,),
+    "Client and load": (Condition.CLIENT, Condition.BATCH, Condition.LOAD),
+    "Data and workload": (Condition.DATA, Condition.WORKLOAD),
+    "Machines": (Condition.HARDWARE,),
+}
+"""Title -> the conditions whose settings are in its table."""
+
+
+def tabulate_conditions(jobs: Sequence[DoneJob]) -> dict[str, Table]:
+    """Title -> settings with their values; where jobs differ, with the steps that have each value."""
+    found: dict[Condition, dict[str, dict[str, list[str]]]] = {}
+    for job in jobs:
+        for condition, name, value in _list_stated(job.result):
+            own = found.setdefault(condition, {}).setdefault(name, {})
+            own.setdefault(format_value(value), []).append(job.step)
+    tables = {}
+    for title, conditions in _KINDS.items():
+        rows = [
+            [name, _join_values(values)]
+            for condition in conditions
+            for name, values in found.get(condition, {}).items()
+            if set(values) != {format_value(None)}
+        ]
+        if rows:
+            tables[title] = Table(["Setting", "Value"], rows, left=("Setting", "Value"))
+    return tables
+
+
+def _list_stated(result: Result) -> Iterable[tuple[Condition, str, object]]:
+    for setting, stated in list_settings(result, find_declared(result)).items():
+        yield stated.condition, setting.name, stated.value
+    # What was found to be there; of it `list_settings` has the indexes.
+    for name, value in as_mapping(result.describe("database").get("schema")).items():
+        if name != "indexes":
+            yield Condition.SCHEMA, f"{name} (as found)".replace("_", " "), value
+
+
+def _join_values(values: Mapping[str, Sequence[str]]) -> str:
+    if len(values) == 1:
+        return next(iter(values))
+    return "; ".join(
+        f"{value} ({', '.join(dict.fromkeys(steps))})" for value, steps in values.items()
+    )
+
+
+# --- tables of single runs ------------------------------------------------------------------------
+
+
+_PAIRS = ("Options", "Environment")
+"""Tables of names and values, which are hardly different from repetition to repetition."""
+
+
+def _make_step(step: str, jobs: Sequence[DoneJob]) -> StepTables:
+    count = "" if jobs[0].repetition is None else format_count(len(jobs), "repetition")
+    return StepTables(step, count, [_describe_job(job) for job in jobs], join_tables(jobs))
+
+
+def _describe_job(job: DoneJob) -> JobNotes:
+    answer = filter(None, [words.give_answer(job.result), describe_answers(job.result)])
+    told = [*answer, *_tell(job.result)]
+    measured = words.describe_measurement(job.result)
+    return JobNotes(str(job), job.stored.id, measured, " ".join(told), describe_caveats(job.result))
+
+
+def join_tables(jobs: Sequence[DoneJob]) -> dict[str, Table]:
+    """Title -> the rows of all repetitions of a step, each with its number."""
+    own = [(job, tabulate_result(job.result, terminal=False)) for job in jobs]
+    titles = dict.fromkeys(title for _, tables in own for title in tables)
+    found = {}
+    for title in titles:
+        parts = [(job, tables[title]) for job, tables in own if title in tables]
+        if title in _PAIRS:
+            found[title] = _join_pairs([table for _, table in parts])
+        elif parts[0][0].repetition is None:
+            found[title] = parts[0][1]
+        else:
+            found[title] = _join_rows(parts)
+    return found
+
+
+def _join_rows(parts: Sequence[tuple[DoneJob, Table]]) -> Table:
+    """One has a column more than another where it has figures for it."""
+    headers = list(dict.fromkeys(header for _, table in parts for header in table.headers))
+    rows = []
+    for job, table in parts:
+        for row in table.rows:
+            cells = dict(zip(table.headers, row, strict=True))
+            rows.append([f"{job.repetition}", *(cells.get(header, "-") for header in headers)])
+    return Table(["Repetition", *headers], rows, parts[0][1].left)
+
+
+def _join_pairs(tables: Sequence[Table]) -> Table:
+    values: dict[str, list[str]] = {}
+    for table in tables:
+        for name, value in table.rows:
+            values.setdefault(str(name), []).append(str(value))
+    rows = [[name, " / ".join(dict.fromkeys(own))] for name, own in values.items()]
+    return Table(tables[0].headers, rows, tables[0].left)

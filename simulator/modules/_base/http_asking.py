@@ -1,0 +1,141 @@
+"""Asks questions by HTTP: a request is made whole before it is due, and of its answer rows and bytes are
+counted. Statements of SQL are made of a template for each query."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import orjson
+
+from ...errors import SimulatorError, one_line
+from ...workloads.drawing import BoundQueries
+from ..asking import Asker, Received
+from .connected import ConnectedModule
+from .http import Answer
+from .http_database import SHOWN, HttpDatabase
+from .sql_queries import SqlDialect, Template, make_template
+
+_SUCCESS = range(200, 300)
+
+DatabaseT = TypeVar("DatabaseT", bound=HttpDatabase[Any])
+
+
+class HttpRequest(NamedTuple):
+    """A question, ready to be sent."""
+
+    method: str
+    target: str
+    body: bytes = b""
+    headers: Mapping[str, str] | None = None
+
+
+class HttpAsker(Asker, Generic[DatabaseT]):
+    """Asks by an `HttpDatabase` of its own, which several in flight share: its pool has a connection for
+    each. A node that is lost is its affair, too."""
+
+    module: ConnectedModule[Any, Any, DatabaseT]
+
+    def __init__(
+        self,
+        module: ConnectedModule[Any, Any, DatabaseT],
+        in_flight: int = 1,
+        timeout_s: float | None = None,
+    ) -> None:
+        """`timeout_s`: how long an answer may take; None: as any other."""
+        super().__init__(module, in_flight)
+        self._timeout_s = timeout_s
+        self._database: DatabaseT | None = None
+
+    def open(self) -> None:
+        self._database = self.module.connect()
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    @property
+    def database(self) -> DatabaseT:
+        """What an open asker asks."""
+        assert self._database is not None
+        return self._database
+
+    def send(self, request: Any) -> Received:
+        body = self.exchange(request).body
+        return Received(self.count_rows(body), len(body), body)
+
+    def exchange(self, request: HttpRequest) -> Answer:
+        """One request and its answer, which is a success by its status; Retryable or SimulatorError."""
+        answer = self.database.request(*request, timeout_s=self._timeout_s)
+        if answer.status not in _SUCCESS:
+            raise self.database.explain(answer)
+        return answer
+
+    @abstractmethod
+    def count_rows(self, body: bytes) -> int:
+        """The rows of a complete answer, by what the protocol says or by a scan that costs nanoseconds a
+        byte. Retryable or SimulatorError if it holds an error, whatever its status, or is cut off."""
+
+
+def read_json(body: bytes, *path: str) -> Any:
+    """An answer's JSON, or what it has below these keys; SimulatorError if it isn't that."""
+    try:
+        found = orjson.loads(body)
+        for key in path:
+            found = found[key]
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        text = one_line(body[-SHOWN:].decode(errors="replace"), SHOWN)
+        raise SimulatorError(f"an answer makes no sense, or isn't complete ({text})") from error
+    return found
+
+
+class SqlAsker(HttpAsker[DatabaseT]):
+    """Asks statements, in which the parameters stand."""
+
+    def __init__(
+        self,
+        module: ConnectedModule[Any, Any, DatabaseT],
+        dialect: SqlDialect,
+        in_flight: int = 1,
+        timeout_s: float | None = None,
+    ) -> None:
+        """`dialect`: what the module compiles queries by."""
+        super().__init__(module, in_flight, timeout_s)
+        self._dialect = dialect
+        self._templates: dict[str, Template] = {}
+        """Of each query, escaped."""
+
+    def encode(self, bounds: BoundQueries) -> Sequence[HttpRequest]:
+        name = bounds.query.name
+        if name not in self._templates:
+            made = make_template(bounds, self.module.compile, self._dialect)
+            self._templates[name] = self.prepare(made)
+        filled = self._templates[name].fill(bounds, self.write_text, self.write_instant)
+        return list(map(self.make_request, filled))
+
+    def encode_statement(self, statement: str) -> HttpRequest:
+        whole = self.prepare(Template((statement,), (), 0))
+        return self.make_request(whole.parts[0])
+
+    def prepare(self, template: Template) -> Template:
+        """A query's template, with what is constant as it stands in a request."""
+        parts = tuple(map(self.escape, template.parts))
+        return Template(parts, template.places, template.devices)
+
+    def write_text(self, text: str) -> str:
+        """A name as it stands there."""
+        return self.escape(self._dialect.text(text))
+
+    def write_instant(self, time_ms: int) -> str:
+        """A time, in ms since 1970, as it stands there."""
+        return self.escape(self._dialect.instant(time_ms))
+
+    @abstractmethod
+    def escape(self, part: str) -> str:
+        """A part of a statement as it stands in a request, whatever comes before and behind it."""
+
+    @abstractmethod
+    def make_request(self, escaped: str) -> HttpRequest:
+        """The request for a statement."""

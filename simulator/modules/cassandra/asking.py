@@ -1,0 +1,342 @@
+"""Asks questions by connections of its own, one to each node, with many statements under way on each.
+
+A question's parameters are bytes before it is due; with the id that the server gave the prepared statement,
+they are an EXECUTE. A device's statement goes to a node that has its partition. Of an answer, all pages are
+received, of as many rows as the driver asks for by default; their heads have the number of rows. Rows are
+decoded to be checked, or as far as a `Plan` needs them to go on, which is in the question's time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from cassandra import RequestValidationException
+from cassandra.connection import ConnectionException
+from cassandra.protocol import ErrorMessage, ExecuteMessage, PreparedQueryNotFound
+
+from ...errors import Retryable, SimulatorError
+from ...workloads.drawing import BoundQueries
+from ..asking import Asker, Received, Rows, explain_length, most_answer_bytes
+from ..sending import Outcome, note_arrival
+from .encoding import Prepared
+from .executions import (
+    Answer,
+    Execution,
+    Known,
+    encode_block,
+    encode_executions,
+    read_page,
+    read_rows,
+)
+from .pool import ConnectionPool
+from .server import AT_ONCE, ERRORS, RECONNECT_S, is_late
+from .statements import Parts, Plan, Selection, Statement, Steps
+from .wire import Connection, Node, Reply
+
+if TYPE_CHECKING:
+    from . import Cassandra
+
+_EXECUTE: int = ExecuteMessage.opcode
+
+
+class Request(NamedTuple):
+    """A question."""
+
+    asked: Statement | Plan
+    executions: Sequence[Execution]
+    """Of a statement."""
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    """One that is under way."""
+
+    token: object
+    steps: Steps | None = None
+    """Of a plan."""
+    text: str = ""
+    """The statement that is being asked."""
+    known: Known | None = None
+    may_be_late: bool = False
+    executions: Sequence[Execution] = ()
+    sent: int = 0
+    """How many of them."""
+    under_way: int = 0
+    parts: list[list[Reply] | None] = field(default_factory=list)
+    """The pages of each execution, as far as they have come; None: it took the server too long."""
+    rows: int = 0
+    bytes: int = 0
+    is_over: bool = False
+
+
+class _Sent(NamedTuple):
+    """An EXECUTE that is under way."""
+
+    question: _Question
+    number: int
+    """Of the execution."""
+    following: bytes | None = None
+    """Which page it asks for; None: the first."""
+    is_again: bool = False
+    """Whether the node had forgotten the statement."""
+
+
+class CassandraAsker(Asker):
+    """Asks what `Cassandra.compile` gives. It uses what the module's session knows of the cluster."""
+
+    module: Cassandra
+    _pool: ConnectionPool | None = None
+
+    def __init__(self, module: Cassandra, in_flight: int = 1) -> None:
+        super().__init__(module, in_flight)
+        self._expected: dict[str, None] = {}
+        """Statements that will be asked."""
+        self._known: dict[str, Known] = {}
+        self._ended: list[Outcome[Received]] = []
+
+    # --- requests
+
+    def encode(self, bounds: BoundQueries) -> Sequence[Request]:
+        first = self.module.compile(bounds[0])
+        if isinstance(first, Plan) or bounds.devices is None or not first.asked:
+            return super().encode(bounds)
+        statement = self._expect(first.statement)
+        return [Request(statement, one) for one in encode_block(first, bounds)]
+
+    def encode_statement(self, statement: Selection | Plan) -> Request:
+        if isinstance(statement, Plan):
+            return Request(statement, ())
+        return Request(self._expect(statement.statement), encode_executions(*statement))
+
+    def _expect(self, statement: Statement) -> Statement:
+        """A statement that will be asked."""
+        self._expected[statement.text] = None
+        return statement
+
+    # --- connections
+
+    def open(self) -> None:
+        self._pool = ConnectionPool(
+            self.module.connection.topology,
+            self._connect,
+            self.module.options.query_timeout,
+            lambda error: error,
+        )
+        try:
+            for text in self._expected:
+                # Whoever asks what is refused is told.
+                with suppress(RequestValidationException, ErrorMessage):
+                    self._prepare(text)
+            self._pool.open()
+        except ERRORS as error:
+            raise SimulatorError(str(self._translate(error))) from error
+
+    def _connect(self, node: Node) -> Connection:
+        """A connection to a node, which has the statements prepared. In any thread."""
+        known = dict(self._known)
+        connection, prepared = self.module.connection.connect(node, list(known))
+        if prepared != [one.prepared for one in known.values()]:
+            connection.close()
+            # They follow from the statements' texts and the table.
+            raise ConnectionException("the node calls statements otherwise than the others")
+        if self.module.job.stamps_arrivals:
+            connection.stamp_arrivals()
+        return connection
+
+    def _prepare(self, text: str, again: bool = False) -> Known:
+        """A prepared statement. Raises `ERRORS`; Retryable if no node answers."""
+        known = self._known.get(text)
+        if known is None or again:
+            self._known.pop(text, None)
+            session = self.module.session
+            made = session.prepare(text, again)
+            names = made.query_id, made.result_metadata_id or b""
+            known = Known(
+                Prepared(*names, made.result_metadata or ()),
+                len(made.column_metadata or ()),
+                self.module.options.consistency_level,
+                session.version,
+            )
+            self._known[text] = known
+        return known
+
+    def _translate(self, error: Exception) -> Retryable | SimulatorError:
+        return self.module.connection.translate(error)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    @property
+    def pool(self) -> ConnectionPool:
+        """The connections of an open asker."""
+        assert self._pool is not None
+        return self._pool
+
+    def recover(self) -> None:
+        try:
+            self.pool.await_connection(RECONNECT_S)
+        except ERRORS as error:
+            raise self._translate(error) from error
+
+    # --- asking
+
+    def send(self, request: Request) -> Received:
+        self.submit(request, None)
+        while not (ended := self.outcomes(None)):
+            continue
+        result = ended[0].result
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def submit(self, request: Request, token: object) -> None:
+        question = _Question(token)
+        if isinstance(request.asked, Statement):
+            self._ask(question, request.asked.text, request.executions)
+        else:
+            question.steps = self.module.begin(request.asked)
+            self._go_on(question, None)
+
+    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[Received]]:
+        until_s = math.inf if timeout_s is None else time.perf_counter() + timeout_s
+        while not self._ended:
+            left_s = until_s - time.perf_counter()
+            if left_s <= 0:
+                break
+            for outcome in self.pool.outcomes(None if left_s == math.inf else left_s):
+                sent: _Sent = outcome.request
+                if not sent.question.is_over:
+                    self._take(sent, outcome.result, outcome.answered_s)
+        found, self._ended = self._ended, []
+        return found
+
+    def stop_submitting(self) -> None:
+        """What is under way is cut off by `close`."""
+
+    def _go_on(self, question: _Question, parts: Parts | None) -> None:
+        """Let the client do its part with these answers, and ask what follows."""
+        assert question.steps is not None
+        try:
+            step = next(question.steps) if parts is None else question.steps.send(parts)
+        except StopIteration as end:
+            note_arrival()
+            self._end(question, Received(len(end.value), question.bytes, end.value))
+        except (Retryable, SimulatorError) as error:
+            self._end(question, error)
+        else:
+            question.may_be_late = step.may_be_late
+            executions = encode_executions(step.statement, step.asked)
+            self._ask(question, step.statement.text, executions)
+
+    def _ask(self, question: _Question, text: str, executions: Sequence[Execution]) -> None:
+        question.text, question.executions, question.sent = text, executions, 0
+        question.parts = [[] for _ in executions]
+        if not self._name(question):
+            return
+        self._send_more(question)
+        if not executions:
+            self._end(question, self._collect(question))
+
+    def _name(self, question: _Question, again: bool = False) -> bool:
+        """Have the question's statement prepared; False, and its end, if it can't be."""
+        try:
+            question.known = self._prepare(question.text, again)
+        except ERRORS as error:
+            self._end(question, self._translate(error))
+        except Retryable as error:
+            self._end(question, error)
+        return not question.is_over
+
+    def _send_more(self, question: _Question) -> None:
+        """Send as many executions as may be under way."""
+        while question.sent < len(question.executions) and question.under_way < AT_ONCE:
+            self._send(_Sent(question, question.sent))
+            question.sent += 1
+
+    def _send(self, sent: _Sent) -> None:
+        """Ask for a page of an execution."""
+        question = sent.question
+        assert question.known is not None
+        question.under_way += 1
+        partition, values = question.executions[sent.number]
+        body = question.known.execute(values, sent.following)
+        self.pool.submit(partition, _EXECUTE, body, sent, None)
+
+    def _take(self, sent: _Sent, result: Reply | Exception, answered_s: float) -> None:
+        """The answer to one execution has come."""
+        question, number, _, is_again = sent
+        question.under_way -= 1
+        if isinstance(result, PreparedQueryNotFound) and not is_again:
+            # The node has forgotten it, as all of a table that was altered. It has not been executed.
+            if self._name(question, again=True):
+                self._send(sent._replace(is_again=True))
+            return
+        if isinstance(result, Exception):
+            if not (question.may_be_late and is_late(result)):
+                self._end(question, self._translate(result), answered_s)
+                return
+            question.parts[number] = None
+        else:
+            try:
+                page = read_page(result)
+            except SimulatorError as error:
+                self._end(question, error, answered_s)
+                return
+            question.rows += page.rows
+            question.bytes += len(result.body)
+            part = question.parts[number]
+            assert part is not None
+            part.append(result)
+            if question.bytes > most_answer_bytes():
+                self._end(question, explain_length(question.bytes), answered_s)
+                return
+            if page.following is not None:
+                self._send(_Sent(question, number, page.following))
+                return
+        if question.sent < len(question.executions):
+            self._send_more(question)
+        elif not question.under_way:
+            self._finish(question, answered_s)
+
+    def _finish(self, question: _Question, answered_s: float) -> None:
+        """All of a statement's executions are answered."""
+        if question.steps is None:
+            self._end(question, self._collect(question), answered_s)
+            return
+        assert question.known is not None
+        try:
+            parts = [
+                None if pages is None else read_rows(Answer(question.known, pages))
+                for pages in question.parts
+            ]
+        except SimulatorError as error:
+            self._end(question, error)
+            return
+        self._go_on(question, parts)
+
+    def _collect(self, question: _Question) -> Received:
+        assert question.known is not None
+        pages = list(chain.from_iterable(pages or () for pages in question.parts))
+        return Received(question.rows, question.bytes, Answer(question.known, pages))
+
+    def _end(
+        self,
+        question: _Question,
+        result: Received | Retryable | SimulatorError,
+        answered_s: float | None = None,
+    ) -> None:
+        question.is_over = True
+        at_s = time.perf_counter() if answered_s is None else answered_s
+        self._ended.append(Outcome(question.token, at_s, result))
+
+    def decode(self, received: Received) -> Rows:
+        data: Answer | Rows = received.data
+        return read_rows(data) if isinstance(data, Answer) else data

@@ -1,0 +1,79 @@
+"""Asks ClickHouse: by its HTTP interface, for answers in the Native format, as the vendor's drivers do: of
+all formats it costs the server least to write, and a client to read. With `client=official`
+clickhouse-connect asks, with its defaults.
+
+https://clickhouse.com/docs/interfaces/http
+https://clickhouse.com/docs/integrations/language-clients/python/driver-api
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from ...errors import Retryable, SimulatorError, one_line
+from .._base.errors import connection_lost
+from .._base.http_asking import HttpRequest, SqlAsker
+from .._base.official import ClientAsker
+from ..asking import Received, Rows
+from .native import NotNative, count_rows, read_rows
+from .server import Connection, find_exception
+from .writing import make_client
+
+if TYPE_CHECKING:
+    from . import Clickhouse
+
+
+class ClickhouseAsker(SqlAsker[Connection]):
+    """Asks what `Clickhouse.compile` gives."""
+
+    def __init__(self, module: Clickhouse, in_flight: int) -> None:
+        super().__init__(module, module.DIALECT, in_flight, module.options.query_timeout_s)
+        settings = {"database": module.options.database, "default_format": "Native"}
+        self._target = f"/?{urlencode(settings)}"
+
+    def escape(self, part: str) -> str:
+        return part
+
+    def make_request(self, escaped: str) -> HttpRequest:
+        return HttpRequest("POST", self._target, escaped.encode())
+
+    def count_rows(self, body: bytes) -> int:
+        try:
+            return count_rows(body)
+        except NotNative as error:
+            # An error in the middle of an answer is the last of it.
+            if found := find_exception(body):
+                raise self.database.explain(found) from error
+            raise SimulatorError(
+                f"{self.database.place} gave an answer that can't be read: {error}"
+            ) from error
+
+    def decode(self, received: Received) -> Rows:
+        return read_rows(received.data)
+
+
+class OfficialClickhouseAsker(ClientAsker[Connection]):
+    """Asks by `Client.query`."""
+
+    def make_client(self) -> Any:
+        return make_client(self.connection, self.connection.options.query_timeout_s)
+
+    def close_client(self, client: Any) -> None:
+        own, pool = client
+        own.close()
+        pool.clear()
+
+    def ask(self, client: Any, statement: str) -> Rows:
+        rows: Rows = client[0].query(statement).result_rows
+        return rows
+
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        from clickhouse_connect.driver.exceptions import Error, OperationalError, StreamFailureError
+
+        # What a request's status says, its pool has told in the tool's words.
+        if isinstance(error, OperationalError | StreamFailureError):
+            return connection_lost(f"{self.connection.options.server}: {error}")
+        if isinstance(error, Error):
+            return SimulatorError(f"{self.connection.place}: {one_line(error, 500)}")
+        return None

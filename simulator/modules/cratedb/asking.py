@@ -1,0 +1,88 @@
+"""Asks CrateDB: statements with arguments, by its HTTP endpoint; with `client=official` by cursors of
+CrateDB's client `crate`.
+
+https://cratedb.com/docs/crate/reference/en/latest/interfaces/http.html#parameter-substitution
+https://cratedb.com/docs/python/en/latest/query.html
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from ...errors import Retryable, SimulatorError
+from .._base.errors import connection_lost
+from .._base.http_asking import HttpRequest, SqlAsker, read_json
+from .._base.official import ClientAsker
+from .._base.sql_queries import Template
+from ..asking import Received, Rows
+from .server import Connection
+from .writing import make_client, read_status
+
+if TYPE_CHECKING:
+    from . import Cratedb
+
+_END = re.compile(rb'\],"rowcount":(\d+),"duration":[\d.Ee+-]+\}\s*\Z')
+"""How an answer ends. Within a text its quotes would be escaped."""
+_END_BYTES = 96
+
+
+class CratedbAsker(SqlAsker[Connection]):
+    """Asks what `Cratedb.compile` gives, with a statement's parameters as its arguments."""
+
+    def __init__(self, module: Cratedb, in_flight: int) -> None:
+        super().__init__(module, module.DIALECT, in_flight)
+
+    def prepare(self, template: Template) -> Template:
+        begin = '{"stmt":"' + self.escape("?".join(template.parts)) + '"'
+        count = len(template.places)
+        if not count:
+            return Template((begin + "}",), (), template.devices)
+        parts = (begin + ',"args":[', *[","] * (count - 1), "]}")
+        return Template(parts, template.places, template.devices)
+
+    def escape(self, part: str) -> str:
+        return orjson.dumps(part).decode()[1:-1]
+
+    def write_text(self, text: str) -> str:
+        return orjson.dumps(text).decode()
+
+    def write_instant(self, time_ms: int) -> str:
+        return str(time_ms)
+
+    def make_request(self, escaped: str) -> HttpRequest:
+        return HttpRequest("POST", "/_sql", escaped.encode())
+
+    def count_rows(self, body: bytes) -> int:
+        if found := _END.search(body, max(0, len(body) - _END_BYTES)):
+            return int(found[1])
+        # In another order, as any JSON may be.
+        return int(read_json(body, "rowcount"))
+
+    def decode(self, received: Received) -> Rows:
+        return [tuple(row) for row in read_json(received.data, "rows")]
+
+
+class OfficialCratedbAsker(ClientAsker[Connection]):
+    """Asks by `cursor.execute` and `fetchall`."""
+
+    def make_client(self) -> Any:
+        return make_client(self.connection, 1)
+
+    def ask(self, client: Any, statement: str) -> Rows:
+        cursor = client.cursor()
+        cursor.execute(statement)
+        rows: Rows = cursor.fetchall()
+        return rows
+
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        from crate.client import exceptions
+
+        if isinstance(error, exceptions.ConnectionError):
+            return connection_lost(f"{self.connection.options.server}: {error}")
+        if not isinstance(error, exceptions.Error):
+            return None
+        text = str(error)
+        return self.connection.interpret(read_status(text), text)

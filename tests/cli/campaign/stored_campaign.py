@@ -1,0 +1,143 @@
+"""A campaign of 24 jobs as its folder has it, made of the results in `img/results`: three candidates, four
+steps, two repetitions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from cli.campaign.campaign import Campaign, open_campaign
+from cli.results.model import Result
+from cli.results.store import read_result
+from cli.results.summaries import summarize_inserts, summarize_queries
+from cli.signals import Interrupts
+from simulator.contract import GroupResult, LatencyMs, Role
+from simulator.histograms import encode_histogram, latency_ms, merge_histograms, new_histogram
+
+RESULTS = Path(__file__).parents[3] / "img" / "results"
+
+
+class Database(NamedTuple):
+    """A candidate, and how many times as fast and as large it is as what was measured."""
+
+    module: str
+    version: str
+    speed: float
+    size: float
+
+
+CANDIDATES = {
+    "postgresql": Database("postgres", "PostgreSQL 18.4", 1.0, 1.0),
+    "questdb": Database("questdb", "QuestDB 9.1.1", 2.6, 0.45),
+    "influxdb": Database("influxdb", "InfluxDB 2.7.12", 0.62, 0.3),
+}
+STEPS = {"growth": "steps", "questions": "query", "load": "insert", "capacity": "capacity"}
+"""Step -> which stored result it is made of."""
+
+FILE = """
+title: Which database for 8,000 machines
+targets: [postgresql, questdb, influxdb]
+steps:
+- steps: {steps: 10}
+  label: growth
+- query: {}
+  label: questions
+- insert: {duration: 1m}
+  label: load
+- capacity: {limit: p99=100ms}
+repeats: 2
+"""
+CONFIG = """
+targets:
+  postgresql: {module: postgres, connection_string: host=127.0.0.1}
+  questdb: {module: questdb}
+  influxdb: {module: influxdb}
+"""
+
+
+def make_campaign(folder: Path, file: str = FILE, left_out: Collection[str] = ()) -> Campaign:
+    """The campaign, with a result of each job but those that are left out."""
+    (folder / "night.yaml").write_text(file)
+    (folder / "config.yaml").write_text(CONFIG)
+    campaign = open_campaign(
+        folder / "night.yaml", folder / "config.yaml", folder / "night", Interrupts()
+    )
+    for number, job in enumerate(campaign.jobs):
+        if job.name not in left_out:
+            path = campaign.folder.results / f"20261102T{number:02d}0405Z-{job.command}"
+            path.mkdir(parents=True)
+            result = make_result(job.candidate.target, job.step, job.repeat)
+            result = result.model_copy(update={"label": job.name})
+            (path / "result.json").write_text(result.model_dump_json())
+    return campaign
+
+
+@cache
+def _read(step: str) -> Result:
+    return read_result(RESULTS / f"example-{STEPS[step]}.json")
+
+
+@cache
+def make_result(candidate: str, step: str, repetition: int) -> Result:
+    """What one job of the candidate might have measured."""
+    database = CANDIDATES[candidate]
+    chance = Random(f"{candidate} {step} {repetition}")
+    speed = database.speed * chance.uniform(0.97, 1.03)
+    found = _read(step).model_copy(deep=True)
+    if step == "load":
+        found.runs = [run for run in found.runs if run.run <= 2]
+    found.target, found.module = candidate, database.module
+    found.environment["database"] = {
+        "version": database.version,
+        "settings": found.environment["database"]["settings"] if database.speed == 1 else {},
+        "schema": {"tables": ["events"], "tags": "row", "indexes": ["events_pkey"]},
+    }
+    found.options["module"] = {"client": "lean"}
+    for run in found.runs:
+        for group in run.groups:
+            _vary_group(group, speed, database.size, at_rate=found.capacity is not None)
+    if found.capacity is not None:
+        answer = found.capacity
+        answer.events_per_s = answer.events_per_s and answer.events_per_s * speed
+        answer.above_per_s = answer.above_per_s and answer.above_per_s * speed
+        for one in answer.steps:
+            one.rate_per_s = one.rate_per_s and one.rate_per_s * speed
+    if found.insert_summary:
+        found.insert_summary = summarize_inserts(found.runs, found.by_fill_level)
+    if found.query_summary:
+        found.query_summary = summarize_queries(found.runs)
+    return found
+
+
+def _vary_group(group: GroupResult, speed: float, size: float, at_rate: bool) -> None:
+    group.rate_per_s = group.rate_per_s and group.rate_per_s * speed
+    group.timeline = [(second, round(events * speed)) for second, events in group.timeline]
+    if group.offered:
+        offered = group.offered
+        offered.rate_per_s, offered.due = offered.rate_per_s * speed, round(offered.due * speed)
+        offered.achieved = round(offered.achieved * speed)
+    if group.storage and group.storage.total_bytes:
+        group.storage.total_bytes = round(group.storage.total_bytes * size)
+    if group.role is Role.READ:
+        for query in group.queries:
+            for one in query.each:
+                one.duration_s = one.duration_s and one.duration_s / speed
+    elif group.histogram and not at_rate:
+        # In a search times are alike at the same share of the capacity.
+        group.histogram = _shorten(group.histogram, speed)
+        group.latency_ms = latency_ms(merge_histograms([group.histogram]))
+    elif group.latency_ms and not at_rate:
+        known = group.latency_ms.model_dump()
+        group.latency_ms = LatencyMs(**{name: ms and ms / speed for name, ms in known.items()})
+
+
+def _shorten(histogram: str, speed: float) -> str:
+    found = new_histogram()
+    for item in merge_histograms([histogram]).get_recorded_iterator():
+        found.record_value(
+            max(1, round(item.value_iterated_to / speed)), item.count_at_value_iterated_to
+        )
+    return encode_histogram(found)

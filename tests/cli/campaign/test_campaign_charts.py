@@ -1,0 +1,133 @@
+"""What the figures of a campaign show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cli.campaign.capacity_charts import draw_capacities, draw_responses
+from cli.campaign.charts import draw_queries, draw_rates, draw_response_times
+from cli.campaign.level_charts import draw_levels, draw_query_levels, draw_storage
+from cli.render.chart import Chart
+from cli.render.drawing import to_svg
+from cli.results.model import Result
+from simulator.contract import Storage
+
+from ..made import capacity, inserts, open_loop, queries, steps
+
+
+def rows(figure: Chart | None, panel: int | None = None) -> list[dict[str, Any]]:
+    assert figure is not None
+    spec = figure.spec if panel is None else figure.spec["vconcat"][panel]
+    found: list[dict[str, Any]] = spec["data"]["values"]
+    return found
+
+
+def test_a_capacity_has_the_interval_of_all_repetitions_and_the_limit() -> None:
+    measured = {
+        "a": [capacity(40_000.0), capacity(44_000.0)],
+        "b": [capacity(20_000.0)],
+        "c": [],
+    }
+    figure = draw_capacities("search", measured, required_per_s=30_000.0)
+    assert figure is not None
+    assert figure.title == "search: capacity within p99=100ms"
+    assert "Dashed: the 30,000 events/s that are required." in figure.note
+    (first, second) = rows(figure)
+    answers = [one.capacity for one in measured["a"]]
+    held = [one.events_per_s for one in answers if one and one.events_per_s]
+    above = [one.above_per_s for one in answers if one and one.above_per_s]
+    assert (first["name"], second["name"]) == ("a", "b")
+    assert first["value"] == pytest.approx(sum(held) / 2)
+    assert (first["low"], first["high"]) == (min(held), max(above))
+    assert "required" in to_svg(figure.spec)
+
+
+def test_a_search_that_found_nothing_is_named() -> None:
+    none = capacity(40_000.0)
+    assert none.capacity is not None
+    none.capacity.events_per_s = None
+    figure = draw_capacities("search", {"a": [capacity(40_000.0)], "b": [none]})
+    assert figure is not None and "No rate held: b." in figure.note
+    assert [row["name"] for row in rows(figure)] == ["a"]
+    assert draw_capacities("search", {"a": [inserts({1: [1.0]})]}) is None
+
+
+def test_response_times_over_the_rate_are_of_the_limits_percentile() -> None:
+    results = [capacity(40_000.0, ["p99_9=300ms"]), capacity(44_000.0, ["p99_9=300ms"])]
+    figure = draw_responses("search", {"a": results})
+    assert figure is not None and "p99.9" in rows(figure)[0]["text"]
+    offered = [
+        step.rate_per_s
+        for one in results
+        if one.capacity
+        for step in one.capacity.steps
+        if step.rate_per_s
+    ]
+    assert sorted(row["rate"] for row in rows(figure)) == sorted(offered)
+    line = next(one for one in figure.spec["layer"] if one["mark"]["type"] == "line")
+    joined = [row["rate"] for row in line["data"]["values"]]
+    assert 1 < len(joined) < len(set(offered))
+    assert joined == sorted(joined)
+    assert "p99_9=300ms" in to_svg(figure.spec)
+
+
+def test_levels_are_means_over_the_repetitions() -> None:
+    measured = {"a": [steps({0: 200.0, 500: 100.0}), steps({0: 300.0, 510: 200.0})]}
+    figure = draw_levels("growth", measured)
+    found = [(row["level"], row["value"], row["low"], row["high"]) for row in rows(figure, 0)]
+    assert found == [(0, 250, 200, 300), (505, 150, 100, 200)]
+    assert [row["value"] for row in rows(figure, 1)] == [3.0, 3.0]
+    assert draw_levels("insert", {"a": [inserts({1: [1.0]})]}) is None
+
+
+def _store(result: Result, *sizes: int) -> Result:
+    for number, (one, size) in enumerate(zip(result.writers, sizes, strict=True), 1):
+        one.group.storage = Storage(total_bytes=size, events=1000 * number)
+    return result
+
+
+def test_disk_is_over_the_events_that_are_stored() -> None:
+    measured = {
+        "a": [_store(steps({0: 1.0, 9: 1.0}), 100, 300), _store(steps({0: 1.0, 9: 1.0}), 200, 300)]
+    }
+    figure = draw_storage({"insert": {"a": [inserts({1: [1.0]})]}, "growth": measured})
+    assert [(row["level"], row["value"]) for row in rows(figure)] == [(1000, 150), (2000, 300)]
+    assert draw_storage({"insert": {"a": [inserts({1: [1.0]})]}}) is None
+
+
+def _ask(level: int, took_s: float) -> Result:
+    found = queries({"count": [took_s, took_s]})
+    found.runs[0].fill_level = level
+    return found
+
+
+def test_query_times_are_over_the_fill_level_if_there_are_several() -> None:
+    early = {"a": [_ask(1000, 1.0), _ask(1010, 3.0)]}
+    late = {"a": [_ask(50_000, 9.0)]}
+    found = rows(draw_query_levels({"early": early, "late": late}), 0)
+    assert [(row["level"], row["value"]) for row in found] == [(1000, 2.0), (50_000, 9.0)]
+    assert draw_query_levels({"early": early}) is None
+
+
+def test_times_have_a_point_for_each_candidate_and_query() -> None:
+    asked = {
+        name: [queries({"x": [t, t], "y": [2 * t, 2 * t]}), queries({"x": [3 * t], "y": [t]})]
+        for name, t in (("a", 1.0), ("b", 3.0))
+    }
+    found = rows(draw_queries("query", asked))
+    assert [(row["query"], row["series"], round(row["mean"], 9)) for row in found] == [
+        ("x", "a", 2.0), ("y", "a", 1.5), ("x", "b", 6.0), ("y", "b", 4.5),
+    ]  # fmt: skip
+    assert (found[0]["low"], found[0]["high"]) == pytest.approx((1.0, 3.0))
+    assert draw_response_times("query", asked) is None
+
+
+def test_where_a_rate_was_given_times_are_drawn_and_no_rates() -> None:
+    measured = {name: [open_loop({2: [900.0, 901.0]}, 900.0)] * 2 for name in "ab"}
+    assert draw_rates("insert", measured) is None
+    figure = draw_response_times("insert", measured)
+    assert {row["query"] for row in rows(figure)} == {
+        "2 workers, response p50", "2 workers, response p99",
+    }  # fmt: skip

@@ -1,0 +1,133 @@
+"""psycopg2 and psycopg 3 asked for real: several questions in flight, refusals, lost connections, limits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+
+from simulator.contract import Load, Role
+from simulator.errors import Retryable, SimulatorError
+from simulator.modules.asking import Asker, Received
+from simulator.modules.base import Job
+from simulator.modules.sending import Outcome
+from simulator.workloads.temperature import Temperature
+
+from .postgres import PostgresUnderTest
+
+
+@pytest.fixture
+def postgres(embedded_postgres: tuple[str, Path]) -> Iterator[PostgresUnderTest]:
+    """A PostgreSQL as such, empty."""
+    dsn, home = embedded_postgres
+    with PostgresUnderTest.started("postgres", dsn, home / "data") as found:
+        yield found
+
+
+@pytest.fixture(params=["official", "psycopg3"])
+def client(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def make_asker(server: PostgresUnderTest, client: str, in_flight: int = 1, **options: Any) -> Asker:
+    job = Job(Temperature.schema, Load(role=Role.READ), run_id="asks")
+    module = server.module(job, options={"client": client, **options})
+    return module.asker(in_flight)
+
+
+def end_connections(server: PostgresUnderTest) -> None:
+    with psycopg2.connect(server.dsn) as connection, connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name ="
+            " 'iot-benchmark asks'"
+        )
+
+
+def ask(asker: Asker, statement: str) -> list[tuple[Any, ...]]:
+    received = asker.send(asker.encode_statement(statement))
+    rows = list(asker.decode(received))
+    assert received.rows == len(rows)
+    return rows
+
+
+def collect(asker: Asker, count: int) -> list[Outcome[Received]]:
+    found: list[Outcome[Received]] = []
+    until_s = time.monotonic() + 20
+    while len(found) < count and time.monotonic() < until_s:
+        found += asker.outcomes(1.0)
+    return found
+
+
+def test_answers_are_decoded_and_a_refusal_leaves_the_connection_as_it_is(
+    postgres: PostgresUnderTest, client: str
+) -> None:
+    asker = make_asker(postgres, client)
+    with closing(asker):
+        asker.open()
+        assert ask(asker, "SELECT 7 % 4, 1.5::float8, 'a%s'") == [(3, 1.5, "a%s")]
+        assert ask(asker, "SELECT 1 WHERE false") == []
+        [before] = ask(asker, "SELECT pg_backend_pid()")
+        with pytest.raises(SimulatorError, match="no_such_column"):
+            ask(asker, "SELECT no_such_column")
+        assert ask(asker, "SELECT pg_backend_pid()") == [before]
+
+
+def test_several_in_flight_have_a_connection_each(postgres: PostgresUnderTest, client: str) -> None:
+    asker = make_asker(postgres, client, in_flight=3)
+    with closing(asker):
+        asker.open()
+        question = asker.encode_statement("SELECT pg_backend_pid(), pg_sleep(0.2)")
+        began = time.monotonic()
+        for number in range(3):
+            asker.submit(question, number)
+        found = collect(asker, 3)
+        assert time.monotonic() - began < 0.55
+        assert sorted(one.request for one in found) == [0, 1, 2]
+        backends = {one.result.data[0][0] for one in found if isinstance(one.result, Received)}
+        assert len(backends) == 3
+        asker.stop_submitting()
+
+
+def test_a_lost_connection_is_made_again(postgres: PostgresUnderTest, client: str) -> None:
+    asker = make_asker(postgres, client, in_flight=2)
+    with closing(asker):
+        asker.open()
+        end_connections(postgres)
+        for _ in range(2):
+            with pytest.raises(Retryable):
+                ask(asker, "SELECT 1")
+        asker.recover()
+        for _ in range(3):
+            assert ask(asker, "SELECT 1") == [(1,)]
+
+
+def test_who_waits_too_long_is_told(postgres: PostgresUnderTest, client: str) -> None:
+    asker = make_asker(postgres, client, query_timeout_s=0.3)
+    with closing(asker):
+        asker.open()
+        with pytest.raises(Retryable, match=r"no answer within 0\.3 s"):
+            ask(asker, "SELECT pg_sleep(20)")
+        asker.recover()
+        assert ask(asker, "SELECT 1") == [(1,)]
+
+
+@pytest.mark.usefixtures("postgres")
+def test_what_is_under_way_at_the_end_is_cut_off(postgres: PostgresUnderTest, client: str) -> None:
+    before = threading.active_count()
+    asker = make_asker(postgres, client, in_flight=2)
+    asker.open()
+    asker.submit(asker.encode_statement("SELECT pg_sleep(20)"), 0)
+    assert not asker.outcomes(0.3)
+    began = time.monotonic()
+    asker.close()
+    [lost] = collect(asker, 1)
+    assert isinstance(lost.result, Retryable)
+    assert time.monotonic() - began < 5
+    asker.stop_submitting()
+    assert threading.active_count() <= before

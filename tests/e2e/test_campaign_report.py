@@ -1,0 +1,221 @@
+"""A campaign's report in a real browser: its size and first screen, wide and narrow, light, dark, printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from cli.campaign.reporting import make_page, rank
+from cli.render.campaign import make_campaign_report
+from cli.results.decision import (
+    CandidateVerdict,
+    Requirement,
+    Sample,
+    Unit,
+    VerdictMatrix,
+    decide,
+    find_narrowest,
+)
+
+from ..cli.campaign.stored_campaign import CANDIDATES, make_campaign
+from .test_report_page import CUT_OFF, OVERLAPS, SCROLLED, UNREADABLE, Opened, luminance
+
+SCREEN_PX = 900
+MOST_SCREENS = 10
+"""For 24 jobs, on a window of 1400 x 900."""
+
+REQUIRED = (
+    Requirement(key="events_per_s", heading="events", unit=Unit.EVENTS_PER_S, bound=1600, at_least=True),
+    Requirement(key="insert.p99", heading="inserts p99", unit=Unit.MS, bound=250),
+    Requirement(key="queries.last.p99", heading="last-per-machine p99", unit=Unit.MS, bound=1000),
+    Requirement(key="queries.week.p99", heading="hourly-week p99", unit=Unit.MS, bound=2000),
+    Requirement(key="disk", heading="disk at 90 days", unit=Unit.BYTES, bound=2e12),
+    Requirement(key="cost_per_month", heading="cost a month", unit=Unit.MONEY, bound=800),
+    Requirement(key="faults.kill-server", heading="outage by kill-server", unit=Unit.S, bound=60),
+)  # fmt: skip
+FIGURES = {
+    "postgresql": (21_000, 112, 480, 2_600, 2.9e12, 640, 4),
+    "questdb": (48_000, 31, 140, 900, 0.9e12, 410, 9),
+    "influxdb": (9_000, 230, 620, 1_500, 0.6e12, None, 31),
+}
+
+
+def make_verdict() -> VerdictMatrix:
+    """One that misses two, one that meets all, and one that is undecided."""
+    candidates = []
+    for name in CANDIDATES:
+        cells = [
+            decide(required, [make_sample(required, value, number) for number in (1, 2)])
+            for required, value in zip(REQUIRED, FIGURES[name], strict=True)
+        ]
+        candidates.append(
+            CandidateVerdict(candidate=name, cells=cells, narrowest=find_narrowest(cells))
+        )
+    return VerdictMatrix(
+        title="x", requirements=list(REQUIRED), candidates=candidates, repeats=2, notes=[]
+    )
+
+
+def make_sample(required: Requirement, value: float | None, number: int) -> Sample:
+    if value is None:
+        return Sample(repetition=number, keeps=None, why="no price is known")
+    found = value * (1 + 0.004 * number)
+    return Sample(repetition=number, value=found, keeps=required.find_headroom(found) >= 1)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The report with a verdict, and that of a campaign without requirements."""
+    folder = tmp_path_factory.mktemp("campaign")
+    campaign = make_campaign(folder)
+    done = campaign.folder.find_done(campaign.names)
+    rankings = rank(campaign, done)
+    plain = make_page(campaign, done, rankings, list(rankings.values()), None)
+    described = {"verdict": replace(plain, verdict=make_verdict()), "plain": plain}
+    for name, page in described.items():
+        (folder / f"{name}.html").write_text(make_campaign_report(page))
+    return {name: folder / f"{name}.html" for name in described}
+
+
+@pytest.fixture(scope="module")
+def pages(browser: Browser, files: dict[str, Path]) -> Iterator[dict[str, Opened]]:
+    context = browser.new_context(offline=True)
+    yield {name: Opened(context.new_page(), file) for name, file in files.items()}
+    context.close()
+
+
+@pytest.fixture(params=["verdict", "plain"])
+def opened(request: pytest.FixtureRequest, pages: dict[str, Opened]) -> Opened:
+    """Each of both, in a window of the usual size."""
+    found = pages[request.param]
+    found.page.set_viewport_size({"width": 1400, "height": SCREEN_PX})
+    found.page.emulate_media(color_scheme="light", media="screen")
+    return found
+
+
+HEIGHT = "document.documentElement.scrollHeight"
+WIDTH = "document.documentElement.scrollWidth"
+
+
+def test_24_jobs_take_ten_screens(opened: Opened) -> None:
+    assert opened.page.evaluate(HEIGHT) <= MOST_SCREENS * SCREEN_PX
+    assert opened.problems == []
+
+
+NOT_SEEN = """([selector, height]) => [...document.querySelectorAll(selector)]
+  .filter((part) => {
+    const box = part.getBoundingClientRect();
+    return !(box.height > 0 && box.top >= 0 && box.bottom <= height && box.left >= 0
+             && box.right <= innerWidth);
+  }).map((part) => part.textContent)"""
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_who_meets_what_is_seen_without_scrolling(
+    pages: dict[str, Opened], width: int, tmp_path: Path
+) -> None:
+    page = pages["verdict"].page
+    page.set_viewport_size({"width": width, "height": SCREEN_PX})
+    assert page.evaluate("scrollTo(0, 0)") is None
+    assert page.evaluate(NOT_SEEN, ["#verdict td, #verdict tbody th", SCREEN_PX]) == []
+    assert page.evaluate(WIDTH) <= width
+    cells = page.locator("#verdict td.whole").all_inner_texts()
+    assert [cell.split()[:2] for cell in cells] == [
+        ["✗", "missed"], ["✓", "met"], ["?", "undecided"],
+    ]  # fmt: skip
+    assert "meets all 7; narrowest: cost a month (1.9" in cells[1]
+    assert len(page.screenshot(path=tmp_path / "first.png")) > 20_000
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_the_ranking_is_seen_without_scrolling(pages: dict[str, Opened], width: int) -> None:
+    page = pages["plain"].page
+    page.set_viewport_size({"width": width, "height": SCREEN_PX})
+    assert page.evaluate("scrollTo(0, 0)") is None
+    assert page.evaluate(NOT_SEEN, ["#summary td, #summary tbody th", SCREEN_PX]) == []
+
+
+def test_states_are_told_in_words_and_symbols(pages: dict[str, Opened]) -> None:
+    page = pages["verdict"].page
+    for state, symbol in (("met", "✓"), ("missed", "✗"), ("undecided", "?")):
+        found = page.locator(f"#verdict td.{state}").all_inner_texts()
+        assert found
+        assert all(text.startswith(f"{symbol} {state}") for text in found)
+
+
+@pytest.mark.parametrize("width", [1400, 1000, 400])
+def test_nothing_is_cut_off_or_too_small(opened: Opened, width: int) -> None:
+    page = opened.page
+    page.set_viewport_size({"width": width, "height": SCREEN_PX})
+    for details in page.locator("#figures details").all():
+        details.evaluate("(one) => { one.open = true; }")
+    page.evaluate("new Promise((go) => requestAnimationFrame(() => setTimeout(go)))")
+    assert page.evaluate(WIDTH) <= width
+    assert page.evaluate(UNREADABLE) == []
+    assert page.evaluate(OVERLAPS) == []
+    assert page.evaluate(SCROLLED) == []
+    if width > 400:
+        assert page.evaluate(CUT_OFF) == []
+    for details in page.locator("#figures details").all():
+        details.evaluate("(one) => { one.open = false; }")
+
+
+COLOURS = """() => {
+  const style = (selector, name) =>
+    getComputedStyle(document.querySelector(selector)).getPropertyValue(name);
+  return {
+    paper: style("body", "background-color"),
+    text: style("body", "color"),
+    muted: style(".aside", "color"),
+    swatch: style(".swatch path", "stroke"),
+    bar: style("#figures .mark-rect path", "fill"),
+  };
+}"""
+
+
+@pytest.mark.parametrize(
+    ("scheme", "media", "dark"),
+    [("light", "screen", False), ("dark", "screen", True), ("dark", "print", False)],
+)
+def test_it_is_readable_in_light_and_dark(
+    opened: Opened, scheme: Any, media: Any, dark: bool
+) -> None:
+    opened.page.emulate_media(color_scheme=scheme, media=media)
+    found = opened.page.evaluate(COLOURS)
+    light = {name: luminance(colour) for name, colour in found.items()}
+    assert (light["paper"] < 0.2) is dark
+    for name in ("text", "muted", "swatch", "bar"):
+        assert abs(light[name] - light["paper"]) > 0.3, (name, found)
+    assert found["swatch"] == opened.page.evaluate(
+        "getComputedStyle(document.querySelector('#figures .mark-symbol path')).stroke"
+    )
+
+
+def test_what_is_printed_are_conditions_and_no_tables_of_runs(opened: Opened) -> None:
+    page = opened.page
+    page.emulate_media(media="print")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("#candidates h4", has_text="Schema").first.is_visible()
+    assert not page.locator("#candidates details.raw").first.is_visible()
+    assert page.pdf().startswith(b"%PDF")
+    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = false;")
+
+
+def test_contents_and_names_lead_to_their_parts(opened: Opened) -> None:
+    links = opened.page.locator("nav a, .matrix a")
+    assert links.count() > len(CANDIDATES)
+    for link in links.all():
+        assert opened.page.locator(str(link.get_attribute("href"))).count() == 1
+
+
+def test_the_results_of_a_cell_are_found(pages: dict[str, Opened]) -> None:
+    """Where the verdict names a result, its words are in the page, though folded."""
+    page: Page = pages["verdict"].page
+    ids = page.locator("#candidates h4 .aside").all_text_contents()
+    assert len(ids) == 24 == len(set(ids))
+    assert page.locator(f'[id="result-{ids[0]}"]').count() == 1

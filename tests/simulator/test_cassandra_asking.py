@@ -1,0 +1,407 @@
+"""Questions to Cassandra without one: what goes out, and what becomes of pages, by a node of the test's."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from cassandra.cqltypes import DoubleType, LongType, UTF8Type
+
+from simulator.errors import Retryable, SimulatorError
+from simulator.modules.asking import Received
+from simulator.modules.base import Job
+from simulator.modules.cassandra import Cassandra
+from simulator.modules.cassandra.asking import CassandraAsker, Request
+from simulator.modules.cassandra.encoding import Prepared
+from simulator.modules.cassandra.executions import Known, read_page
+from simulator.modules.cassandra.server import ClusterSession, translate
+from simulator.modules.cassandra.statements import Plan, Selection
+from simulator.modules.cassandra.wire import Connection, Node, Reply
+from simulator.workloads import load_workload
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.drawing import BoundQueries, BoundQuery
+from simulator.workloads.queries import Query
+from simulator.workloads.temperature import Temperature
+
+from .test_cassandra_wire import Server
+
+_RESULT, _ERROR, _EXECUTE = 0x08, 0x00, 0x0A
+_MORE, _NO_COLUMNS, _CHANGED = 0x02, 0x04, 0x08
+_TRACED, _PAYLOAD, _WARNED = 0x02, 0x04, 0x08
+_STATE = b"where to go on"
+
+
+def text(value: bytes) -> bytes:
+    return struct.pack("!H", len(value)) + value
+
+
+def page(*rows: tuple[bytes | None, ...], state: bytes | None = None, columns: int = 1) -> bytes:
+    """The body of a RESULT."""
+    flags = _NO_COLUMNS | (0 if state is None else _MORE)
+    more = b"" if state is None else struct.pack("!i", len(state)) + state
+    values = b"".join(
+        struct.pack("!i", -1) if one is None else struct.pack("!i", len(one)) + one
+        for row in rows
+        for one in row
+    )
+    return struct.pack("!3i", 2, flags, columns) + more + struct.pack("!i", len(rows)) + values
+
+
+def failure(code: int, *rest: bytes) -> bytes:
+    return struct.pack("!i", code) + text(b"says the test") + b"".join(rest)
+
+
+READ_TIMEOUT = failure(0x1200, struct.pack("!HiiB", 6, 0, 1, 0))
+
+
+class Session:
+    """What an asker uses of the module's: one node, which the test is."""
+
+    version = 5
+    release = (5, 0)
+
+    def __init__(self, module: Cassandra, columns: Sequence[Any]) -> None:
+        self._module = module
+        self._columns = [("k", "t", f"c{place}", kind) for place, kind in enumerate(columns)]
+        self.topology = SimpleNamespace(
+            version=0, nodes=lambda: ["node"], replicas=lambda partition: ["node"]
+        )
+        self.servers: list[Server] = []
+        self.prepared: list[bool] = []
+        """Whether each was prepared before."""
+
+    def await_node(self) -> None:
+        pass
+
+    def prepare(self, statement: str, again: bool = False) -> Any:
+        self.prepared.append(again)
+        return SimpleNamespace(
+            query_id=hashlib.md5(statement.encode()).digest(),
+            result_metadata_id=b"columns",
+            result_metadata=self._columns,
+            column_metadata=[None] * statement.count("?"),
+        )
+
+    def connect(self, node: Node, statements: Sequence[str]) -> tuple[Connection, list[Prepared]]:
+        self.servers.append(Server(self.version, node))
+        names = [hashlib.md5(one.encode()).digest() for one in statements]
+        return self.servers[-1].connection, [Prepared(name, b"columns") for name in names]
+
+    def translate(self, error: Exception) -> Retryable | SimulatorError:
+        return translate(error, self._module.options, self._module.job)
+
+    def close(self) -> None:
+        for server in self.servers:
+            server.close()
+
+
+def make_module(workload: Any, columns: Sequence[Any] = (), **options: Any) -> Cassandra:
+    target = {"contact_points": "node", "scan_ranges": 3, "query_timeout": 5, **options}
+    module = Cassandra(Cassandra.options_model(**target), Job(workload.schema))
+    module._connection = cast(ClusterSession, Session(module, columns))
+    return module
+
+
+@pytest.fixture
+def asked() -> Iterator[tuple[CassandraAsker, Session]]:
+    """An asker, open, and its server; a row has a text and a number."""
+    module = make_module(Temperature(device_spread=3), (UTF8Type, LongType))
+    asker = CassandraAsker(module, 3)
+    session = cast(Session, module.connection)
+    asker.open()
+    yield asker, session
+    asker.close()
+    module.close()
+
+
+def selection(asker: CassandraAsker, devices: tuple[str, ...] = ("w1",)) -> Request:
+    query = Query.model_validate({"name": "x", "events": ["device_id"], "devices": list(devices)})
+    compiled = asker.module.compile(BoundQuery(query, devices))
+    assert isinstance(compiled, Selection)
+    return asker.encode_statement(compiled)
+
+
+def row(device: bytes, number: int) -> tuple[bytes, bytes]:
+    return device, struct.pack("!q", number)
+
+
+def end(asker: CassandraAsker) -> Any:
+    [outcome] = asker.outcomes(10)
+    return outcome.result
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+def bounds_of(workload: Any, query: Query) -> BoundQueries:
+    count = query.devices if isinstance(query.devices, int) else 0
+    names = np.array([[b"w00000d%06d" % (9 * i + j) for j in range(count)] for i in range(3)])
+    starts = np.array([1_700_000_000_000, 5, 1_800_000_000_000])
+    spans = 1 if query.instant else np.array([3_600_000, 2, 86_400_000])
+    is_windowed = query.window is not None or query.instant
+    return BoundQueries(
+        query, 3, names if count else None, starts if is_windowed else None,
+        starts + spans if is_windowed else None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("flavor", ["cassandra", "ycql"])
+@pytest.mark.parametrize(
+    "workload",
+    [load_workload("machines")(devices=50), Temperature(device_spread=3), Cpu(device_spread=3)],
+    ids=lambda one: one.name,
+)
+def test_a_block_of_questions_is_what_compile_gives_for_each(workload: Any, flavor: str) -> None:
+    asker = CassandraAsker(make_module(workload, flavor=flavor))
+    kinds = set()
+    for query in workload.schema.descriptions:
+        bounds = bounds_of(workload, query)
+        for request, bound in zip(asker.encode(bounds), bounds, strict=True):
+            compiled = asker.module.compile(bound)
+            kinds.add(type(compiled))
+            assert request == asker.encode_statement(compiled), bound
+    assert kinds == {Selection, Plan}
+
+
+def test_an_execution_has_its_values_in_the_protocols_types() -> None:
+    where = {"column": "temperature", "above": 1.25}
+    described = {"name": "x", "events": ["timestamp"], "where": where, "devices": ["é"]}
+    query = Query.model_validate(described | {"window": {"span": "1s"}})
+    module = make_module(Temperature(device_spread=3))
+    asker = CassandraAsker(module)
+    [execution] = asker.encode_statement(
+        module.compile(BoundQuery(query, ("é",), 1000, 2000))
+    ).executions
+    assert execution.partition == "é".encode()
+    kind = "f" if module.job.schema.column("temperature").type == "float32" else "d"
+    limit = struct.pack("!" + kind, 1.25)
+    values = ["é".encode(), struct.pack("!q", 1000), struct.pack("!q", 1999), limit]
+    parts = [struct.pack("!i", len(one)) + one for one in values]
+    assert execution.values == b"".join(parts)
+
+
+def test_an_execute_is_the_protocols() -> None:
+    """Sections 4.1.4 and 4.1.6."""
+    for version, size in ((5, "!I"), (4, "!B")):
+        known = Known(Prepared(b"id", b"columns"), 2, "LOCAL_QUORUM", version)
+        named = text(b"id") + (text(b"columns") if version == 5 else b"") + b"\0\x06"
+        page_size = struct.pack("!i", 5000)
+        first = named + struct.pack(size, 0x07) + b"\0\2" + b"values" + page_size
+        assert known.execute(b"values") == first
+        state = struct.pack("!i", len(_STATE)) + _STATE
+        following = named + struct.pack(size, 0x0F) + b"\0\2" + b"values" + page_size + state
+        assert known.execute(b"values", _STATE) == following
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def test_a_page_is_counted_by_its_head_whatever_stands_around_it() -> None:
+    body = page((b"a",), (None,), state=_STATE)
+    warnings = struct.pack("!H", 2) + text(b"slow") + text(b"tombstones")
+    payload = struct.pack("!H", 1) + text(b"key") + struct.pack("!i", 2) + b"xy"
+    for flags, before in (
+        (0, b""),
+        (_WARNED, warnings),
+        (_TRACED | _WARNED | _PAYLOAD, bytes(16) + warnings + payload),
+    ):
+        assert read_page(Reply(flags, before + body)) == (2, _STATE)
+    assert read_page(Reply(0, page())) == (0, None)
+
+
+@pytest.mark.parametrize("size", range(16))
+def test_a_page_that_is_cut_off_is_none(size: int) -> None:
+    with pytest.raises(SimulatorError, match="ends too early"):
+        read_page(Reply(0, page((b"a",))[:size]))
+
+
+def test_what_is_no_page() -> None:
+    for body in (struct.pack("!i", 1) + bytes(12), struct.pack("!4i", 2, 0, 1, 0)):
+        with pytest.raises(SimulatorError, match="not the rows"):
+            read_page(Reply(0, body))
+
+
+def test_all_pages_are_received_and_decoded_only_later(
+    asked: tuple[CassandraAsker, Session],
+) -> None:
+    asker, session = asked
+    asker.submit(selection(asker), "q")
+    [server] = session.servers
+    number, operation, first = server.request()
+    assert operation == _EXECUTE
+    bodies = [
+        page(row(b"w1", 1), row(b"w1", 2), state=_STATE, columns=2),
+        page(row(b"w1", 3), columns=2),
+    ]
+    server.answer(number, _RESULT, bodies[0])
+    assert asker.outcomes(0.05) == []
+    number, _, second = server.request()
+    assert second.endswith(_STATE)
+    assert _STATE not in first
+    server.answer(number, _RESULT, bodies[1])
+    [outcome] = asker.outcomes(10)
+    received = outcome.result
+    assert isinstance(received, Received)
+    assert (outcome.request, received.rows) == ("q", 3)
+    assert received.bytes == sum(map(len, bodies))
+    assert asker.decode(received) == [("w1", 1), ("w1", 2), ("w1", 3)]
+
+
+def test_several_questions_are_under_way_and_devices_come_in_their_order(
+    asked: tuple[CassandraAsker, Session],
+) -> None:
+    asker, session = asked
+    [server] = session.servers
+    asker.submit(selection(asker, ("a", "b")), "two")
+    asker.submit(selection(asker, ("c",)), "one")
+    numbers = [server.request()[0] for _ in range(3)]
+    assert len(set(numbers)) == 3
+    for number, name in zip(reversed(numbers), (b"c", b"b", b"a"), strict=True):
+        server.answer(number, _RESULT, page(row(name, 1), columns=2))
+    ended = {}
+    while len(ended) < 2:
+        ended |= {one.request: one.result for one in asker.outcomes(10)}
+    assert asker.decode(ended["one"]) == [("c", 1)]
+    assert asker.decode(ended["two"]) == [("a", 1), ("b", 1)]
+
+
+def test_no_more_of_a_question_are_under_way_than_an_application_would_have(
+    asked: tuple[CassandraAsker, Session],
+) -> None:
+    asker, session = asked
+    [server] = session.servers
+    asker.submit(selection(asker, tuple(f"w{number}" for number in range(40))), "q")
+    numbers = [server.request()[0] for _ in range(16)]
+    assert len(server.connection.pending) == 16
+    received = None
+    for answered in range(40):
+        server.answer(numbers.pop(0), _RESULT, page(row(b"w", 1), columns=2))
+        for outcome in asker.outcomes(0.2 if answered < 39 else 10):
+            received = outcome.result
+        if answered < 24:
+            numbers.append(server.request()[0])
+    assert isinstance(received, Received)
+    assert received.rows == 40
+
+
+def test_an_error_ends_its_question_and_no_other(asked: tuple[CassandraAsker, Session]) -> None:
+    asker, session = asked
+    [server] = session.servers
+    asker.submit(selection(asker, ("a", "b")), "refused")
+    asker.submit(selection(asker), "other")
+    first, second, other = (server.request()[0] for _ in range(3))
+    server.answer(second, _ERROR, READ_TIMEOUT)
+    result = end(asker)
+    assert isinstance(result, Retryable)
+    assert result.kind == "read_timeout"
+    # Its other half comes to nothing, and the connection goes on.
+    server.answer(first, _RESULT, page(row(b"a", 1), columns=2))
+    server.answer(other, _RESULT, page(row(b"w1", 1), columns=2))
+    assert asker.decode(end(asker)) == [("w1", 1)]
+    asker.submit(selection(asker), "unprepared")
+    server.answer(server.request()[0], _ERROR, failure(0x2200))
+    assert isinstance(end(asker), SimulatorError)
+    assert len(session.servers) == 1
+
+
+def test_what_a_node_has_forgotten_is_prepared_again(
+    asked: tuple[CassandraAsker, Session],
+) -> None:
+    asker, session = asked
+    [server] = session.servers
+    asker.submit(selection(asker), "forgotten")
+    server.answer(server.request()[0], _ERROR, failure(0x2500, text(b"id")))
+    assert asker.outcomes(0.05) == []
+    server.answer(server.request()[0], _RESULT, page(row(b"w1", 1), columns=2))
+    assert asker.decode(end(asker)) == [("w1", 1)]
+    assert session.prepared == [False, True]
+    # Once, or it would go on for ever.
+    asker.submit(selection(asker), "for ever")
+    for _ in range(2):
+        assert asker.outcomes(0.05) == []
+        server.answer(server.request()[0], _ERROR, failure(0x2500, text(b"id")))
+    result = end(asker)
+    assert isinstance(result, Retryable)
+    assert result.kind == "unprepared"
+    assert len(session.servers) == 1
+
+
+def test_a_lost_connection_ends_the_question_and_is_made_again(
+    asked: tuple[CassandraAsker, Session],
+) -> None:
+    asker, session = asked
+    asker.submit(selection(asker), "lost")
+    session.servers[0].socket.close()
+    session.servers[0]._stream.close()
+    result = end(asker)
+    assert isinstance(result, Retryable)
+    assert result.kind == "connection_lost"
+    asker.recover()
+    asker.submit(selection(asker), "again")
+    server = session.servers[1]
+    server.answer(server.request()[0], _RESULT, page(columns=2))
+    assert end(asker).rows == 0
+
+
+def test_an_answer_beyond_memory_ends_the_question(
+    asked: tuple[CassandraAsker, Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulator.modules.cassandra.asking.most_answer_bytes", lambda: 100)
+    asker, session = asked
+    [server] = session.servers
+    asker.submit(selection(asker), "long")
+    server.answer(server.request()[0], _RESULT, page(row(b"x" * 200, 1), state=_STATE, columns=2))
+    result = end(asker)
+    assert isinstance(result, SimulatorError)
+    assert "too many for this worker's memory" in str(result)
+    # No further page is asked for.
+    asker.submit(selection(asker), "next")
+    number, _, body = server.request()
+    assert not body.endswith(_STATE)
+    server.answer(number, _RESULT, page(columns=2))
+    assert end(asker).rows == 0
+
+
+def test_rows_that_are_none_are_an_error_of_decoding(asked: tuple[CassandraAsker, Session]) -> None:
+    asker, session = asked
+    [server] = session.servers
+    asker.submit(selection(asker), "q")
+    server.answer(server.request()[0], _RESULT, page(row(b"w1", 1), columns=2)[:-3])
+    with pytest.raises(SimulatorError, match="can't be read"):
+        asker.decode(end(asker))
+
+
+# --- the client's part ----------------------------------------------------------------------------
+
+
+def test_a_plan_goes_on_with_what_was_too_late_and_computes_in_its_time() -> None:
+    """The mean of all devices: of three ranges, of which one is late, then of its device."""
+    compute = ({"function": "avg", "column": "temperature"},)
+    query = Query.model_validate({"name": "x", "compute": compute})
+    module = make_module(Temperature(device_spread=3), (LongType, DoubleType))
+    asker = CassandraAsker(module)
+    session = cast(Session, module.connection)
+    asker.open()
+    [server] = session.servers
+    try:
+        asker.submit(asker.encode_statement(module.compile(BoundQuery(query))), "mean")
+        late, *others = (server.request()[0] for _ in range(3))
+        server.answer(late, _ERROR, READ_TIMEOUT)
+        for number, total in zip(others, (6.0, 0.0), strict=True):
+            values = struct.pack("!q", 3 if total else 0), struct.pack("!d", total)
+            server.answer(number, _RESULT, page(values, columns=2))
+        assert asker.outcomes(0.1) == []
+        # The devices of the range that was late: there are none.
+        server.answer(server.request()[0], _RESULT, page(columns=2))
+        received = end(asker)
+        assert received.rows == 1
+        assert asker.decode(received) == [(2.0,)]
+        assert received.bytes > 0
+    finally:
+        asker.close()
+        module.close()

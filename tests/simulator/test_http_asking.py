@@ -1,0 +1,232 @@
+"""Questions by HTTP without a server: requests that are made of templates, rows that are counted, answers
+that are none."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from simulator.errors import Retryable, SimulatorError
+from simulator.modules import load_module
+from simulator.modules._base.http_asking import HttpRequest, SqlAsker
+from simulator.modules.asking import Received
+from simulator.modules.base import Job
+from simulator.modules.options import parse_options
+from simulator.oracle.stored import Stored, StoredPart
+from simulator.testing.events import Sundry
+from simulator.workloads import load_workload
+from simulator.workloads.base import Workload
+from simulator.workloads.drawing import BoundQuery, draw_block
+from simulator.workloads.queries import Query
+from simulator.workloads.schema import Schema
+from simulator.workloads.temperature import Temperature
+
+from .test_http import Script, Scripted, answers
+
+MODULES = ("questdb", "cratedb", "clickhouse")
+WORKLOADS = [
+    Temperature(device_spread=9),
+    Sundry(),
+    load_workload("machines")(device_spread=9, tags="table"),
+]
+
+
+def make_module(name: str, schema: Schema, endpoint: str = "http://nowhere") -> Any:
+    kind = load_module(name)
+    options = parse_options(kind.options_model, {"endpoint": endpoint}, str)
+    return kind(options, Job(schema))
+
+
+def read_request(name: str, request: HttpRequest) -> str:
+    """The statement of a request, with its arguments in their places."""
+    if name == "questdb":
+        [statement] = parse_qs(urlsplit(request.target).query, strict_parsing=True)["query"]
+        return statement
+    if name == "clickhouse":
+        return request.body.decode()
+    asked = json.loads(request.body)
+    arguments = iter(asked.get("args", ()))
+    return re.sub(r"\?", lambda _: write_argument(next(arguments)), asked["stmt"])
+
+
+def write_argument(value: object) -> str:
+    """As a constant in SQL."""
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
+
+
+AWKWARD = Query.model_validate(
+    {"name": "awkward", "events": ["timestamp"], "devices": ["it's 100 % \\", 'ä & "b"+c']}
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=["temperature", "sundry", "machines"])
+def test_requests_ask_what_is_compiled(name: str, workload: Workload) -> None:
+    """Of each execution, as if it were compiled alone."""
+    module = make_module(name, workload.schema)
+    asker: SqlAsker[Any] = module.make_asker(1)
+    stored = Stored(workload, [StoredPart(0, 0, 1000)])
+    queries = [query for query in workload.schema.descriptions if query.is_drawn]
+    differing = 0
+    for query in queries:
+        bounds = draw_block(query, stored, 3, 5, 20)
+        asked = [read_request(name, request) for request in asker.encode(bounds)]
+        assert asked == [module.compile(bound) for bound in bounds]
+        differing += len(set(asked)) > 1
+    assert differing > 3
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_statement_that_is_always_the_same_becomes_a_request(name: str) -> None:
+    schema = Temperature.schema
+    module = make_module(name, schema)
+    query = AWKWARD.model_copy(update={"events": (schema.time,)})
+    statement = module.compile(BoundQuery(query, query.devices))
+    assert read_request(name, module.make_asker(1).encode_statement(statement)) == statement
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def answer_of(body: bytes, status: str = "200 OK", headers: str = "") -> bytes:
+    return f"HTTP/1.1 {status}\r\n{headers}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def cut_off(body: bytes) -> Script:
+    """The connection ends in the middle of an answer, of which this has come."""
+
+    def script(server: Scripted, stream: Any) -> None:
+        assert server.reads(stream)
+        stream.sendall(answer_of(body + bytes(1)).removesuffix(bytes(1)))
+
+    return script
+
+
+@contextmanager
+def asking(name: str, *scripts: Script) -> Iterator[SqlAsker[Any]]:
+    """An open asker of a server that first lets it in, and then plays these, a connection each."""
+    letting_in = answers(answer_of(LETS_IN[name]))
+    with closing(Scripted(letting_in, *scripts)) as server:
+        module = make_module(name, Temperature.schema, f"http://{server.address}")
+        with closing(module.make_asker(1)) as asker:
+            asker.open()
+            # The connection that let it in isn't used again.
+            asker.database.pool.close()
+            yield asker
+
+
+LETS_IN: Mapping[str, bytes] = {
+    "questdb": b'{"dataset":[[1]],"columns":[{"name":"1","type":"INT"}],"count":1}',
+    "cratedb": b'{"cols":["1"],"rows":[[1]],"rowcount":1,"duration":0.1}',
+    "clickhouse": b'{"data": [[1]]}',
+}
+COLUMNS = b'"columns":[{"name":"a","type":"INT"},{"name":"b","type":"VARCHAR"}]'
+UINT8 = b"\x01a\x05UInt8"
+"""The head of a column in the Native format."""
+
+WHOLE = [
+    ("questdb", b'{"query":"q",%s,"timestamp":-1,"dataset":[],"count":0}' % COLUMNS, []),
+    (
+        "questdb",
+        b'{"query":"q",%s,"timestamp":-1,"dataset":[[1,"],\\"count\\":9}"],[2,null]],"count":2}'
+        % COLUMNS,
+        [(1, '],"count":9}'), (2, None)],
+    ),
+    ("cratedb", b'{"cols":["a"],"rows":[],"rowcount":0,"duration":0.53}', []),
+    (
+        "cratedb",
+        b'{"cols":["a"],"rows":[["],\\"rowcount\\":9,"],[null]],"rowcount":2,"duration":1.2E-4}',
+        [('],"rowcount":9,',), (None,)],
+    ),
+    ("cratedb", b'{"rowcount": 1, "rows": [[7]], "cols": ["a"]}', [(7,)]),
+    ("clickhouse", b"", []),
+    ("clickhouse", b"\x01\x00" + UINT8, []),
+    ("clickhouse", (b"\x01\x02" + UINT8 + b"\x07\x08") * 2, [(7,), (8,), (7,), (8,)]),
+]
+
+
+@pytest.mark.parametrize(("name", "body", "rows"), WHOLE)
+def test_rows_are_counted_without_being_decoded(
+    name: str, body: bytes, rows: list[tuple[Any, ...]]
+) -> None:
+    with asking(name, answers(answer_of(body))) as asker:
+        received = asker.send(asker.encode_statement("SELECT"))
+        assert received == Received(len(rows), len(body), body)
+        assert asker.decode(received) == rows
+
+
+BROKEN: list[tuple[str, bytes, type[Exception], str]] = [
+    # An error in the middle of a 200.
+    (
+        "questdb",
+        b'{"query":"q",%s,"timestamp":-1,"dataset":[[1,"x"],[]],"count":2,"error":"timeout, query aborted"}'
+        % COLUMNS,
+        SimulatorError,
+        "timeout, query aborted",
+    ),
+    (
+        "clickhouse",
+        b"\x01\x09"
+        + UINT8
+        + b"\x07Code: 241. DB::Exception: Memory limit exceeded: would use 9 GiB. (X)\n",
+        Retryable,
+        "Memory limit exceeded",
+    ),
+    (
+        "clickhouse",
+        b"\x01\x02" + UINT8 + b"\x07\x08\r\n__exception__\r\nabcdefgh\r\n"
+        b"Code: 395. DB::Exception: thrown on purpose. (X)\r\n52 abcdefgh\r\n__exception__\r\n",
+        SimulatorError,
+        "thrown on purpose",
+    ),
+    # Less than there should be.
+    ("questdb", b'{"query":"q",%s,"dataset":[[1,"x"' % COLUMNS, SimulatorError, "isn't complete"),
+    ("questdb", b"<html>", SimulatorError, "isn't complete"),
+    ("cratedb", b'{"cols":["a"],"rows":[[1],', SimulatorError, "isn't complete"),
+    ("cratedb", b'{"cols":["a"]}', SimulatorError, "isn't complete"),
+    ("clickhouse", b"\x01\x02" + UINT8 + b"\x07", SimulatorError, "in the middle of a column"),
+    ("clickhouse", b"\x01\x02" + UINT8[:4], SimulatorError, "in the middle of a block"),
+    ("clickhouse", b"\x01\x02\x01a\x04UUID" + bytes(32), SimulatorError, "of type UUID"),
+]
+
+
+@pytest.mark.parametrize(("name", "body", "kind", "said"), BROKEN)
+def test_an_answer_that_is_no_success_ends_its_own_question(
+    name: str, body: bytes, kind: type[Exception], said: str
+) -> None:
+    good, rows = next((body, rows) for one, body, rows in WHOLE if one == name)
+    with asking(name, answers(answer_of(body), answer_of(good))) as asker:
+        request = asker.encode_statement("SELECT")
+        with pytest.raises(kind, match=said) as refused:
+            asker.send(request)
+        assert "\n" not in str(refused.value)
+        # And no other.
+        assert asker.decode(asker.send(request)) == rows
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_an_answer_that_breaks_off_is_a_lost_connection(name: str) -> None:
+    good, rows = next((body, rows) for one, body, rows in WHOLE if one == name)
+    with asking(name, cut_off(b"{"), answers(answer_of(good))) as asker:
+        request = asker.encode_statement("SELECT")
+        with pytest.raises(Retryable, match="in the middle of its answer") as lost:
+            asker.send(request)
+        assert lost.value.kind == "connection_lost"
+        asker.recover()
+        assert asker.decode(asker.send(request)) == rows
+
+
+def test_what_clickhouse_said_before_it_hung_up() -> None:
+    error = b"Code: 241. DB::Exception: Memory limit exceeded. (MEMORY_LIMIT_EXCEEDED)"
+    with (
+        asking("clickhouse", cut_off(b"\x01\x02" + UINT8 + error)) as asker,
+        pytest.raises(Retryable, match="Memory limit exceeded") as failed,
+    ):
+        asker.send(asker.encode_statement("SELECT"))
+    assert failed.value.kind == "out_of_memory"
