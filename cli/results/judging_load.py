@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import fsum
 
-from simulator.contract import GroupResult, RunResult
+from simulator.contract import GroupResult, Role, RunResult
 from simulator.histograms import LEAST_REQUESTS
 from simulator.units import format_count
 
@@ -102,10 +102,10 @@ def judge_limit(question: Question, limit: CapacityLimit, one: Repetition) -> Sa
     runs, why = _find_loads(question, one)
     if not runs:
         return stay_silent(one, why)
-    return join(one, [_judge_run(limit, each) for each in runs])
+    return join(one, [_judge_run(question, limit, each) for each in runs])
 
 
-def _judge_run(limit: CapacityLimit, load: _LoadRun) -> Sample:
+def _judge_run(question: Question, limit: CapacityLimit, load: _LoadRun) -> Sample:
     evidence = [cite(load.stored, load.run)]
     group = load.writers if limit.query is None else load.run.readers
     if group is None or not group.valid:
@@ -113,15 +113,32 @@ def _judge_run(limit: CapacityLimit, load: _LoadRun) -> Sample:
         return make_sample(None, None, f"invalid: {reasons}", evidence)
     value = _measure(limit, load)
     if group.offered is not None and group.offered.saturated:
-        if group.client is not None and group.client.bound:
-            return make_sample(None, value, _CLIENT, evidence)
+        if excuse := _excuse(question, load, group):
+            return make_sample(None, value, excuse, evidence)
         return make_sample(False, value, f"saturated: {group.offered.reason}", evidence)
     if value is None:
         return make_sample(None, None, _explain_unknown(limit, load), evidence)
     return make_sample(value <= limit.at_most, value, None, evidence)
 
 
-_CLIENT = "the client was the limit: more --workers, or a larger machine for it, would decide"
+def _excuse(question: Question, load: _LoadRun, group: GroupResult) -> str | None:
+    """Why a group that didn't keep up doesn't show that the database can't: the client was the limit, or it
+    could not have as many requests under way as there are if each takes as long as it may (Little's law),
+    while none took longer."""
+    if group.client is not None and group.client.bound:
+        return "the client was the limit: more workers, or a larger machine for it, would decide"
+    places = question.count_places(load.stored.result.settings.load.events_per_request)
+    if group is load.writers:
+        (needed, longest_ms), options = places[Role.WRITE], "workers, or in-flight"
+    else:
+        (needed, longest_ms), options = places[Role.READ], "readers, or reader-in-flight"
+    own = group.workers * ((group.client.in_flight if group.client else None) or 1)
+    if own >= needed or group.service_ms is None or group.service_ms.tail > longest_ms:
+        return None
+    return (
+        f"{own:,} at a time are too few if each takes as long as it may: more {options}, {needed:,} in all,"
+        " would decide"
+    )
 
 
 def _measure(limit: CapacityLimit, load: _LoadRun) -> float | None:
@@ -180,7 +197,7 @@ def _is_bound(found: Capacity) -> bool:
 
 def judge_rate(question: Question, one: Repetition) -> Sample:
     runs, why = _find_loads(question, one)
-    loads = [_judge_load(each) for each in runs]
+    loads = [_judge_load(question, each) for each in runs]
     searches = list(_judge_searches(question, one))
     if not loads and not searches:
         return stay_silent(one, why)
@@ -200,7 +217,7 @@ def judge_rate(question: Question, one: Repetition) -> Sample:
     return weaker.model_copy(update={"value": search.value, "evidence": evidence})
 
 
-def _judge_load(load: _LoadRun) -> Sample:
+def _judge_load(question: Question, load: _LoadRun) -> Sample:
     """Whether a run kept up with what was due: writers and readers."""
     evidence = [cite(load.stored, load.run)]
     groups = [(load.writers, ""), *([(load.run.readers, "readers ")] if load.run.readers else [])]
@@ -210,8 +227,8 @@ def _judge_load(load: _LoadRun) -> Sample:
             return make_sample(None, None, f"{who}invalid: {reasons}", evidence)
     for group, who in groups:
         if group.offered is not None and group.offered.saturated:
-            if group.client is not None and group.client.bound:
-                return make_sample(None, None, _CLIENT, evidence)
+            if excuse := _excuse(question, load, group):
+                return make_sample(None, None, f"{who}saturated: {excuse}", evidence)
             why = f"{who}saturated: {group.offered.reason}"
             return make_sample(False, None, why, evidence)
     return make_sample(True, None, None, evidence)

@@ -135,6 +135,26 @@ def test_saturated_is_missed_unless_it_was_the_client() -> None:
     assert "the client was the limit" in (_cell(bound, "insert.p99").reason or "")
 
 
+def test_too_few_places_for_so_many_at_once_show_nothing() -> None:
+    """One reader for two questions a second that may take a second each: if it doesn't keep up, a second one
+    might. Who takes longer than it may doesn't need one."""
+    needed = {**NEEDED, "queries": {"last": {"p99": "1s", "rate": 2}}}
+
+    def judge_service(service_ms: float) -> Cell:
+        runs = [_ask(_load(), 4000, saturated=True) for _ in range(2)]
+        for one in runs:
+            times = LatencyMs(p50=1, p90=2, p99=service_ms, max=service_ms)
+            one.runs[0].groups[1].service_ms = times
+        verdict = _judge(needed, *([one] for one in runs))
+        assert _cell(verdict, "events_per_s").status is _cell(verdict, "queries.last.p99").status
+        return _cell(verdict, "queries.last.p99")
+
+    few = judge_service(800)
+    assert few.status is Status.UNDECIDED
+    assert "more readers, or reader-in-flight, 2 in all, would decide" in (few.reason or "")
+    assert judge_service(1200).status is Status.MISSED
+
+
 def test_readers_that_dont_keep_up_miss_the_load() -> None:
     needed = {**NEEDED, "queries": {"last": {"p99": "1s", "rate": 2}}}
     slow = [[_ask(_load(), 400, saturated=True)] for _ in range(2)]
