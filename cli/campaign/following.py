@@ -11,7 +11,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from simulator.contract import Role, Storage, estimate_events
+from simulator.contract import Measure, Role, RunLimit, Storage, estimate_events
 from simulator.errors import OptionError, did_you_mean
 from simulator.histograms import LEAST_REQUESTS
 from simulator.units import read_duration_s
@@ -19,7 +19,6 @@ from simulator.units import read_duration_s
 from ..config import Config
 from ..errors import ConfigError
 from ..experiments.session import find_module
-from ..results.capacity import CapacityLimit, Measure
 from ..results.evidence import Question
 from ..results.requirements import Requirements
 from ..workloads import choose_workload, read_options
@@ -48,7 +47,6 @@ DISK_BATCH = 1000
 _LENGTHS = ("duration", "warm-up")
 """Options that are left out where a number of events ends a run."""
 _VALUE_BYTES = 8
-_PERCENTS = {Measure.P99: 99.0, Measure.SERVICE_P99: 99.0, Measure.P99_9: 99.9}
 
 
 def make_question(definition: Definition, config: Config, file: Path) -> Question | None:
@@ -275,7 +273,7 @@ class _Follow:
             "step-duration": f"{step_s}s", "precision": PRECISION, "max-steps": MOST_STEPS,
         }  # fmt: skip
 
-    def _is_told(self, limit: CapacityLimit, window_s: float) -> bool:
+    def _is_told(self, limit: RunLimit, window_s: float) -> bool:
         """Whether a step of the search asks often enough for this percentile."""
         if limit.query is None:
             return True
@@ -312,11 +310,11 @@ class _Follow:
         }  # fmt: skip
 
 
-def _count_for(limit: CapacityLimit) -> int:
-    return LEAST_REQUESTS.get(_PERCENTS.get(limit.measure, 0.0), 1)
+def _count_for(limit: RunLimit) -> int:
+    return LEAST_REQUESTS.get(limit.measure.percent or 0.0, 1)
 
 
-def _take_p90(limit: CapacityLimit) -> CapacityLimit:
+def _take_p90(limit: RunLimit) -> RunLimit:
     return limit.model_copy(update={"measure": Measure.P90})
 
 

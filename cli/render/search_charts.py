@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from simulator.contract import Offered
+from simulator.contract import Offered, RunLimit
 
-from ..results.capacity import CapacityLimit, CapacityStep
+from ..results.capacity import CapacityStep
 from ..results.naming import format_value
 from ..results.tuning import TunedSetting, Tuning
 from .chart import Chart, NamedResult
@@ -124,7 +124,7 @@ def _find_share(offered: Offered) -> float:
 
 def _list_limits(shown: Sequence[NamedResult], part: str | None = None) -> dict[float, str]:
     """Value -> text of each limit on response times of inserts; `part`: of this percentile."""
-    limits: list[CapacityLimit] = [
+    limits: list[RunLimit] = [
         limit for named in shown if named.result.capacity for limit in named.result.capacity.limits
     ]
     return {

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import fsum
 
-from simulator.contract import GroupResult, Role, RunResult
+from simulator.contract import GroupResult, Measure, Role, RunLimit, RunResult
 from simulator.histograms import LEAST_REQUESTS
 from simulator.units import format_count
 
-from .capacity import Capacity, CapacityLimit, Measure
+from .capacity import Capacity
 from .decision import Cell, Requirement, Sample, Unit, decide
 from .evidence import (
     ALMOST,
@@ -36,7 +36,6 @@ from .store import StoredResult
 
 MOST_RATE = 1.05
 """A run at up to so many times the required rate shows what the required one does."""
-_PERCENTS = {Measure.P99: 99.0, Measure.SERVICE_P99: 99.0, Measure.P99_9: 99.9}
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,13 @@ def _find_loads(question: Question, one: Repetition) -> tuple[list[_LoadRun], st
     found, why = [], ""
     for stored in one.stored:
         result = stored.result
-        if result.command not in ("insert", "mixed") or result.settings.disturbances:
+        settings = result.settings
+        # A rate that changes is the required one for a while at most.
+        if (
+            result.command not in ("insert", "mixed")
+            or settings.disturbances
+            or settings.load.stages
+        ):
             continue
         for run in result.runs:
             writers = run.writers
@@ -97,7 +102,7 @@ def _find_query_rates(result: Result) -> dict[str, float]:
     return {name: settings.query_rate_per_s * own / total for name, own in weights.items()}
 
 
-def judge_limit(question: Question, limit: CapacityLimit, one: Repetition) -> Sample:
+def judge_limit(question: Question, limit: RunLimit, one: Repetition) -> Sample:
     """Of several runs of a repetition the worst counts."""
     runs, why = _find_loads(question, one)
     if not runs:
@@ -105,7 +110,7 @@ def judge_limit(question: Question, limit: CapacityLimit, one: Repetition) -> Sa
     return join(one, [_judge_run(question, limit, each) for each in runs])
 
 
-def _judge_run(question: Question, limit: CapacityLimit, load: _LoadRun) -> Sample:
+def _judge_run(question: Question, limit: RunLimit, load: _LoadRun) -> Sample:
     evidence = [cite(load.stored, load.run)]
     group = load.writers if limit.query is None else load.run.readers
     if group is None or not group.valid:
@@ -141,7 +146,7 @@ def _excuse(question: Question, load: _LoadRun, group: GroupResult) -> str | Non
     )
 
 
-def _measure(limit: CapacityLimit, load: _LoadRun) -> float | None:
+def _measure(limit: RunLimit, load: _LoadRun) -> float | None:
     """What a limit is about, of one run: milliseconds, or a share."""
     if limit.query is None:
         requests, errors = load.writers.count or 0, sum(load.writers.errors.values())
@@ -162,9 +167,9 @@ def _measure(limit: CapacityLimit, load: _LoadRun) -> float | None:
     return found
 
 
-def _explain_unknown(limit: CapacityLimit, load: _LoadRun) -> str:
+def _explain_unknown(limit: RunLimit, load: _LoadRun) -> str:
     """Of a percentile of too few requests, how much longer a run tells it."""
-    needed = LEAST_REQUESTS.get(_PERCENTS.get(limit.measure, 0.0), 1)
+    needed = LEAST_REQUESTS.get(limit.measure.percent or 0.0, 1)
     if limit.query is None:
         return f"too few requests for {limit.measure}, which needs {needed:,}: a longer run would decide"
     queries = load.run.readers.queries if load.run.readers else []

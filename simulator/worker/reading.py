@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from typing import Any, Protocol
 
-from ..contract import Execution, Progress, Stage, WorkerQuery, WorkerResult
+from ..contract import Execution, Progress, QueryProgress, Stage, WorkerQuery, WorkerResult
 from ..errors import Retryable, SimulatorError
 from ..histograms import LatencyRecorder, encode_histogram
 from ..logs import redact
@@ -76,13 +76,16 @@ class ReadingWorker(Worker):
             failed = runner.failed
             made = read_progress(self._number, "run", recorder, failed=failed)
             # A query that failed is one less to be asked.
-            return made.model_copy(update={"done": made.done + failed}) if by_number else made
+            told = {"queries": runner.tell_queries()} if self._abortable else {}
+            return made.model_copy(
+                update=told | ({"done": made.done + failed} if by_number else {})
+            )
 
         with garbage_collection_paused():
             if schedule.is_open:
                 sharpen_sleep()
             recorder.begin(self._await_start(early_s=EARLY_S))
-            with ProgressReporter(self._client, progress):
+            with ProgressReporter(self._client, progress, recorder.end_early):
                 runner.run_queries()
                 recorder.end()
         figures = recorder.result(
@@ -256,6 +259,13 @@ class QueryRunner:
         """Questions that failed, which are not in the recorder."""
         return sum(asked.errors for asked in self.asked.values())
 
+    def tell_queries(self) -> dict[str, QueryProgress]:
+        """What was asked so far. Called in another thread."""
+        return {
+            name: QueryProgress(latency=asked.latency.coarsen(), failed=asked.errors)
+            for name, asked in self.asked.items()
+        }
+
     def results(self) -> list[WorkerQuery]:
         """What was measured of each query, for the collector."""
         return [one.result() for one in self.asked.values()]
@@ -302,7 +312,7 @@ class QueryRunner:
             else:
                 until = now + min(wait_s, schedule.ends - now)
                 self._questions.make_ahead(until)
-                time.sleep(max(0.0, until - clock()))
+                schedule.await_due(until)
             now = clock()
         if schedule.is_open and due < schedule.ends:
             self._recorder.leave_unsent(due, 1)
