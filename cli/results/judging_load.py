@@ -17,7 +17,7 @@ from simulator.histograms import LEAST_REQUESTS
 from simulator.units import format_count
 
 from .capacity import Capacity
-from .decision import Cell, Requirement, Sample, Unit, decide
+from .decision import Cell, Evidence, Requirement, Sample, Unit, decide
 from .evidence import (
     ALMOST,
     ORDER,
@@ -30,6 +30,7 @@ from .evidence import (
     make_sample,
     stay_silent,
 )
+from .limits import find_query, measure
 from .model import Result
 from .requirements import Requirements
 from .store import StoredResult
@@ -116,13 +117,14 @@ def _judge_run(question: Question, limit: RunLimit, load: _LoadRun) -> Sample:
     if group is None or not group.valid:
         reasons = "; ".join(group.invalid_reasons) if group else "nobody asked"
         return make_sample(None, None, f"invalid: {reasons}", evidence)
-    value = _measure(limit, load)
+    per_request = load.stored.result.settings.load.events_per_request
+    value = measure(limit, load.writers, load.run.readers, per_request)
     if group.offered is not None and group.offered.saturated:
         if excuse := _excuse(question, load, group):
             return make_sample(None, value, excuse, evidence)
         return make_sample(False, value, f"saturated: {group.offered.reason}", evidence)
     if value is None:
-        return make_sample(None, None, _explain_unknown(limit, load), evidence)
+        return _judge_unknown(limit, load, evidence)
     return make_sample(value <= limit.at_most, value, None, evidence)
 
 
@@ -146,36 +148,17 @@ def _excuse(question: Question, load: _LoadRun, group: GroupResult) -> str | Non
     )
 
 
-def _measure(limit: RunLimit, load: _LoadRun) -> float | None:
-    """What a limit is about, of one run: milliseconds, or a share."""
-    if limit.query is None:
-        requests, errors = load.writers.count or 0, sum(load.writers.errors.values())
-        times, service = load.writers.latency_ms, load.writers.service_ms
-        requests = -(-requests // load.stored.result.settings.load.events_per_request)
-    else:
-        queries = load.run.readers.queries if load.run.readers else []
-        asked = next((each for each in queries if each.query == limit.query), None)
-        if asked is None:
-            return None
-        requests, errors = asked.executions, asked.errors
-        times, service = asked.latency_ms, asked.service_ms or asked.latency_ms
-    if limit.measure is Measure.ERROR_SHARE:
-        return errors / (requests + errors) if requests + errors else None
-    if limit.measure is Measure.SERVICE_P99:
-        return service.p99 if service else None
-    found: float | None = getattr(times, limit.measure, None)
-    return found
-
-
-def _explain_unknown(limit: RunLimit, load: _LoadRun) -> str:
-    """Of a percentile of too few requests, how much longer a run tells it."""
+def _judge_unknown(limit: RunLimit, load: _LoadRun, evidence: list[Evidence]) -> Sample:
+    """Of a percentile of too few requests. A lower one above the limit breaks it, too."""
+    asked = find_query(limit.query, load.run.readers) if limit.query else None
+    times = asked.latency_ms if asked else load.writers.latency_ms
+    higher = limit.measure in (Measure.P99, Measure.P99_9)
+    if higher and times is not None and times.p90 > limit.at_most:
+        return make_sample(False, None, f"p90 {limit.show(times.p90)}", evidence)
     needed = LEAST_REQUESTS.get(limit.measure.percent or 0.0, 1)
-    if limit.query is None:
-        return f"too few requests for {limit.measure}, which needs {needed:,}: a longer run would decide"
-    queries = load.run.readers.queries if load.run.readers else []
-    counts = [each.executions for each in queries if each.query == limit.query]
-    asked = format_count(sum(counts), "execution")
-    return f"{asked}, and {limit.measure} needs {needed:,}: a longer run would decide"
+    told = format_count(asked.executions, "execution") if asked else "too few requests"
+    why = f"{told}, and {limit.measure} needs {needed:,}: a longer run would decide"
+    return make_sample(None, None, why, evidence)
 
 
 def decide_rate(question: Question, row: Requirement, measured: Measured) -> Cell:

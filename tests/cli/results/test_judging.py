@@ -123,6 +123,12 @@ def test_too_few_executions_say_what_would_decide() -> None:
     assert found.reason == "40 executions, and p99 needs 100: a longer run would decide"
 
 
+def test_a_lower_percentile_above_the_limit_misses_it_all_the_same() -> None:
+    needed = {**NEEDED, "queries": {"last": {"p99": "1ms", "rate": 2}}}
+    found = _cell(_judge(needed, *([_ask(_load(), None)] for _ in range(2))), "queries.last.p99")
+    assert (found.status, found.reason) == (Status.MISSED, "p90 2 ms")
+
+
 def test_saturated_is_missed_unless_it_was_the_client() -> None:
     runs = [_load(90, saturated=True) for _ in range(2)]
     verdict = _judge(NEEDED, *([one] for one in runs))
