@@ -246,11 +246,10 @@ class _Follow:
 
     def _find_window(self) -> float:
         """So long that every percentile has its requests."""
-        needed = self.question.needed
-        rates = {None: self.question.rate_per_s / self._batch}
-        rates_of = {**rates, **{name: one.rate for name, one in needed.queries.items()}}
+        rates = self.question.find_request_rates(self._batch)
         times = [
-            ENOUGH * _count_for(limit) / rates_of[limit.query] for limit in needed.list_limits()
+            ENOUGH * _count_for(limit) / rates[limit.query]
+            for limit in self.question.needed.list_limits()
         ]
         return max([SHORTEST_WINDOW_S, *times])
 
