@@ -45,6 +45,8 @@ def _parse_stage(part: str) -> RateStage:
 
 
 def _read(value: object) -> Any:
+    if value == "":
+        return []  # as `format_stages` writes none
     return parse_stages(value) if isinstance(value, str) else value
 
 
