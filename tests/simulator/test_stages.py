@@ -97,6 +97,8 @@ def test_stages_are_read_and_written(text: str, kept: str, mean: float, length_s
 
 def test_a_constant_rate_is_written_as_ever() -> None:
     assert Load(rate_per_s=5.0).model_dump(mode="json")["stages"] == ""
+    plain = Load(rate_per_s=5.0, stages=[])
+    assert Load.model_validate(plain.model_dump(mode="json")) == plain
     assert Load.model_validate({"rate_per_s": 5.0, "stages": []}) == Load(rate_per_s=5.0)
 
 
