@@ -184,6 +184,7 @@ def _is_bound(found: Capacity) -> bool:
 
 
 def judge_rate(question: Question, one: Repetition) -> Sample:
+    """Whether a repetition kept up with the load, and what its search found."""
     runs, why = _find_loads(question, one)
     loads = [_judge_load(question, each) for each in runs]
     searches = list(_judge_searches(question, one))
@@ -200,7 +201,10 @@ def judge_rate(question: Question, one: Repetition) -> Sample:
     if load.keeps and all(within) and search.keeps is False:
         why = f"{search.why}, yet the load itself was within all limits: more repetitions would decide"
         search = search.model_copy(update={"keeps": None, "why": why})
-    weaker = min((search, load), key=lambda each: ORDER[each.keeps])
+    if load.keeps and search.keeps is None and search.value is None:
+        weaker = load  # what the search tried in vain was more than the load
+    else:
+        weaker = min((search, load), key=lambda each: ORDER[each.keeps])
     evidence = [*load.evidence, *search.evidence]
     return weaker.model_copy(update={"value": search.value, "evidence": evidence})
 
@@ -248,14 +252,32 @@ def _judge_searches(question: Question, one: Repetition) -> Iterator[Sample]:
 def _covers(found: Capacity, needed: Requirements) -> bool:
     """Whether a search kept to the required limits, or to narrower ones; of a query that is asked too rarely
     for its percentile in a step, p90 stands in for it."""
-    for limit in needed.list_limits():
-        kept = [
-            own
-            for own in found.limits
-            if own.query == limit.query
-            and own.at_most <= limit.at_most * (1 + 1e-9)
-            and (own.measure is limit.measure or (limit.query and own.measure is Measure.P90))
-        ]
-        if not kept:
-            return False
-    return True
+    return all(
+        any(_is_within(own, limit) or _stands_in(own, limit) for own in found.limits)
+        for limit in needed.list_limits()
+    )
+
+
+def _is_within(own: RunLimit, limit: RunLimit) -> bool:
+    """Whether a limit is this one, or narrower."""
+    same = own.query == limit.query and own.measure is limit.measure
+    return same and own.at_most <= limit.at_most * (1 + 1e-9)
+
+
+def _stands_in(own: RunLimit, limit: RunLimit) -> bool:
+    if limit.query is None or not limit.measure.is_time or own.measure is not Measure.P90:
+        return False
+    return _is_within(own, limit.model_copy(update={"measure": Measure.P90}))
+
+
+def list_stand_ins(question: Question, measured: Measured) -> list[str]:
+    """The queries in whose stead a lower percentile was kept to by the candidate's searches."""
+    searches = [stored.result.capacity for one in measured.repetitions for stored in one.stored]
+    return [
+        limit.query or ""
+        for limit in question.needed.list_limits()
+        for found in searches
+        if found is not None
+        and any(_stands_in(own, limit) for own in found.limits)
+        and not any(_is_within(own, limit) for own in found.limits)
+    ]

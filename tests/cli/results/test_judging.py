@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cli.config import Price
+from cli.experiments.limits import parse_limit
 from cli.results.decision import Cell, Status, VerdictMatrix
 from cli.results.evidence import Measured, Question, Repetition
 from cli.results.judging import judge
@@ -199,6 +200,31 @@ def test_a_search_within_the_limits_gives_the_headroom() -> None:
     wide = [capacity(at=2500.0, limits=["p99=300ms"]) for _ in range(2)]
     other = _cell(_judge(NEEDED, *([_load(), one] for one in wide)), "events_per_s")
     assert (other.status, other.shown) == (Status.MET, "kept up")
+
+
+def test_a_search_that_tried_only_more_than_the_load_doesnt_doubt_it() -> None:
+    """Its steps were too short for lower rates."""
+    searches = [capacity(at=2500.0, limits=["p99=250ms"]) for _ in range(2)]
+    for one in searches:
+        assert one.capacity is not None
+        one.capacity.events_per_s, one.capacity.above_per_s = None, 6500.0
+    kept = _cell(_judge(NEEDED, *([_load(), one] for one in searches)), "events_per_s")
+    assert (kept.status, kept.shown) == (Status.MET, "kept up")
+    alone = _cell(_judge(NEEDED, *([one] for one in searches)), "events_per_s")
+    assert alone.reason == "the search found no rate that holds"
+
+
+def test_a_lower_percentile_stands_in_for_one_that_a_search_cant_tell() -> None:
+    needed = {**NEEDED, "queries": {"last": {"p99": "1s", "rate": 2}}}
+    options = {"queries": {"last": 2.0}, "query_rate_per_s": 2.0}
+    searches = [capacity(at=2500.0, limits=["p99=250ms"]) for _ in range(2)]
+    for one in searches:
+        assert one.capacity is not None
+        one.options |= options
+        one.capacity.limits.append(parse_limit("query:last:p90=1s"))
+    verdict = _judge(needed, *([one] for one in searches))
+    assert _cell(verdict, "events_per_s").status is Status.MET
+    assert any("p90 stands in for the percentile of last" in note for note in verdict.notes)
 
 
 def test_a_search_below_the_load_misses_it() -> None:
