@@ -93,8 +93,7 @@ def _open(reader: Reader) -> Iterator[tuple[Asker, Questions]]:
 @contextmanager
 def ours(reader: Reader) -> Iterator[Asking]:
     """A worker's whole path: questions drawn and encoded, asked, measured."""
-    with _open(reader) as (asker, questions):
-        questions.prime()
+    with _open(reader) as (asker, questions), questions.feed(), garbage_collection_paused():
         asker.open()
 
         def ask(count: int) -> Asked:
@@ -102,10 +101,9 @@ def ours(reader: Reader) -> Iterator[Asking]:
             recorder = Recorder(schedule)
             turns = repeat(reader.query, count)
             runner = QueryRunner(questions, asker, turns, recorder, schedule)
-            with garbage_collection_paused():
-                recorder.begin(perf_counter())
-                runner.run_queries()
-                recorder.end()
+            recorder.begin(perf_counter())
+            runner.run_queries()
+            recorder.end()
             [asked] = runner.asked.values()
             if asked.errors:
                 raise RuntimeError(f"{asked.errors} of {count} questions failed: {asked.error}")

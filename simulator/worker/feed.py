@@ -94,13 +94,13 @@ class Feed:
         return self._feed_by_thread() if self._in_thread else self._feed_when_needed()
 
     def _feed_when_needed(self) -> Iterator[Payload]:
-        with _switch_soon():
+        with switch_soon():
             while self._ready or self._make_chunk():
                 while self._ready:
                     yield self._ready.popleft()
 
     def _feed_by_thread(self) -> Iterator[Payload]:
-        with _switch_soon(), ThreadPoolExecutor(1, "encode", self._start_thread) as thread:
+        with switch_soon(), ThreadPoolExecutor(1, "encode", self._start_thread) as thread:
             if not self._ready:
                 self._make_chunk()
             while self._ready:
@@ -156,7 +156,7 @@ def _keep_freed_memory() -> None:
 
 
 @contextmanager
-def _switch_soon() -> Iterator[None]:
+def switch_soon() -> Iterator[None]:
     """Let a thread wait only `_SWITCH_INTERVAL_S` for one that computes."""
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +22,13 @@ from ..workloads.base import SHARING_WORKERS, Workload
 from ..workloads.drawing import BoundQuery, bind, draw, draw_block, known_rows
 from ..workloads.queries import Query
 from ..workloads.schema import Schema
+from .feed import switch_soon
+from .schedule import compute_patiently
 
-_MOST_AT_ONCE = 256
-_AT_ONCE_S = 0.001
-"""So many requests are made at once, or as many as take so long: no question waits longer for others."""
+_FIRST_AT_ONCE, _MOST_AT_ONCE = 16, 512
+_AT_ONCE_S = 0.003
+"""So many requests are made at once, or as many as take so much CPU. Numpy's cost for one would be that of a
+hundred, some 0.3 ms."""
 
 
 @dataclass
@@ -35,7 +40,9 @@ class _Drawn:
     """How many rows each right answer has, if that is known."""
     ready: deque[Any] = field(default_factory=deque)
     made: int = 0
-    at_once: int = 1
+    at_once: int = _FIRST_AT_ONCE
+    more: Future[None] | None = None
+    """The thread at work on it."""
 
 
 class Questions:
@@ -62,6 +69,7 @@ class Questions:
         drawn = module.drawn_queries()
         self.names = module.choose_queries() if drawn else list(self._fixed)
         self._stored: Stored | None = None
+        self._thread: ThreadPoolExecutor | None = None
         self._drawn: dict[str, _Drawn] = {}
         if drawn:
             parts = [StoredPart(part.worker, part.first, part.count) for part in go.stored]
@@ -71,43 +79,46 @@ class Questions:
                 name: _Drawn(query, known_rows(query, stored)) for name, query in drawn.items()
             }
 
+    @contextmanager
+    def feed(self, punctual: bool = False) -> Iterator[None]:
+        """Ready to be asked: the first requests of each query are made, outside of the measured window.
+        `punctual`: they are due by the clock, so that more are made in a thread meanwhile."""
+        if self._stored is not None and any(one.query.instant for one in self._drawn.values()):
+            self._stored.prepare_events()
+        for drawn in self._drawn.values():
+            self._make_more(drawn)
+        if not punctual or not self._redraw or not self._drawn:
+            yield
+            return
+        with switch_soon(), ThreadPoolExecutor(1, "encode", compute_patiently) as self._thread:
+            yield
+        self._thread = None
+
     def make(self, name: str) -> Any:
         """The request for the next execution of a query."""
         if name in self._fixed:
             return self._fixed[name]
         drawn = self._drawn[name]
-        if not drawn.ready:
-            self._make_more(drawn)
-        return drawn.ready.popleft() if self._redraw else drawn.ready[0]
-
-    def make_ahead(self, until_s: float) -> None:
-        """Make what is asked later, as far as it can be done by then (`time.perf_counter`)."""
+        ready = drawn.ready
         if not self._redraw:
-            return
-        for drawn in self._drawn.values():
-            # The estimate of a block may be half of what it takes now.
-            if time.perf_counter() + 2 * _AT_ONCE_S > until_s:
-                return
-            if len(drawn.ready) < drawn.at_once:
-                self._make_more(drawn)
-
-    def prime(self) -> None:
-        """Make the first requests of each query, outside of the measured window."""
-        if self._stored is not None and any(drawn.query.instant for drawn in self._drawn.values()):
-            self._stored.prepare_events()
-        for drawn in self._drawn.values():
+            return ready[0]
+        if self._thread is not None and len(ready) < drawn.at_once:
+            if drawn.more is None or drawn.more.done():
+                drawn.more = self._thread.submit(self._make_more, drawn)
+            if not ready:
+                drawn.more.result()
+        elif not ready:
             self._make_more(drawn)
-            if self._redraw:
-                self._make_more(drawn)
+        return ready.popleft()
 
     def _make_more(self, drawn: _Drawn) -> None:
         assert self._stored is not None
-        began_s = time.perf_counter()
+        began_s = time.thread_time()
         count = drawn.at_once if self._redraw else 1
         bounds = draw_block(drawn.query, self._stored, self._reader, drawn.made, count)
         drawn.ready.extend(self._asker.encode(bounds))
         drawn.made += count
-        each_s = (time.perf_counter() - began_s) / count
+        each_s = (time.thread_time() - began_s) / count
         drawn.at_once = max(1, min(2 * count, int(_AT_ONCE_S / each_s), _MOST_AT_ONCE))
 
     def find_shortfall(self, name: str, rows: int) -> str | None:

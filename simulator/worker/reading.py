@@ -47,8 +47,6 @@ class ReadingWorker(Worker):
         try:
             questions = Questions(self._module, asker, self._workload, go, number, load.redraw)
             self._answers = FirstAnswers(questions, load.check)
-            questions.prime()
-            asker.open()
             return self._run_queries(questions, asker, number)
         finally:
             asker.close()
@@ -81,7 +79,8 @@ class ReadingWorker(Worker):
                 update=told | ({"done": made.done + failed} if by_number else {})
             )
 
-        with garbage_collection_paused():
+        with questions.feed(schedule.is_open), garbage_collection_paused():
+            asker.open()
             if schedule.is_open:
                 sharpen_sleep()
             recorder.begin(self._await_start(early_s=EARLY_S))
@@ -107,9 +106,6 @@ class Asked(Protocol):
 
     def make(self, name: str) -> Any:
         """The request for the next execution of a query."""
-
-    def make_ahead(self, until_s: float) -> None:
-        """Make what is asked later, as far as it can be done by then (`time.perf_counter`)."""
 
     def find_shortfall(self, name: str, rows: int) -> str | None:
         """What is wrong with an answer of so many rows, where that can be known without decoding it."""
@@ -310,9 +306,7 @@ class QueryRunner:
             elif self._under_way:
                 self._take_answers(min(wait_s, schedule.ends - now))
             else:
-                until = now + min(wait_s, schedule.ends - now)
-                self._questions.make_ahead(until)
-                schedule.await_due(until)
+                schedule.await_due(now + wait_s)
             now = clock()
         if schedule.is_open and due < schedule.ends:
             self._recorder.leave_unsent(due, 1)

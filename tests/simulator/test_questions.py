@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -107,21 +107,26 @@ def test_each_execution_of_each_reader_is_drawn_anew_over_what_is_stored() -> No
 def test_or_all_executions_are_as_the_first() -> None:
     module = make_module("range")
     questions, _ = make_questions(module, told((0, 0, 500)), redraw=False)
-    questions.prime()
-    requests = {id(questions.make("range")) for _ in range(3)}
+    with questions.feed():
+        requests = {id(questions.make("range")) for _ in range(3)}
     assert len(requests) == len(module.asked) == 1
 
 
-def test_what_is_asked_later_is_made_while_nothing_else_is_to_be_done() -> None:
-    module = make_module("range", "point")
-    questions, _ = make_questions(module, told((0, 0, 500)))
-    questions.make_ahead(time.perf_counter())
-    assert not module.asked, "there is no time"
-    questions.make_ahead(time.perf_counter() + 60)
-    made = len(module.asked)
-    assert {bound.query.name for bound in module.asked} == {"range", "point"}
-    questions.make("range")
-    assert len(module.asked) == made
+def test_what_is_due_by_the_clock_is_made_in_a_thread_and_is_the_same() -> None:
+    go = told((0, 0, 500), (1, 0, 300))
+    asked = []
+    for punctual in (False, True):
+        module = make_module("point", "last-value")
+        questions, asker = make_questions(module, go)
+        with questions.feed(punctual):
+            made = {name: len(module.asked) for name in ("point",)}
+            assert made["point"], "the first are made before anything is measured"
+            for _ in range(300):
+                assert asker.send(questions.make("point")).rows == 1
+            asker.send(questions.make("last-value"))
+        assert "encode" not in " ".join(one.name for one in threading.enumerate())
+        asked.append([bound for bound in module.asked if bound.query.name == "point"][:300])
+    assert asked[0] == asked[1]
 
 
 def test_an_answer_that_is_too_short_is_known_by_its_rows() -> None:

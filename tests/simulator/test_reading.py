@@ -44,9 +44,6 @@ class Answers(Asker):
     def make(self, name: str) -> str:
         return name
 
-    def make_ahead(self, until_s: float) -> None:
-        """All is made."""
-
     def find_shortfall(self, name: str, rows: int) -> str | None:
         return None if self.right_rows in (None, rows) else f"{rows} rows"
 

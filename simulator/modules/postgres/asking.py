@@ -13,6 +13,7 @@ import select
 import struct
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,7 +42,7 @@ _EXECUTE = _HEADER.pack(b"E", 9) + b"\0" + _LENGTH.pack(0) + _SYNC
 """All rows of the portal without a name."""
 _MOST_BYTES = 1 << 18
 """Read at once."""
-_READY = re.compile(rb"Z\0\0\0\x05[ITE]\Z", re.DOTALL)
+_READY = (b"Z\0\0\0\x05I", b"Z\0\0\0\x05T", b"Z\0\0\0\x05E")
 _COMPLETE = re.compile(rb"C\0\0\0.SELECT (\d+)\0Z\0\0\0\x05[ITE]\Z", re.DOTALL)
 """How an answer ends. Within rows of text values these bytes can't be, wherever a read ends: texts have no
 zeros, and as a row's length and number of columns they would be more than the 1 GB that a row can have."""
@@ -135,8 +136,11 @@ class MessageLine(Line):
         chunk = bytes(buffer[:size])
         self._chunks.append(chunk)
         self._size += size
-        tail = self._tail = (self._tail + chunk[-_TAIL_BYTES:])[-_TAIL_BYTES:]
-        if not _READY.search(tail):
+        tail = chunk[-_TAIL_BYTES:]
+        if len(self._chunks) > 1:
+            tail = (self._tail + tail)[-_TAIL_BYTES:]
+        self._tail = tail
+        if not tail.endswith(_READY):
             if self._size > most_answer_bytes():
                 raise explain_length(self._size)
             return None
@@ -284,6 +288,8 @@ class PostgresAsker(Asker):
         self._statements: dict[str, Prepared] = {}
         self._templates: dict[str, tuple[Template, Callable[..., Question]]] = {}
         self._lines: list[Line] = []
+        self._idle: deque[Line] = deque()
+        """Those by which nothing is under way."""
         self._poll = Poll()
         self._asked: dict[int, tuple[Line, object, float]] = {}
         """Descriptor -> what is under way there, the caller's name for it, and when it was sent."""
@@ -339,7 +345,7 @@ class PostgresAsker(Asker):
     # --- connections
 
     def open(self) -> None:
-        self._lines = [self._connect() for _ in range(self.max_in_flight)]
+        self.recover()
 
     def _connect(self) -> Line:
         stamped = self.module.job.stamps_arrivals
@@ -362,12 +368,22 @@ class PostgresAsker(Asker):
         for line in self._lines:
             line.connection.close(cut=line.descriptor in self._asked)
         self._lines = []
+        self._idle.clear()
+        self._asked.clear()
 
     def recover(self) -> None:
         while len(self._lines) < self.max_in_flight:
-            self._lines.append(self._connect())
+            line = self._connect()
+            self._lines.append(line)
+            self._idle.append(line)
+            if self.max_in_flight > 1:
+                self._poll.register(line.descriptor, select.POLLIN)
 
     def _lose(self, line: Line) -> None:
+        if self.max_in_flight > 1:
+            self._poll.unregister(line.descriptor)
+        if line in self._idle:
+            self._idle.remove(line)
         line.connection.close(cut=True)
         self._lines.remove(line)
         self._connector.shorten()
@@ -389,7 +405,8 @@ class PostgresAsker(Asker):
     # --- asking
 
     def send(self, request: Question) -> Received:
-        self.recover()
+        if not self._lines:
+            self.recover()
         line = self._lines[0]
         try:
             line.send(request)
@@ -402,19 +419,18 @@ class PostgresAsker(Asker):
 
     def submit(self, request: Question, token: object) -> None:
         sent_s = time.perf_counter()
-        try:
-            self.recover()
-        except (Retryable, SimulatorError) as error:
-            self._found.append(Outcome(token, sent_s, error))
-            return
-        line = next(one for one in self._lines if one.descriptor not in self._asked)
+        if not self._idle:
+            try:
+                self.recover()
+            except (Retryable, SimulatorError) as error:
+                self._found.append(Outcome(token, sent_s, error))
+                return
+        line = self._idle.popleft()
+        self._asked[line.descriptor] = line, token, sent_s
         try:
             line.send(request)
         except (OSError, ServerError) as error:
-            self._found.append(Outcome(token, sent_s, self._fail(line, error)))
-            return
-        self._asked[line.descriptor] = line, token, sent_s
-        self._poll.register(line.descriptor, select.POLLIN)
+            self._end(line, token, sent_s, error)
 
     def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[Received]]:
         until_s = math.inf if timeout_s is None else time.perf_counter() + timeout_s
@@ -432,31 +448,34 @@ class PostgresAsker(Asker):
 
     def _take(self, descriptor: int) -> None:
         """What has come by a connection."""
-        line, token, sent_s = self._asked[descriptor]
-        result: Received | BaseException | None
+        asked = self._asked.get(descriptor)
+        if asked is None:
+            # To one that is idle a server has nothing to say but that it hangs up.
+            self._lose(next(line for line in self._idle if line.descriptor == descriptor))
+            return
         try:
-            result = line.receive()
+            result = asked[0].receive()
         except (OSError, ServerError, SimulatorError) as error:
-            self._end(line)
-            result = self._fail(line, error)
+            self._end(*asked, error)
         else:
-            if result is None:
-                return
-            self._end(line)
-        self._found.append(Outcome(token, find_arrival(sent_s), result))
+            if result is not None:
+                self._end(*asked, result)
 
-    def _end(self, line: Line) -> None:
-        """Nothing is under way by this connection any more."""
+    def _end(self, line: Line, token: object, sent_s: float, result: Received | Exception) -> None:
+        """The question by this connection is over."""
         del self._asked[line.descriptor]
-        self._poll.unregister(line.descriptor)
+        self._idle.append(line)
+        if isinstance(result, Exception):
+            failure = self._fail(line, result)
+            self._found.append(Outcome(token, time.perf_counter(), failure))
+        else:
+            self._found.append(Outcome(token, find_arrival(sent_s), result))
 
     def _give_up_late(self, now_s: float) -> None:
         self._late_at_s = now_s + min(1.0, self._timeout_s / 4)
         for line, token, sent_s in list(self._asked.values()):
             if sent_s + self._timeout_s <= now_s:
-                self._end(line)
-                error = self._fail(line, no_answer(self._timeout_s))
-                self._found.append(Outcome(token, now_s, error))
+                self._end(line, token, sent_s, no_answer(self._timeout_s))
 
     def stop_submitting(self) -> None:
         """What is under way is cut off by `close`."""
