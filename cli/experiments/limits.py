@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from math import inf
 
 from simulator.contract import (
     DataSet,
     GroupResult,
-    LatencyMs,
     Load,
     Measure,
     Offered,
-    QueryResult,
     RunLimit,
     RunResult,
 )
@@ -24,7 +22,7 @@ from simulator.units import parse_duration_ms, parse_share
 
 from ..errors import EXIT_FAILED, EXIT_LIMIT
 from ..plan import check_workload
-from ..results.limits import LimitVerdict, Outcome, RunVerdict, sum_up
+from ..results.limits import LimitVerdict, Outcome, RunVerdict, find_query, measure, sum_up
 from ..results.model import Result
 from .session import Session
 
@@ -233,7 +231,7 @@ def _judge_unknown(
     lower percentile above the limit breaks it, too."""
     latency, who = (writers.latency_ms if writers else None), ""
     if limit.query is not None:
-        asked = _find_query(limit.query, readers)
+        asked = find_query(limit.query, readers)
         latency, who = (asked.latency_ms if asked else None), f"query:{limit.query}:"
     if latency is None or not limit.measure.is_time:
         return True, f"{limit.name} is not known"
@@ -267,46 +265,3 @@ def _describe_offer(offered: Offered) -> str:
     if share < 0.99:
         return f"{share:.0%} of what was due was done"
     return f"the backlog grew by {offered.backlog_growth:,}"
-
-
-def measure(
-    limit: RunLimit, writers: GroupResult | None, readers: GroupResult | None, per_request: int
-) -> float | None:
-    """What a limit is about, of one run, in milliseconds or as a share; None if it isn't known."""
-    if limit.query is None:
-        if writers is None:
-            return None
-        if limit.measure is Measure.ERROR_SHARE:
-            return _find_error_share(writers, per_request)
-        # In a closed loop a request is due when it is sent.
-        service = writers.service_ms or writers.latency_ms
-        return _find_percentile(limit.measure, writers.latency_ms, service)
-    asked = _find_query(limit.query, readers)
-    if asked is None:
-        return None
-    if limit.measure is Measure.ERROR_SHARE:
-        attempts = asked.executions + asked.errors
-        return asked.errors / attempts if attempts else None
-    return _find_percentile(limit.measure, asked.latency_ms, asked.service_ms or asked.latency_ms)
-
-
-def _find_query(name: str, readers: GroupResult | None) -> QueryResult | None:
-    return next((one for one in readers.queries if one.query == name), None) if readers else None
-
-
-def _find_percentile(
-    measure: Measure, response: LatencyMs | None, service: LatencyMs | None
-) -> float | None:
-    if measure is Measure.SERVICE_P99:
-        return None if service is None else service.p99
-    found: float | None = getattr(response, measure, None)
-    return found
-
-
-def _find_error_share(writers: GroupResult, per_request: int) -> float | None:
-    """Errors ÷ attempts, of the whole run; None of a run that stored nothing."""
-    if writers.count is None:
-        return None
-    errors = sum(writers.errors.values())
-    attempts = ceil(writers.count / per_request) + errors
-    return errors / attempts if attempts else None

@@ -62,6 +62,8 @@ def draw_over_rate(results: Sequence[NamedResult]) -> Chart | None:
     else:
         for part, title in PERCENTILES.items():
             own = [row for row in times if row["part"] == part]
+            if not own:
+                continue  # of steps so short that it isn't known
             limits = _list_limits(shown, part)
             panels.append(_draw_panel(own, f"Response {title}, ms", limits, HEIGHT // 2))
     achieved = [row for row in rows if row["part"] == "achieved"]

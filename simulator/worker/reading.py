@@ -316,7 +316,7 @@ class QueryRunner:
             elif self._under_way:
                 self._take_answers(min(wait_s, schedule.ends - now))
             else:
-                schedule.await_due(now + min(wait_s, schedule.ends - now))
+                schedule.await_due(now + wait_s)
             now = clock()
         if schedule.is_open and due < schedule.ends:
             self._recorder.leave_unsent(due, 1)
