@@ -165,6 +165,10 @@ def _order_jobs(campaign: Campaign) -> list[Job]:
 # --- the page -------------------------------------------------------------------------------------
 
 
+MOST_TABULATED = 72
+"""Results whose runs have their tables in a report: of more of them it would be larger than 2 MB."""
+
+
 def make_page(
     campaign: Campaign,
     done: Mapping[str, StoredResult],
@@ -187,12 +191,17 @@ def make_page(
         for one in measured.get(name, ())
     ]
     beside = _choose_alike(steps)
+    tabulated = len(done) <= MOST_TABULATED
     return CampaignPage(
         title=campaign.definition.title,
         candidates=[
-            make_section(place, name, _list_jobs(campaign, done, name))
+            make_section(place, name, _list_jobs(campaign, done, name), tabulated)
             for place, name in enumerate(names)
         ],
+        left_out=""
+        if tabulated
+        else f"The tables of {len(done):,} results would be too much for a page:"
+        f" {program()} results show ID --results {campaign.folder.results}",
         verdict=verdict,
         summary=_summarize(names, rankings),
         doubts=list_doubts(results, "candidates"),

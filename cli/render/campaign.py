@@ -41,6 +41,8 @@ class CampaignPage:
 
     title: str
     candidates: Sequence[CandidateSection]
+    left_out: str
+    """Why there are no tables of runs, and where they are; empty if they are here."""
     verdict: VerdictMatrix | None
     """What stands first; None without requirements."""
     summary: Summary

@@ -92,8 +92,10 @@ class CandidateSection:
     steps: Sequence[StepTables]
 
 
-def make_section(place: int, name: str, jobs: Sequence[DoneJob]) -> CandidateSection:
-    """What the jobs of a candidate tell; it may have none."""
+def make_section(
+    place: int, name: str, jobs: Sequence[DoneJob], tabulated: bool = True
+) -> CandidateSection:
+    """What the jobs of a candidate tell; it may have none. `tabulated`: with the tables of their runs."""
     servers = dict.fromkeys(words.name_database(job.result) or job.result.module for job in jobs)
     about = [*servers, format_count(len(jobs), "result")] if jobs else ["nothing was measured"]
     told = [f"{job}: {text}" for job in jobs for text in _tell(job.result)]
@@ -107,7 +109,7 @@ def make_section(place: int, name: str, jobs: Sequence[DoneJob]) -> CandidateSec
         pool_doubts(jobs),
         tabulate_conditions(jobs),
         [
-            _make_step(step, [job for job in jobs if job.step == step])
+            _make_step(step, [job for job in jobs if job.step == step], tabulated)
             for step in dict.fromkeys(job.step for job in jobs)
         ],
     )
@@ -203,9 +205,10 @@ _PAIRS = ("Options", "Environment")
 """Tables of names and values, which are hardly different from repetition to repetition."""
 
 
-def _make_step(step: str, jobs: Sequence[DoneJob]) -> StepTables:
+def _make_step(step: str, jobs: Sequence[DoneJob], tabulated: bool) -> StepTables:
     count = "" if jobs[0].repetition is None else format_count(len(jobs), "repetition")
-    return StepTables(step, count, [_describe_job(job) for job in jobs], join_tables(jobs))
+    tables = join_tables(jobs) if tabulated else {}
+    return StepTables(step, count, [_describe_job(job) for job in jobs], tables)
 
 
 def _describe_job(job: DoneJob) -> JobNotes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from cli.campaign.reporting import make_page, rank
 from cli.render.campaign import make_campaign_report
 from cli.results.decision import (
     CandidateVerdict,
+    Evidence,
     Requirement,
     Sample,
     Unit,
@@ -21,6 +22,7 @@ from cli.results.decision import (
     decide,
     find_narrowest,
 )
+from cli.results.store import StoredResult
 
 from ..cli.campaign.stored_campaign import CANDIDATES, make_campaign
 from .test_report_page import CUT_OFF, OVERLAPS, SCROLLED, UNREADABLE, Opened, luminance
@@ -45,12 +47,13 @@ FIGURES = {
 }
 
 
-def make_verdict() -> VerdictMatrix:
+def make_verdict(done: Mapping[str, StoredResult]) -> VerdictMatrix:
     """One that misses two, one that meets all, and one that is undecided."""
     candidates = []
     for name in CANDIDATES:
+        ids = [done[f"{name} load {number}"].id for number in (1, 2)]
         cells = [
-            decide(required, [make_sample(required, value, number) for number in (1, 2)])
+            decide(required, [make_sample(required, value, *pair) for pair in enumerate(ids, 1)])
             for required, value in zip(REQUIRED, FIGURES[name], strict=True)
         ]
         candidates.append(
@@ -61,11 +64,12 @@ def make_verdict() -> VerdictMatrix:
     )
 
 
-def make_sample(required: Requirement, value: float | None, number: int) -> Sample:
+def make_sample(required: Requirement, value: float | None, number: int, result: str) -> Sample:
     if value is None:
         return Sample(repetition=number, keeps=None, why="no price is known")
     found = value * (1 + 0.004 * number)
-    return Sample(repetition=number, value=found, keeps=required.find_headroom(found) >= 1)
+    keeps = required.find_headroom(found) >= 1
+    return Sample(repetition=number, value=found, keeps=keeps, evidence=[Evidence(result=result)])
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +80,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     done = campaign.folder.find_done(campaign.names)
     rankings = rank(campaign, done)
     plain = make_page(campaign, done, rankings, list(rankings.values()), None)
-    described = {"verdict": replace(plain, verdict=make_verdict()), "plain": plain}
+    described = {"verdict": replace(plain, verdict=make_verdict(done)), "plain": plain}
     for name, page in described.items():
         (folder / f"{name}.html").write_text(make_campaign_report(page))
     return {name: folder / f"{name}.html" for name in described}
@@ -144,6 +148,7 @@ def test_the_ranking_is_seen_without_scrolling(pages: dict[str, Opened], width: 
 
 def test_states_are_told_in_words_and_symbols(pages: dict[str, Opened]) -> None:
     page = pages["verdict"].page
+    page.set_viewport_size({"width": 1400, "height": SCREEN_PX})
     for state, symbol in (("met", "✓"), ("missed", "✗"), ("undecided", "?")):
         found = page.locator(f"#verdict td.{state}").all_inner_texts()
         assert found
@@ -215,9 +220,15 @@ def test_contents_and_names_lead_to_their_parts(opened: Opened) -> None:
         assert opened.page.locator(str(link.get_attribute("href"))).count() == 1
 
 
-def test_the_results_of_a_cell_are_found(pages: dict[str, Opened]) -> None:
-    """Where the verdict names a result, its words are in the page, though folded."""
+def test_a_cell_leads_to_the_results_that_it_is_from(pages: dict[str, Opened]) -> None:
+    """Though they are folded."""
     page: Page = pages["verdict"].page
     ids = page.locator("#candidates h4 .aside").all_text_contents()
     assert len(ids) == 24 == len(set(ids))
-    assert page.locator(f'[id="result-{ids[0]}"]').count() == 1
+    page.locator("#verdict details").evaluate("(one) => { one.open = true; }")
+    link = page.locator("#verdict details a").first
+    target = page.locator(f'[id="{str(link.get_attribute("href")).removeprefix("#")}"]')
+    assert not target.is_visible()
+    link.click()
+    target.wait_for(state="visible")
+    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = false;")

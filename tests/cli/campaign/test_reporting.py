@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cli.campaign import reporting
 from cli.campaign.campaign import Campaign
 from cli.campaign.charts import draw_campaign
 from cli.campaign.reporting import make_page, rank, tabulate_step, write_report
@@ -234,6 +235,18 @@ def test_what_a_file_says_does_no_harm(campaign: Campaign) -> None:
         )
     )  # fmt: skip
     assert [tag for tag, _ in Page(harmless).tags].count("script") == 1
+
+
+def test_a_report_of_many_results_leaves_out_the_tables_of_runs(
+    campaign: Campaign, html: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporting, "MOST_TABULATED", 23)
+    page = describe(campaign)
+    assert "results show ID --results" in page.left_out and "24 results" in page.left_out
+    short = make_campaign_report(page)
+    assert len(short) < 0.6 * len(html)
+    assert "results show ID" in short and "results show ID" not in html
+    assert Folded(short).unfolded == 1
 
 
 def test_the_page_is_small(html: str) -> None:
