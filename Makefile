@@ -60,7 +60,7 @@ lint: $(VENV)/development
 
 # What the tool itself costs, each as a ratio measured in one run, and how far its verdicts hold.
 bench: $(VENV)/development
-	for name in client_cost insert_limit overhead \
+	for name in client_cost insert_limit read_limit overhead \
 	    many_workers memory schedule_cost fidelity generate false_alarms live_cost; do \
 	  echo "== $$name"; $(BIN)/python -m benchmarks.$$name || failed=1; done; exit $${failed:-0}
 

@@ -16,6 +16,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice, repeat
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from psycopg import pq
 
 from cli.embedded import find_programs
 from simulator.contract import Go, StoredEvents
-from simulator.modules._base.http_asking import HttpAsker, HttpRequest
+from simulator.modules._base.http_asking import AnyHttpAsker, HttpRequest
 from simulator.modules.asking import Asker
 from simulator.modules.base import AnyModule
 from simulator.modules.postgres.asking import Question
@@ -53,8 +54,8 @@ class Asked(NamedTuple):
     """None: as the caller's clocks say."""
 
 
-Asking = Callable[[int], Asked]
-"""Asks so many questions, a multiple of those in flight."""
+Asking = Callable[[int], Callable[[], Asked]]
+"""Prepares to ask so many questions, a multiple of those in flight; what asks them."""
 
 
 @dataclass(frozen=True)
@@ -96,20 +97,24 @@ def ours(reader: Reader) -> Iterator[Asking]:
     with _open(reader) as (asker, questions), questions.feed(), garbage_collection_paused():
         asker.open()
 
-        def ask(count: int) -> Asked:
+        def prepare(count: int) -> Callable[[], Asked]:
             schedule = ClosedLoop()
             recorder = Recorder(schedule)
             turns = repeat(reader.query, count)
             runner = QueryRunner(questions, asker, turns, recorder, schedule)
-            recorder.begin(perf_counter())
-            runner.run_queries()
-            recorder.end()
-            [asked] = runner.asked.values()
-            if asked.errors:
-                raise RuntimeError(f"{asked.errors} of {count} questions failed: {asked.error}")
-            return Asked(asked.rows)
 
-        yield ask
+            def ask() -> Asked:
+                recorder.begin(perf_counter())
+                runner.run_queries()
+                recorder.end()
+                [asked] = runner.asked.values()
+                if asked.errors:
+                    raise RuntimeError(f"{asked.errors} of {count} failed: {asked.error}")
+                return Asked(asked.rows)
+
+            return ask
+
+        yield prepare
 
 
 def _sample(reader: Reader) -> list[Any]:
@@ -145,7 +150,7 @@ def libpq(reader: Reader) -> Iterator[Asking]:
         return Asked(rows)
 
     try:
-        yield ask
+        yield lambda count: partial(ask, count)
     finally:
         connection.finish()
 
@@ -181,7 +186,7 @@ def pgbench(reader: Reader) -> Iterator[Asking]:
             cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             return Asked(0, each * of / float(found[1]), cpu_s)
 
-        yield ask
+        yield lambda count: partial(ask, count)
 
 
 # --- HTTP -----------------------------------------------------------------------------------------
@@ -237,7 +242,7 @@ def http_socket(reader: Reader) -> Iterator[Asking]:
     """Raw sockets, one for each question in flight, in one thread."""
     with _open(reader) as (asker, questions):
         requests: list[HttpRequest] = [questions.make(reader.query) for _ in range(_SAMPLES)]
-        assert isinstance(asker, HttpAsker)
+        assert isinstance(asker, AnyHttpAsker)
         asker.open()
         url = urlsplit(reader.module.options.endpoint[0])
         made = cycle([_write(request, url.netloc, asker.database.headers) for request in requests])
@@ -257,7 +262,7 @@ def http_socket(reader: Reader) -> Iterator[Asking]:
                     pass
             return Asked()
 
-        yield ask
+        yield lambda count: partial(ask, count)
 
 
 def _write(request: HttpRequest, host: str, headers: Mapping[str, str]) -> bytes:

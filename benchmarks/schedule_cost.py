@@ -1,4 +1,4 @@
-"""How well a worker keeps to an open loop's schedule at 5,000 requests per second, and what that costs it.
+"""How well workers keep to an open loop's schedule at up to 5,000 requests per second, and what that costs.
 
     python -m benchmarks.schedule_cost [--quick]
 
@@ -10,11 +10,15 @@ worker's own schedule. Beside it, a loop that does nothing but sleep until the s
 machine itself does. The best of some rounds of each counts, since other work on the machine can only
 add to it.
 
+A reader's life is measured alike, at 1,000, 2,000 and 5,000 questions per second: `last-value` of
+`temperature`, its devices drawn and its statement made, of an asker that answers at once, with several in
+flight by threads as by HTTP.
+
 Columns: share of the requests that left within 0.2 ms of their due time, percentiles of the lateness in
-ms, CPU per request in µs (sleeping included, which costs some 10 µs). The goal: 99 % of single requests with
-one in flight within 0.2 ms; 96 % with several, and in batches, where half a million events a second are made
-beside sending. `--quick`, meant for any machine, takes shorter rounds and judges the ratio of those that are
-late to those of the loop that only sleeps: <= 2, or else the goal itself.
+ms, CPU per request in µs (sleeping included, which costs some 10 µs). The goal: 99 % of single requests, and
+of questions, with one in flight within 0.2 ms; 96 % with several, and in batches, where half a million events
+a second are made beside sending. `--quick`, meant for any machine, takes shorter rounds and judges the ratio
+of those that are late to those of the loop that only sleeps: <= 2, or else the goal itself.
 """
 
 from __future__ import annotations
@@ -30,20 +34,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.contract import Arrivals, DataSet, Load, RunSettings, WorkerResult, make_groups
+from simulator.contract import (
+    Arrivals,
+    DataSet,
+    Load,
+    Role,
+    RunSettings,
+    StoredEvents,
+    WorkerResult,
+    make_groups,
+)
+from simulator.modules._base.sql_queries import SqlDialect, compile_query
+from simulator.modules.asking import Asker, Received, Rows
 from simulator.modules.base import Job
 from simulator.modules.blackhole import Blackhole, BlackholeOptions, BlackholeWriter
 from simulator.modules.sending import Payload
 from simulator.worker.base import CollectorClient
+from simulator.worker.reading import ReadingWorker
 from simulator.worker.schedule import sharpen_sleep
+from simulator.workloads.drawing import BoundQuery
 
 from .support import conclude, is_quick, show
-from .watched import Watched, WatchedWorker, run_workers
+from .watched import Watched, WatchedWorker, Watching, run_workers
 
 REQUESTS_PER_S = 5_000
 LATE_S = 0.0002
 GOAL, OTHERS_GOAL, QUICK_RATIO = 0.99, 0.96, 2.0
 SEED = 13
+STORED = StoredEvents(worker=0, first=0, count=100_000)
+"""What readers ask about."""
 SERVICE_MS = {1: 0.0, 8: 0.3}
 """How long a request takes at `blackhole`, by requests in flight: with one, nothing, or the next would
 have to wait."""
@@ -89,6 +108,66 @@ class Worker(WatchedWorker):
         return replace(super().watched(result), sent=self._watched.sent)
 
 
+class WatchedAsker(Asker):
+    """Answers at once; keeps when each question left."""
+
+    def __init__(self, module: AnsweringBlackhole, in_flight: int) -> None:
+        super().__init__(module, in_flight)
+        self.sent: list[tuple[int, float]] = []
+        self._made = 0
+
+    def open(self) -> None:
+        """Nothing to connect to."""
+
+    def close(self) -> None:
+        """Nothing to disconnect from."""
+
+    def encode_statement(self, statement: str) -> tuple[int, bytes]:
+        self._made += 1
+        return self._made - 1, statement.encode()
+
+    def send(self, request: tuple[int, bytes]) -> Received:
+        self.sent.append((request[0], time.perf_counter()))
+        return Received(1, len(request[1]), None)
+
+    def decode(self, received: Received) -> Rows:
+        return [()]
+
+
+class AnsweringBlackhole(Blackhole):
+    """`blackhole` that can be asked."""
+
+    CAPABILITIES = replace(Blackhole.CAPABILITIES, shapes=SqlDialect.SHAPES)
+
+    def __init__(self, options: BlackholeOptions, job: Job) -> None:
+        super().__init__(options, job)
+        self.watched: WatchedAsker | None = None
+
+    def compile(self, bound: BoundQuery) -> str:
+        return compile_query(bound, self.job.schema, SqlDialect())
+
+    def make_asker(self, in_flight: int) -> WatchedAsker:
+        self.watched = WatchedAsker(self, in_flight)
+        return self.watched
+
+
+class Reader(Watching, ReadingWorker):
+    """A reader of `AnsweringBlackhole`."""
+
+    def __init__(self, settings: RunSettings, number: int, client: CollectorClient) -> None:
+        [group] = settings.groups
+        # `blackhole` itself can't be asked by several at once.
+        plain = make_groups(group.load.model_copy(update={"in_flight": None}))
+        super().__init__(settings.model_copy(update={"groups": plain}), number, client)
+        self._load = group.load
+        job = replace(self._module.job, load=group.load)
+        self._module = self._asked = AnsweringBlackhole(self._module.options, job)
+
+    def watched(self, result: WorkerResult) -> Watched:
+        assert self._asked.watched is not None
+        return replace(super().watched(result), sent=self._asked.watched.sent)
+
+
 @dataclass(frozen=True)
 class Case:
     """One line of the table."""
@@ -96,16 +175,38 @@ class Case:
     arrivals: Arrivals
     batch: int
     in_flight: int
+    rate_per_s: int = REQUESTS_PER_S
+    asks: bool = False
 
     @property
     def goal(self) -> float:
         """Share of the requests that are to leave in time."""
         return GOAL if (self.batch, self.in_flight) == (0, 1) else OTHERS_GOAL
 
+    @property
+    def load(self) -> Load:
+        """Of the worker, but for how long it goes on."""
+        events = max(1, self.batch)
+        made = Load(
+            batch=self.batch,
+            rate_per_s=float(self.rate_per_s * events),
+            arrivals=self.arrivals,
+            in_flight=self.in_flight,
+        )
+        asked = {"role": Role.READ, "queries": ["last-value"], "check": False}
+        return made.model_copy(update=asked) if self.asks else made
+
 
 CASES = [
-    Case(arrivals, batch, in_flight)
-    for batch, in_flight, arrivals in itertools.product((0, 100), (1, 8), Arrivals)
+    *(
+        Case(arrivals, batch, in_flight)
+        for batch, in_flight, arrivals in itertools.product((0, 100), (1, 8), Arrivals)
+    ),
+    *(
+        Case(arrivals, 0, in_flight, rate, asks=True)
+        for rate, in_flight in ((1_000, 1), (2_000, 1), (5_000, 1), (5_000, 8))
+        for arrivals in Arrivals
+    ),
 ]
 
 
@@ -127,28 +228,21 @@ class Kept:
         return float(self.late[min(len(self.late) - 1, int(share * len(self.late)))])
 
 
-def due_times(arrivals: Arrivals, duration_s: float) -> Times:
+def due_times(case: Case, duration_s: float) -> Times:
     """When requests are due, from the start on: all at equal intervals, or as a Poisson process of this
-    seed, worker 0 of the writers."""
-    gap_s = 1 / REQUESTS_PER_S
-    if arrivals is Arrivals.EVEN:
-        due = np.arange(int(duration_s * REQUESTS_PER_S) + 1) * gap_s
+    seed, worker 0 of the writers, or of the readers."""
+    rate = case.rate_per_s
+    if case.arrivals is Arrivals.EVEN:
+        due = np.arange(int(duration_s * rate) + 1) / rate
     else:
-        random = np.random.default_rng((SEED, 0, 0))
-        due = random.exponential(gap_s, int(duration_s * REQUESTS_PER_S * 2)).cumsum()
+        random = np.random.default_rng((SEED, int(case.asks), 0))
+        due = random.exponential(1 / rate, int(duration_s * rate * 2)).cumsum()
     return due[due < duration_s]
 
 
 def run_worker(case: Case, duration_s: float) -> Kept:
     """A worker's round."""
-    events = max(1, case.batch)
-    load = Load(
-        batch=case.batch,
-        rate_per_s=float(REQUESTS_PER_S * events),
-        arrivals=case.arrivals,
-        in_flight=case.in_flight,
-        duration_s=duration_s,
-    )
+    events, load = max(1, case.batch), case.load.model_copy(update={"duration_s": duration_s})
     settings = RunSettings(
         run_id="schedule",
         token=secrets.token_urlsafe(8),
@@ -158,9 +252,9 @@ def run_worker(case: Case, duration_s: float) -> Kept:
         data=DataSet(seed=SEED),
         groups=make_groups(load),
     )
-    [worker] = run_workers(settings, Worker)
+    [worker] = run_workers(settings, Reader if case.asks else Worker, [STORED])
     assert worker.result.figures is not None
-    due = due_times(case.arrivals, duration_s)
+    due = due_times(case, duration_s)
     # What was still unsent at the end waited at least till then.
     left = np.full(len(due), duration_s)
     numbers = np.array([number for number, _ in worker.sent]) // events
@@ -180,7 +274,7 @@ def run_bare(case: Case, duration_s: float) -> Kept:
 def _sleep_only(case: Case, duration_s: float) -> Kept:
     sharpen_sleep()
     clock, sleep = time.perf_counter, time.sleep
-    due = due_times(case.arrivals, duration_s)
+    due = due_times(case, duration_s)
     left = []
     cpu_s = time.process_time()
     begin = clock()
@@ -209,14 +303,14 @@ def main() -> int:
     worst = {GOAL: 1.0, OTHERS_GOAL: 1.0}
     for arrivals in Arrivals:
         sleeping = max(bare[arrivals], key=lambda kept: kept.within)
-        rows.append(["sleeps only", arrivals, "", "", *_figures(sleeping)])
+        rows.append(["sleeps only", arrivals, f"{REQUESTS_PER_S:,}", "", "", *_figures(sleeping)])
         for case in CASES:
             if case.arrivals is not arrivals:
                 continue
             best = max(ours[case], key=lambda kept: kept.within)
-            rows.append(
-                ["worker", arrivals, f"{case.batch or 1}", f"{case.in_flight}", *_figures(best)]
-            )
+            own = [f"{case.rate_per_s:,}", f"{case.batch or 1}", f"{case.in_flight}"]
+            who = "reader" if case.asks else "writer"
+            rows.append([who, arrivals, *own, *_figures(best)])
             worst[case.goal] = min(worst[case.goal], best.within)
             tolerated = QUICK_RATIO * (1 - sleeping.within) if quick else 0.0
             met = met and 1 - best.within <= max(1 - case.goal, tolerated)
@@ -224,6 +318,7 @@ def main() -> int:
         [
             "",
             "Arrivals",
+            "Per s",
             "Batch",
             "In flight",
             "In time",
@@ -237,7 +332,7 @@ def main() -> int:
         texts=2,
     )
     return conclude(
-        f"schedule_cost: {worst[GOAL]:.2%} of single requests with one in flight left within"
+        f"schedule_cost: {worst[GOAL]:.2%} of single requests and questions with one in flight left within"
         f" {LATE_S * 1000:g} ms of their due time (goal >= {GOAL:.0%}), {worst[OTHERS_GOAL]:.2%} in the"
         f" worst other line (goal >= {OTHERS_GOAL:.0%})",
         met,

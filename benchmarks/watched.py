@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.contract import Go, Ready, RunSettings, Stage, WorkerResult
-from simulator.worker.base import CollectorClient
+from simulator.contract import Go, Ready, RunSettings, Stage, StoredEvents, WorkerResult
+from simulator.worker.base import CollectorClient, Worker
 from simulator.worker.writing import WritingWorker
 
 from .support import http_server
@@ -36,8 +36,8 @@ class Watched:
     """When each request left, by the number of its last event, if the worker kept it."""
 
 
-class WatchedWorker(WritingWorker):
-    """A writer that tells when it began."""
+class Watching(Worker):
+    """A worker that tells when it began."""
 
     begin_s = 0.0
 
@@ -50,11 +50,16 @@ class WatchedWorker(WritingWorker):
         return Watched(self.begin_s, result)
 
 
+class WatchedWorker(Watching, WritingWorker):
+    """A writer that tells when it began."""
+
+
 class _Collector:
     """Answers as a collector does; for a server's threads."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, stored: Sequence[StoredEvents]) -> None:
         self._waiting = workers
+        self._stored = list(stored)
         self._all_ready = threading.Condition()
         self._start_s = 0.0
 
@@ -62,7 +67,7 @@ class _Collector:
         if b"/ready" not in request:
             return 200, "application/json", b"{}"
         asked = Ready.model_validate_json(body)
-        go = Go(go=True)
+        go = Go(go=True, stored=self._stored)
         if asked.stage is Stage.RUN:
             go = Go(go=True, start_in_s=self._await_all() - time.perf_counter())
         return 200, "application/json", go.model_dump_json().encode()
@@ -78,16 +83,19 @@ class _Collector:
 
 
 def run_workers(
-    settings: RunSettings, make: Callable[[RunSettings, int, CollectorClient], WatchedWorker]
+    settings: RunSettings,
+    make: Callable[[RunSettings, int, CollectorClient], Watching],
+    stored: Sequence[StoredEvents] = (),
 ) -> list[Watched]:
-    """Run all workers of these settings to their end, side by side; what each did.
+    """Run all workers of these settings to their end, side by side; what each did. `stored`: what readers
+    are told that they can ask about.
 
     Raises RuntimeError if one of them failed; its error is on standard error.
     """
     # As pods and the local executor have it: numpy's own threads would take each other's CPU.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     processes = multiprocessing.get_context("spawn")
-    with http_server(_Collector(settings.workers)) as url:
+    with http_server(_Collector(settings.workers, stored)) as url:
         running = []
         for number in range(settings.workers):
             receiver, sender = processes.Pipe(duplex=False)
@@ -119,7 +127,7 @@ def _live(
     settings: RunSettings,
     number: int,
     url: str,
-    make: Callable[[RunSettings, int, CollectorClient], WatchedWorker],
+    make: Callable[[RunSettings, int, CollectorClient], Watching],
     sender: Any,
 ) -> None:
     client = CollectorClient(url, settings, number)

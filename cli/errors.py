@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_LIMIT = 3
+"""A limit was missed, or could not be decided."""
 
 
 class CliError(click.ClickException):

@@ -83,7 +83,7 @@ def commands(ctx: click.Context) -> None:
     Without a command, insert:  python run.py --target embedded
     Help on a command:          python run.py query --help
     Exit status: 0 done, 1 a run failed or is invalid, 2 wrong usage or configuration,
-    130 ended by Ctrl-C (143 by SIGTERM).
+    3 a limit was missed or not decided, 130 ended by Ctrl-C (143 by SIGTERM).
     """
 
 
@@ -139,7 +139,7 @@ def _status(arguments: list[str]) -> int:
         return EXIT_FAILED
 
 
-_ELSEWHERE = {"--limit": "`capacity --limit` finds the highest rate that keeps to limits"}
+_ELSEWHERE = {"--limit": "`insert`, `query`, `mixed` and `capacity` keep to limits"}
 """Options that other commands have, and what these are for."""
 
 

@@ -13,9 +13,11 @@ from simulator.contract import (
     DataSet,
     Load,
     Role,
+    RunLimit,
     Tables,
     Timestamps,
     fields_of,
+    format_stages,
     split_list,
 )
 from simulator.errors import OptionError
@@ -42,6 +44,10 @@ class Request:
     """Who asks beside the writers."""
     runs: int = 3
     """How often the same run is made."""
+    limits: Sequence[RunLimit] = ()
+    """What each run is to keep to."""
+    abort_on_limit: bool = False
+    """End a run as soon as it can't keep one of them any more."""
     given: frozenset[str] = frozenset()
     """Names of the options that stood on the command line."""
 
@@ -67,7 +73,14 @@ class Request:
                 "redraw": self.readers.redraw,
                 "check": self.readers.check,
             }
-        return options
+        return options | self.list_limits()
+
+    def list_limits(self) -> dict[str, Any]:
+        """The limits as they are kept in the result, if there are some."""
+        if not self.limits:
+            return {}
+        aborts = {"abort_on_limit": True} if self.abort_on_limit else {}
+        return {"limits": [str(limit) for limit in self.limits], **aborts}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +109,10 @@ class Mix(Request):
     """Make each run with one group at a time, too."""
 
     def list_options(self) -> dict[str, Any]:
-        arrivals = {"arrivals": str(self.readers.arrivals)} if self.readers.rate_per_s else {}
-        return super().list_options() | {"baseline": self.baseline} | arrivals
+        more = {"arrivals": str(self.readers.arrivals)} if self.readers.rate_per_s else {}
+        if self.readers.stages:
+            more["query_stages"] = format_stages(self.readers.stages)
+        return super().list_options() | {"baseline": self.baseline} | more
 
 
 @dataclass(frozen=True)
@@ -116,6 +131,7 @@ class PlannedRun:
     options: Mapping[str, Any] | None = None
     """The module's, if they aren't the target's."""
     loads_by_prefill: bool = False
+    abort_limits: Sequence[RunLimit] = ()
     """See there (`RunSettings`)."""
 
     @property
@@ -170,6 +186,8 @@ def public_load(load: Load) -> dict[str, Any]:
     shown = public_fields(load, load.role)
     if load.rate_per_s is None:
         shown.pop("arrivals")
+    if not load.stages:
+        shown.pop("stages")
     if load.duration_s is not None:
         for name in ("num_inserts", "runs"):
             shown.pop(name, None)

@@ -16,9 +16,10 @@ from .contract import LatencyMs
 from .errors import SimulatorError
 
 if TYPE_CHECKING:
-    from numpy import signedinteger
+    from numpy import floating, signedinteger
     from numpy.typing import NDArray
 
+    FloatArray = NDArray[floating[Any]]
     IntArray = NDArray[signedinteger[Any]]
 
 # 1 µs to 1 h with three digits. The same in every process: only equal histograms merge.
@@ -73,9 +74,26 @@ class LatencyRecorder:
             self._most = _PENDING
             self._record_pending()
 
+    def settle(self) -> None:
+        """Now is a good time to do what recording would do sooner or later."""
+        if 2 * len(self._pending) >= self._most:
+            self._most = _PENDING
+            self._record_pending()
+
     def record_us(self, latency_us: float, count: int) -> None:
         """Note a latency of so many requests."""
         self._histogram.record_value(max(_LOWEST_US, latency_us), count)
+
+    def record_many(self, latencies_s: FloatArray) -> None:
+        """Note latencies of which there may be millions."""
+        import numpy as np
+
+        latencies_us = latencies_s * 1e6
+        # As exact as the histogram's three digits, without a step for each of them.
+        unit = 10 ** np.maximum(0, np.floor(np.log10(np.maximum(latencies_us, 1))) - 3)
+        values, counts = np.unique(np.round(latencies_us / unit) * unit, return_counts=True)
+        for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+            self.record_us(value, count)
 
     def _record_pending(self) -> None:
         import numpy as np
@@ -181,7 +199,7 @@ def coarsen_histogram(histogram: HdrHistogram, pending_s: Sequence[float] = ()) 
     them every second."""
     import numpy as np
 
-    first, _ = _make_parts()
+    first, _, _ = _make_parts()
     pending_us = _clip_us(pending_s)
     longest_us = max(int(histogram.max_value), int(pending_us.max(initial=0)))
     # Of the counts, 180 KB, mostly a tenth is in use; to read all would hold up requests for 0.3 ms.
@@ -209,7 +227,7 @@ def find_percentiles_ms(
     them earlier, and is left out."""
     import numpy as np
 
-    _, middle_us = _make_parts()
+    _, _, middle_us = _make_parts()
     # What was counted while it was being recorded may be missing, or be there twice.
     up_to = np.maximum(_add_up(coarse) - _add_up(before), 0).cumsum()
     count = int(up_to[-1])
@@ -219,6 +237,20 @@ def find_percentiles_ms(
         else None
         for percentile in percentiles
     ]
+
+
+def split_counts(coarse: Iterable[CoarseCounts], at_most_ms: float) -> tuple[int, int]:
+    """How many requests there are in these together, and how many of them certainly took longer than that."""
+    _, lowest_us, _ = _make_parts()
+    counts = _add_up(coarse)
+    return int(counts.sum()), int(counts[lowest_us > at_most_ms * 1000].sum())
+
+
+def find_fastest_ms(coarse: Iterable[CoarseCounts]) -> float | None:
+    """What the fastest request in these took at least; None if there is none."""
+    _, lowest_us, _ = _make_parts()
+    found = _add_up(coarse).nonzero()[0]
+    return max(_LOWEST_US, int(lowest_us[found[0]])) / 1000 if len(found) else None
 
 
 def _add_up(coarse: Iterable[CoarseCounts]) -> IntArray:
@@ -259,8 +291,8 @@ def _layout() -> HdrHistogram:
 
 
 @cache
-def _make_parts() -> tuple[IntArray, IntArray]:
-    """Where each part begins among a histogram's counts, and the latency in its middle."""
+def _make_parts() -> tuple[IntArray, IntArray, IntArray]:
+    """Where each part begins among a histogram's counts, its lowest latency, and that in its middle."""
     import numpy as np
 
     # The lowest value of each count, as `HdrHistogram.get_value_from_index` has it of one.
@@ -271,4 +303,4 @@ def _make_parts() -> tuple[IntArray, IntArray]:
     width = np.maximum(1, (1 << exponents.astype(np.int64)) // (2 * _COARSE_PARTS))
     first = np.flatnonzero(values % width == 0)
     ends = np.append(values[first[1:] - 1], values[-1])
-    return first, (values[first] + ends) // 2
+    return first, values[first], (values[first] + ends) // 2

@@ -119,7 +119,7 @@ def test_tables_printed_are_those_of_the_stored_results(document: str, result: s
     """And so as the tool prints them now."""
     stored = str(ROOT / "img" / "results" / f"{result}.json")
     shown = CliRunner().invoke(commands, ["results", "show", stored], catch_exceptions=False).stdout
-    titles = ("Inserts per second", "Query times, ms")
+    titles = ("Inserts per second", "Durations, ms")
     table = next(part for title in titles for part in shown.split(f"\n{title}\n")[1:])
     assert table.split("\n\n")[0].strip("\n") in (ROOT / document).read_text()
 

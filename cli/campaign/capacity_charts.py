@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, median
 
+from simulator.contract import RunLimit
+
 from ..render.bars import WITHIN_LIMITS, Bar, draw_bars, rank
 from ..render.chart import Chart
 from ..render.search_charts import PERCENTILES, place_ticks, write_limit
@@ -19,7 +21,7 @@ from ..render.vega import (
     make_spec,
     needs_log,
 )
-from ..results.capacity import Capacity, CapacityLimit
+from ..results.capacity import Capacity
 from ..results.model import Result
 from .ranking import describe_doubts
 from .samples import Measured
@@ -71,9 +73,9 @@ def _holds_any(answers: Sequence[Capacity]) -> bool:
     return any(one.events_per_s for one in answers)
 
 
-def _list_limits(measured: Measured) -> list[CapacityLimit]:
+def _list_limits(measured: Measured) -> list[RunLimit]:
     """Those of all searches, each once."""
-    found: dict[str, CapacityLimit] = {}
+    found: dict[str, RunLimit] = {}
     for results in measured.values():
         for answer in _list_answers(results):
             found |= {str(limit): limit for limit in answer.limits}

@@ -11,7 +11,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from simulator.contract import Storage, estimate_events
+from simulator.contract import Measure, Role, RunLimit, Storage, estimate_events
 from simulator.errors import OptionError, did_you_mean
 from simulator.histograms import LEAST_REQUESTS
 from simulator.units import read_duration_s
@@ -19,7 +19,6 @@ from simulator.units import read_duration_s
 from ..config import Config
 from ..errors import ConfigError
 from ..experiments.session import find_module
-from ..results.capacity import CapacityLimit, Measure
 from ..results.evidence import Question
 from ..results.requirements import Requirements
 from ..workloads import choose_workload, read_options
@@ -30,8 +29,8 @@ WORKERS = 4
 """Of a step for which the file names none."""
 SHORTEST_WINDOW_S = 50.0
 """How long the load is measured at least."""
-MOST_READERS = 16
-"""Each is a process: a user may name more."""
+READERS, MOST_PLACES = 2, 256
+"""Each reader is a process, and has as many questions under way as the limits may need, up to so many."""
 STEP_S, LONGEST_STEP_S = 30.0, 120.0
 """How long a step of the search takes at least and at most."""
 PRECISION, MOST_STEPS = "10%", 12
@@ -48,7 +47,6 @@ DISK_BATCH = 1000
 _LENGTHS = ("duration", "warm-up")
 """Options that are left out where a number of events ends a run."""
 _VALUE_BYTES = 8
-_PERCENTS = {Measure.P99: 99.0, Measure.SERVICE_P99: 99.0, Measure.P99_9: 99.9}
 
 
 def make_question(definition: Definition, config: Config, file: Path) -> Question | None:
@@ -234,26 +232,24 @@ class _Follow:
         queries = self.question.needed.queries
         if not queries:
             return dict(options)
-        # Enough for questions that take half as long as they may.
-        busy = sum(
-            one.rate
-            * max((each.at_most for each in one.list_limits() if each.measure.is_time), default=0)
-            for one in queries.values()
-        )
+        # Enough for questions that take as long as they may.
+        places = min(MOST_PLACES, self.question.count_places(self._batch)[Role.READ][0])
+        said = self._said.get("readers", READERS)
+        readers = said if isinstance(said, int) and said > 0 else READERS
         return {
             **options,
-            "readers": max(2, min(MOST_READERS, ceil(busy / 1000))),
+            "readers": readers,
+            "reader-in-flight": max(1, ceil(ENOUGH * places / readers)),
             "query-rate": self.question.needed.query_rate_per_s,
             "queries": {name: _write_decimal(one.rate) for name, one in queries.items()},
         }
 
     def _find_window(self) -> float:
         """So long that every percentile has its requests."""
-        needed = self.question.needed
-        rates = {None: self.question.rate_per_s / self._batch}
-        rates_of = {**rates, **{name: one.rate for name, one in needed.queries.items()}}
+        rates = self.question.find_request_rates(self._batch)
         times = [
-            ENOUGH * _count_for(limit) / rates_of[limit.query] for limit in needed.list_limits()
+            ENOUGH * _count_for(limit) / rates[limit.query]
+            for limit in self.question.needed.list_limits()
         ]
         return max([SHORTEST_WINDOW_S, *times])
 
@@ -276,7 +272,7 @@ class _Follow:
             "step-duration": f"{step_s}s", "precision": PRECISION, "max-steps": MOST_STEPS,
         }  # fmt: skip
 
-    def _is_told(self, limit: CapacityLimit, window_s: float) -> bool:
+    def _is_told(self, limit: RunLimit, window_s: float) -> bool:
         """Whether a step of the search asks often enough for this percentile."""
         if limit.query is None:
             return True
@@ -313,11 +309,11 @@ class _Follow:
         }  # fmt: skip
 
 
-def _count_for(limit: CapacityLimit) -> int:
-    return LEAST_REQUESTS.get(_PERCENTS.get(limit.measure, 0.0), 1)
+def _count_for(limit: RunLimit) -> int:
+    return LEAST_REQUESTS.get(limit.measure.percent or 0.0, 1)
 
 
-def _take_p90(limit: CapacityLimit) -> CapacityLimit:
+def _take_p90(limit: RunLimit) -> RunLimit:
     return limit.model_copy(update={"measure": Measure.P90})
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from ..errors import EXIT_FAILED, RunFailed
+from ..errors import EXIT_FAILED, EXIT_LIMIT, RunFailed
+from ..experiments.limits import choose_status
 from ..installation import program
 from ..output import print_prose, say, terminal_width, write_whole
 from ..render.campaign import CampaignPage, Cell, Summary, make_campaign_report
@@ -44,7 +45,9 @@ def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
         )
     if left:
         raise RunFailed("\n".join(left))
-    return 0 if all(one.result.valid for one in done.values()) else EXIT_FAILED
+    # The gravest: what isn't valid has decided no limit.
+    found = {choose_status(one.result) for one in done.values()}
+    return next((status for status in (EXIT_FAILED, EXIT_LIMIT) if status in found), 0)
 
 
 def write_report(campaign: Campaign) -> dict[str, StoredResult]:

@@ -13,7 +13,7 @@ import click
 from simulator.errors import one_line
 from simulator.units import format_count, format_span
 
-from ..errors import CliError, ConfigError, RunFailed
+from ..errors import EXIT_LIMIT, CliError, ConfigError, RunFailed
 from ..exclusion import Lease, claim_databases, list_claims
 from ..experiments.experiment import AnyExperiment, check_only
 from ..install.work import Consent
@@ -305,8 +305,9 @@ class _CampaignRun:
             raise
         if not self._folder.list_folders() - before:
             return self._keep_failure(job, "it has kept no result")
-        outcome = "done" if status == 0 else "done, but not valid"
-        note_job(job.name, JobState.DONE, None if status == 0 else "not valid")
+        doubt = {0: None, EXIT_LIMIT: "limits not kept"}.get(status, "not valid")
+        outcome = f"done, but {doubt}" if doubt else "done"
+        note_job(job.name, JobState.DONE, doubt)
         self._log(f"{job.name}: {outcome}")
         return True
 

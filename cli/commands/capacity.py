@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from simulator.contract import MAX_WORKERS, DataSet, Load
-from simulator.errors import OptionError
 
 from .options import (
     common,
     fill_request,
+    limit_option,
     make_readers,
     option_of,
     options_of,
@@ -22,49 +22,18 @@ from .options import (
     take_queries,
     workers_option,
 )
+from .rates import query_rate_option
 from .values import Share
 
-if TYPE_CHECKING:
-    from ..results.capacity import CapacityLimit
-
 STEP_S = 30.0
-
-
-class LimitOption(click.ParamType["CapacityLimit"]):
-    """`p99=100ms`."""
-
-    name = "MEASURE=VALUE"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> CapacityLimit:
-        from ..experiments.limits import parse_limit
-        from ..results.capacity import CapacityLimit
-
-        if isinstance(value, CapacityLimit):
-            return value
-        try:
-            return parse_limit(str(value))
-        except OptionError as error:
-            self.fail(str(error), param, ctx)
-
-
-limit_option = click.option(
-    "--limit",
-    "limits",
-    multiple=True,
-    type=LimitOption(),
-    help="What a rate must keep to: p50, p90, p99, p99_9 (response times) or service_p99, as in"
-    " p99=100ms; error_share=0.1%; with --readers also query:NAME:p99=2s. May be repeated. Without"
-    " it, that the database keeps up.",
-)
-"""Limits of a step, in any number."""
 
 
 @click.command()
 @common
 @workers_option("Workers that insert.")
-@limit_option
+@limit_option(
+    "a rate", "With --readers also query:NAME:p99=2s. Without it, that the database keeps up."
+)
 @option_of(
     Load,
     "duration_s",
@@ -106,11 +75,7 @@ limit_option = click.option(
     type=click.IntRange(0, MAX_WORKERS),
     help="Workers that ask at the same time.",
 )
-@click.option(
-    "--query-rate",
-    type=click.FloatRange(0, min_open=True),
-    help="Queries per second of all readers together; without it: at once.",
-)
+@query_rate_option(click.FloatRange(0, min_open=True))
 @queries_option
 @reader_in_flight_option
 @options_of(

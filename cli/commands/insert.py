@@ -9,14 +9,20 @@ import click
 from simulator.contract import MAX_WORKERS, DataSet, Load
 
 from .options import (
+    STATUS_3,
     WorkerCounts,
+    abort_option,
     common,
     disturb_option,
     fill_request,
+    limit_option,
+    option_of,
     options_of,
     run,
     runs_option,
 )
+from .rates import RATE, STAGES, take_stages
+from .values import StagedRate
 
 
 @click.command()
@@ -38,7 +44,9 @@ from .options import (
     (Load, "batch"),
     (Load, "in_flight"),
     (Load, "patience_s"),
-    (Load, "rate_per_s"),
+)
+@option_of(Load, "rate_per_s", type=StagedRate(0, min_open=True), help=f"{RATE} {STAGES}")
+@options_of(
     (Load, "arrivals"),
     (Load, "duration_s"),
     (Load, "warm_up_s"),
@@ -53,6 +61,8 @@ from .options import (
     help="Make this many runs on growing data; needs one worker count, --runs 1 and no --prefill.",
 )
 @options_of((DataSet, "timestamps"), (DataSet, "seed"))
+@limit_option("each run", STATUS_3)
+@abort_option
 @disturb_option
 @click.pass_context
 def insert(ctx: click.Context, /, **given: Any) -> None:
@@ -64,5 +74,6 @@ def insert(ctx: click.Context, /, **given: Any) -> None:
     from ..experiments.measuring import InsertExperiment
     from ..plan import Sweep
 
+    take_stages(ctx, given)
     counts = given.pop("workers")
     run(ctx, InsertExperiment, fill_request(ctx, Sweep, given, counts=counts), given)

@@ -9,9 +9,12 @@ import click
 from simulator.contract import MAX_WORKERS, DataSet, Load
 
 from .options import (
+    STATUS_3,
+    abort_option,
     common,
     disturb_option,
     fill_request,
+    limit_option,
     make_readers,
     option_of,
     options_of,
@@ -21,6 +24,8 @@ from .options import (
     runs_option,
     workers_option,
 )
+from .rates import STAGES, query_rate_option, take_stages
+from .values import StagedRate
 
 
 @click.command()
@@ -37,13 +42,12 @@ from .options import (
 @option_of(Load, "duration_s", default=60.0, show_default="60s")
 @option_of(Load, "warm_up_s")
 @option_of(
-    Load, "rate_per_s", help="Events per second of all writers together; without it: at once."
+    Load,
+    "rate_per_s",
+    type=StagedRate(0, min_open=True),
+    help=f"Events per second of all writers together; without it: at once. {STAGES}",
 )
-@click.option(
-    "--query-rate",
-    type=click.FloatRange(0, min_open=True),
-    help="Queries per second of all readers together; without it: at once.",
-)
+@query_rate_option(StagedRate(0, min_open=True), "In stages, too.")
 @option_of(Load, "arrivals")
 @queries_option
 @reader_in_flight_option
@@ -67,6 +71,11 @@ from .options import (
     (Load, "redraw"),
     (Load, "check"),
 )
+@limit_option(
+    "each run",
+    f"These are the writers'; the readers' name their query: query:NAME:p99=2s. {STATUS_3}",
+)
+@abort_option
 @disturb_option
 @click.pass_context
 def mixed(ctx: click.Context, /, **given: Any) -> None:
@@ -78,4 +87,5 @@ def mixed(ctx: click.Context, /, **given: Any) -> None:
     from ..experiments.measuring import MixedExperiment
     from ..plan import Mix
 
+    take_stages(ctx, given)
     run(ctx, MixedExperiment, fill_request(ctx, Mix, given, readers=make_readers(given)), given)

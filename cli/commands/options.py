@@ -17,7 +17,7 @@ from simulator.contract import MAX_WORKERS, DataSet, Load, Role
 from simulator.units import read_duration_s
 
 from ..installation import CONFIG_FILE
-from .values import Amount, Label, Pair, Rate
+from .values import Amount, Label, Limit, Pair, Rate
 
 if TYPE_CHECKING:
     from ..experiments.experiment import Experiment
@@ -174,6 +174,7 @@ def make_readers(given: dict[str, Any]) -> Load:
         role=Role.READ,
         workers=given["readers"],
         rate_per_s=given["query_rate"],
+        stages=given.get("query_stages", []),
         in_flight=given["reader_in_flight"],
         **{
             name: given[name] for name in ("duration_s", "warm_up_s", "arrivals", "redraw", "check")
@@ -197,6 +198,21 @@ def set_warm_up(given: dict[str, Any], flag: str, what: str) -> None:
             f" measure: the warm-up is a part of the {what}"
         )
 
+
+def limit_option(whose: str, more: str) -> Callable[[Function], Function]:
+    """Limits, in any number. `whose`: what is to keep to them; `more`: what else there is to know."""
+    return click.option(
+        "--limit", "limits", multiple=True, type=Limit(),
+        help=f"What {whose} must keep to: p50, p90, p99, p99_9 (response times) or service_p99, as in"
+        f" p99=100ms; error_share=0.1%. May be repeated. {more}",
+    )  # fmt: skip
+
+
+abort_option = click.option(
+    "--abort-on-limit", "abort_on_limit", is_flag=True,
+    help="End a run as soon as it can't keep a limit any more, whatever is still to come.",
+)  # fmt: skip
+STATUS_3 = "If it is missed or can't be decided, the exit status is 3."
 
 disturb_option = click.option(
     "--disturb", "disturb", multiple=True, metavar="'WHEN ACTION …'",

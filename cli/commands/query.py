@@ -9,9 +9,13 @@ import click
 from simulator.contract import DataSet, Load, Role
 
 from .options import (
+    STATUS_3,
+    abort_option,
     common,
     fill_model,
     fill_request,
+    limit_option,
+    option_of,
     options_of,
     queries_option,
     reader_in_flight_option,
@@ -20,6 +24,8 @@ from .options import (
     take_queries,
     workers_option,
 )
+from .rates import RATE, STAGES, take_stages
+from .values import StagedRate
 
 
 @click.command()
@@ -31,12 +37,19 @@ from .options import (
 @options_of(
     (Load, "duration_s"),
     (Load, "warm_up_s"),
-    (Load, "rate_per_s"),
+)
+@option_of(Load, "rate_per_s", type=StagedRate(0, min_open=True), help=f"{RATE} {STAGES}")
+@options_of(
     (Load, "arrivals"),
     (DataSet, "seed"),
     (Load, "redraw"),
     (Load, "check"),
 )
+@limit_option(
+    "each query",
+    f"query:NAME:p99=2s is about that query, instead of what is said of all. {STATUS_3}",
+)
+@abort_option
 @click.pass_context
 def query(ctx: click.Context, /, **given: Any) -> None:
     """Ask the queries and print how long each takes, in seconds.
@@ -47,6 +60,7 @@ def query(ctx: click.Context, /, **given: Any) -> None:
     from ..experiments.measuring import QueryExperiment
     from ..plan import Request
 
+    take_stages(ctx, given)
     own = take_queries(given) | {"in_flight": given.pop("reader_in_flight")}
     load = fill_model(Load, given, role=Role.READ, **own)
     run(ctx, QueryExperiment, fill_request(ctx, Request, given, load=load), given)

@@ -8,10 +8,10 @@ import click
 
 from simulator.contract import DataSet, Load
 
-from .capacity import limit_option
 from .options import (
     common,
     fill_request,
+    limit_option,
     option_of,
     options_of,
     run,
@@ -33,7 +33,7 @@ RUN_S = 5.0
     help="A setting and the values to try: workers, batch, in_flight, primary_key, tables, or an option of"
     " the module, as in batch=100,1000 or copy_format=text,binary; may be repeated.",
 )
-@limit_option
+@limit_option("a rate", "With it settings are compared by the highest rate that keeps to it.")
 @runs_option("Runs of each combination that is compared at the end.")
 @option_of(
     Load,

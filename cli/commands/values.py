@@ -1,4 +1,4 @@
-"""What may be written after an option: amounts, times past, labels, pairs."""
+"""What may be written after an option: amounts, times past, labels, pairs, limits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from simulator.contract import RunLimit, parse_stages
+from simulator.errors import OptionError
 from simulator.units import parse_amount, parse_share
 
 _HINT = "write a number as in 50000, 50k, 1M or 1e6"
@@ -41,6 +43,20 @@ class Rate(click.FloatRange):
             self.fail(f"{value!r} is no number: {_HINT}", param, ctx)
         found: float = super().convert(float(amount), param, ctx)
         return found
+
+
+class StagedRate(Rate):
+    """The same, or stages: `2m:1000,10m:5000`."""
+
+    name = "NUMBER|TIME:NUMBER,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, list) or ":" not in str(value):
+            return value if isinstance(value, list) else super().convert(value, param, ctx)
+        try:
+            return parse_stages(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Pair(click.ParamType[tuple[str, str]]):
@@ -120,3 +136,21 @@ class Share(click.ParamType[float]):
                 ctx,
             )
         return share
+
+
+class Limit(click.ParamType[RunLimit]):
+    """`p99=100ms`."""
+
+    name = "MEASURE=VALUE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> RunLimit:
+        from ..experiments.limits import parse_limit
+
+        if isinstance(value, RunLimit):
+            return value
+        try:
+            return parse_limit(str(value))
+        except OptionError as error:
+            self.fail(str(error), param, ctx)

@@ -28,19 +28,18 @@ from ..plan import (
     check_capabilities,
     check_load,
     check_query,
-    check_workload,
     share_devices,
 )
 from ..render.capacity import describe_capacity, describe_steps, tabulate_capacity
 from ..render.notes import describe_answers, summarize_notes
 from ..results.bottleneck import Limit, find_bottleneck
-from ..results.capacity import Capacity, CapacityBottleneck, CapacityLimit, CapacityStep
+from ..results.capacity import Capacity, CapacityBottleneck, CapacityStep
 from ..results.model import Result
 from ..results.rules import DURATION_OPTIONS
 from ..results.statistics import count_events_per_cost
 from ..results.summaries import find_bytes_per_day
 from .experiment import Experiment, Plan
-from .limits import check_limits, count_needed, judge_run
+from .limits import check_limits, count_needed, find_asked, judge_run
 from .search import (
     FIRST_SHARE,
     LOWEST_SHARE,
@@ -65,7 +64,6 @@ class CapacityRequest(Request):
     """What capacity is searched for. The writers' load is that of each step but for its rate: with a
     duration; readers beside them ask in each step."""
 
-    limits: Sequence[CapacityLimit] = ()
     precision: float = 0.05
     max_steps: int = 24
 
@@ -242,7 +240,8 @@ class CapacitySearch:
                 CapacityStep(run=run.run, rate_per_s=rate, holds=False, reasons=[failure.message])
             )
             return f"failed: {failure.message}"
-        verdict = judge_run(run, self.request.limits, planned.load.events_per_request)
+        limits = self.request.limits
+        verdict = judge_run(run, limits, planned.load.events_per_request, count_needed(limits))
         self.steps.append(
             CapacityStep(
                 run=run.run,
@@ -250,7 +249,7 @@ class CapacitySearch:
                 seed=planned.data.seed,
                 holds=verdict.holds,
                 reasons=list(verdict.reasons),
-                figures=dict(verdict.figures),
+                figures=verdict.figures,
                 client_bound=verdict.client_bound,
             )
         )
@@ -397,8 +396,7 @@ class CapacityExperiment(Experiment[CapacityRequest]):
                 )
         try:
             if request.readers is not None:
-                job = check_workload(request.readers, request.data, session.module)
-                asked = session.module(session.assume_options(), job).choose_queries()
+                asked = find_asked(session, request.readers, request.data)
             check_limits(request.limits, asked, request.readers)
         except OptionError as error:
             raise ConfigError(str(error)) from error

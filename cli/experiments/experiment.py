@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from simulator.contract import Carried, GroupResult, Load, Role, RunResult
 
-from ..errors import EXIT_FAILED, RunFailed, RunGivenUp
+from ..errors import RunFailed, RunGivenUp
 from ..faults.injector import check_times
 from ..live.serving import find_live, publish_end
 from ..output import note, say
@@ -25,6 +25,7 @@ from ..render.progress import Display, make_display
 from ..results.model import Result
 from ..signals import Interrupted, Interrupts
 from .context import RunContext, new_token, open_context
+from .limits import choose_status
 from .session import Session
 
 _MOST_SHARE = 0.02
@@ -114,6 +115,8 @@ def describe_outcome(run: RunResult) -> str:
         else "no figure"
         for group in run.groups
     )
+    if run.aborted is not None and not run.failures:
+        return f"{run.aborted}: {outcome}"
     return outcome if run.valid else f"invalid ({'; '.join(run.invalid_reasons)}): {outcome}"
 
 
@@ -168,7 +171,7 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
         raise unwritten
     if stopped:
         raise stopped
-    return 0 if result.valid else EXIT_FAILED
+    return choose_status(result)
 
 
 def _name_end(stopped: RunFailed | Interrupted) -> str:

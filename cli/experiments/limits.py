@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from math import inf
 
-from simulator.contract import GroupResult, LatencyMs, Load, Offered, QueryResult, RunResult
+from simulator.contract import (
+    DataSet,
+    GroupResult,
+    Load,
+    Measure,
+    Offered,
+    RunLimit,
+    RunResult,
+)
 from simulator.errors import OptionError, did_you_mean
 from simulator.histograms import LEAST_REQUESTS
 from simulator.units import parse_duration_ms, parse_share
 
-from ..results.capacity import CapacityLimit, Measure
+from ..errors import EXIT_FAILED, EXIT_LIMIT
+from ..plan import check_workload
+from ..results.limits import LimitVerdict, Outcome, RunVerdict, find_query, measure, sum_up
+from ..results.model import Result
+from .session import Session
 
 _SYNTAX = re.compile(r"(?:query:(?P<query>[^:=]+):)?(?P<measure>[^:=]+)=(?P<value>.*)")
 
 
-def parse_limit(text: str) -> CapacityLimit:
+def parse_limit(text: str) -> RunLimit:
     """`p99=100ms`, `error_share=0.1%`, `query:NAME:p99=2s`; OptionError says how to write it."""
     found = _SYNTAX.fullmatch(text.strip())
     if not found:
@@ -33,7 +45,7 @@ def parse_limit(text: str) -> CapacityLimit:
     measure = Measure(name)
     query = found["query"].strip() if found["query"] else None
     parse = _parse_time if measure.is_time else _parse_share
-    return CapacityLimit(measure=measure, query=query, at_most=parse(text, found["value"].strip()))
+    return RunLimit(measure=measure, query=query, at_most=parse(text, found["value"].strip()))
 
 
 def _parse_time(text: str, value: str) -> float:
@@ -54,10 +66,11 @@ def _parse_share(text: str, value: str) -> float:
 
 
 def check_limits(
-    limits: Sequence[CapacityLimit], asked: Collection[str] | None, readers: Load | None = None
+    limits: Sequence[RunLimit], asked: Collection[str] | None, readers: Load | None = None
 ) -> None:
     """OptionError if a limit is given twice, is about a query that no reader asks, or about a percentile of
-    fewer executions than it needs. `asked`: the readers' queries; None: there are no readers."""
+    fewer executions than it needs. `asked`: the readers' queries; None: there are no readers; `readers`:
+    their load in each step of a search."""
     names = [limit.name for limit in limits]
     for name in names:
         if names.count(name) > 1:
@@ -76,9 +89,26 @@ def check_limits(
             _check_executions(limit, limit.query, asked, readers)
 
 
-def _check_executions(
-    limit: CapacityLimit, query: str, asked: Collection[str], readers: Load
-) -> None:
+def find_asked(session: Session, readers: Load, data: DataSet) -> list[str]:
+    """The queries that these readers ask; OptionError if the module can't."""
+    job = check_workload(readers, data, session.module)
+    return list(session.module(session.assume_options(), job).choose_queries())
+
+
+def spread_limits(limits: Sequence[RunLimit], asked: Sequence[str]) -> list[RunLimit]:
+    """Those of a command that only asks: one that names no query is about each that has none of its own."""
+    named = [limit for limit in limits if limit.query is not None]
+    spread = [
+        limit.model_copy(update={"query": query})
+        for limit in limits
+        if limit.query is None
+        for query in asked
+    ]
+    own = {limit.name for limit in named}
+    return [*named, *(limit for limit in spread if limit.name not in own)]
+
+
+def _check_executions(limit: RunLimit, query: str, asked: Collection[str], readers: Load) -> None:
     weights = readers.weights or dict.fromkeys(asked, 1.0)
     share = weights.get(query, 0.0) / sum(weights.values())
     window_s = (readers.duration_s or 0.0) - readers.warm_up_s
@@ -98,13 +128,18 @@ class Verdict:
     """None: too few requests to tell."""
     reasons: Sequence[str]
     """Why it doesn't, or why that isn't known, a few words each."""
-    figures: Mapping[str, float]
-    """What each limit is about, by its name, as far as it is known."""
+    limits: Sequence[LimitVerdict]
     client_bound: bool
     """It shows the client's speed, whatever it holds."""
+    invalid: bool = False
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What each limit is about, by its name, as far as it is known."""
+        return {one.limit.name: one.figure for one in self.limits if one.figure is not None}
 
 
-def count_needed(limits: Sequence[CapacityLimit]) -> int:
+def count_needed(limits: Sequence[RunLimit]) -> int:
     """The requests without which there is no verdict on a run's inserts."""
     own = [limit.measure for limit in limits if limit.query is None]
     return max([LEAST_REQUESTS[99.0], *(_count_for(measure) for measure in own)])
@@ -112,58 +147,91 @@ def count_needed(limits: Sequence[CapacityLimit]) -> int:
 
 def _count_for(measure: Measure) -> int:
     """The requests without which this figure isn't known."""
-    return LEAST_REQUESTS.get(_PERCENTS.get(measure, 0.0), 1)
+    return LEAST_REQUESTS.get(measure.percent or 0.0, 1)
 
 
-_PERCENTS = {Measure.P99: 99.0, Measure.SERVICE_P99: 99.0, Measure.P99_9: 99.9}
-
-
-def judge_run(run: RunResult, limits: Sequence[CapacityLimit], per_request: int) -> Verdict:
+def judge_run(
+    run: RunResult, limits: Sequence[RunLimit], per_request: int, needed: int | None = None
+) -> Verdict:
     """A rate holds if its run is valid, and all groups are not saturated and within all limits.
-    `per_request`: events in each request."""
-    writers, readers = run.writers, run.readers
-    assert writers is not None
-    groups = [(writers, "")] + ([] if readers is None else [(readers, "readers ")])
+    `per_request`: events in each request; `needed`: requests of writers without which there is no verdict at
+    all; None: what the limits on inserts need, if there are such."""
+    writers = run.writers
+    first = writers or run.readers
+    groups = [(group, "" if group is first else "readers ") for group in run.groups]
     bound = any(group.client is not None and group.client.bound for group, _ in groups)
     invalid = [
-        f"{who}invalid: {'; '.join(group.invalid_reasons)}"
+        f"{who}invalid: {'; '.join(failures)}"
         for group, who in groups
-        if not group.valid
+        if (failures := [text for text in group.invalid_reasons if text in run.failures])
     ]
     reasons = [
         f"{who}saturated: {_describe_offer(group.offered)}"
         for group, who in groups
         if group.valid and group.offered is not None and group.offered.saturated
     ]
-    figures: dict[str, float] = {}
-    unknown: list[str] = []
-    for limit in limits:
-        found = measure(limit, writers, readers, per_request)
-        if found is not None:
-            figures[limit.name] = found
-            if found > limit.at_most:
-                reasons.append(f"{limit.name} {limit.show(found)}")
-        elif writers.valid:
-            # Of a run that gave no figures at all this has been said.
-            broken, why = _judge_unknown(limit, writers, readers)
-            (reasons if broken else unknown).append(why)
-    requests = writers.offered.due / per_request if writers.offered and writers.valid else inf
-    if not invalid and requests < count_needed(limits):
-        few = f"too few requests: {requests:,.0f}, and {count_needed(limits):,} are needed"
-        return Verdict(None, [few], figures, bound)
-    if invalid or reasons:
-        return Verdict(False, [*invalid, *reasons], figures, bound)
-    return Verdict(None if unknown else True, unknown, figures, bound)
+    if needed is None:
+        needed = count_needed(limits) if any(limit.query is None for limit in limits) else 0
+    requests = _count_requests(writers, per_request) if writers and writers.valid else inf
+    few = None
+    if requests < needed:
+        few = f"too few requests: {requests:,.0f}, and {needed:,} are needed"
+    verdicts = [
+        _judge_limit(limit, run, per_request, few if limit.query is None else None)
+        for limit in limits
+    ]
+    missed = [_explain(one) for one in verdicts if one.outcome is Outcome.MISSED]
+    unknown = [one.reason for one in verdicts if one.outcome is Outcome.UNDECIDED and one.reason]
+    if few and not invalid:
+        return Verdict(None, [few], verdicts, bound)
+    if invalid or reasons or missed:
+        return Verdict(False, [*invalid, *reasons, *missed], verdicts, bound, bool(invalid))
+    return Verdict(None if unknown else True, unknown, verdicts, bound)
+
+
+def _count_requests(writers: GroupResult, per_request: int) -> float:
+    """Those that were due, or of a closed loop answered."""
+    return (writers.offered.due if writers.offered else writers.count or 0) / per_request
+
+
+def _judge_limit(
+    limit: RunLimit, run: RunResult, per_request: int, few: str | None
+) -> LimitVerdict:
+    """`few`: why so few requests decide nothing."""
+    writers, readers = run.writers, run.readers
+    found = measure(limit, writers, readers, per_request)
+    if run.aborted is not None and run.aborted.limit == str(limit):
+        # Whatever the figure of so few requests is.
+        reason = str(run.aborted)
+        return LimitVerdict(limit=limit, outcome=Outcome.MISSED, figure=found, reason=reason)
+    if few is not None:
+        return LimitVerdict(limit=limit, outcome=Outcome.UNDECIDED, figure=found, reason=few)
+    if found is not None:
+        outcome = Outcome.KEPT if found <= limit.at_most else Outcome.MISSED
+        return LimitVerdict(limit=limit, outcome=outcome, figure=found)
+    if not run.groups[0].valid:
+        # Of a run that gave no figures at all this has been said.
+        early = None if run.failures else "the run was ended before that could be known"
+        return LimitVerdict(limit=limit, outcome=Outcome.UNDECIDED, reason=early)
+    broken, why = _judge_unknown(limit, writers, readers)
+    outcome = Outcome.MISSED if broken else Outcome.UNDECIDED
+    return LimitVerdict(limit=limit, outcome=outcome, reason=why)
+
+
+def _explain(missed: LimitVerdict) -> str:
+    if missed.reason is not None or missed.figure is None:
+        return missed.reason or missed.limit.name
+    return f"{missed.limit.name} {missed.limit.show(missed.figure)}"
 
 
 def _judge_unknown(
-    limit: CapacityLimit, writers: GroupResult, readers: GroupResult | None
+    limit: RunLimit, writers: GroupResult | None, readers: GroupResult | None
 ) -> tuple[bool, str]:
     """Of a limit on a figure that isn't known: whether it is broken all the same, and what is to be said. A
     lower percentile above the limit breaks it, too."""
-    latency, who = writers.latency_ms, ""
+    latency, who = (writers.latency_ms if writers else None), ""
     if limit.query is not None:
-        asked = _find_query(limit.query, readers)
+        asked = find_query(limit.query, readers)
         latency, who = (asked.latency_ms if asked else None), f"query:{limit.query}:"
     if latency is None or not limit.measure.is_time:
         return True, f"{limit.name} is not known"
@@ -173,48 +241,27 @@ def _judge_unknown(
     return False, f"{limit.name} is not known of fewer than {needed:,} requests"
 
 
+def conclude(run: RunResult, limits: Sequence[RunLimit], per_request: int) -> RunVerdict:
+    """What became of a run's limits, as its result keeps it. What isn't valid decides nothing."""
+    found = judge_run(run, limits, per_request)
+    kept, reasons = list(found.limits), list(found.reasons)
+    if found.invalid:
+        kept = [one.model_copy(update={"outcome": Outcome.UNDECIDED}) for one in kept]
+        return RunVerdict(outcome=Outcome.UNDECIDED, reasons=reasons, limits=kept)
+    outcomes = {None: Outcome.UNDECIDED, True: Outcome.KEPT, False: Outcome.MISSED}
+    return RunVerdict(outcome=outcomes[found.holds], reasons=reasons, limits=kept)
+
+
+def choose_status(result: Result) -> int:
+    """The exit status of a command whose runs were all made: nothing may pass for kept that isn't."""
+    if not result.valid and (not result.verdicts or any(run.failures for run in result.all_runs)):
+        return EXIT_FAILED
+    outcome = sum_up([one.outcome for one in result.verdicts])
+    return 0 if outcome is Outcome.KEPT else EXIT_LIMIT
+
+
 def _describe_offer(offered: Offered) -> str:
     share = offered.achieved / offered.due if offered.due else 0.0
     if share < 0.99:
         return f"{share:.0%} of what was due was done"
     return f"the backlog grew by {offered.backlog_growth:,}"
-
-
-def measure(
-    limit: CapacityLimit, writers: GroupResult, readers: GroupResult | None, per_request: int
-) -> float | None:
-    """What a limit is about, of one run, in milliseconds or as a share; None if it isn't known."""
-    if limit.query is None:
-        if limit.measure is Measure.ERROR_SHARE:
-            return _find_error_share(writers, per_request)
-        return _find_percentile(limit.measure, writers.latency_ms, writers.service_ms)
-    asked = _find_query(limit.query, readers)
-    if asked is None:
-        return None
-    if limit.measure is Measure.ERROR_SHARE:
-        attempts = asked.executions + asked.errors
-        return asked.errors / attempts if attempts else None
-    # In a closed loop a query is due when it is sent.
-    return _find_percentile(limit.measure, asked.latency_ms, asked.service_ms or asked.latency_ms)
-
-
-def _find_query(name: str, readers: GroupResult | None) -> QueryResult | None:
-    return next((one for one in readers.queries if one.query == name), None) if readers else None
-
-
-def _find_percentile(
-    measure: Measure, response: LatencyMs | None, service: LatencyMs | None
-) -> float | None:
-    if measure is Measure.SERVICE_P99:
-        return None if service is None else service.p99
-    found: float | None = getattr(response, measure, None)
-    return found
-
-
-def _find_error_share(writers: GroupResult, per_request: int) -> float | None:
-    """Errors ÷ attempts, of the whole run; None of a run that stored nothing."""
-    if writers.count is None:
-        return None
-    errors = sum(writers.errors.values())
-    attempts = ceil(writers.count / per_request) + errors
-    return errors / attempts if attempts else None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
-from simulator.contract import RunResult
+from simulator.contract import RunLimit, RunResult
+from simulator.errors import OptionError
 
-from ..errors import RunFailed
+from ..errors import ConfigError, RunFailed
 from ..output import print_prose, say, terminal_width
 from ..plan import (
     Mix,
@@ -25,12 +27,14 @@ from ..plan import (
     public_load,
     share_devices,
 )
+from ..render.limits import describe_limits
 from ..render.notes import describe_answers, list_outages, summarize_notes
-from ..render.stored import tabulate_figures, tabulate_readers
+from ..render.stored import tabulate_figures, tabulate_readers, tabulate_stages
 from ..render.tables import describe_durations, describe_load
 from ..results.model import Result
 from ..results.summaries import summarize_inserts, summarize_queries
 from .experiment import Experiment, Plan
+from .limits import check_limits, conclude, find_asked, spread_limits
 from .session import Session
 
 _AnyRequest = TypeVar("_AnyRequest", bound=Request)
@@ -38,6 +42,9 @@ _AnyRequest = TypeVar("_AnyRequest", bound=Request)
 
 class _PlannedExperiment(Experiment[_AnyRequest]):
     """All runs are known before the first."""
+
+    _limits: Sequence[RunLimit] = ()
+    """Those of each run."""
 
     def _set_plan(self, series: Sequence[PlannedSeries]) -> None:
         self._series = series
@@ -48,7 +55,39 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
         return [planned.workers for series in self._series for planned in series.runs]
 
     def plan(self) -> Plan:
-        yield from self._series
+        for series in self._series:
+            yield replace(series, runs=[self._add_limits(one) for one in series.runs])
+
+    def _add_limits(self, planned: PlannedRun) -> PlannedRun:
+        """With the limits that end it early: they are about runs in which all groups are at work."""
+        if not self.request.abort_on_limit or len(planned.at_work) < len(planned.loads):
+            return planned
+        return replace(planned, abort_limits=self._limits)
+
+    def _set_limits(self, asked: Sequence[str] | None) -> None:
+        """`asked`: the readers' queries; None: there are no readers. ConfigError if they don't fit."""
+        if self.request.abort_on_limit and not self.request.limits:
+            raise ConfigError(
+                "--abort-on-limit ends a run that can't keep its limits: give a --limit, as in p99=100ms"
+            )
+        try:
+            check_limits(self.request.limits, asked)
+        except OptionError as error:
+            raise ConfigError(str(error)) from error
+        self._limits = self.request.limits
+
+    def _judge(self, runs: Sequence[RunResult]) -> dict[str, Any]:
+        """What became of the limits in these runs."""
+        if not self._limits:
+            return {}
+        per_request = self.request.load.events_per_request
+        return {"verdicts": [conclude(run, self._limits, per_request) for run in runs]}
+
+
+def show_stages(result: Result) -> None:
+    """Print the table of the stages of a rate that changes."""
+    if (stages := tabulate_stages(result)).rows:
+        say(f"\nStages\n{stages.text(width=terminal_width())}")
 
 
 class InsertExperiment(_PlannedExperiment[Sweep]):
@@ -61,10 +100,16 @@ class InsertExperiment(_PlannedExperiment[Sweep]):
         super().__init__(request, session)
         self._set_plan(plan_inserts(self.request))
         check_capabilities(self.request, session.module, session.options, self.request.most)
+        for limit in self.request.limits:
+            if limit.query is not None:
+                raise ConfigError(
+                    f"--limit {limit} is about a query, and insert asks none: use mixed"
+                )
+        self._set_limits(None)
 
     def summarize(self) -> dict[str, Any]:
         summary = summarize_inserts(self.runs, by_fill_level=self.request.steps > 0)
-        return {"insert_summary": summary}
+        return {"insert_summary": summary, **self._judge(self.runs)}
 
     def show(self, result: Result) -> None:
         if all(run.writers is None or run.writers.rate_per_s is None for run in self.runs):
@@ -77,7 +122,9 @@ class InsertExperiment(_PlannedExperiment[Sweep]):
         if not result.by_fill_level:
             say("Inserts per second")
         say(tabulate_figures(result, terminal).text(width=terminal_width()))
-        for line in summarize_notes(result, terminal, describe_load(sweep.load)):
+        show_stages(result)
+        above = describe_limits(result), describe_load(sweep.load)
+        for line in summarize_notes(result, terminal, *above):
             print_prose(line)
 
 
@@ -89,7 +136,12 @@ class QueryExperiment(_PlannedExperiment[Request]):
     def __init__(self, request: Request, session: Session) -> None:
         super().__init__(request, session)
         self._set_plan([plan_queries(self.request)])
-        check_query(self.request.load, self.request.data, session.module, session.options)
+        request = self.request
+        check_query(request.load, request.data, session.module, session.options)
+        if request.limits or request.abort_on_limit:
+            asked = find_asked(session, request.load, request.data)
+            self._set_limits(asked)
+            self._limits = spread_limits(request.limits, asked)
 
     def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
         outcome = "done" if run.valid else "done, not all valid"
@@ -102,10 +154,10 @@ class QueryExperiment(_PlannedExperiment[Request]):
             name: kept[name] for name in ("workload", "seed", "definition") if name in kept
         }
         own = {"workers": load.workers, "reader_in_flight": load.in_flight}
-        return {**own, **public_load(load), **asked}
+        return {**own, **public_load(load), **asked, **self.request.list_limits()}
 
     def summarize(self) -> dict[str, Any]:
-        return {"query_summary": summarize_queries(self.runs)}
+        return {"query_summary": summarize_queries(self.runs), **self._judge(self.runs)}
 
     def show(self, result: Result) -> None:
         if not any(run.readers and run.readers.queries for run in self.runs):
@@ -114,7 +166,7 @@ class QueryExperiment(_PlannedExperiment[Request]):
         for title, table in tabulate_readers(result, terminal).items():
             say(f"{title}\n{table.text(width=terminal_width())}\n")
         say(tabulate_figures(result, terminal).text(width=terminal_width()))
-        above = describe_durations(result), describe_answers(result)
+        above = describe_limits(result), describe_durations(result), describe_answers(result)
         for line in summarize_notes(result, terminal, *above):
             print_prose(line)
 
@@ -134,6 +186,8 @@ class MixedExperiment(_PlannedExperiment[Mix]):
         check_capabilities(mix, session.module, session.options)
         data = share_devices(mix.data, mix.load.workers)
         check_query(mix.readers, data, session.module, session.options)
+        if mix.limits or mix.abort_on_limit:
+            self._set_limits(find_asked(session, mix.readers, data))
 
     def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
         alone = len(planned.at_work) < len(planned.loads)
@@ -146,6 +200,7 @@ class MixedExperiment(_PlannedExperiment[Mix]):
             "baseline": self._alone,
             "insert_summary": summarize_inserts(self._together, by_fill_level=False),
             "query_summary": summarize_queries(self._together),
+            **self._judge(self._together),
         }
 
     def show(self, result: Result) -> None:
@@ -156,6 +211,8 @@ class MixedExperiment(_PlannedExperiment[Mix]):
         for title, table in tabulate_readers(result, terminal).items():
             if table.rows:
                 say(f"\n{title}\n{table.text(width=terminal_width())}")
+        show_stages(result)
         say("")
-        for line in summarize_notes(result, terminal, describe_answers(result)):
+        above = describe_limits(result), describe_answers(result)
+        for line in summarize_notes(result, terminal, *above):
             print_prose(line)

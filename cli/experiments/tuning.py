@@ -15,7 +15,6 @@ from ..output import note, print_prose, say, terminal_width
 from ..plan import PlannedRun, PlannedSeries, Request, check_capabilities, share_devices
 from ..render.notes import summarize_notes
 from ..render.tuning import advise, describe_tuning, tabulate_tuning
-from ..results.capacity import CapacityLimit
 from ..results.model import Result
 from ..results.naming import format_options
 from ..results.tuning import Trial, Tuning
@@ -47,7 +46,6 @@ class TuneRequest(Request):
     duration; its runs are those of each finalist."""
 
     over: Sequence[str]
-    limits: Sequence[CapacityLimit] = ()
     precision: float = 0.05
     max_steps: int = 16
 

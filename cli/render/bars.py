@@ -25,7 +25,6 @@ MOST_DOTS = 100
 """In one bar; of more runs some are left out, the fastest and the slowest never."""
 
 RATE, QUERY_RATE = "Inserts/s", "Queries/s"
-SECONDS = "Seconds"
 MILLISECONDS = "Time, ms"
 WITHIN_LIMITS = "Capacity, events/s"
 _TALLEST_PX = 270
@@ -323,8 +322,6 @@ def _describe(bar: Bar, unit: str, sample: str) -> str:
 
 
 def _format(value: float, unit: str) -> str:
-    if unit == SECONDS:
-        return f"{value:,.3g} s" if value < 1000 else f"{value:,.0f} s"
     if unit == MILLISECONDS:
         return f"{format_digits(value)} ms"
     return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import compress
 
+from simulator.contract import Measure, RunLimit
 from simulator.units import format_bytes, format_count
 
-from ..results.capacity import Capacity, CapacityLimit, CapacityStep, Measure
+from ..results.capacity import Capacity, CapacityStep
 from ..results.model import GroupRun, Result
 from ..results.summaries import find_offered_rate
 from .tables import (
@@ -106,7 +107,7 @@ def _list_cells(one: GroupRun, step: CapacityStep, terminal: bool) -> list[str]:
     ]
 
 
-def _show_figure(limit: CapacityLimit, step: CapacityStep) -> str:
+def _show_figure(limit: RunLimit, step: CapacityStep) -> str:
     value = step.figures.get(limit.name)
     return "-" if value is None else limit.show(value)
 

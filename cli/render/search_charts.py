@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from simulator.contract import Offered
+from simulator.contract import Offered, RunLimit
 
-from ..results.capacity import CapacityLimit, CapacityStep
+from ..results.capacity import CapacityStep
 from ..results.naming import format_value
 from ..results.tuning import TunedSetting, Tuning
 from .chart import Chart, NamedResult
@@ -62,6 +62,8 @@ def draw_over_rate(results: Sequence[NamedResult]) -> Chart | None:
     else:
         for part, title in PERCENTILES.items():
             own = [row for row in times if row["part"] == part]
+            if not own:
+                continue  # of steps so short that it isn't known
             limits = _list_limits(shown, part)
             panels.append(_draw_panel(own, f"Response {title}, ms", limits, HEIGHT // 2))
     achieved = [row for row in rows if row["part"] == "achieved"]
@@ -122,7 +124,7 @@ def _find_share(offered: Offered) -> float:
 
 def _list_limits(shown: Sequence[NamedResult], part: str | None = None) -> dict[float, str]:
     """Value -> text of each limit on response times of inserts; `part`: of this percentile."""
-    limits: list[CapacityLimit] = [
+    limits: list[RunLimit] = [
         limit for named in shown if named.result.capacity for limit in named.result.capacity.limits
     ]
     return {

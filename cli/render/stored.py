@@ -11,12 +11,14 @@ from ..output import wrap_lines
 from ..results.bottleneck import find_bottleneck
 from ..results.comparison import compare_with_alone
 from ..results.conditions import flatten_definition
+from ..results.figures import FIGURES, TABLES, list_entries, split_stages
 from ..results.model import GroupRun, Result
 from ..results.naming import find_changed_options, format_options, format_value
 from ..results.store import StoredResult
 from . import words
 from .capacity import describe_steps, tabulate_capacity
 from .clients import tabulate_clients, tabulate_questions, tabulate_turns
+from .limits import tabulate_limits
 from .notes import describe_answers, list_notes
 from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
 from .tables import (
@@ -62,7 +64,7 @@ def describe_name(result: Result) -> str:
 
 
 _TITLES = {
-    "query": "Query times, ms", "capacity": "Steps", "tune": "Combinations", "clients": "Clients",
+    "query": "Durations, ms", "capacity": "Steps", "tune": "Combinations", "clients": "Clients",
 }  # fmt: skip
 """Of the table that the command itself has printed, where it isn't that of inserts."""
 
@@ -76,6 +78,8 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
     tables = {
         _TITLES.get(result.command, "Inserts per second"): tabulate_figures(result, terminal),
         **tabulate_readers(result, terminal),
+        "Stages": tabulate_stages(result),
+        "Limits": tabulate_limits(result),
         "Writers alone": tabulate_runs("Runs", result, alone[Role.WRITE], terminal),
         "Readers alone": tabulate_reads(alone[Role.READ], terminal),
         "Times of the questions": tabulate_questions(result),
@@ -124,11 +128,23 @@ def tabulate_readers(result: Result, terminal: bool) -> dict[str, Table]:
         return {}
     tables = {"Queries per second": tabulate_reads(result.readers, terminal)}
     if result.command == "mixed":
-        tables["Query times, ms"] = tabulate_reads_by_query(result)
+        tables["Durations of the queries, ms"] = tabulate_reads_by_query(result)
     if result.baseline:
         costs = compare_with_alone(result)
         tables["What writers and readers cost each other"] = tabulate_costs(costs)
     return tables
+
+
+def tabulate_stages(result: Result) -> Table:
+    """Each stage of each group whose rate changes."""
+    entries = [
+        stage
+        for entry in list_entries([*result.writers, *result.readers, *result.alone])
+        for stage in split_stages(entry)
+    ]
+    figures = [FIGURES[key] for key in TABLES["Stages"]]
+    rows = [[*locate(one.one), *(figure.show(one) for figure in figures)] for one in entries]
+    return Table(["Workers", "Run", "Level", *(one.heading for one in figures)], rows)
 
 
 def tabulate_workers(runs: Sequence[GroupRun]) -> Table:

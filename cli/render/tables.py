@@ -185,12 +185,10 @@ def describe_durations(result: Result) -> str:
         what += ", from when they were due"
     if result.fill_level is not None:
         what += f"; {result.fill_level:,} events in the database"
-    # Of newer versions a table of its own has that.
-    old = [one.group for one in result.readers if result.by_number and one.group.client is None]
-    rates = [group.rate_per_s for group in old]
+    rates = [one.group.rate_per_s for one in result.readers if result.by_number]
     if not rates or rates[0] is None:
         return f"{what}."
-    return f"{what}. All executions together: {rates[0]:,.3g} queries per second."
+    return f"{what}. All executions together: {format_digits(rates[0])} queries per second."
 
 
 def describe_load(load: Load) -> str | None:

@@ -12,6 +12,7 @@ from ..results.model import Result, as_mapping
 from ..results.verdicts import list_kinds
 from . import words
 from .chart import NamedResult
+from .limits import describe_limits
 from .ratios import lead_comparison
 from .tables import format_ms
 
@@ -108,7 +109,8 @@ def _answer_shortly(result: Result) -> str:
     if result.command == "query" and len(result.query_summary) > _MOST_QUERIES:
         times = sorted(result.query_summary, key=lambda entry: entry.avg)
         ends = [f"{format_ms(1000 * one.avg)} ms ({one.query})" for one in (times[0], times[-1])]
-        return f"On average queries took {' to '.join(ends)}."
+        limits = describe_limits(result)
+        return f"On average queries took {' to '.join(ends)}.{f' {limits}' if limits else ''}"
     return words.give_answer(result)
 
 

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import re
 
-from simulator.contract import Load
+from simulator.contract import Load, format_stages
 from simulator.units import format_count, join_words
 
+from ..results.limits import sum_up
 from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.statistics import count_events_per_cost
 from ..results.summaries import choose_slowest, list_counted, list_valid
 from ..results.verdicts import is_stable
 from .capacity import describe_capacity, describe_search, write_capacity_headline
 from .clients import describe_clients, write_clients_headline
+from .limits import describe_limits
 from .tables import describe_in_flight, format_cost, format_ms, format_tail
 from .tuning import describe_trials, describe_tuning, write_tuning_headline
 
 
 def write_headline(result: Result) -> str:
     """The answer in a few words, for a list."""
+    figure = _write_figure(result)
+    if not result.verdicts:
+        return figure
+    return f"{figure}, limits {sum_up([one.outcome for one in result.verdicts])}"
+
+
+def _write_figure(result: Result) -> str:
     if result.command == "capacity":
         return write_capacity_headline(result.capacity)
     if result.command == "tune":
@@ -148,7 +157,8 @@ def _describe_load(load: Load) -> list[str]:
     """How requests were offered, and for how long, where that was asked for."""
     parts = []
     if load.rate_per_s is not None:
-        parts.append(f"{load.rate_per_s:,.10g} events/s offered ({load.arrivals} arrivals)")
+        rate = format_stages(load.stages) or f"{load.rate_per_s:,.10g}"
+        parts.append(f"{rate} events/s offered ({load.arrivals} arrivals)")
     if load.duration_s is not None:
         parts.append(f"for {load.duration_s:g} s")
     if load.warm_up_s:
@@ -161,7 +171,11 @@ def _describe_load(load: Load) -> list[str]:
 
 
 def give_answer(result: Result) -> str:
-    """The figure that was asked for."""
+    """The figure that was asked for, and what became of the limits."""
+    return " ".join(filter(None, [_give_figure(result), describe_limits(result)]))
+
+
+def _give_figure(result: Result) -> str:
     if result.command == "capacity":
         return " ".join(describe_capacity(result))
     if result.command == "tune":
@@ -209,8 +223,10 @@ def _describe_offers(result: Result) -> str:
         offers = [one.offered for one in list_counted(result, entry)]
         saturated = any(one.saturated for one in offers if one)
         kept_up = "kept up with" if not saturated else "not kept up with (saturated)"
+        stages = format_stages(result.settings.load.stages)
+        rate = stages or f"{run.offered.rate_per_s:,.10g}"
         said.append(
-            f"with {format_count(entry.workers, 'worker')} {run.offered.rate_per_s:,.10g} events/s were"
+            f"with {format_count(entry.workers, 'worker')} {rate} events/s were"
             f" {kept_up}: {entry.avg:,.0f} inserts/s, response time p50"
             f" {format_ms(run.latency_ms.p50)} ms, {format_tail(run.latency_ms)}"
         )

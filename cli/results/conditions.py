@@ -37,6 +37,7 @@ _COMMAND = {
     for name, condition in find_conditions(model).items()
 }
 _WORKLOAD = find_conditions(WorkloadOptions)
+_SEARCHES = ("capacity", "tune")
 _INDEXES = "indexes"
 """The indexes that tables were found to have: a setting that results of older versions don't tell."""
 _HARDWARE = ("cpu_model", "cpus", "cpus_usable", "memory_mb")
@@ -112,6 +113,13 @@ def find_declared(result: Result) -> Declared:
     )
 
 
+def _find_condition(name: str, result: Result) -> Condition:
+    """Of an option of the command. Limits change what a search measures; of others they judge it."""
+    if name == "limits" and result.command not in _SEARCHES:
+        return Condition.NONE
+    return _COMMAND.get(name, Condition.WORKLOAD)
+
+
 def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
     """All settings that are known to change a figure."""
     found: dict[Setting, Stated] = {}
@@ -125,7 +133,7 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
             for part, text in flatten_definition(value).items():
                 add(Condition.WORKLOAD, part, Origin.COMMAND, text)
         elif name != "module":
-            add(_COMMAND.get(name, Condition.WORKLOAD), name, Origin.COMMAND, value)
+            add(_find_condition(name, result), name, Origin.COMMAND, value)
     for name, value in declared.modernize(result.settings.module).items():
         # Options that a target has and its module doesn't are the workload's.
         own = not declared.option_names or name in declared.option_names

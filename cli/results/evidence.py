@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import TypeAlias
 
-from simulator.contract import RunResult
+from simulator.contract import Role, RunResult
 
 from ..config import Price
 from .decision import Evidence, Sample
@@ -52,6 +53,27 @@ class Question:
         """Events that must be stored before."""
         own = self.needed.history
         return 0 if own is None else own.count_events(self.rate_per_s)
+
+    def find_request_rates(self, batch: int) -> dict[str | None, float]:
+        """Query -> how often it is asked a second; None -> requests of so many events a second."""
+        found: dict[str | None, float] = {None: self.rate_per_s / batch}
+        return found | {name: one.rate for name, one in self.needed.queries.items()}
+
+    def count_places(self, batch: int) -> dict[Role, tuple[int, float]]:
+        """Of writers with so many events a request, and of readers: how many requests are under way at once
+        if each takes as long as it may (Little's law), and how long that is at most, in milliseconds. Without
+        a limit on times: none."""
+        rates = self.find_request_rates(batch)
+        longest: dict[str | None, float] = {}
+        for limit in self.needed.list_limits():
+            if limit.measure.is_time:
+                longest[limit.query] = max(longest.get(limit.query, 0.0), limit.at_most)
+        found = {}
+        for role in (Role.WRITE, Role.READ):
+            own = {key: ms for key, ms in longest.items() if (key is None) is (role is Role.WRITE)}
+            busy = sum(rates[key] * ms / 1000 for key, ms in own.items())
+            found[role] = ceil(busy), max(own.values(), default=0.0)
+        return found
 
 
 Judge: TypeAlias = Callable[[Repetition], Sample]

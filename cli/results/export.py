@@ -14,7 +14,18 @@ from pydantic import BaseModel
 from simulator.contract import DataSet, Load, Role, fields_of
 
 from ..errors import ConfigError
-from .figures import ASKED, EXPORTED, MEASURED, PAID, list_entries, read_all, split_queries
+from .figures import (
+    ASKED,
+    EXPORTED,
+    FIGURES,
+    MEASURED,
+    PAID,
+    STAGED,
+    list_entries,
+    read_all,
+    split_queries,
+    split_stages,
+)
 from .model import GroupRun, Result
 from .store import StoredResult
 
@@ -49,6 +60,7 @@ COLUMNS: dict[str, str] = {
     "insert_mode": "VARCHAR", **OPTION_COLUMNS, "cost_per_hour": "DOUBLE",
     PAID.key: PAID.form.sql,
     **{figure.key: figure.form.sql for figure in ASKED},
+    **{figure.key: figure.form.sql for figure in STAGED},
     # Of a mixed command.
     "group": "VARCHAR",
     "options": "VARCHAR",
@@ -59,8 +71,11 @@ an open loop (one with `rate_per_s`) `latency_*` are response times."""
 FORMATS = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
 
 
+_OF_STAGE = [*(FIGURES[key] for key in ("workers", "run", "valid", "fill_level")), *STAGED]
+
+
 def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
-    """A row for each run of the result, with all columns."""
+    """A row for each run of the result, with all columns, and behind it one for each of its stages."""
     result, options = stored.result, stored.result.options
     shared = dict.fromkeys(COLUMNS) | {
         "result_id": stored.id,
@@ -89,6 +104,7 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
                 own | read_all(part, EXPORTED)
                 for part in (split_queries(entry) if reads else [entry])
             ]
+            rows += [own | read_all(stage, _OF_STAGE) for stage in split_stages(entry)]
     return rows
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any
 
-from simulator.contract import Execution, GroupResult, QueryResult, Role
+from simulator.contract import Execution, GroupResult, QueryResult, Role, StageResult
 from simulator.units import format_bytes, format_digits
 
 from .asking import (
@@ -23,6 +23,7 @@ from .asking import (
     share_of_client,
 )
 from .bottleneck import find_bottleneck
+from .limits import RunVerdict
 from .model import GroupRun, Result
 from .statistics import count_events_per_cost
 from .summaries import EventSize, list_event_sizes
@@ -38,9 +39,15 @@ class Entry:
     """What an event of the run takes on disk."""
     query: QueryResult | None = None
     each: Execution | None = None
+    stage: StageResult | None = None
+    """Of a rate that changes."""
+    number: int | None = None
+    """Which stage it is."""
     cost_per_hour: float | None = None
     holds: bool | None = None
-    """Of a step of a capacity: whether the rate does."""
+    """Whether the run keeps its limits; None: it has none, or that isn't decided."""
+    verdict: RunVerdict | None = None
+    """What became of them."""
 
     @property
     def group(self) -> GroupResult:
@@ -53,11 +60,15 @@ def list_entries(runs: Sequence[GroupRun], result: Result | None = None) -> list
     theirs, for what it costs and whether a rate holds."""
     steps = result.capacity.steps if result and result.capacity else []
     holds = {step.run: step.holds for step in steps}
+    judged = {id(run): verdict for run, verdict in result.judged} if result else {}
     cost = result.cost_per_hour if result else None
-    return [
-        Entry(one, size, cost_per_hour=cost, holds=holds.get(one.run.run))
-        for one, size in zip(runs, list_event_sizes(runs), strict=True)
-    ]
+
+    def make(one: GroupRun, size: EventSize) -> Entry:
+        verdict = judged.get(id(one.run))
+        held = verdict.holds if verdict else holds.get(one.run.run)
+        return Entry(one, size, cost_per_hour=cost, holds=held, verdict=verdict)
+
+    return [make(one, size) for one, size in zip(runs, list_event_sizes(runs), strict=True)]
 
 
 def split_queries(entry: Entry) -> Iterator[Entry]:
@@ -67,6 +78,12 @@ def split_queries(entry: Entry) -> Iterator[Entry]:
         yield from (replace(own, each=each) for each in query.each)
         if not query.each:
             yield own
+
+
+def split_stages(entry: Entry) -> Iterator[Entry]:
+    """An entry for each stage of a rate that changes."""
+    for number, stage in enumerate(entry.group.stages, 1):
+        yield replace(entry, stage=stage, number=number)
 
 
 class Form(Enum):
@@ -271,7 +288,9 @@ MEASURED: tuple[Figure, ...] = (
     F("client_bound", "Client-bound", "whether the figures are the client's speed", "", Form.FLAG,
       _of_group("client", "bound")),
     F("bottleneck", "Bound by", "what held the group back", "", Form.TEXT, _find_bottleneck),
-    F("holds", "Holds", "whether a capacity's step kept its limits", "", Form.FLAG, _follow("holds")),
+    F("holds", "Holds", "whether the run (of a capacity: the step) kept its limits", "", Form.FLAG,
+      _follow("holds")),
+    F("limits", "Limits", "what became of each limit in the run", "", Form.TEXT, _follow("verdict", "told")),
     F("began_at", "Began (UTC)", "when the measured window began", "", Form.TEXT, _of_run("began_at")),
     F("ended_at", "Ended", "when it ended", "", Form.TEXT, _of_run("ended_at")),
     F("busy_share", "Busy", "CPU of the busiest machine of workers that was in use", "", Form.SHARE,
@@ -349,6 +368,34 @@ ASKED: tuple[Figure, ...] = (
 )  # fmt: skip
 """What readers have besides: of a query, or of one execution."""
 
+
+def _by_duration(name: str) -> Callable[[Entry], Any]:
+    """Of a stage, per second."""
+    return lambda e: None if e.stage is None else getattr(e.stage, name) / e.stage.duration_s
+
+
+STAGED: tuple[Figure, ...] = (
+    F("stage", "Stage", "number of the stage, of a rate that changes", "", Form.COUNT, _follow("number")),
+    F("stage_s", "Seconds", "how much of the stage is in the window", "s", Form.DIGITS,
+      _follow("stage", "duration_s")),
+    F("stage_rate_per_s", "Rate/s", "what the stage was to offer", "", Form.DIGITS,
+      _follow("stage", "rate_per_s")),
+    F("stage_offered_per_s", "Offered/s", "what was due in the stage, by its length", "", Form.DIGITS,
+      _by_duration("due")),
+    F("stage_achieved_per_s", "Achieved/s", "what was done in the stage, whenever it was due, by its length",
+      "", Form.DIGITS, _by_duration("achieved"), better=_MORE),
+    *(
+        F(f"stage_{name}_ms", heading, f"{text} of the response times of what was due in the stage", "ms",
+          Form.DIGITS, _follow("stage", "latency_ms", name), better=_LESS)
+        for name, heading, text in (("p50", "Response p50 ms", "p50"), ("p99", "p99 ms", "p99"))
+    ),
+    F("stage_backlog", "Backlog", "what was due and not done at the stage's end", "", Form.COUNT,
+      _follow("stage", "backlog"), better=_LESS),
+    F("stage_saturated", "Saturated", "whether the database didn't keep up in the stage", "", Form.FLAG,
+      _follow("stage", "saturated")),
+)  # fmt: skip
+"""Of a stage: in an export each has a row of its own, without the figures of the whole run."""
+
 DATABASE: tuple[Figure, ...] = tuple(
     F(name, heading, about, unit, form, _of_database(name), better=better, exported=False)
     for name, heading, about, unit, form, better in (
@@ -377,7 +424,7 @@ STORAGE: tuple[Figure, ...] = (
       lambda e: e.group.storage and (e.group.storage.source or None), WRITERS, exported=False),
 )  # fmt: skip
 
-FIGURES = {one.key: one for one in (*MEASURED, PAID, *ASKED, *DATABASE, *STORAGE)}
+FIGURES = {one.key: one for one in (*MEASURED, PAID, *ASKED, *STAGED, *DATABASE, *STORAGE)}
 EXPORTED = [one for one in FIGURES.values() if one.exported]
 LIMITED = {one.limit: one for one in FIGURES.values() if one.limit}
 COMPARED = [one for one in FIGURES.values() if one.compared]
@@ -392,6 +439,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "What was due": (
         "saturated", "due", "achieved", "unsent", "backlog_max", "backlog_growth", "own_delay_p99_ms",
     ),
+    "Stages": tuple(one.key for one in STAGED),
     "On disk": (
         "storage_bytes", "bytes_per_event", "index_bytes_per_event", "storage_compacted_bytes",
         "compacted_bytes_per_event", "storage_copies", "storage_source",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from simulator.units import join_words
+
 from .decision import (
     CandidateVerdict,
     Cell,
@@ -15,7 +17,7 @@ from .decision import (
 )
 from .evidence import Measured, Question, collect
 from .judging_faults import judge_fault
-from .judging_load import decide_rate, judge_limit
+from .judging_load import decide_rate, judge_limit, list_stand_ins
 from .judging_upkeep import decide_cost, decide_disk, describe_price
 from .requirements import COST, DISK, RATE, list_rows, name_fault, name_limit
 
@@ -73,5 +75,9 @@ def _list_notes(question: Question, measured: Sequence[Measured]) -> Iterator[st
             "Disk is what an event takes, times the required rate, times the retention; that older events"
             " go by themselves, and what that costs, was not measured."
         )
+    replaced = [name for one in measured for name in list_stand_ins(question, one)]
+    if replaced:
+        names = join_words(list(dict.fromkeys(replaced)))
+        yield f"In searches p90 stands in for the percentile of {names}, asked too rarely there."
     if any(one.price.cpu_hour is not None and one.price.hour is None for one in measured):
         yield "CPUs are those that the database might use, not those that it did."

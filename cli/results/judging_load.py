@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import fsum
 
-from simulator.contract import GroupResult, RunResult
+from simulator.contract import GroupResult, Measure, Role, RunLimit, RunResult
 from simulator.histograms import LEAST_REQUESTS
 from simulator.units import format_count
 
-from .capacity import Capacity, CapacityLimit, Measure
-from .decision import Cell, Requirement, Sample, Unit, decide
+from .capacity import Capacity
+from .decision import Cell, Evidence, Requirement, Sample, Unit, decide
 from .evidence import (
     ALMOST,
     ORDER,
@@ -30,13 +30,13 @@ from .evidence import (
     make_sample,
     stay_silent,
 )
+from .limits import find_query, measure
 from .model import Result
 from .requirements import Requirements
 from .store import StoredResult
 
 MOST_RATE = 1.05
 """A run at up to so many times the required rate shows what the required one does."""
-_PERCENTS = {Measure.P99: 99.0, Measure.SERVICE_P99: 99.0, Measure.P99_9: 99.9}
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,13 @@ def _find_loads(question: Question, one: Repetition) -> tuple[list[_LoadRun], st
     found, why = [], ""
     for stored in one.stored:
         result = stored.result
-        if result.command not in ("insert", "mixed") or result.settings.disturbances:
+        settings = result.settings
+        # A rate that changes is the required one for a while at most.
+        if (
+            result.command not in ("insert", "mixed")
+            or settings.disturbances
+            or settings.load.stages
+        ):
             continue
         for run in result.runs:
             writers = run.writers
@@ -97,63 +103,62 @@ def _find_query_rates(result: Result) -> dict[str, float]:
     return {name: settings.query_rate_per_s * own / total for name, own in weights.items()}
 
 
-def judge_limit(question: Question, limit: CapacityLimit, one: Repetition) -> Sample:
+def judge_limit(question: Question, limit: RunLimit, one: Repetition) -> Sample:
     """Of several runs of a repetition the worst counts."""
     runs, why = _find_loads(question, one)
     if not runs:
         return stay_silent(one, why)
-    return join(one, [_judge_run(limit, each) for each in runs])
+    return join(one, [_judge_run(question, limit, each) for each in runs])
 
 
-def _judge_run(limit: CapacityLimit, load: _LoadRun) -> Sample:
+def _judge_run(question: Question, limit: RunLimit, load: _LoadRun) -> Sample:
     evidence = [cite(load.stored, load.run)]
     group = load.writers if limit.query is None else load.run.readers
     if group is None or not group.valid:
         reasons = "; ".join(group.invalid_reasons) if group else "nobody asked"
         return make_sample(None, None, f"invalid: {reasons}", evidence)
-    value = _measure(limit, load)
+    per_request = load.stored.result.settings.load.events_per_request
+    value = measure(limit, load.writers, load.run.readers, per_request)
     if group.offered is not None and group.offered.saturated:
-        if group.client is not None and group.client.bound:
-            return make_sample(None, value, _CLIENT, evidence)
+        if excuse := _excuse(question, load, group):
+            return make_sample(None, value, excuse, evidence)
         return make_sample(False, value, f"saturated: {group.offered.reason}", evidence)
     if value is None:
-        return make_sample(None, None, _explain_unknown(limit, load), evidence)
+        return _judge_unknown(limit, load, evidence)
     return make_sample(value <= limit.at_most, value, None, evidence)
 
 
-_CLIENT = "the client was the limit: more --workers, or a larger machine for it, would decide"
-
-
-def _measure(limit: CapacityLimit, load: _LoadRun) -> float | None:
-    """What a limit is about, of one run: milliseconds, or a share."""
-    if limit.query is None:
-        requests, errors = load.writers.count or 0, sum(load.writers.errors.values())
-        times, service = load.writers.latency_ms, load.writers.service_ms
-        requests = -(-requests // load.stored.result.settings.load.events_per_request)
+def _excuse(question: Question, load: _LoadRun, group: GroupResult) -> str | None:
+    """Why a group that didn't keep up doesn't show that the database can't: the client was the limit, or it
+    could not have as many requests under way as there are if each takes as long as it may (Little's law),
+    while none took longer."""
+    if group.client is not None and group.client.bound:
+        return "the client was the limit: more workers, or a larger machine for it, would decide"
+    places = question.count_places(load.stored.result.settings.load.events_per_request)
+    if group is load.writers:
+        (needed, longest_ms), options = places[Role.WRITE], "workers, or in-flight"
     else:
-        queries = load.run.readers.queries if load.run.readers else []
-        asked = next((each for each in queries if each.query == limit.query), None)
-        if asked is None:
-            return None
-        requests, errors = asked.executions, asked.errors
-        times, service = asked.latency_ms, asked.service_ms or asked.latency_ms
-    if limit.measure is Measure.ERROR_SHARE:
-        return errors / (requests + errors) if requests + errors else None
-    if limit.measure is Measure.SERVICE_P99:
-        return service.p99 if service else None
-    found: float | None = getattr(times, limit.measure, None)
-    return found
+        (needed, longest_ms), options = places[Role.READ], "readers, or reader-in-flight"
+    own = group.workers * ((group.client.in_flight if group.client else None) or 1)
+    if own >= needed or group.service_ms is None or group.service_ms.tail > longest_ms:
+        return None
+    return (
+        f"{own:,} at a time are too few if each takes as long as it may: more {options}, {needed:,} in all,"
+        " would decide"
+    )
 
 
-def _explain_unknown(limit: CapacityLimit, load: _LoadRun) -> str:
-    """Of a percentile of too few requests, how much longer a run tells it."""
-    needed = LEAST_REQUESTS.get(_PERCENTS.get(limit.measure, 0.0), 1)
-    if limit.query is None:
-        return f"too few requests for {limit.measure}, which needs {needed:,}: a longer run would decide"
-    queries = load.run.readers.queries if load.run.readers else []
-    counts = [each.executions for each in queries if each.query == limit.query]
-    asked = format_count(sum(counts), "execution")
-    return f"{asked}, and {limit.measure} needs {needed:,}: a longer run would decide"
+def _judge_unknown(limit: RunLimit, load: _LoadRun, evidence: list[Evidence]) -> Sample:
+    """Of a percentile of too few requests. A lower one above the limit breaks it, too."""
+    asked = find_query(limit.query, load.run.readers) if limit.query else None
+    times = asked.latency_ms if asked else load.writers.latency_ms
+    higher = limit.measure in (Measure.P99, Measure.P99_9)
+    if higher and times is not None and times.p90 > limit.at_most:
+        return make_sample(False, None, f"p90 {limit.show(times.p90)}", evidence)
+    needed = LEAST_REQUESTS.get(limit.measure.percent or 0.0, 1)
+    told = format_count(asked.executions, "execution") if asked else "too few requests"
+    why = f"{told}, and {limit.measure} needs {needed:,}: a longer run would decide"
+    return make_sample(None, None, why, evidence)
 
 
 def decide_rate(question: Question, row: Requirement, measured: Measured) -> Cell:
@@ -179,8 +184,9 @@ def _is_bound(found: Capacity) -> bool:
 
 
 def judge_rate(question: Question, one: Repetition) -> Sample:
+    """Whether a repetition kept up with the load, and what its search found."""
     runs, why = _find_loads(question, one)
-    loads = [_judge_load(each) for each in runs]
+    loads = [_judge_load(question, each) for each in runs]
     searches = list(_judge_searches(question, one))
     if not loads and not searches:
         return stay_silent(one, why)
@@ -195,12 +201,15 @@ def judge_rate(question: Question, one: Repetition) -> Sample:
     if load.keeps and all(within) and search.keeps is False:
         why = f"{search.why}, yet the load itself was within all limits: more repetitions would decide"
         search = search.model_copy(update={"keeps": None, "why": why})
-    weaker = min((search, load), key=lambda each: ORDER[each.keeps])
+    if load.keeps and search.keeps is None and search.value is None:
+        weaker = load  # what the search tried in vain was more than the load
+    else:
+        weaker = min((search, load), key=lambda each: ORDER[each.keeps])
     evidence = [*load.evidence, *search.evidence]
     return weaker.model_copy(update={"value": search.value, "evidence": evidence})
 
 
-def _judge_load(load: _LoadRun) -> Sample:
+def _judge_load(question: Question, load: _LoadRun) -> Sample:
     """Whether a run kept up with what was due: writers and readers."""
     evidence = [cite(load.stored, load.run)]
     groups = [(load.writers, ""), *([(load.run.readers, "readers ")] if load.run.readers else [])]
@@ -210,8 +219,8 @@ def _judge_load(load: _LoadRun) -> Sample:
             return make_sample(None, None, f"{who}invalid: {reasons}", evidence)
     for group, who in groups:
         if group.offered is not None and group.offered.saturated:
-            if group.client is not None and group.client.bound:
-                return make_sample(None, None, _CLIENT, evidence)
+            if excuse := _excuse(question, load, group):
+                return make_sample(None, None, f"{who}saturated: {excuse}", evidence)
             why = f"{who}saturated: {group.offered.reason}"
             return make_sample(False, None, why, evidence)
     return make_sample(True, None, None, evidence)
@@ -243,14 +252,32 @@ def _judge_searches(question: Question, one: Repetition) -> Iterator[Sample]:
 def _covers(found: Capacity, needed: Requirements) -> bool:
     """Whether a search kept to the required limits, or to narrower ones; of a query that is asked too rarely
     for its percentile in a step, p90 stands in for it."""
-    for limit in needed.list_limits():
-        kept = [
-            own
-            for own in found.limits
-            if own.query == limit.query
-            and own.at_most <= limit.at_most * (1 + 1e-9)
-            and (own.measure is limit.measure or (limit.query and own.measure is Measure.P90))
-        ]
-        if not kept:
-            return False
-    return True
+    return all(
+        any(_is_within(own, limit) or _stands_in(own, limit) for own in found.limits)
+        for limit in needed.list_limits()
+    )
+
+
+def _is_within(own: RunLimit, limit: RunLimit) -> bool:
+    """Whether a limit is this one, or narrower."""
+    same = own.query == limit.query and own.measure is limit.measure
+    return same and own.at_most <= limit.at_most * (1 + 1e-9)
+
+
+def _stands_in(own: RunLimit, limit: RunLimit) -> bool:
+    if limit.query is None or not limit.measure.is_time or own.measure is not Measure.P90:
+        return False
+    return _is_within(own, limit.model_copy(update={"measure": Measure.P90}))
+
+
+def list_stand_ins(question: Question, measured: Measured) -> list[str]:
+    """The queries in whose stead a lower percentile was kept to by the candidate's searches."""
+    searches = [stored.result.capacity for one in measured.repetitions for stored in one.stored]
+    return [
+        limit.query or ""
+        for limit in question.needed.list_limits()
+        for found in searches
+        if found is not None
+        and any(_stands_in(own, limit) for own in found.limits)
+        and not any(_is_within(own, limit) for own in found.limits)
+    ]

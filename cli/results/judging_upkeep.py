@@ -57,8 +57,8 @@ def _judge_cost(
     question: Question, row: Requirement, measured: Measured, one: Repetition
 ) -> Sample:
     """The hours of a month, and what is stored. Without a part that is measured it is known by itself."""
-    price, evidence = measured.price, []
-    hourly = price.hour
+    price, hourly = measured.price, measured.price.hour
+    evidence: list[Evidence] = []
     if hourly is None and price.cpu_hour is not None:
         cpus, evidence = _find_cpus(one)
         if cpus is None:

@@ -21,6 +21,7 @@ from simulator.contract import (
 )
 
 from .capacity import Capacity
+from .limits import RunVerdict
 from .tuning import Tuning
 
 FORMAT: Literal[2] = 2
@@ -54,12 +55,15 @@ class Settings(Bounded, BaseModel):
     """The readers of a mixed command."""
     query_rate_per_s: Annotated[float | None, Condition.WORKLOAD] = None
     """What they are to ask together."""
+    query_stages: Annotated[str | None, Condition.WORKLOAD] = None
+    """How that changes."""
     reader_in_flight: Annotated[int | None, Condition.CLIENT] = None
     """Questions that each reader may have under way at once."""
     queries: Annotated[dict[str, float] | list[str] | None, Condition.WORKLOAD] = None
     """What readers ask, with the weights of a mixed command."""
     limits: Annotated[list[str] | None, Condition.LOAD] = None
-    """What a capacity is to keep to."""
+    """What each run is to keep to, or each step of a search."""
+    abort_on_limit: Annotated[bool | None, Condition.NONE] = None
     disturbances: Annotated[list[str] | None, Condition.LOAD] = None
     """What was to be done to the database in each run."""
     precision: Annotated[float | None, Condition.NONE] = None
@@ -220,6 +224,9 @@ class Result(Bounded, BaseModel):
     """Of `query`: one. Of `capacity`: one for each step."""
     baseline: list[RunResult] = []
     """Of `mixed --baseline`: the same runs with one group at a time."""
+    verdicts: list[RunVerdict] = []
+    """What became of the limits in each of the runs, in their order; none without limits. Of a search they
+    are in its steps."""
     insert_summary: list[InsertSummary] = []
     query_summary: list[QuerySummary] = []
     """Over all runs."""
@@ -246,6 +253,11 @@ class Result(Bounded, BaseModel):
         settings = Settings.model_validate(options)
         _ = settings.load, settings.data
         return options
+
+    @property
+    def judged(self) -> list[tuple[RunResult, RunVerdict]]:
+        """Each run with what became of its limits."""
+        return list(zip(self.runs, self.verdicts, strict=False))
 
     @property
     def settings(self) -> Settings:
@@ -331,4 +343,9 @@ class Result(Bounded, BaseModel):
             return any(one.group.valid for one in self.writers if one.group.offered is not None)
         if self.command == "tune":
             return self.tuning is not None and bool(self.tuning.rank_finalists())
-        return all(run.valid for run in (*self.runs, *self.baseline))
+        return all(run.valid for run in self.all_runs)
+
+    @property
+    def all_runs(self) -> list[RunResult]:
+        """With those of the baseline."""
+        return [*self.runs, *self.baseline]

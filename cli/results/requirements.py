@@ -13,6 +13,7 @@ from pydantic import (
     model_validator,
 )
 
+from simulator.contract import Measure, RunLimit
 from simulator.errors import one_line
 from simulator.units import (
     format_count,
@@ -25,7 +26,6 @@ from simulator.units import (
 
 from ..errors import ConfigError
 from ..faults.injector import parse_disturbance
-from .capacity import CapacityLimit, Measure
 from .decision import Requirement, Unit
 
 
@@ -109,11 +109,11 @@ class Limits(RequiredPart):
     service_p99: Milliseconds | None = None
     error_share: Share | None = None
 
-    def list_limits(self, query: str | None = None) -> list[CapacityLimit]:
+    def list_limits(self, query: str | None = None) -> list[RunLimit]:
         """Those that are given, of this query or of the inserts."""
         given = [(measure, getattr(self, measure)) for measure in Measure]
         return [
-            CapacityLimit(measure=measure, query=query, at_most=value)
+            RunLimit(measure=measure, query=query, at_most=value)
             for measure, value in given
             if value is not None
         ]
@@ -198,7 +198,7 @@ class Requirements(RequiredPart):
             raise ValueError("disk needs `retention`, as in 90d: how long events are kept")
         return self
 
-    def list_limits(self) -> list[CapacityLimit]:
+    def list_limits(self) -> list[RunLimit]:
         """Those on response times and errors, of inserts and then of queries."""
         own = [limits.list_limits(name) for name, limits in self.queries.items()]
         return [*self.insert.list_limits(), *(limit for each in own for limit in each)]
@@ -255,7 +255,7 @@ def _make_rows(needed: Requirements, rate_per_s: float) -> Iterator[Requirement]
         )
 
 
-def name_limit(limit: CapacityLimit) -> str:
+def name_limit(limit: RunLimit) -> str:
     """The row's key: `insert.p99`, `queries.NAME.p99`."""
     return f"queries.{limit.query}.{limit.measure}" if limit.query else f"insert.{limit.measure}"
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import ceil
 
+from simulator.contract import Measure
 from simulator.modules.options import LEAN
 from simulator.units import format_count
 
-from .capacity import Capacity, Measure
+from .capacity import Capacity
 from .caveats import Caveat, Kind
 from .clients import collect_figures
 from .model import GroupRun, Result

@@ -8,9 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from simulator.contract import Bounded
+from simulator.contract import Bounded, RunLimit
 
-from .capacity import CapacityLimit
 from .statistics import Ratio, estimate_ratio
 
 
@@ -46,7 +45,7 @@ class Tuning(Bounded, BaseModel):
     over: list[TunedSetting]
     candidates: list[dict[str, Any]]
     """Setting -> value; the last may be the defaults alone."""
-    limits: list[CapacityLimit] = []
+    limits: list[RunLimit] = []
     """What a rate has to keep to; without any the closed loop's throughput is meant."""
     trials: list[Trial] = []
     """In the order in which they were made."""

@@ -67,6 +67,10 @@ class Barrier:
         self.start_at = time.monotonic() + delay_s
         self._start_utc = datetime.now(UTC) + timedelta(seconds=delay_s)
 
+    def elapsed_s(self) -> float:
+        """Since the common start; 0 before it."""
+        return 0.0 if self.start_at is None else max(0.0, time.monotonic() - self.start_at)
+
     def format_utc(self, since_start_s: float) -> str:
         """An instant so long after the common start, in UTC by this machine's clock (ISO 8601)."""
         assert self._start_utc is not None

@@ -42,7 +42,7 @@ from .barrier import HOLD_S, Refused
 from .run import Collector
 
 _MESSAGE = TypeVar("_MESSAGE", bound=Message)
-_Answer = Awaitable[Message] | None
+_Answer = Awaitable[Message] | Message | None
 
 
 def application(collector: Collector, end: Callable[[], None]) -> Starlette:
@@ -78,7 +78,7 @@ def application(collector: Collector, end: Callable[[], None]) -> Starlette:
             answer = take(message)
             if answer is None:
                 return PlainTextResponse("taken")
-            return _json(await answer)
+            return _json(answer if isinstance(answer, Message) else await answer)
 
         return Route(path, guard(handle), methods=["POST"])
 

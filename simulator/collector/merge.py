@@ -23,6 +23,7 @@ from ..contract import (
     WorkerTimeline,
 )
 from ..histograms import encode_histogram, latency_ms, merge_histograms
+from .stages import judge_stages, merge_stages
 from .verdicts import count_measured, judge_offer, measure_client
 
 MIN_OVERLAP = 0.8
@@ -68,6 +69,8 @@ def merge_group(
     span = min(part.start_s for part in every), max(part.end_s for part in every)
     in_flight = max(part.in_flight for part in every)
     offered = judge_offer(offers, load, in_flight, measured, seconds, span)
+    stages = merge_stages(every, load, in_flight, span[1])
+    judge_stages(offered, stages, load)
     group = GroupResult(
         role=load.role,
         workers=len(parts),
@@ -81,6 +84,7 @@ def merge_group(
         service_ms=service[0],
         service_histogram=service[1],
         offered=offered,
+        stages=stages,
         retries=sum(part.retries for part in every),
         errors=dict(sorted(errors.items())),
         timeline=sorted(seconds.items()),

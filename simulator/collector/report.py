@@ -11,6 +11,7 @@ from typing import Any
 
 from ..contract import (
     Carried,
+    EarlyEnd,
     Group,
     GroupResult,
     Lateness,
@@ -41,8 +42,14 @@ _MOST_WORKERS = 8
 """So many workers stand for all: the order in which events are sent takes 20 ms for each."""
 
 
-def make_report(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Report:
-    """Count what is stored, and merge what was measured; the phases' times are yet to come.
+def make_report(
+    settings: RunSettings,
+    prepared: Preparation,
+    barrier: Barrier,
+    early_end: EarlyEnd | None = None,
+) -> Report:
+    """Count what is stored, and merge what was measured; the phases' times are yet to come. `early_end`: of a
+    run that was ended since it could not keep a limit any more.
 
     Raises SimulatorError if there is nothing that a report could be about.
     """
@@ -50,13 +57,25 @@ def make_report(settings: RunSettings, prepared: Preparation, barrier: Barrier) 
     run = report.run
     if settings.groups_of(Role.READ) and not settings.groups_of(Role.WRITE):
         run.fill_level = _count_after_queries(settings, prepared.module)
-    for group in settings.groups_of(Role.WRITE, Role.READ):
+    run.aborted = early_end
+    for whole in settings.groups_of(Role.WRITE, Role.READ):
+        group = _shorten(whole, early_end)
         if group.load.role is Role.WRITE:
             writers, report.carried = _verify(group, prepared, barrier)
             run.groups.append(writers)
         else:
             run.groups.append(_merge_readers(group, settings, prepared, barrier))
+        if early_end is not None:
+            run.groups[-1].invalid_reasons.append(str(early_end))
     return report
+
+
+def _shorten(group: Group, early_end: EarlyEnd | None) -> Group:
+    """The group with the load that it had: until the end by the clock, if that came early."""
+    if early_end is None:
+        return group
+    load = group.load.model_copy(update={"duration_s": early_end.at_s})
+    return group.model_copy(update={"load": load})
 
 
 def make_early_report(

@@ -12,9 +12,12 @@ from typing import Any, TypeVar
 
 from ..contract import (
     Answers,
+    EarlyEnd,
     Failure,
     Go,
     GroupResult,
+    Heard,
+    Load,
     Lookup,
     Phase,
     Progress,
@@ -36,6 +39,7 @@ from ..oracle.checking import Checker, add_answers
 from .barrier import HOLD_S, Barrier
 from .database import CallThread, Preparation
 from .disk import is_amid, measure_during, measure_storage, place_amid
+from .limits import NOTICE_S, LimitWatch
 from .lookup import describe_wrong, look_up_events
 from .report import add_long_windows, make_early_report, make_report
 from .status import PhaseTracker
@@ -66,6 +70,9 @@ class Collector:
         self.given_up: str | None = None
         """Why a worker gave up during the run: what all have measured is being collected."""
         self.report: Report | None = None
+        self._limits = LimitWatch(settings)
+        self._early_end: EarlyEnd | None = None
+        """Of a run that could not keep a limit any more."""
         self._amid: asyncio.Task[tuple[float, Storage] | None] | None = None
         """What the tables take amid the run: asked once."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -155,7 +162,8 @@ class Collector:
         prepared = self._prepared
         with self._failing():
             report = await self._ask(
-                lambda: make_report(self.settings, prepared, self.barrier), "counting the events"
+                lambda: make_report(self.settings, prepared, self.barrier, self._early_end),
+                "counting the events",
             )
             run = report.run
             if run.writers is not None:
@@ -348,11 +356,34 @@ class Collector:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def progress(self, message: Progress) -> None:
-        """Note how far a worker is."""
+    def progress(self, message: Progress) -> Heard:
+        """Note how far a worker is; whether it is to end early."""
         self.barrier.hear(message.worker)
         self._phases.take_report(message, self.barrier.advance(message))
         self._measure_during()
+        elapsed_s = self.barrier.elapsed_s()
+        self._watch_limits(elapsed_s)
+        if self._early_end is None:
+            return Heard()
+        return Heard(ends_in_s=max(0.0, self._early_end.at_s - elapsed_s))
+
+    def _watch_limits(self, elapsed_s: float) -> None:
+        """End the run, at the same instant for all workers, if it can't keep a limit any more."""
+        if self._early_end is not None or self._phases.phase is not Phase.RUN:
+            return
+        lost = self._limits.look(self.barrier.progress.get, self._count_places, elapsed_s)
+        if lost is not None:
+            limit, reason = lost
+            at_s = elapsed_s + NOTICE_S
+            self._early_end = EarlyEnd(limit=str(limit), at_s=at_s, reason=reason)
+            _log.warning("%s", self._early_end)
+
+    def _count_places(self, load: Load) -> int:
+        """Requests that each worker may have in flight."""
+        if load.role is Role.READ:
+            return load.in_flight or 1
+        places: int = self._prepared.module.options.in_flight(load)
+        return places
 
     def result(self, message: WorkerResult) -> None:
         """Take a worker's result, once."""

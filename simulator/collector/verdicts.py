@@ -78,7 +78,7 @@ def judge_offer(
     caught_up = not half or min(count for _, count in half) <= 2 * places
     reason = None
     # What failed makes the run invalid; it isn't what the database had no time for.
-    if _is_missing(expected - achieved - failed, expected, places, caught_up, load):
+    if is_missing(expected - achieved - failed, expected, places, caught_up, load):
         unit = "events" if load.role is Role.WRITE else "queries"
         reason = (
             f"{expected:,} {unit} were due in the window, {achieved:,} were done in it"
@@ -86,7 +86,7 @@ def judge_offer(
             else f"{achieved:,} {unit} took {window[1] - window[0]:.3g} s,"
             f" and at the rate they take {achieved / load.rate_per_s:.3g} s"
         )
-    elif _is_missing(growth, due_in_half, places, caught_up, load):
+    elif is_missing(growth, due_in_half, places, caught_up, load):
         reason = f"the backlog grew by {growth:,} in the last half of the window"
     own_delay = latency_ms(merge_histograms(offer.own_delay for offer in offers))
     return Offered(
@@ -125,14 +125,15 @@ def _extend(
     added = 0
     for second in range(int(from_s), math.ceil(until_s)):
         passed_s = min(until_s, second + 1) - from_s
-        so_far = round(min(most, load.rate_per_s / load.workers * passed_s))
+        due = load.count_due(from_s, from_s + passed_s) / load.workers
+        so_far = round(min(most, due))
         seconds[second] += so_far - added
         added = so_far
     changes = {"due": offer.due + added, "due_timeline": sorted((+seconds).items())}
     return offer.model_copy(update=changes)
 
 
-def _is_missing(missing: int, due: int, places: int, caught_up: bool, load: Load) -> bool:
+def is_missing(missing: int, due: int, places: int, caught_up: bool, load: Load) -> bool:
     """Whether so much of what was due was left that the database can't have kept up.
 
     What is under way at any instant is no sign of that, so a request for each place in flight is allowed

@@ -3,12 +3,13 @@
 Times are seconds on the sender's monotonic clock unless a name ends in another unit; no two
 machines' wall clocks are ever compared: `began_at` and `ended_at` of a run are for its reader.
 
-`settings` is what a run is told, `messages` what its processes tell each other, `report` what it
-measured: the models of `result.json`.
+`settings` is what a run is told, `limits` what it is not to exceed, `messages` what its processes tell
+each other, `report` what it measured: the models of `result.json`.
 """
 
 from __future__ import annotations
 
+from .limits import Measure, RunLimit
 from .message import Bounded, Message
 from .messages import (
     FAILURE_PREFIX,
@@ -24,8 +25,10 @@ from .messages import (
     GivenAnswer,
     Go,
     GroupStatus,
+    Heard,
     Phase,
     Progress,
+    QueryProgress,
     Ready,
     Stage,
     Status,
@@ -35,12 +38,14 @@ from .messages import (
     WorkerOffer,
     WorkerQuery,
     WorkerResult,
+    WorkerStage,
 )
 from .report import (
     BOUND_PAUSE_SHARE,
     LEAST_JUDGED_S,
     Answers,
     Client,
+    EarlyEnd,
     Execution,
     GroupResult,
     LatencyMs,
@@ -53,6 +58,7 @@ from .report import (
     QueryResult,
     Report,
     RunResult,
+    StageResult,
     Verification,
     WorkerSpan,
     WorkerTimeline,
@@ -77,6 +83,15 @@ from .settings import (
     make_groups,
     share,
     split_list,
+)
+from .stages import (
+    MOST_STAGES,
+    RateStage,
+    Stages,
+    find_mean_rate,
+    format_stages,
+    parse_stages,
+    sum_durations_s,
 )
 from .storage import (
     ANY_ALLOCATION,

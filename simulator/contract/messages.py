@@ -64,6 +64,17 @@ class Go(Message):
     failure: str | None = None
 
 
+CoarseCounts = tuple[Count, Annotated[list[Count], Field(max_length=1_000)]]
+"""As in `simulator.histograms`."""
+
+
+class QueryProgress(Message):
+    """One query, as a reader has asked it so far."""
+
+    latency: CoarseCounts = (0, [])
+    failed: Count = 0
+
+
 class Progress(Message):
     """POST /progress, once a second while a worker inserts or queries."""
 
@@ -78,8 +89,17 @@ class Progress(Message):
     """Queries without an answer."""
     backlog: Count | None = None
     """Events or queries that are due and not done; None of a closed loop."""
-    latency: tuple[Count, Annotated[list[Count], Field(max_length=1_000)]] = (0, [])
-    """Of the requests of the window so far: `CoarseCounts` of `simulator.histograms`."""
+    latency: CoarseCounts = (0, [])
+    """Of the requests of the window so far."""
+    queries: dict[str, QueryProgress] = Field(default_factory=dict)
+    """Of each query apart, if limits may end the run."""
+
+
+class Heard(Message):
+    """Answer to `Progress`."""
+
+    ends_in_s: Seconds | None = None
+    """When the worker is to end, before its own end; None: it isn't."""
 
 
 class WorkerOffer(Message):
@@ -128,6 +148,19 @@ class WorkerQuery(Message):
     """Of a run that is ended by its number of executions: every one."""
 
 
+class WorkerStage(Message):
+    """A stage of a rate as one worker kept to it, in events or queries."""
+
+    due: Count
+    """In the window."""
+    achieved: Count
+    """Acknowledged (answered) in the stage and the window, whenever it was due."""
+    backlog: Count
+    """Due and not acknowledged at the stage's end."""
+    histogram: str
+    """Response times of what was due in it in the window: as in `WorkerFigures`."""
+
+
 class WorkerFigures(Message):
     """What one worker measured. Times count from the common start."""
 
@@ -147,6 +180,8 @@ class WorkerFigures(Message):
     """Of an open loop, the same from when it was sent."""
     offer: WorkerOffer | None = None
     """Of an open loop."""
+    stages: list[WorkerStage] = Field(default_factory=list)
+    """Of a rate that changes."""
     timeline: list[tuple[Count, Count]]
     """(second, events acknowledged or queries answered in it)."""
     in_flight: Count = 1

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..conditions import Condition
+from .limits import RunLimit
 from .message import Message
+from .stages import Stages, count_due_between
 
 MAX_WORKERS = 100_000
 MAX_IN_FLIGHT = 10_000
@@ -124,6 +126,9 @@ class Load(Message):
         " before: a closed loop.",
         gt=0,
     )
+    stages: Annotated[Stages, Condition.LOAD] = _option(
+        [], "The rate changes: `rate_per_s` is its mean, `duration_s` how long all stages take."
+    )
     arrivals: Annotated[Arrivals, Condition.LOAD] = _option(
         Arrivals.POISSON, "With --rate: at equal intervals, or independently of each other."
     )
@@ -167,6 +172,13 @@ class Load(Message):
     def events_per_request(self) -> int:
         """What one request counts for in `rate_per_s`: its events, or the one query that it is."""
         return max(1, self.batch) if self.role is Role.WRITE else 1
+
+    def count_due(self, from_s: float, until_s: float) -> float:
+        """Events (queries) that the rate comes to in a stretch, counted from the common start; 0 without a
+        rate."""
+        if self.stages:
+            return count_due_between(self.stages, from_s, until_s)
+        return (self.rate_per_s or 0.0) * max(0.0, until_s - from_s)
 
 
 class DataSet(Message):
@@ -250,6 +262,8 @@ class RunSettings(Message):
     is measured the database at work; else the measured inserts are the loading."""
     look_up: bool = False
     """Whether each acknowledged event is looked up afterwards, as something is done to the database."""
+    abort_limits: list[RunLimit] = Field(default_factory=list)
+    """As soon as the run can't keep one of these any more, it is ended."""
     linger_s: float = 600
     """How long a collector waits, after the run's end, to be asked for its report."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..errors import SimulatorError
 from ..workloads.drawing import BoundQueries
@@ -47,9 +47,11 @@ class Asker(Requester[Any, Received]):
         super().__init__()
         self.module = module
         self.max_in_flight = in_flight
+        self._begun: Any = None
 
-    def encode(self, bounds: BoundQueries) -> Sequence[Any]:
-        """A request for each execution. Needs no connection; a module that can do better than compile each
+    def encode(self, bounds: BoundQueries) -> Iterable[Any]:
+        """A request for each execution, in order. What is left for when they are iterated over is done one by
+        one, just before a question is due. Needs no connection; a module that can do better than compile each
         anew does."""
         compiled = self.module.compile
         return [self.encode_statement(compiled(bound)) for bound in bounds]
@@ -57,6 +59,18 @@ class Asker(Requester[Any, Received]):
     @abstractmethod
     def encode_statement(self, statement: Any) -> Any:
         """The request for what `Module.compile` gives, or `Module.workload_queries`. Needs no connection."""
+
+    is_split: ClassVar[bool] = False
+    """Whether `begin` sends, and `finish` waits: the last answer is noted while the next is under way."""
+
+    def begin(self, request: Any) -> None:
+        """The first half of `send`. Raises as `send`."""
+        self._begun = request
+
+    def finish(self) -> Received:
+        """The other half: wait for the answer to what was begun."""
+        request, self._begun = self._begun, None
+        return self.send(request)
 
     @abstractmethod
     def decode(self, received: Received) -> Rows:

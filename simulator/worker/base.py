@@ -19,6 +19,7 @@ from ..contract import (
     TOO_EARLY,
     Failure,
     Go,
+    Heard,
     Message,
     Progress,
     Ready,
@@ -73,15 +74,19 @@ class CollectorClient:
             if go.go:
                 return go
 
-    def progress(self, message: Progress) -> None:
-        """Report progress, once; a failed report is made up for by the next."""
+    def progress(self, message: Progress) -> float | None:
+        """Report progress, once; a failed report is made up for by the next. In how many seconds this worker
+        is to end, if it is to do so early."""
         try:
             answer = self._http.post("/progress", content=message.model_dump_json())
         except httpx.HTTPError as error:
             _log.warning("progress not delivered: %s", error)
-            return
+            return None
         if answer.status_code == httpx.codes.GONE:
             self.failure = answer.text
+        if answer.is_error:
+            return None
+        return Heard.model_validate_json(answer.content).ends_in_s
 
     def result(self, result: WorkerResult) -> None:
         """Hand in the result."""
@@ -127,16 +132,25 @@ class CollectorClient:
 class ProgressReporter:
     """Reports once a second from its own thread, so also while the database doesn't answer."""
 
-    def __init__(self, client: CollectorClient, read: Callable[[], Progress]) -> None:
+    def __init__(
+        self,
+        client: CollectorClient,
+        read: Callable[[], Progress],
+        end_early: Callable[[float], None] | None = None,
+    ) -> None:
+        """`end_early` is called with the instant, by `time.perf_counter()`, at which the worker is to end."""
         self._client = client
         self._read = read
+        self._end_early = end_early
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
         compute_patiently()
         while not self._stop.wait(_PROGRESS_INTERVAL_S):
-            self._client.progress(self._read())
+            ends_in_s = self._client.progress(self._read())
+            if ends_in_s is not None and self._end_early is not None:
+                self._end_early(time.perf_counter() + ends_in_s)
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -190,6 +204,7 @@ class Worker(ABC):
         self._group = settings.group_of(number)
         self._load = self._group.load
         self._number = number
+        self._abortable = bool(settings.abort_limits)
         self._client = client
         self._workload, self._module = build(settings)
         self._late_at_most_s: float | None = None

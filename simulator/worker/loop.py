@@ -129,14 +129,15 @@ class _OneByOne(_Sender):
     def run(self, feed: Iterable[Payload]) -> None:
         writer, recorder, patience = self._writer, self._recorder, self._patience
         schedule, clock = self._schedule, time.perf_counter
-        is_open, ends = schedule.is_open, schedule.ends
+        is_open = schedule.is_open
         free = clock()
         for payload in feed:
             sent = clock()
             due = schedule.next_due(sent)
-            if sent < due < ends:
-                time.sleep(due - sent)
+            if sent < due < schedule.ends:
+                schedule.await_due(due)
                 sent = clock()
+            ends = schedule.ends  # it may have been ended meanwhile
             if sent >= ends or due >= ends:
                 if is_open and due < ends:
                     recorder.leave_unsent(due, payload.events)
@@ -224,7 +225,7 @@ class _InFlight(_Sender):
             elif self._under_way + len(self._waiting):
                 self._next_event(due - now)
             else:
-                time.sleep(due - now)
+                schedule.await_due(due)
             now = clock()
         if schedule.is_open and due < schedule.ends:
             self._recorder.leave_unsent(due, events)

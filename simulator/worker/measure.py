@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..contract import GAP_S, WorkerFigures, WorkerOffer
 from ..histograms import CoarseCounts, LatencyRecorder, encode_histogram
 from .schedule import ClosedLoop, Schedule
+from .stages import StageRecorder
 
 if TYPE_CHECKING:
     from .schedule import FloatArray
@@ -55,6 +56,8 @@ class Recorder:
         self._own_delay = LatencyRecorder(2 / 3)
         self._due_seconds: Counter[int] = Counter()
         self._due = self._unsent = self._failed = 0
+        ends_s = self._schedule.stage_ends_s
+        self._stages = StageRecorder(ends_s) if ends_s else None
         self.latency_so_far()  # What that makes once is made now, and not while requests are sent.
 
     def begin(self, origin: float) -> None:
@@ -68,6 +71,12 @@ class Recorder:
         if self._from > origin or self._to < inf:
             self._clock = _WindowClock(self._from, self._to, self._enter_window, self._leave_window)
             self._clock.start()
+
+    def end_early(self, at: float) -> None:
+        """Close the window then, and let the schedule end, if it doesn't end before. Called in another
+        thread."""
+        self._schedule.end_early(at)
+        self._to = min(self._to, at)
 
     def _read_begin(self) -> None:
         self._throttling_begin = throttled_periods()
@@ -87,6 +96,11 @@ class Recorder:
             self._latency.record(answered - sent)
         self._count(answered, events)
 
+    def settle(self) -> None:
+        """No request is under way: now is a good time for what takes long. Asked every 256 requests or more
+        often, it keeps `record` from doing that."""
+        self._latency.settle()
+
     def record_due(
         self, due: float, free: float, sent: float, answered: float, events: int
     ) -> None:
@@ -97,6 +111,11 @@ class Recorder:
             self._latency.record(answered - due)
             self._service.record(answered - sent)
             self._own_delay.record(sent - max(due, free))
+        if self._stages is not None:
+            since_s = answered - self._origin
+            self._stages.record(due - self._origin, since_s, events, due >= self._from)
+            if self._from <= answered <= self._to:
+                self._stages.achieve(since_s, events)
         self._count(answered, events)
 
     def record_failed(self, due: float, ended: float) -> None:
@@ -126,6 +145,9 @@ class Recorder:
             seconds, counts = np.unique((times - self._origin).astype(int), return_counts=True)
             for second, count in zip(seconds.tolist(), counts.tolist(), strict=True):
                 self._due_seconds[second] += count * events
+            if self._stages is not None:
+                sizes = np.full(len(times), events)
+                self._stages.add_due(times - self._origin, sizes, times >= self._from)
             waiting = times[times >= self._from]
             self._due += len(waiting) * events
             self._unsent += len(waiting) * events
@@ -133,14 +155,9 @@ class Recorder:
 
     def _record_waiting(self, times: FloatArray) -> None:
         """What was due then has waited till the window's end."""
-        import numpy as np
-
-        waited = (self._to - times) * 1e6
-        # As exact as the histogram's three digits, without a step for each of what may be millions.
-        unit = 10 ** np.maximum(0, np.floor(np.log10(np.maximum(waited, 1))) - 3)
-        values, counts = np.unique(np.round(waited / unit) * unit, return_counts=True)
-        for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-            self._latency.record_us(value, count)
+        self._latency.record_many(self._to - times)
+        if self._stages is not None:
+            self._stages.add_waiting(times - self._origin, self._to - self._origin)
 
     def give_up(self, events_per_request: int, most: int | None = None) -> None:
         """Close the window now, and not when the schedule is over. Of an open loop all counts that was due by
@@ -156,6 +173,8 @@ class Recorder:
         were_left, told = self._unsent > 0, self._schedule.count_reported()
         self._due_seconds.clear()
         self._due = number = 0
+        if self._stages is not None:
+            self._stages.forget_due()
         for times in self._schedule.list_due(self._to):
             numbers = np.arange(number, number + len(times))
             number += len(times)
@@ -166,6 +185,8 @@ class Recorder:
             for second in np.flatnonzero(in_second).tolist():
                 self._due_seconds[second] += int(in_second[second])
             in_window = times >= self._from
+            if self._stages is not None:
+                self._stages.add_due(times - self._origin, events, in_window)
             self._due += int(events[in_window].sum())
             if not were_left:
                 unsent = in_window & (numbers >= told) & (events > 0)
@@ -208,6 +229,7 @@ class Recorder:
             histogram=encode_histogram(self._latency.finish()),
             service=encode_histogram(self._service.finish()) if self._schedule.is_open else None,
             offer=self._offer(),
+            stages=self._stages.result() if self._stages is not None else [],
             timeline=sorted(self._seconds.items()),
             gaps=self._list_gaps(),
             retries=self.retries,

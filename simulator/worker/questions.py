@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from ..contract import GivenAnswer, Go, WorkerAnswers
@@ -39,10 +40,17 @@ class _Drawn:
     rows: int | None
     """How many rows each right answer has, if that is known."""
     ready: deque[Any] = field(default_factory=deque)
+    late: Iterator[Any] = field(default_factory=lambda: iter(()))
+    """Requests that are drawn, and may be encoded when they are asked for."""
     made: int = 0
     at_once: int = _FIRST_AT_ONCE
     more: Future[None] | None = None
     """The thread at work on it."""
+
+    def encode_next(self) -> None:
+        """Have a request ready, if one is drawn."""
+        if not self.ready:
+            self.ready.extend(islice(self.late, 1))
 
 
 class Questions:
@@ -70,6 +78,7 @@ class Questions:
         self.names = module.choose_queries() if drawn else list(self._fixed)
         self._stored: Stored | None = None
         self._thread: ThreadPoolExecutor | None = None
+        self._encodes_late = redraw
         self._drawn: dict[str, _Drawn] = {}
         if drawn:
             parts = [StoredPart(part.worker, part.first, part.count) for part in go.stored]
@@ -83,6 +92,7 @@ class Questions:
     def feed(self, punctual: bool = False) -> Iterator[None]:
         """Ready to be asked: the first requests of each query are made, outside of the measured window.
         `punctual`: they are due by the clock, so that more are made in a thread meanwhile."""
+        self._encodes_late = self._redraw and not punctual
         if self._stored is not None and any(one.query.instant for one in self._drawn.values()):
             self._stored.prepare_events()
         for drawn in self._drawn.values():
@@ -103,20 +113,41 @@ class Questions:
         if not self._redraw:
             return ready[0]
         if self._thread is not None and len(ready) < drawn.at_once:
-            if drawn.more is None or drawn.more.done():
-                drawn.more = self._thread.submit(self._make_more, drawn)
-            if not ready:
-                drawn.more.result()
+            more = self._have_more_made(self._thread, drawn)
+            while not ready:
+                # That may have been the block before, all of which was asked before the thread was done.
+                more.result()
+                more = self._have_more_made(self._thread, drawn)
         elif not ready:
-            self._make_more(drawn)
+            drawn.encode_next()
+            if not ready:
+                self._make_more(drawn)
+                drawn.encode_next()
         return ready.popleft()
+
+    def encode_next(self, name: str) -> None:
+        """Encode the next request of a query, if it is drawn: a matter of some µs, while another question is
+        under way."""
+        if name in self._drawn:
+            self._drawn[name].encode_next()
+
+    def _have_more_made(self, thread: ThreadPoolExecutor, drawn: _Drawn) -> Future[None]:
+        """What a thread is at work on, or from now on."""
+        if drawn.more is None or drawn.more.done():
+            drawn.more = thread.submit(self._make_more, drawn)
+        return drawn.more
 
     def _make_more(self, drawn: _Drawn) -> None:
         assert self._stored is not None
         began_s = time.thread_time()
         count = drawn.at_once if self._redraw else 1
         bounds = draw_block(drawn.query, self._stored, self._reader, drawn.made, count)
-        drawn.ready.extend(self._asker.encode(bounds))
+        encoded = self._asker.encode(bounds)
+        if self._encodes_late:
+            # More is drawn when the last of these was asked for.
+            drawn.late = iter(encoded)
+        else:
+            drawn.ready.extend(encoded)
         drawn.made += count
         each_s = (time.thread_time() - began_s) / count
         drawn.at_once = max(1, min(2 * count, int(_AT_ONCE_S / each_s), _MOST_AT_ONCE))

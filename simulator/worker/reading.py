@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from typing import Any, Protocol
 
-from ..contract import Execution, Progress, Stage, WorkerQuery, WorkerResult
+from ..contract import Execution, Progress, QueryProgress, Stage, WorkerQuery, WorkerResult
 from ..errors import Retryable, SimulatorError
 from ..histograms import LatencyRecorder, encode_histogram
 from ..logs import redact
@@ -26,6 +26,10 @@ _log = logging.getLogger(__name__)
 
 _RECONNECT_S = 0.5
 """How long a reader waits before it tries to connect again: a database that restarts is away for seconds."""
+
+
+_SETTLED = 128
+"""After so many questions recorders do what takes long: not while the next one is under way."""
 
 
 Note = Callable[[str, int, Received], object]
@@ -74,14 +78,17 @@ class ReadingWorker(Worker):
             failed = runner.failed
             made = read_progress(self._number, "run", recorder, failed=failed)
             # A query that failed is one less to be asked.
-            return made.model_copy(update={"done": made.done + failed}) if by_number else made
+            told = {"queries": runner.tell_queries()} if self._abortable else {}
+            return made.model_copy(
+                update=told | ({"done": made.done + failed} if by_number else {})
+            )
 
         with questions.feed(schedule.is_open), garbage_collection_paused():
             asker.open()
             if schedule.is_open:
                 sharpen_sleep()
             recorder.begin(self._await_start(early_s=EARLY_S))
-            with ProgressReporter(self._client, progress):
+            with ProgressReporter(self._client, progress, recorder.end_early):
                 runner.run_queries()
                 recorder.end()
         figures = recorder.result(
@@ -103,6 +110,9 @@ class Asked(Protocol):
 
     def make(self, name: str) -> Any:
         """The request for the next execution of a query."""
+
+    def encode_next(self, name: str) -> None:
+        """Encode the next request of a query, if that takes no more than some µs."""
 
     def find_shortfall(self, name: str, rows: int) -> str | None:
         """What is wrong with an answer of so many rows, where that can be known without decoding it."""
@@ -242,6 +252,8 @@ class QueryRunner:
         self._places: deque[float] = deque()
         """Since when each place in flight that is free has been so."""
         self._under_way = 0
+        self._latest: tuple[_Question, Received, float] | None = None
+        """An answer that isn't noted yet, and when it came."""
         self.pause_s = 0.0
         """How long places in flight were free within the window of a closed loop, all together: the time from
         an answer to the next question."""
@@ -252,6 +264,13 @@ class QueryRunner:
         """Questions that failed, which are not in the recorder."""
         return sum(asked.errors for asked in self.asked.values())
 
+    def tell_queries(self) -> dict[str, QueryProgress]:
+        """What was asked so far. Called in another thread."""
+        return {
+            name: QueryProgress(latency=asked.latency.coarsen(), failed=asked.errors)
+            for name, asked in self.asked.items()
+        }
+
     def results(self) -> list[WorkerQuery]:
         """What was measured of each query, for the collector."""
         return [one.result() for one in self.asked.values()]
@@ -259,9 +278,10 @@ class QueryRunner:
     def run_queries(self) -> None:
         """Ask until all is over."""
         in_flight = self._asker.max_in_flight
+        ask = self._submit if in_flight > 1 else self._ask
         self._places.extend([max(time.perf_counter(), self._schedule.begins)] * in_flight)
         try:
-            for name in self._turns:
+            for number, name in enumerate(self._turns):
                 self._abort()
                 asked = self.asked[name]
                 # Before it is due, so that making it isn't in its time.
@@ -269,14 +289,14 @@ class QueryRunner:
                 due = self._await_turn()
                 if due is None:
                     break
+                if not number % _SETTLED:
+                    self._settle()
                 question = _Question(asked, asked.begun, due, self._places.popleft(), 0.0)
                 asked.begun += 1
-                if in_flight == 1:
-                    self._ask(question, request)
-                else:
-                    self._submit(question, request)
+                ask(question, request)
             while self._under_way:
                 self._take_answers(None)
+            self._note_latest()
         finally:
             if in_flight > 1:
                 self._asker.stop_submitting()
@@ -296,7 +316,7 @@ class QueryRunner:
             elif self._under_way:
                 self._take_answers(min(wait_s, schedule.ends - now))
             else:
-                time.sleep(min(wait_s, schedule.ends - now))
+                schedule.await_due(now + wait_s)
             now = clock()
         if schedule.is_open and due < schedule.ends:
             self._recorder.leave_unsent(due, 1)
@@ -323,18 +343,39 @@ class QueryRunner:
         return True
 
     def _ask(self, question: _Question, request: Any) -> None:
+        if not self._asker.is_split:
+            self._note_latest()
         if not self._begin(question):
             return
         try:
-            received = self._asker.send(request)
+            self._asker.begin(request)
+            # While the database is at work: between an answer and the next question is as little as can be.
+            self._note_latest()
+            if not self._schedule.is_open:
+                self._questions.encode_next(question.asked.query)
+            received = self._asker.finish()
         except (Retryable, SimulatorError) as error:
+            self._note_latest()
             self._note_failure(question, error, time.perf_counter())
             return
         answered = time.perf_counter()
         if self._schedule.is_open:
             question.sent = find_sending(question.sent)
             answered = find_arrival(question.sent)
-        self._note_answer(question, received, answered)
+        self._places.append(answered)
+        self._latest = question, received, answered
+        if self._schedule.is_open:
+            self._note_latest()
+
+    def _settle(self) -> None:
+        self._recorder.settle()
+        for asked in self.asked.values():
+            asked.latency.settle()
+
+    def _note_latest(self) -> None:
+        if self._latest is not None:
+            latest, self._latest = self._latest, None
+            self._note_answer(*latest)
 
     def _submit(self, question: _Question, request: Any) -> None:
         if self._begin(question):
@@ -351,6 +392,7 @@ class QueryRunner:
                 question.sent = outcome.sent_s
             result = outcome.result
             if isinstance(result, Received):
+                self._places.append(outcome.answered_s)
                 self._note_answer(question, result, outcome.answered_s)
             elif isinstance(result, Retryable | SimulatorError):
                 self._note_failure(question, result, outcome.answered_s)
@@ -360,9 +402,8 @@ class QueryRunner:
     def _note_answer(self, question: _Question, received: Received, answered: float) -> None:
         asked, execution, due = question.asked, question.execution, question.due
         if problem := self._questions.find_shortfall(asked.query, received.rows):
-            self._note_failure(question, SimulatorError(problem), answered)
+            self._note_error(question, SimulatorError(problem), answered)
             return
-        self._places.append(answered)
         self._note(asked.query, execution, received)
         counts = due >= self._schedule.measured_from
         asked.note_answer(execution, due, question.sent, answered, received, counts)
@@ -377,6 +418,9 @@ class QueryRunner:
             self._is_connected = False
             # Nothing tells when the database is back.
             self._resume = min(ended + _RECONNECT_S, self._schedule.ends)
+        self._note_error(question, error, ended)
+
+    def _note_error(self, question: _Question, error: Exception, ended: float) -> None:
         self._recorder.record_failed(question.due, ended)
         question.asked.note_error(question.execution, error)
 

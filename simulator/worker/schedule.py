@@ -7,13 +7,16 @@ import os
 import platform
 import struct
 import sys
+import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..contract import Arrivals, Load, Role
+from ..contract import Arrivals, Load, RateStage, Role
+from .stages import Pace
 
 if TYPE_CHECKING:
     from numpy import floating
@@ -31,6 +34,9 @@ _SCHED_ATTR = struct.Struct("=IIQiIQQQ")
 deadline, period."""
 _SHARP_SLICE_NS, _USUAL_SLICE_NS = 100_000, 3_000_000
 """The shortest slice that Linux grants, and its usual one."""
+
+_LONGEST_SLEEP_S = 0.5
+"""So often somebody who waits for a request that is due in minutes looks whether the schedule is over."""
 
 # Gaps drawn at once: numpy's cost for one would be as much as a request's. Drawing so many takes some
 # 40 µs, in which no request can leave.
@@ -51,6 +57,8 @@ class Schedule(ABC):
     """When nothing is sent any more."""
     is_open: bool = False
     """Whether requests are due by the clock (an open loop) and not by the answer before."""
+    stage_ends_s: Sequence[float] = ()
+    """Of a rate that changes: when each stage ends, since the start."""
 
     def __init__(self, warm_up_s: float = 0.0, duration_s: float | None = None) -> None:
         self._warm_up_s = warm_up_s
@@ -61,6 +69,15 @@ class Schedule(ABC):
         self.begins = start
         self.measured_from = start + self._warm_up_s
         self.ends = start + self._duration_s
+
+    def end_early(self, at: float) -> None:
+        """Let it end then, if not before. May be called in another thread."""
+        self.ends = min(self.ends, at)
+
+    def await_due(self, due: float) -> None:
+        """Sleep until then, or until the schedule is over, which may come earlier meanwhile."""
+        while (left_s := min(due, self.ends) - time.perf_counter()) > 0:
+            time.sleep(min(left_s, _LONGEST_SLEEP_S))
 
     @abstractmethod
     def next_due(self, now: float) -> float:
@@ -100,7 +117,8 @@ class OpenLoop(Schedule):
     `gap_s` is the mean time from one of this worker's requests to its next. Even: the first is due
     after `lag_s`, by which the workers of a group interleave. Poisson: the gaps are exponential and
     follow from the seed, and as many workers' independent processes make one of their summed rate, there
-    is nothing to interleave.
+    is nothing to interleave. With `stages` that is so in a time of its own, which passes at the rate of each
+    stage.
     """
 
     is_open = True
@@ -113,12 +131,19 @@ class OpenLoop(Schedule):
         seed: tuple[int, ...] = (),
         warm_up_s: float = 0.0,
         duration_s: float | None = None,
+        stages: Sequence[RateStage] = (),
     ) -> None:
         super().__init__(warm_up_s, duration_s)
+        self._stages = stages
+        self._pace = Pace(stages) if stages else None
+        self.stage_ends_s = list(accumulate(stage.duration_s for stage in stages))
         self._gap_s = gap_s
         self._lag_s = lag_s
         self._arrivals, self._seed = arrivals, seed
         self._even = arrivals is Arrivals.EVEN
+        self._computed = self._even and not stages
+        """Whether each time is computed by itself, and none drawn."""
+        self._drawn_even = 0
         self._asked = 0
         """Requests that `next_due` has told the time of."""
         if not self._even:
@@ -132,7 +157,7 @@ class OpenLoop(Schedule):
     def next_due(self, now: float) -> float:
         number = self._asked
         self._asked += 1
-        if self._even:
+        if self._computed:
             return self.begins + self._lag_s + number * self._gap_s
         first, drawn = self._drawn
         if number - first >= len(drawn):
@@ -144,12 +169,17 @@ class OpenLoop(Schedule):
     def count_due(self, until: float) -> int | None:
         after_s = min(until, self.ends) - self.begins
         if self._even:
-            return max(0, int((after_s - self._lag_s) // self._gap_s) + 1)
+            return max(0, int((self._find_even_s(after_s) - self._lag_s) // self._gap_s) + 1)
         first, drawn = self._drawn
         last_s = drawn[-1] if drawn else 0.0
         if after_s > last_s:
-            return first + len(drawn) + int((after_s - last_s) / self._gap_s)
+            more_s = self._find_even_s(after_s) - self._find_even_s(last_s)
+            return first + len(drawn) + int(more_s / self._gap_s)
         return first + bisect_right(drawn, after_s)
+
+    def _find_even_s(self, clock_s: float) -> float:
+        """The time of a constant rate: of a changing one, that at which as much is due."""
+        return clock_s if self._pace is None else self._pace.find_even_s(clock_s)
 
     def count_reported(self) -> int:
         return self._asked
@@ -157,7 +187,7 @@ class OpenLoop(Schedule):
     def list_due(self, until: float) -> Iterator[FloatArray]:
         shorter = OpenLoop(
             self._gap_s, self._lag_s, self._arrivals, self._seed,
-            duration_s=min(until, self.ends) - self.begins,
+            duration_s=min(until, self.ends) - self.begins, stages=self._stages,
         )  # fmt: skip
         shorter.begin(self.begins)
         return shorter.remaining()
@@ -166,7 +196,7 @@ class OpenLoop(Schedule):
         import numpy as np
 
         after_s = self.ends - self.begins
-        if self._even:
+        if self._computed:
             number = self._asked
             while self._lag_s + number * self._gap_s < after_s:
                 due = self._lag_s + self._gap_s * np.arange(number, number + _LEFT_AT_ONCE)
@@ -183,6 +213,17 @@ class OpenLoop(Schedule):
 
     def _draw(self, count: int) -> FloatArray:
         """The due times of the next requests, counted from the common start."""
+        due = self._draw_even(count) if self._even else self._draw_poisson(count)
+        return due if self._pace is None else self._pace.stretch(due)
+
+    def _draw_even(self, count: int) -> FloatArray:
+        import numpy as np
+
+        first = self._drawn_even
+        self._drawn_even += count
+        return self._lag_s + self._gap_s * np.arange(first, first + count)
+
+    def _draw_poisson(self, count: int) -> FloatArray:
         gaps = self._random.exponential(self._gap_s, count)
         gaps[0] += self._last_drawn_s
         due: FloatArray = gaps.cumsum()
@@ -201,7 +242,13 @@ def make_schedule(load: Load, worker: int, seed: int) -> Schedule:
     lag_s = gap_s * worker / load.workers
     role = 0 if load.role is Role.WRITE else 1
     return OpenLoop(
-        gap_s, lag_s, load.arrivals, (seed, role, worker), load.warm_up_s, load.duration_s
+        gap_s,
+        lag_s,
+        load.arrivals,
+        (seed, role, worker),
+        load.warm_up_s,
+        load.duration_s,
+        load.stages,
     )
 
 

@@ -59,7 +59,8 @@ class WritingWorker(Worker):
                 if schedule.is_open:
                     sharpen_sleep()
                 recorder.begin(self._await_start(prefill, EARLY_S))
-                with ProgressReporter(self._client, self._progress("run", recorder)):
+                progress = self._progress("run", recorder)
+                with ProgressReporter(self._client, progress, recorder.end_early):
                     failure = self._insert_all(feed, writer, recorder, schedule)
                     if failure is None:
                         recorder.end()

@@ -94,7 +94,10 @@ def test_another_missing_argument_is_named(said: Said, monkeypatch: pytest.Monke
     ("arguments", "said_of_it"),
     [
         (["query", "--workers", "1,2"], "'-w' / '--workers': '1,2' is no whole number\n"),
-        (["mixed", "--query-rate", "5/s"], "'--query-rate': '5/s' is no number\n"),
+        (
+            ["mixed", "--query-rate", "5/s"],
+            "'--query-rate': '5/s' is no number: write a number as in 50000, 50k, 1M or 1e6\n",
+        ),
         (["insert", "--timeout", "ten"], "'--timeout': 'ten': write a time as in 30s, 5m or 1h\n"),
     ],
 )
@@ -123,11 +126,11 @@ def test_no_line_of_a_list_of_commands_is_cut_off(group: tuple[str, ...]) -> Non
     assert max(map(len, listed)) <= 80
 
 
-@pytest.mark.parametrize("command", ["insert", "mixed", "query"])
-def test_a_limit_is_said_to_be_of_capacity(
+@pytest.mark.parametrize("command", ["clients", "doctor"])
+def test_a_limit_is_said_to_be_of_others(
     command: str, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status, _, err = said.of(monkeypatch, command, "-t", "here", "--limit", "p99=1s")
     assert status == 2
-    assert "no such option here: --limit; `capacity --limit` finds the highest rate" in err
+    assert "no such option here: --limit; `insert`, `query`, `mixed` and `capacity` keep to" in err
     assert "--live" not in err

@@ -66,7 +66,8 @@ class ArangoStandIn(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.lock = threading.Lock()
         self.databases: dict[str, dict[str, _Collection]] = {"_system": {}}
-        self.cursors: dict[str, list[Any]] = {}
+        self.cursors: dict[str, tuple[list[Any], dict[str, Any]]] = {}
+        """The pages that are left of each answer, and what each page has besides."""
         self.numbers = itertools.count(1)
         self.conflicts = 0
         """So many documents more meet a write conflict."""
@@ -305,16 +306,17 @@ class ArangoStandIn(ThreadingHTTPServer):
         cursor = str(next(self.numbers))
         size = body.get("batchSize", 1000)
         pages = [rows[start : start + size] for start in range(0, len(rows), size)] or [[]]
-        self.cursors[cursor] = pages
+        self.cursors[cursor] = pages, {"count": len(rows)} if body.get("count") else {}
         return 201, self._page(cursor) | {"code": 201}
 
     def _page(self, cursor: str) -> dict[str, Any]:
-        pages = self.cursors[cursor]
-        answer = {"error": False, "code": 200, "result": pages.pop(0), "hasMore": bool(pages)}
+        pages, more = self.cursors[cursor]
+        answer = {"result": pages.pop(0), "hasMore": bool(pages)}
         if pages:
-            return answer | {"id": cursor}
-        del self.cursors[cursor]
-        return answer
+            answer["id"] = cursor
+        else:
+            del self.cursors[cursor]
+        return {**answer, **more, "cached": False, "error": False, "code": 200}
 
 
 class _Handler(BaseHTTPRequestHandler):

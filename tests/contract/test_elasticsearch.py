@@ -272,7 +272,7 @@ def send(writer: ElasticsearchWriter, payload: Payload) -> int:
 def test_all_pages_of_an_answer_are_fetched(
     search: SearchUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "_PAGE", 4)
+    monkeypatch.setattr(queries, "PAGE", 4)
     for workload, answers in (
         (Temperature(device_spread=9), {"temperature-stats-per-device": 9, "newest-per-device": 9}),
         (Temperature(device_spread=8), {"newest-per-device": 8}),
@@ -286,14 +286,14 @@ def test_all_pages_of_an_answer_are_fetched(
         module.prepare_queries()
         asked = module.queries()
         for name, rows in answers.items():
-            assert len(asked[name]()) == rows, name
+            assert len(module.fetch(asked[name])) == rows, name
         module.close()
 
 
 def test_a_page_may_end_amid_events_that_nothing_tells_apart(
     search: SearchUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "_PAGE", 4)
+    monkeypatch.setattr(queries, "PAGE", 4)
     workload = Cpu(device_spread=10)
     job = new_job(workload.schema, batch=50)
     prepared(search, job)
@@ -303,8 +303,8 @@ def test_a_page_may_end_amid_events_that_nothing_tells_apart(
     module.open()
     module.prepare_queries()
     assert len(module.fetch(module.queries()["high-cpu"])) == 3 * 6
-    monkeypatch.setattr(queries, "_PAGE", 3)
-    with pytest.raises(SimulatorError, match="at least 3 events are alike in their key"):
+    monkeypatch.setattr(queries, "PAGE", 3)
+    with pytest.raises(SimulatorError, match="at least 3 events are alike"):
         module.fetch(module.queries()["high-cpu"])
     module.close()
 
@@ -312,7 +312,7 @@ def test_a_page_may_end_amid_events_that_nothing_tells_apart(
 def test_described_queries_of_several_shards_and_by_pages(
     search: SearchUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "_PAGE", 20)
+    monkeypatch.setattr(queries, "PAGE", 20)
     monkeypatch.setattr(queries, "_MOST_DOCVALUE_FIELDS", 5)
     # More devices than a page holds.
     workload = load_workload("machines")(seed=4, device_spread=25, late=0.1)
@@ -356,8 +356,8 @@ def test_no_answer_comes_from_the_cache(search: SearchUnderTest, kind: Any) -> N
     module.open()
     module.prepare_queries()
     for _ in range(2):
-        for ask in module.queries().values():
-            ask()
+        for statement in module.queries().values():
+            module.fetch(statement)
     module.close()
     assert cached(search, workload.schema.table) == {"hit_count": 0, "miss_count": 0}
 

@@ -19,6 +19,7 @@ from simulator.modules.base import Job
 from simulator.modules.sending import Outcome
 from simulator.workloads.temperature import Temperature
 
+from ..helpers import eventually
 from .postgres import PostgresUnderTest
 
 
@@ -130,4 +131,4 @@ def test_what_is_under_way_at_the_end_is_cut_off(postgres: PostgresUnderTest, cl
     assert isinstance(lost.result, Retryable)
     assert time.monotonic() - began < 5
     asker.stop_submitting()
-    assert threading.active_count() <= before
+    eventually(lambda: threading.active_count() <= before, "all threads to end")

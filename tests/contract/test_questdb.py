@@ -10,8 +10,11 @@ from simulator.contract import Level, PrimaryKey, Storage, measure_growth
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import AnyModule, await_count
 from simulator.modules.questdb import Questdb
+from simulator.modules.questdb.asking import QuestdbAsker
+from simulator.modules.questdb.pgwire import PgWireAsker
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import new_job
+from simulator.testing.suite.test_asking import IN_FLIGHT, WORKLOADS, check_answers
 from simulator.workloads.temperature import Temperature
 
 from .http_proxy import HttpRequest, Refuse
@@ -140,6 +143,19 @@ def test_the_same_events_again_change_nothing(server: QuestdbUnderTest) -> None:
         insert_with(server.module(module.job), Temperature(), 8)
     assert module.count() == 8
     module.close()
+
+
+@pytest.mark.parametrize("in_flight", [1, IN_FLIGHT])
+def test_queries_go_over_http_without_a_connection_string(
+    server: QuestdbUnderTest, in_flight: int
+) -> None:
+    """And are answered alike."""
+    over_http = {"connection_string": None}
+    module = server.module(new_job(Temperature.schema), options=over_http)
+    assert isinstance(module.make_asker(1), QuestdbAsker)
+    assert isinstance(server.module(module.job).make_asker(1), PgWireAsker)
+    for workload in WORKLOADS:
+        check_answers(server, workload, in_flight, over_http)
 
 
 def test_pgwire_needs_to_know_where_it_is(server: QuestdbUnderTest) -> None:

@@ -196,8 +196,8 @@ def test_chunks_are_in_the_columnstore_when_the_queries_are_asked(
     chunks = community.chunks(workload.schema.table)
     assert len(chunks) >= 10
     assert all(chunks)
-    for name, ask in module.queries().items():
-        assert ask(), name
+    for name, statement in module.queries().items():
+        assert module.fetch(statement), name
     # Once more: chunks that are there already are no error.
     module.prepare_queries()
     module.close()

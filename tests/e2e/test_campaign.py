@@ -213,3 +213,43 @@ def test_a_full_disk_ends_it_and_is_no_failure_of_the_job(tool: Tool) -> None:
         subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
         assert "blackhole insert: done" in tool.run_here(*command).ok().err
         assert _read_labels(disk / "night").keys() == {"blackhole insert"}
+
+
+EQUALS = """
+targets:
+  one: {target: blackhole}
+  two: {target: blackhole}
+requirements:
+  events_per_s: 2000
+  insert: {p99: 250ms, batch: 50}
+  cost_per_month: 5
+steps:
+- insert: {rate: 2000, batch: 50, workers: 1, runs: 1, duration: 4s, warm-up: 500ms}
+repeats: 2
+"""
+
+
+def test_equals_meet_alike_and_nobody_is_ranked(tool: Tool) -> None:
+    (tool.place / "equals.yaml").write_text(EQUALS)
+    done = tool.run_here("campaign", "equals.yaml").ok()
+    for candidate in ("one", "two"):
+        assert f"{candidate}: undecided (2 met, 1 undecided); narrowest: inserts p99" in done.out
+    assert "undecided cost per month: no price is known" in done.out
+    assert re.search(r"\n1(\.| to 2\.) \w+: .*\n1(\.| to 2\.) \w+: ", done.out)
+    folder = tool.place / "campaigns" / "equals"
+    verdict = json.loads((folder / "verdict.json").read_text())
+    kept = _read_labels(folder)
+    for candidate in verdict["candidates"]:
+        p99 = next(one for one in candidate["cells"] if one["requirement"] == "insert.p99")
+        assert p99["status"] == "met"
+        named = [one["result"] for sample in p99["samples"] for one in sample["evidence"]]
+        own = [kept[f"{candidate['candidate']} insert {number}"] for number in (1, 2)]
+        assert named == own
+    # A price changes no step: what is there is judged anew, and without one of them.
+    (tool.place / "equals.yaml").write_text(EQUALS.replace("month: 5", "month: 50"))
+    words = ("campaign", "equals.yaml", "--report-only", "--without", "two")
+    again = tool.run_here(*words).ok()
+    assert "two: left out by --without" in again.out
+    shown = tool.run_here("results", "show", folder).ok().out
+    assert "cost per month ≤ 50" in shown
+    assert kept["one insert 1"] in shown and kept["two insert 1"] not in shown

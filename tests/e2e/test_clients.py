@@ -34,6 +34,37 @@ def test_official_clients_beside_the_lean_path(tool: Tool) -> None:
     assert "module blackhole has no official client" in none.error(2)
 
 
+def test_official_clients_ask_the_same_as_the_lean_path(tool: Tool) -> None:
+    """About events that are inserted once."""
+    done = tool.run_here(
+        "clients", "-t", "embedded", "--queries", "point,last-value", "--num-inserts", 300,
+        "--duration", "1s", "-r", 1, "--reader-in-flight", 2,
+    )  # fmt: skip
+    done.ok()
+    stored = tool.result()
+    comparison = stored["clients"]
+    assert comparison["asks"] is True
+    assert comparison["ways"] == {
+        "lean": "the lean path", "official": "psycopg2-binary", "psycopg3": "psycopg",
+    }  # fmt: skip
+    assert [(turn["client"], turn["run"]) for turn in comparison["turns"]] == [
+        ("lean", 2), ("official", 3), ("psycopg3", 4),
+    ]  # fmt: skip
+    assert (stored["options"]["reader_in_flight"], stored["options"]["prefill"]) == (2, 300)
+    groups = [group for run in stored["runs"] for group in run["groups"]]
+    assert [group["role"] for group in groups] == ["read"] * 4
+    for group in groups:
+        assert group["client"]["in_flight"] == 2
+        assert {query["query"]: query["rows_max"] for query in group["queries"]} == {
+            "point": 1, "last-value": 1,
+        }  # fmt: skip
+        assert group["answers"]["checked"] == 2 and not group["answers"]["wrong"]
+    assert "Asks by" in done.out
+    assert "What your application's client costs you, by psycopg2-binary: " in done.out
+    shown = tool.run_here("results", "show", tool.folder().name).ok().out
+    assert "Times of the questions" in shown
+
+
 def test_of_a_run_that_is_given_up_what_was_measured_is_kept(tool: Tool) -> None:
     running = tool.start(
         "clients", "-t", "embedded", "--batch", 100, "--rate", 1000, "--duration", "1h", "-r", 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import signal
 import time
 
@@ -42,6 +43,48 @@ def test_a_stall_is_felt_by_all_that_was_due_and_nothing_is_lost(
     assert run["latency_ms"]["p90"] > 400
     assert run["service_ms"]["p90"] < run["latency_ms"]["p90"] / 2
     assert "client-bound" not in done.out
+
+
+def test_a_rate_in_stages_has_figures_of_each(tool: Tool) -> None:
+    """Writers have a peak, readers a rate of their own."""
+    done = tool.run(
+        "mixed", "-t", "embedded", "-w", 2, "--readers", 1, "--batch", 10, "--arrivals", "even", "-r", 1,
+        "--rate", "2s:200,2s:1000,1s:200", "--query-rate", "3s:10,2s:30", "--queries", "count-events",
+        "--prefill", 1000, "--label", "staged",
+    ).ok()  # fmt: skip
+    (run,), (reads,) = tool.runs(), tool.runs("read")
+    stages = run["stages"]
+    assert [one["rate_per_s"] for one in stages] == [200, 1000, 200]
+    assert [one["duration_s"] for one in stages] == pytest.approx([2, 2, 1], abs=0.01)
+    # Requests of ten events.
+    assert [one["due"] for one in stages] == pytest.approx([400, 2000, 200], abs=20)
+    assert run["offered"]["rate_per_s"] == pytest.approx(520)
+    assert run["offered"]["due"] == sum(one["due"] for one in stages)
+    assert run["offered"]["achieved"] == sum(one["achieved"] for one in stages)
+    assert run["verification"]["ok"] is True
+    for one in stages:
+        assert 0 < one["latency_ms"]["p50"] <= run["latency_ms"]["max"]
+    assert [one["due"] for one in reads["stages"]] == pytest.approx([30, 60], abs=2)
+    assert run["window_s"] == pytest.approx(5.0, abs=0.2)
+    table = done.out.split("\nStages\n")[1]
+    assert "Response p50 ms" in table
+    options = tool.result()["options"]
+    assert (options["stages"], options["query_stages"]) == (
+        "2s:200,2s:1000,1s:200",
+        "3s:10,2s:30",
+    )
+    shown = tool.run_here("results", "show", "staged").ok().out
+    assert "2s:200,2s:1000,1s:200 events/s offered (even arrivals)" in shown
+    tool.run_here("results", "export", "--output", "all.csv").ok()
+    with (tool.place / "all.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["stage"]]
+    assert [(row["group"], row["stage"], row["inserts_per_s"]) for row in rows] == [
+        ("writers", "1", ""), ("writers", "2", ""), ("writers", "3", ""),
+        ("readers", "1", ""), ("readers", "2", ""),
+    ]  # fmt: skip
+    assert float(rows[1]["stage_offered_per_s"]) == pytest.approx(1000, rel=0.02)
+    tool.run_here("report", "staged", "--output", "r.html").ok()
+    assert "Stages" in (tool.place / "r.html").read_text()
 
 
 def test_the_embedded_server_is_killed_and_comes_back(tool: Tool) -> None:

@@ -209,6 +209,7 @@ CLIENT: dict[str, Check] = {
     "ceiling_share": is_seconds,
     "throttled_share": optional(is_seconds),
     "in_flight": is_count,
+    "pause_share": optional(is_number),
     "bound": is_flag,
     "bound_reason": optional(is_text),
 }
@@ -239,6 +240,7 @@ EXECUTION: dict[str, Check] = {
     "worker": is_count,
     "duration_s": is_seconds,
     "rows": is_count,
+    "bytes": optional(is_count),
     "error": lambda value: value is None,
 }
 QUERY_SUMMARY: dict[str, Check] = {
@@ -252,6 +254,14 @@ QUERY_SUMMARY: dict[str, Check] = {
     "p95": is_seconds,
     "cold": is_seconds,
     "rows": is_count,
+    "p90": is_seconds,
+    "p99": optional(is_seconds),
+    "p99_9": optional(is_seconds),
+    "rows_min": is_count,
+    "rows_mean": optional(is_number),
+    "bytes_mean": optional(is_number),
+    "per_s": is_seconds,
+    "errors": is_count,
 }
 PHASES = {"start", "prepare", "barrier", "run", "verify", "clean_up"}
 QUERIES = [

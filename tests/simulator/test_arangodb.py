@@ -303,7 +303,7 @@ def test_requests_in_flight(server: ArangoStandInUnderTest, method: str) -> None
 def test_a_long_answer_comes_in_pages(
     server: ArangoStandInUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.modules.arangodb.server._PAGE", 7)
+    monkeypatch.setattr("simulator.modules.arangodb.server.PAGE", 7)
     workload = Cpu(device_spread=3)
     job = new_job(workload.schema, batch=100)
     prepare(server, job)

@@ -263,7 +263,7 @@ def test_several_questions_are_under_way_and_devices_come_in_their_order(
     assert len(set(numbers)) == 3
     for number, name in zip(reversed(numbers), (b"c", b"b", b"a"), strict=True):
         server.answer(number, _RESULT, page(row(name, 1), columns=2))
-    ended = {}
+    ended: dict[object, Any] = {}
     while len(ended) < 2:
         ended |= {one.request: one.result for one in asker.outcomes(10)}
     assert asker.decode(ended["one"]) == [("c", 1)]

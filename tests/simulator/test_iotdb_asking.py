@@ -265,7 +265,7 @@ def test_a_lost_connection_is_made_again(node: Node) -> None:
         node.answers = [rows] * 3
         for number in range(3):
             asker.submit(request, number)
-        found = set()
+        found: set[object] = set()
         while len(found) < 3:
             for outcome in asker.outcomes(10):
                 assert isinstance(outcome.result, Received)

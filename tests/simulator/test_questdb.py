@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simulator.contract import Load, PrimaryKey, Tables
+from simulator.contract import Load, PrimaryKey, Role, Tables
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules._base.sql_queries import compile_query
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
+from simulator.modules.questdb import Questdb
 from simulator.modules.questdb.encoding import LineEncoder, LineFormat
 from simulator.modules.questdb.options import InsertMode, QuestdbOptions
 from simulator.modules.questdb.queries import QuestdbDialect
@@ -134,7 +135,7 @@ def parsed(**values: object) -> QuestdbOptions:
 def test_the_password_goes_with_pgwire_unless_that_has_its_own() -> None:
     for dsn, password in (("host=x user=y", "over-http"), ("host=x password=own-word", "own-word")):
         options = parsed(username="y", password="over-http", connection_string=dsn)
-        assert f"password={password}" in options.pgwire().dsn
+        assert f"password={password}" in options.pgwire("it").dsn
         assert password in options.secrets()
         assert password not in str(options.public()) + repr(options)
 
@@ -142,8 +143,12 @@ def test_the_password_goes_with_pgwire_unless_that_has_its_own() -> None:
 def test_options_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(OptionError, match="give a token, or username and password"):
         parsed(token="t" * 9, username="y", password="word")
-    with pytest.raises(OptionError, match="needs the option connection_string"):
-        parsed(insert_mode="transaction").pgwire()
+    with pytest.raises(OptionError, match="insert_mode=statement needs the option connection_s"):
+        Questdb(parsed(insert_mode="statement"), Job(Temperature.schema))
+    readers = Job(Temperature.schema, Load(role=Role.READ))
+    with pytest.raises(OptionError, match="client=official needs the option connection_string"):
+        Questdb(parsed(client="official"), readers)
+    Questdb(parsed(client="official", connection_string="host=x"), readers)
     with pytest.raises(OptionError, match="is no libpq connection string") as refused:
         parsed(connection_string="host=x password='hush")
     assert "hush" not in str(refused.value)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ import pytest
 from simulator.contract import DataSet, Go, Load, Role, RunSettings, StoredEvents, Timestamps
 from simulator.contract.settings import make_groups
 from simulator.errors import OptionError, SimulatorError
-from simulator.modules.asking import Asker
+from simulator.modules.asking import Asker, CallingAsker
 from simulator.modules.base import Job, Query
 from simulator.modules.blackhole import Blackhole
 from simulator.oracle.answers import answer
@@ -20,7 +21,7 @@ from simulator.oracle.stored import Stored, StoredPart
 from simulator.oracle.survey import find_frontier, find_stored
 from simulator.worker.questions import Questions
 from simulator.workloads import load_workload
-from simulator.workloads.drawing import BoundQuery, draw
+from simulator.workloads.drawing import BoundQueries, BoundQuery, draw
 from simulator.workloads.queries import Shape
 from simulator.workloads.temperature import Temperature
 
@@ -102,6 +103,60 @@ def test_each_execution_of_each_reader_is_drawn_anew_over_what_is_stored() -> No
     query = WORKLOAD.schema.description("point")
     assert query is not None
     assert first == [draw(query, stored, 0, execution) for execution in range(100)]
+
+
+def test_an_asker_may_encode_each_request_when_it_is_asked_for() -> None:
+    """One of them ahead, and never by drawing a block; the order is that of the executions. What a thread
+    makes is encoded there."""
+    encoded: list[BoundQuery] = []
+
+    class Late(CallingAsker):
+        def encode(self, bounds: BoundQueries) -> Iterator[Any]:
+            for bound in bounds:
+                encoded.append(bound)
+                yield bound
+
+    module = make_module("point")
+    asker, go = Late(module), told((0, 0, 500))
+    questions = Questions(module, asker, WORKLOAD, go, 0)
+    questions.encode_next("point")
+    assert not encoded, "nothing is drawn"
+    made = []
+    with questions.feed():
+        assert not encoded
+        for _ in range(1200):
+            made.append(questions.make("point"))
+            assert len(encoded) == len(made)
+            questions.encode_next("point")
+            questions.encode_next("point")
+            assert len(encoded) <= len(made) + 1
+    assert encoded[:1200] == made
+    stored = Stored(WORKLOAD, [HELD[0]])
+    query = WORKLOAD.schema.description("point")
+    assert query is not None
+    assert made == [draw(query, stored, 0, execution) for execution in range(1200)]
+    always = Questions(module, asker, WORKLOAD, go, 0, redraw=False)
+    with always.feed():
+        assert [always.make("point") for _ in range(3)] == made[:1] * 3
+    punctual = Questions(module, asker, WORKLOAD, go, 0)
+    with punctual.feed(punctual=True):
+        assert [punctual.make("point") for _ in range(1200)] == made
+
+
+def test_a_thread_may_come_late_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then all of its block has been asked, and it isn't known to be done."""
+    make_more = Questions._make_more
+
+    def make_late(questions: Questions, drawn: Any) -> None:
+        make_more(questions, drawn)
+        time.sleep(0.02)
+
+    monkeypatch.setattr(Questions, "_make_more", make_late)
+    module = make_module("point")
+    questions, _ = make_questions(module, told((0, 0, 500)))
+    with questions.feed(punctual=True):
+        made = [questions.make("point") for _ in range(200)]
+    assert len({id(request) for request in made}) == 200
 
 
 def test_or_all_executions_are_as_the_first() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from simulator.contract import Arrivals, Load, Role, WorkerResult
 from simulator.errors import Retryable, SimulatorError
-from simulator.histograms import latency_ms, merge_histograms
+from simulator.histograms import LatencyRecorder, latency_ms, merge_histograms
 from simulator.modules.asking import Asker, Received, Rows
 from simulator.modules.sending import Requester
 from simulator.worker.measure import Recorder
@@ -43,6 +43,9 @@ class Answers(Asker):
 
     def make(self, name: str) -> str:
         return name
+
+    def encode_next(self, name: str) -> None:
+        """All is encoded."""
 
     def find_shortfall(self, name: str, rows: int) -> str | None:
         return None if self.right_rows in (None, rows) else f"{rows} rows"
@@ -103,6 +106,73 @@ def test_each_query_is_asked_so_often_and_every_execution_is_kept() -> None:
     )
     assert figures.end_s - figures.start_s >= 0.33
     assert WorkerResult(worker=7, node="n", elapsed_s=1.0, figures=figures).done == 6
+
+
+class InHalves(Answers):
+    """Tells a question's going out from its answer's coming, and keeps the order of what happens."""
+
+    is_split: ClassVar[bool] = True
+
+    def __init__(self, *answers: float | Exception) -> None:
+        super().__init__(*answers)
+        self.order: list[str] = []
+        self.begun = False
+
+    def begin(self, request: str) -> None:
+        super().begin(request)
+        self.begun = True
+        self.order.append(f"ask {len(self.asked)}")
+
+    def finish(self) -> Received:
+        try:
+            return super().finish()
+        finally:
+            self.begun = False
+
+    def note(self, name: str, execution: int, received: Received) -> None:
+        self.order.append(f"note {received.rows - 1}")
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_an_answer_is_noted_while_the_next_question_is_under_way(is_open: bool) -> None:
+    """In a closed loop, where the time between the two is a part of the rate. The last one is noted, too."""
+    database = InHalves(0.001, SimulatorError("gone"), 0.001)
+    load = Load(role=Role.READ, runs=2)
+    schedule = OpenLoop(0.01) if is_open else make_schedule(load, 0, 0)
+    recorder = Recorder(schedule)
+    recorder.begin(time.perf_counter())
+    turns = iter(["one", "two", "one", "two"])
+    runner = QueryRunner(database, database, turns, recorder, schedule, note=database.note)
+    runner.run_queries()
+    recorder.end()
+    closed = ["ask 0", "ask 1", "note 0", "ask 2", "ask 3", "note 2", "note 3"]
+    opened = ["ask 0", "note 0", "ask 1", "ask 2", "note 2", "ask 3", "note 3"]
+    assert database.order == (opened if is_open else closed)
+    assert (recorder.events, runner.failed) == (3, 1)
+
+
+def test_recorders_do_what_takes_long_between_two_questions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And never while one is under way, whose time it would add to."""
+    database, under_way = InHalves(0.0), []
+    record_pending = LatencyRecorder._record_pending
+
+    def note_when(recorder: LatencyRecorder) -> None:
+        under_way.append(database.begun)
+        record_pending(recorder)
+
+    monkeypatch.setattr(LatencyRecorder, "_record_pending", note_when)
+    schedule = make_schedule(Load(role=Role.READ, runs=1), 0, 0)
+    recorder = Recorder(schedule)
+    recorder.begin(time.perf_counter())
+    turns = iter(["one"] * 1500)
+    runner = QueryRunner(database, database, turns, recorder, schedule)
+    runner.run_queries()
+    recorder.end()
+    assert merge_histograms([recorder.result().histogram]).get_total_count() == 1500
+    assert len(under_way) > 4
+    assert not any(under_way)
 
 
 def ask(database: Answers, schedule: Schedule) -> tuple[QueryRunner, Recorder]:

@@ -136,6 +136,7 @@ class HttpPool:
         self._live = tuple(self._nodes)
         self._turn = itertools.count()
         self._headers = _lines(headers)
+        self._more: tuple[Mapping[str, str], str] = {}, ""
         self._timeout_s = timeout_s
         self.probe = probe
         """What a dead node is asked."""
@@ -167,8 +168,7 @@ class HttpPool:
             connection = node.connect(timeout_s)
         except NotConnected as error:
             node, connection = self._connect_elsewhere(node, error, timeout_s)
-        more = _lines(headers) if headers else ""
-        head = self._head(node, method, target, more, len(body))
+        head = self._head(node, method, target, self._more_lines(headers), len(body))
         try:
             answer = connection.exchange(head, body, timeout_s)
         except AnswerTimeout as error:
@@ -182,6 +182,17 @@ class HttpPool:
             self._declare_live(node)
         node.give_back(connection)
         return answer
+
+    def _more_lines(self, headers: Mapping[str, str] | None) -> str:
+        """The lines of headers besides those of all requests."""
+        if not headers:
+            return ""
+        known, lines = self._more
+        if known is not headers:
+            # Whoever sends many requests has the same for all of them.
+            lines = _lines(headers)
+            self._more = headers, lines
+        return lines
 
     def _head(self, node: _Node, method: str, target: str, more: str, size: int) -> bytes:
         """What comes before a body of that size; `more`: lines of headers besides those of all requests."""

@@ -1,5 +1,5 @@
 """Asks questions by HTTP: a request is made whole before it is due, and of its answer rows and bytes are
-counted. Statements of SQL are made of a template for each query."""
+counted. Statements of SQL, and of languages like it, are made of a template for each query."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..asking import Asker, Received
 from .connected import ConnectedModule
 from .http import Answer
 from .http_database import SHOWN, HttpDatabase
-from .sql_queries import SqlDialect, Template, make_template
+from .sql_queries import Literals, Template, make_template
 
 _SUCCESS = range(200, 300)
 
@@ -31,7 +31,7 @@ class HttpRequest(NamedTuple):
     headers: Mapping[str, str] | None = None
 
 
-class HttpAsker(Asker, Generic[DatabaseT]):
+class AnyHttpAsker(Asker, Generic[DatabaseT]):
     """Asks by an `HttpDatabase` of its own, which several in flight share: its pool has a connection for
     each. A node that is lost is its affair, too."""
 
@@ -62,16 +62,20 @@ class HttpAsker(Asker, Generic[DatabaseT]):
         assert self._database is not None
         return self._database
 
-    def send(self, request: Any) -> Received:
-        body = self.exchange(request).body
-        return Received(self.count_rows(body), len(body), body)
-
     def exchange(self, request: HttpRequest) -> Answer:
         """One request and its answer, which is a success by its status; Retryable or SimulatorError."""
         answer = self.database.request(*request, timeout_s=self._timeout_s)
         if answer.status not in _SUCCESS:
             raise self.database.explain(answer)
         return answer
+
+
+class HttpAsker(AnyHttpAsker[DatabaseT]):
+    """Asks by one request, whose answer's body is counted and decoded."""
+
+    def send(self, request: Any) -> Received:
+        body = self.exchange(request).body
+        return Received(self.count_rows(body), len(body), body)
 
     @abstractmethod
     def count_rows(self, body: bytes) -> int:
@@ -97,11 +101,11 @@ class SqlAsker(HttpAsker[DatabaseT]):
     def __init__(
         self,
         module: ConnectedModule[Any, Any, DatabaseT],
-        dialect: SqlDialect,
+        dialect: Literals,
         in_flight: int = 1,
         timeout_s: float | None = None,
     ) -> None:
-        """`dialect`: what the module compiles queries by."""
+        """`dialect`: what the module compiles queries by, SQL or not."""
         super().__init__(module, in_flight, timeout_s)
         self._dialect = dialect
         self._templates: dict[str, Template] = {}

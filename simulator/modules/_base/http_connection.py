@@ -15,7 +15,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from httptools import HttpParserError, HttpResponseParser
@@ -79,8 +79,7 @@ class HungUpInTls(TlsRefused):
     """The server ended the connection in the handshake: it doesn't speak TLS, or it has just ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What a server answered."""
 
     status: int

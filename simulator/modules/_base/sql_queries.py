@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
@@ -344,6 +345,16 @@ _START_MS, _END_MS = 4_102_444_800_123, 4_102_531_200_456
 _NAMES = "\ue000%d\ue001"
 
 
+class Literals(Protocol):
+    """How a language writes parameters; a `SqlDialect` knows it."""
+
+    def text(self, text: str) -> str:
+        """A text as a constant."""
+
+    def instant(self, time_ms: int) -> str:
+        """A time, in ms since 1970, to compare an event's with."""
+
+
 @dataclass(frozen=True)
 class Template:
     """A statement with places for the parameters of an execution: its devices, then the start and the end of
@@ -379,18 +390,18 @@ class Template:
 
 
 def make_template(
-    bounds: BoundQueries, compiled: Callable[[BoundQuery], str], dialect: SqlDialect
+    bounds: BoundQueries, compiled: Callable[[BoundQuery], str], literals: Literals
 ) -> Template:
     """What the statements of a query's executions have in common. `compiled` puts each parameter into the
-    statement as the dialect's `text` or `instant` gives it, and makes no other difference."""
+    statement as `literals` writes it, and makes no other difference."""
     count = 0 if bounds.devices is None else bounds.devices.shape[1]
     names = tuple(_NAMES % number for number in range(count))
-    written = {dialect.text(name): number for number, name in enumerate(names)}
+    written = {literals.text(name): number for number, name in enumerate(names)}
     start = end = None
     if bounds.start_ms is not None:
         start = _START_MS
         end = _START_MS + 1 if bounds.query.instant else _END_MS
-        written |= {dialect.instant(start): count, dialect.instant(end): count + 1}
+        written |= {literals.instant(start): count, literals.instant(end): count + 1}
     statement = compiled(BoundQuery(bounds.query, names or None, start, end))
     if not written:
         return Template((statement,), (), 0)

@@ -3,7 +3,7 @@
 The official client python-arango makes collections and indexes and asks for settings; it is given an HTTP
 layer of ours (`HTTPClient`, its own extension point), over which queries go, too, and bodies that are built
 in bulk. Its own layer and `insert_many` would serialise each document again, at 20 times the cost: with
-`client=official` it does, see `writing`.
+`client=official` it does, see `writing`; and asks, see `asking`.
 
 Each event is stored exactly once, however a connection dies
 -----------------------------------------------------------
@@ -48,7 +48,8 @@ from ...workloads.queries import Function
 from ...workloads.schema import ID, ColumnType
 from .._base.connected import CountingModule
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
-from ..base import Capabilities, Encoding, Job, Query, Support, support_keys
+from ..asking import Asker
+from ..base import Capabilities, Encoding, Job, Support, support_keys
 from ..indexes import IndexedModule
 from ..sending import Writer
 from .encoding import DocumentEncoder, InsertMethod, encode_devices
@@ -249,9 +250,13 @@ class Arangodb(
         self.connection.compact_all()
         return True
 
-    def compile(self, bound: BoundQuery) -> Query:
-        text = compile_query(bound, self.job.schema)
-        return lambda: self.connection.rows(text)
+    def compile(self, bound: BoundQuery) -> str:
+        return compile_query(bound, self.job.schema)
+
+    def make_asker(self, in_flight: int) -> Asker:
+        from .asking import ArangoAsker
+
+        return ArangoAsker(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
         connection = self.connection

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, ClassVar
+from urllib.parse import quote
 
 from pydantic import Field
 
@@ -25,6 +26,7 @@ CLIENTS = {
         },
         in_flight=True,
         writer=f"{__package__}.writing:make_official_writer",
+        asker=f"{__package__}.asking:OfficialArangoAsker",
     )
 }
 """What the option `client` can be."""
@@ -75,6 +77,11 @@ class ArangoOptions(EncodingOptions, EndpointOptions, IndexOptions, InFlightOpti
     sync: Annotated[bool, Condition.DURABILITY] = Field(
         False, description="acknowledge documents once they are on disk (waitForSync)"
     )
+
+    @property
+    def path(self) -> str:
+        """What the targets of the database's requests begin with."""
+        return f"/_db/{quote(self.database, safe='')}"
 
     def login(self) -> dict[str, str]:
         return {"authorization": basic_auth(self.username, self.password)}

@@ -23,6 +23,21 @@ _FUNCTIONS = {
 }
 
 
+class AqlLiterals:
+    """How AQL writes a query's parameters."""
+
+    def text(self, text: str) -> str:
+        """A text, which has JSON's escapes."""
+        return json.dumps(text, ensure_ascii=False)
+
+    def instant(self, time_ms: int) -> str:
+        """A time, in ms since 1970, as events have it."""
+        return str(time_ms)
+
+
+LITERALS = AqlLiterals()
+
+
 def name_field(schema: Schema, name: str) -> str:
     """How AQL names that column of the event e, or of the tags t of its device; the device's by its id."""
     path = schema.device_path if name == schema.device else None
@@ -111,10 +126,10 @@ def _list_conditions(bound: BoundQuery, schema: Schema, found: list[str]) -> Ite
     """What events must fulfil. Added to `found`: clauses before all others, which find ids by tags."""
     if bound.devices is not None:
         device = name_field(schema, schema.device)
-        if len(bound.devices) == 1:
-            named = f"{device} == {_quote(bound.devices[0])}"
-        else:
-            named = f"{device} IN [{', '.join(map(_quote, bound.devices))}]"
+        names = list(map(LITERALS.text, bound.devices))
+        named = (
+            f"{device} == {names[0]}" if len(names) == 1 else f"{device} IN [{', '.join(names)}]"
+        )
         if not schema.is_apart(schema.device):
             yield named
         else:
@@ -124,9 +139,10 @@ def _list_conditions(bound: BoundQuery, schema: Schema, found: list[str]) -> Ite
     time = name_field(schema, schema.time)
     if bound.start_ms is not None and bound.end_ms is not None:
         if bound.end_ms == bound.start_ms + 1:
-            yield f"{time} == {bound.start_ms}"
+            yield f"{time} == {LITERALS.instant(bound.start_ms)}"
         else:
-            yield f"{time} >= {bound.start_ms} AND {time} < {bound.end_ms}"
+            start, end = LITERALS.instant(bound.start_ms), LITERALS.instant(bound.end_ms)
+            yield f"{time} >= {start} AND {time} < {end}"
     if bound.query.where is not None:
         comparison = _compare(bound.query.where, schema)
         if not schema.is_apart(bound.query.where.column):
@@ -159,11 +175,6 @@ def _number(value: float, column: Column) -> str:
         sent = float(text_format(column) % float(single))
         value = sent if np.float32(sent) == single else float(value)
     return repr(int(value)) if float(value).is_integer() else repr(value)
-
-
-def _quote(text: str) -> str:
-    """A text as AQL writes it, which has JSON's escapes."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 # --- groups ---------------------------------------------------------------------------------------

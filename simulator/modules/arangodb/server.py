@@ -25,7 +25,8 @@ from .options import ArangoOptions
 SHOWN = 300
 """Characters of an answer in a message."""
 
-_JSON = {"content-type": "application/json"}
+JSON = {"content-type": "application/json"}
+"""The header of a request with a body."""
 
 # https://docs.arangodb.com/stable/develop/error-codes/
 UNIQUE = 1210
@@ -39,8 +40,8 @@ _LEADERSHIP = range(1489, 1497)
 TOO_MANY_REQUESTS = "too_many_requests"
 """The kind of error with which the server says that it has done nothing."""
 
-# Rows in one page of an answer.
-_PAGE = 10_000
+PAGE = 10_000
+"""Rows in one page of an answer."""
 
 # 408: a gateway lost patience; 421: another server leads by now; 429 and, after
 # x-arango-queue-time-seconds, 412: too busy.
@@ -74,7 +75,7 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
         self.expects_tables = False
         """Whether the job's collections have been made: a server that doesn't know them has not caught up."""
         name = quote(options.database, safe="")
-        self._path = f"/_db/{name}"
+        self._path = options.path
         # We go to each node in turn, so the client needs to know of one only. We log in, and not the client,
         # which puts the database's name into paths as it is given.
         client = ArangoClient(hosts=options.endpoint[0], http_client=self)
@@ -85,15 +86,15 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
 
     def post(self, path: str, body: bytes) -> Answer:
         """POST a body to an API of the database: its answer, whatever it says. Retryable if there is none."""
-        return self.request("POST", self._path + path, body, _JSON)
+        return self.request("POST", self._path + path, body, JSON)
 
     def rows(self, query: str, values: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """All rows of a query that returns arrays; `values`: of its bind variables."""
-        question = {"query": query, "batchSize": _PAGE, "bindVars": values or {}, "cache": False}
+        question = {"query": query, "batchSize": PAGE, "bindVars": values or {}, "cache": False}
         path, body = f"{self._path}/_api/cursor", orjson.dumps(question)
         rows: list[tuple[Any, ...]] = []
         while True:
-            page = self.parse(self.fetch("POST", path, body, _JSON, expected=(200, 201)))
+            page = self.parse(self.fetch("POST", path, body, JSON, expected=(200, 201)))
             rows += map(tuple, page["result"])
             if not page["hasMore"]:
                 return rows

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from arango.client import ArangoClient
+from arango.database import StandardDatabase
 from arango.exceptions import ArangoServerError
 from arango.http import DefaultHTTPClient
 from arango.response import Response
@@ -208,6 +209,31 @@ class NamedHttpClient(DefaultHTTPClient):
         return super().send_request(session, *args, **more)
 
 
+def make_client(connection: Connection, connections: int) -> tuple[ArangoClient, StandardDatabase]:
+    """A client that reaches the coordinators as the module's own connection does, and its database."""
+    options = connection.options
+    client = ArangoClient(
+        hosts=options.endpoint,
+        resolver_max_tries=len(options.endpoint),
+        http_client=NamedHttpClient(
+            connection.headers["user-agent"], options.request_timeout_s, connections
+        ),
+        verify_override=options.ca_certs or options.verify_certs,
+    )
+    found = client.db(options.database, username=options.username, password=options.password)
+    return client, found
+
+
+UNANSWERED = (RequestException, ConnectionAbortedError)
+"""What the client raises that got no answer."""
+
+
+def explain_silence(connection: Connection, error: Exception) -> Retryable:
+    """What one of them means."""
+    text = f"{connection.options.server}: {error}"
+    return Retryable("timeout", text) if isinstance(error, ReadTimeout) else connection_lost(text)
+
+
 class OfficialWriter(ClientWriter[Connection], DocumentWriter):
     """Sends payloads of `DocumentsEncoder` by the client."""
 
@@ -216,33 +242,16 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
         self._method = module.options.mode(batch)
 
     def make_client(self) -> ArangoClient:
-        options = self.connection.options
-        http = NamedHttpClient(
-            self.connection.headers["user-agent"],
-            options.request_timeout_s,
-            max(10, self.max_in_flight),
-        )
-        client = ArangoClient(
-            hosts=options.endpoint,
-            resolver_max_tries=len(options.endpoint),
-            http_client=http,
-            verify_override=options.ca_certs or options.verify_certs,
-        )
-        self._database = client.db(
-            options.database, username=options.username, password=options.password
-        )
+        client, self._database = make_client(self.connection, max(10, self.max_in_flight))
         return client
 
     def send_request(self, request: Rows, payload: Payload) -> None:
         connection = self.connection
         try:
             self._store(request)
-        except ReadTimeout as error:
+        except UNANSWERED as error:
             request.doubt()
-            raise Retryable("timeout", f"{connection.options.server}: {error}") from error
-        except (RequestException, ConnectionAbortedError) as error:
-            request.doubt()
-            raise connection_lost(f"{connection.options.server}: {error}") from error
+            raise explain_silence(connection, error) from error
         except ArangoServerError as error:
             if self._is_there(request, error) and self._method is InsertMethod.SINGLE:
                 return

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cassandra import RequestValidationException
 from cassandra.connection import ConnectionException
@@ -98,11 +98,11 @@ class CassandraAsker(Asker):
         self._expected: dict[str, None] = {}
         """Statements that will be asked."""
         self._known: dict[str, Known] = {}
-        self._ended: list[Outcome[Received]] = []
+        self._found: list[Outcome[Received]] = []
 
     # --- requests
 
-    def encode(self, bounds: BoundQueries) -> Sequence[Request]:
+    def encode(self, bounds: BoundQueries) -> Iterable[Request]:
         first = self.module.compile(bounds[0])
         if isinstance(first, Plan) or bounds.devices is None or not first.asked:
             return super().encode(bounds)
@@ -207,15 +207,16 @@ class CassandraAsker(Asker):
 
     def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[Received]]:
         until_s = math.inf if timeout_s is None else time.perf_counter() + timeout_s
-        while not self._ended:
+        while not self._found:
             left_s = until_s - time.perf_counter()
             if left_s <= 0:
                 break
             for outcome in self.pool.outcomes(None if left_s == math.inf else left_s):
                 sent: _Sent = outcome.request
                 if not sent.question.is_over:
-                    self._take(sent, outcome.result, outcome.answered_s)
-        found, self._ended = self._ended, []
+                    result: Any = outcome.result
+                    self._take(sent, result, outcome.answered_s)
+        found, self._found = self._found, []
         return found
 
     def stop_submitting(self) -> None:
@@ -335,7 +336,7 @@ class CassandraAsker(Asker):
     ) -> None:
         question.is_over = True
         at_s = time.perf_counter() if answered_s is None else answered_s
-        self._ended.append(Outcome(question.token, at_s, result))
+        self._found.append(Outcome(question.token, at_s, result))
 
     def decode(self, received: Received) -> Rows:
         data: Answer | Rows = received.data

@@ -3,7 +3,7 @@
 Both are sent the same requests over HTTP connections of our own (`_base/http.py`): bodies are built in bulk,
 so that nothing is left for a client to do. Tables and settings of Elasticsearch go over them by Elastic's
 client, which refuses all other servers. With `client=official` and `client=streaming_bulk` the vendors'
-clients write, see `writing`.
+clients write, see `writing`; with the former they ask, see `asking`.
 
 Each table is an index of the same name (after `index_prefix`). It is written to through an alias, since a
 write can be made to depend on an alias, not on an index: a write to an index that is gone would create
@@ -46,10 +46,12 @@ from ...workloads.queries import Function
 from ...workloads.schema import Column, ColumnType, Schema
 from .._base.connected import ConnectedModule
 from .._base.errors import MissingTable, nothing_to_query
-from ..base import Capabilities, Encoding, Job, Query, Support, support_keys
+from ..asking import Asker
+from ..base import Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
 from .encoding import DocumentEncoder, InsertMode
 from .options import ALLOCATION, CLIENTS, ElasticsearchOptions, EncodingOptions, Flavor
+from .paging import Statement
 from .queries import SHAPES, compile_query
 
 if TYPE_CHECKING:
@@ -241,12 +243,14 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
             "settings": settings,
         }
 
-    def compile(self, bound: BoundQuery) -> Query:
+    def compile(self, bound: BoundQuery) -> Statement:
         schema = self.job.schema
-        index = self.options.index(schema.table)
-        return compile_query(
-            bound, schema, index, lambda: self.connection, self._find_shards(index)
-        )
+        return compile_query(bound, schema, self._find_shards(self.options.index(schema.table)))
+
+    def make_asker(self, in_flight: int) -> Asker:
+        from .asking import ElasticsearchAsker
+
+        return ElasticsearchAsker(self, in_flight)
 
     def _find_shards(self, index: str) -> int | None:
         """How many shards the index has; None if that can't be asked yet."""

@@ -39,6 +39,7 @@ CLIENTS = {
         {InsertMode.BULK: "the client's helpers.bulk", InsertMode.SINGLE: "the client's index"},
         in_flight=True,
         writer=_WRITER,
+        asker=f"{__package__}.asking:OfficialElasticsearchAsker",
     ),
     STREAMING_BULK: OfficialClient(
         _PACKAGES,

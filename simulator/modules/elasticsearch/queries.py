@@ -12,26 +12,33 @@ group; `top_metrics`, which would be cheaper, is in Elastic's own distribution o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ColumnType, Schema
-from .._base.row_order import Row, put_in_order
-from ..base import Query as Ask
-
-if TYPE_CHECKING:
-    from .server import Connection
+from .._base.row_order import Row
+from .paging import (
+    GROUPS,
+    Bucket,
+    EventPages,
+    GroupPages,
+    Groups,
+    Newest,
+    Plan,
+    Question,
+    Statement,
+    Totals,
+)
 
 SHAPES = frozenset(Shape)
 
-# Buckets or documents in one page of an answer: the default of index.max_result_window, and well
-# below that of search.max_buckets (65,536).
-_PAGE = 10_000
+PAGE = 10_000
+"""Buckets or documents in one page of an answer: the default of index.max_result_window, and well below that
+of search.max_buckets (65,536)."""
 
 # The default of index.max_docvalue_fields_search.
 _MOST_DOCVALUE_FIELDS = 100
@@ -43,71 +50,43 @@ _RANGES = {
     ColumnType.FLOAT32: (2.0**103 - 2.0**128, 2.0**128 - 2.0**103),
 }
 
-# Without it, an answer from some of the shards would look like one from all.
-_WHOLE = "allow_partial_search_results=false"
 
-Question = dict[str, Any]
-Bucket = Mapping[str, Any]
-"""A group's part of an answer."""
-
-
-def compile_query(
-    bound: BoundQuery,
-    schema: Schema,
-    index: str,
-    connect: Callable[[], Connection],
-    shards: int | None = None,
-) -> Ask:
-    """What is bound, ready to be asked of an index.
-
-    `connect` is called when it is asked; `shards`: how many the index has, None if that isn't known.
-    """
+def compile_query(bound: BoundQuery, schema: Schema, shards: int | None = None) -> Statement:
+    """What is bound; all but its devices and times is the same for each execution of a query. `shards`: how
+    many the index has, None if that isn't known."""
     query = bound.query
-
-    def ask(question: Question) -> Any:
-        return search(connect(), index, question)
-
-    question = {"track_total_hits": False, **_build_filter(bound, schema)}
+    events: Question = {"track_total_hits": False, **_build_filter(bound, schema)}
     if query.newest:
-        return _compile_newest(bound, schema, question, ask)
+        return Statement(events, _plan_newest(bound, schema))
     if query.events:
-        return _compile_events(query, schema, question, ask)
+        return Statement(events, _plan_events(query, schema))
     computed = _Computed(query.compute, schema)
-    question["size"] = 0
     if not query.per:
-        question |= {"track_total_hits": computed.counts, "aggs": computed.aggregations}
-        return lambda: [computed.read_all(ask(question))]
+        events["track_total_hits"] = computed.counts
+        return Statement(events, Totals(computed.aggregations, computed.read_all))
+    return Statement(events, _plan_groups(bound, schema, computed, shards))
 
-    def ask_nested(sizes: Sequence[int], order: Sequence[Question] = ()) -> Ask:
-        nested = question | {"aggs": _nest(query, sizes, schema, computed, order)}
-        depth = len(query.per)
-        return lambda: put_in_order(
-            query, _unnest(ask(nested)["aggregations"], (), depth, computed)
-        )
 
-    groups = [_count_groups(part, bound, schema) for part in query.per]
-    sizes = [size for size in groups if size is not None]
-    if len(sizes) == len(groups) and prod(sizes) <= _PAGE:
-        return ask_nested(sizes)
+def _plan_groups(
+    bound: BoundQuery, schema: Schema, computed: _Computed, shards: int | None
+) -> Plan:
+    query = bound.query
+    depth = len(query.per)
+    read_all = partial(_unnest, key=(), depth=depth, computed=computed)
+    counts = [_count_groups(part, bound, schema) for part in query.per]
+    sizes = [size for size in counts if size is not None]
+    if len(sizes) == depth and prod(sizes) <= PAGE:
+        return Groups(query, _nest(query, sizes, schema, computed), read_all)
     order = computed.order_terms(query, shards)
     if order is not None:
-        return ask_nested([query.limit or _PAGE], order)
+        sizes = [query.limit or PAGE]
+        return Groups(query, _nest(query, sizes, schema, computed, order), read_all)
     sources = {str(place): _group_by(part, schema) for place, part in enumerate(query.per)}
 
-    def fetch() -> Sequence[Row]:
-        buckets = fetch_groups(ask, question, sources, computed.aggregations)
-        keys = ((bucket, [bucket["key"][name] for name in sources]) for bucket in buckets)
-        return put_in_order(query, ((*key, *computed.read(bucket)) for bucket, key in keys))
+    def read(group: Bucket) -> Row:
+        return (*(group["key"][name] for name in sources), *computed.read(group))
 
-    return fetch
-
-
-Search = Callable[[Question], Any]
-
-
-def search(connection: Connection, names: str, question: Question) -> Any:
-    """Search without the request cache, whose answers would measure nothing."""
-    return connection.ask("POST", f"/{names}/_search?request_cache=false&{_WHOLE}", question)
+    return GroupPages(sources, computed.aggregations, read, PAGE, query)
 
 
 def find_field(schema: Schema, name: str) -> str:
@@ -181,7 +160,7 @@ class _Columns:
         return int(values[0]) if name in self._times else values[0]
 
 
-def _compile_events(query: Query, schema: Schema, question: Question, ask: Search) -> Ask:
+def _plan_events(query: Query, schema: Schema) -> Plan:
     columns = _Columns(query.events, schema)
     sort: dict[str, Any] = {find_field(schema, name): "asc" for name in (schema.time, *schema.key)}
     if query.order is not None:
@@ -190,50 +169,25 @@ def _compile_events(query: Query, schema: Schema, question: Question, ask: Searc
         sort = {by: {"order": direction, "missing": "_last"}} | {
             name: how for name, how in sort.items() if name != by
         }
-    asked = question | columns.question | {"sort": [{name: how} for name, how in sort.items()]}
-    return partial(_fetch_events, ask, asked, columns, query.limit)
+    asked = columns.question | {"sort": [{name: how} for name, how in sort.items()]}
+    return EventPages(asked, columns.read, PAGE, query.limit)
 
 
-def _fetch_events(
-    search: Search, question: Question, columns: _Columns, limit: int | None
-) -> Sequence[Row]:
-    """Page by page, without a context that the server would have to keep meanwhile."""
-    rows: list[Row] = []
-    after: Question = {}
-    while True:
-        size = _PAGE if limit is None else min(_PAGE, limit - len(rows))
-        hits = search(question | after | {"size": size})["hits"]["hits"]
-        if len(hits) < size or len(rows) + size == limit:
-            rows += map(columns.read, hits)
-            return rows
-        # The page may end amid events that nothing tells apart: those come with the next one.
-        last = hits[-1]["sort"]
-        whole = [hit for hit in hits if hit["sort"] != last]
-        if not whole:
-            raise SimulatorError(f"at least {size:,} events are alike in their key: {last}")
-        rows += map(columns.read, whole)
-        after = {"search_after": whole[-1]["sort"]}
-
-
-def _compile_newest(bound: BoundQuery, schema: Schema, question: Question, ask: Search) -> Ask:
+def _plan_newest(bound: BoundQuery, schema: Schema) -> Plan:
     columns = _Columns((schema.device, *bound.query.events), schema)
     newest = _ask_newest(columns, schema)
     if bound.devices is not None and len(bound.devices) == 1:
-        return partial(_fetch_events, ask, question | newest, columns, 1)
+        del newest["size"]
+        return EventPages(newest, columns.read, PAGE, 1)
     device = _group_by(schema.device, schema)
-    collapsed = question | newest | {"size": _PAGE, "collapse": device["terms"]}
-    groups = question | {"size": 0}
 
-    def fetch() -> Sequence[Row]:
-        hits = ask(collapsed)["hits"]["hits"]
-        if len(hits) == _PAGE:
-            # There may be more devices: a collapsed search has no further pages.
-            top = {"newest": {"top_hits": newest}}
-            found = fetch_groups(ask, groups, {"device": device}, top)
-            hits = [hit for group in found for hit in group["newest"]["hits"]["hits"]]
-        return put_in_order(bound.query, map(columns.read, hits))
+    def read(group: Bucket) -> Row:
+        return columns.read(group["newest"]["hits"]["hits"][0])
 
-    return fetch
+    top = {"newest": {"top_hits": newest}}
+    more = GroupPages({"device": device}, top, read, PAGE, bound.query)
+    collapsed = newest | {"collapse": device["terms"]}
+    return Newest(bound.query, collapsed, columns.read, PAGE, more)
 
 
 def _ask_newest(columns: _Columns, schema: Schema) -> Question:
@@ -310,7 +264,7 @@ class _Computed:
     def order_terms(self, query: Query, shards: int | None) -> list[Question] | None:
         """How to let the server find the first few groups; None if it couldn't do so exactly."""
         order = query.order
-        if order is None or query.limit is None or query.limit > _PAGE or len(query.per) > 1:
+        if order is None or query.limit is None or query.limit > PAGE or len(query.per) > 1:
             return None
         if isinstance(query.per[0], Every):
             return None
@@ -337,7 +291,8 @@ def _count_groups(part: str | Every, bound: BoundQuery, schema: Schema) -> int |
     if isinstance(part, Every):
         if bound.start_ms is None or bound.end_ms is None:
             return None
-        return (bound.end_ms - 1) // part.every - bound.start_ms // part.every + 1
+        # Wherever the window begins.
+        return (bound.end_ms - bound.start_ms - 2) // part.every + 2
     return len(bound.devices) if part == schema.device and bound.devices is not None else None
 
 
@@ -360,35 +315,14 @@ def _nest(
         [(kind, grouping)] = _group_by(part, schema).items()
         grouping |= {"min_doc_count": 1} if isinstance(part, Every) else {"size": size}
         grouping |= {"order": order} if order else {}
-        found = {"groups": {kind: grouping, "aggs": found}}
+        found = {GROUPS: {kind: grouping, "aggs": found}}
     return found
 
 
 def _unnest(answer: Bucket, key: Row, depth: int, computed: _Computed) -> Iterator[Row]:
+    """The rows of what `_nest` asks for."""
     if not depth:
         yield (*key, *computed.read(answer))
         return
-    for bucket in answer["groups"]["buckets"]:
+    for bucket in answer[GROUPS]["buckets"]:
         yield from _unnest(bucket, (*key, bucket["key"]), depth - 1, computed)
-
-
-def fetch_groups(
-    search: Search,
-    question: Question,
-    sources: Mapping[str, Question],
-    aggregations: Mapping[str, Any],
-) -> Iterator[Any]:
-    """All groups of the events that a question is about, page by page. `sources`: what they are grouped
-    by, by name."""
-    composite: Question = {
-        "size": _PAGE,
-        "sources": [{name: source} for name, source in sources.items()],
-    }
-    while True:
-        groups = {"composite": composite, "aggs": aggregations}
-        answer = search(question | {"aggs": {"groups": groups}})
-        found = answer["aggregations"]["groups"]
-        yield from found["buckets"]
-        if len(found["buckets"]) < _PAGE:
-            return
-        composite["after"] = found["after_key"]

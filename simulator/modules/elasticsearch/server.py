@@ -10,6 +10,7 @@ https://docs.opensearch.org/latest/api-reference/index-apis/segment/
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -24,7 +25,8 @@ from ...contract import Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import lost_table, missing_table, stored_by_earlier_run
 from .._base.http import Answer, Probe, parse_body
-from .._base.http_database import HttpDatabase
+from .._base.http_asking import read_json
+from .._base.http_database import SHOWN, HttpDatabase
 from ..base import Job
 from .encoding import Request
 from .options import ALLOCATION, ElasticsearchOptions, Flavor
@@ -37,6 +39,12 @@ _TIMED_OUT, _TOO_LARGE, _TOO_MANY_REQUESTS = 408, 413, 429
 _SHARDS_READY_S = 5
 
 _JSON = {"content-type": "application/json"}
+
+_WHOLE = re.compile(
+    rb'\{"took":\d+,"timed_out":false,[^{]*"_shards":\{"total":\d+,[^{}]*"failed":0[,}]'
+)
+"""How an answer to a search begins that is of all shards."""
+_ENDS = b"}}"
 
 _SOURCE = (
     "_segments, after a flush: Lucene's files of all shards and replicas, in which documents and what they"
@@ -55,12 +63,17 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
         super().__init__(options, job)
         self.expects_tables = False
         """Whether the job's indices have been made: a node that doesn't know them has not caught up."""
-        self.name = f"iot-benchmark {job.run_id}"
+        self._named = self.name_requests(job)
+        self.name = self._named["x-opaque-id"]
         """The name under which the server lists the requests."""
-        self._named = _JSON | {"x-opaque-id": self.name}
         # It refuses all other servers.
         is_elastic = options.flavor is Flavor.ELASTICSEARCH
         self._client = _make_client(self) if is_elastic else None
+
+    @staticmethod
+    def name_requests(job: Job) -> dict[str, str]:
+        """The headers of a request with a body, by which the server knows whose it is."""
+        return _JSON | {"x-opaque-id": f"iot-benchmark {job.run_id}"}
 
     @property
     def system(self) -> str:
@@ -86,6 +99,38 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
         text = b"" if body is None else orjson.dumps(body)
         answer = self.fetch(method, target, text, self._named, timeout_s, (OK, CREATED))
         return parse_body(answer.body)
+
+    def search(self, names: str, body: bytes) -> bytes:
+        """The whole answer to a search of these indices; Retryable or SimulatorError if there is none."""
+        answer = self.fetch("POST", find_target(names), body, self._named)
+        return self.check_whole(answer.body)
+
+    def check_whole(self, body: bytes) -> bytes:
+        """An answer to a search, which is of all shards and has its end; else Retryable or SimulatorError."""
+        if not (_WHOLE.match(body) and body.endswith(_ENDS)):
+            self.check_shards(read_json(body))
+        return body
+
+    def check_shards(self, answer: Any) -> None:
+        """Retryable or SimulatorError if a parsed answer is of a part of the shards, or of the events."""
+        try:
+            shards, timed_out = answer["_shards"], answer["timed_out"]
+            failed, total = shards["failed"], shards["total"]
+        except (KeyError, TypeError) as error:
+            text = one_line(answer, SHOWN)
+            raise SimulatorError(
+                f"{self.place} gave an answer that makes no sense ({text})"
+            ) from error
+        if timed_out:
+            raise SimulatorError(
+                f"{self.place} gave a search up, and answered with what it had found by then"
+            )
+        if failed:
+            reasons = shards.get("failures") or [{}]
+            why = describe_error(reasons[0].get("reason", "without a reason"))
+            raise Retryable(
+                "unavailable", f"{self.place}: {failed} of {total} shards failed: {why}"
+            )
 
     def manage(
         self, method: str, target: str, body: object = None, timeout_s: float | None = None
@@ -158,6 +203,12 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
         SimulatorError if no shard is started."""
         timeout_s = self.options.database_timeout_s
         return add_segments(self.manage("GET", f"/{names}/_segments", timeout_s=timeout_s))
+
+
+def find_target(names: str) -> str:
+    """Where indices are searched: without the request cache, whose answers would measure nothing; and all
+    shards or none, as an answer from some would look like one from all."""
+    return f"/{names}/_search?request_cache=false&allow_partial_search_results=false"
 
 
 def add_segments(answer: Mapping[str, Any]) -> Storage:

@@ -35,7 +35,8 @@ from ..base import Job
 from ..sending import Encoder, Payload, limit_wait
 from .encoding import DocumentEncoder, InsertMode, Request
 from .options import STREAMING_BULK, ElasticsearchOptions, Flavor
-from .queries import fetch_groups, find_field, require_all, search
+from .paging import GroupPages, ScannedPage, Statement, fetch_pages
+from .queries import PAGE, find_field, require_all
 from .server import CONFLICT, CREATED, OK, SERVER_ERROR, Connection, describe_error
 
 if TYPE_CHECKING:
@@ -118,13 +119,14 @@ class DocumentWriter(SettlingWriter[Connection]):
                 conditions.append({"range": {field: {"gte": values.first, "lte": values.last}}})
             else:
                 conditions.append({"terms": {field: values}})
-        question = {"size": 0, "track_total_hits": False, "query": require_all(*conditions)}
         key = {name: {"terms": {"field": find_field(schema, name)}} for name in schema.key}
-        ask = partial(search, self.connection, self._names)
-        return {
-            tuple(bucket["key"][name] for name in schema.key)
-            for bucket in fetch_groups(ask, question, key, {})
-        }
+        plan = GroupPages(key, {}, lambda group: tuple(group["key"][name] for name in key), PAGE)
+        begin = Statement(
+            {"track_total_hits": False, "query": require_all(*conditions)}, plan
+        ).begin
+        ask = partial(self.connection.search, self._names)
+        found = fetch_pages(lambda body: ScannedPage(ask(body)), begin + plan.tail, begin, plan)
+        return set(plan.read([orjson.loads(page.body) for page in found.pages]))
 
 
 class ElasticsearchWriter(DocumentWriter):
@@ -199,7 +201,7 @@ class ActionsEncoder(OfficialEncoder):
         ]
 
 
-class _Client(NamedTuple):
+class Client(NamedTuple):
     """A vendor's client."""
 
     client: Any
@@ -224,10 +226,8 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
         super().__init__(ActionsEncoder(module.job, aliases), module)
         self._is_single = options.mode(batch) is InsertMode.SINGLE
 
-    def make_client(self) -> _Client:
-        options = self.connection.options
-        is_open = options.flavor is Flavor.OPENSEARCH
-        return (_connect_opensearch if is_open else _connect_elasticsearch)(options)
+    def make_client(self) -> Client:
+        return make_client(self.connection.options)
 
     def send_request(self, request: Rows, payload: Payload) -> None:
         connection, name = self.connection, self.name_thread()
@@ -237,7 +237,7 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
             status: Any = getattr(error, "status_code", None)
             if status == CONFLICT and self._is_single and request.sent_before:
                 return
-            meaning = self._explain(error, status)
+            meaning = explain_error(connection, error)
             if isinstance(meaning, Retryable):
                 self.doubt(request, name)
             raise meaning from error
@@ -270,17 +270,25 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
             _, errors = helpers.bulk(client, actions, raise_on_error=False, **more)
         return [result for answer in errors for result in answer.values()]
 
-    def _explain(self, error: Exception, status: object) -> Retryable | SimulatorError:
-        """What an error of the client's means."""
-        if isinstance(status, int):
-            said: Any = getattr(error, "body", None) or getattr(error, "info", None)
-            return self.connection.interpret(status, said or getattr(error, "error", ""))
-        kinds = {"ConnectionTimeout": AnswerTimeout, "TlsError": TlsRefused, "SSLError": TlsRefused}
-        kind: type[NoAnswer] = kinds.get(type(error).__name__, ConnectionLost)
-        return self.connection.explain_silence(kind(one_line(error)))
+
+def explain_error(connection: Connection, error: Exception) -> Retryable | SimulatorError:
+    """What an error of a vendor's client means (`Client.errors`)."""
+    status: Any = getattr(error, "status_code", None)
+    if isinstance(status, int):
+        said: Any = getattr(error, "body", None) or getattr(error, "info", None)
+        return connection.interpret(status, said or getattr(error, "error", ""))
+    kinds = {"ConnectionTimeout": AnswerTimeout, "TlsError": TlsRefused, "SSLError": TlsRefused}
+    kind: type[NoAnswer] = kinds.get(type(error).__name__, ConnectionLost)
+    return connection.explain_silence(kind(one_line(error)))
 
 
-def _connect_elasticsearch(options: ElasticsearchOptions) -> _Client:
+def make_client(options: ElasticsearchOptions) -> Client:
+    """The vendor's client of the server."""
+    is_open = options.flavor is Flavor.OPENSEARCH
+    return (_connect_opensearch if is_open else _connect_elasticsearch)(options)
+
+
+def _connect_elasticsearch(options: ElasticsearchOptions) -> Client:
     from elastic_transport import TransportError
     from elasticsearch import ApiError, Elasticsearch, helpers
 
@@ -290,7 +298,7 @@ def _connect_elasticsearch(options: ElasticsearchOptions) -> _Client:
     def name_requests(name: str, timeout_s: float) -> tuple[Any, dict[str, Any]]:
         return client.options(opaque_id=name, request_timeout=timeout_s), {}
 
-    return _Client(client, helpers, (ApiError, TransportError), name_requests)
+    return Client(client, helpers, (ApiError, TransportError), name_requests)
 
 
 def configure_nodes(options: ElasticsearchOptions) -> list[NodeConfig]:
@@ -318,7 +326,7 @@ def configure_nodes(options: ElasticsearchOptions) -> list[NodeConfig]:
     return nodes
 
 
-def _connect_opensearch(options: ElasticsearchOptions) -> _Client:
+def _connect_opensearch(options: ElasticsearchOptions) -> Client:
     from opensearchpy import OpenSearch, helpers
     from opensearchpy.exceptions import OpenSearchException
 
@@ -337,4 +345,4 @@ def _connect_opensearch(options: ElasticsearchOptions) -> _Client:
     def name_requests(name: str, timeout_s: float) -> tuple[Any, dict[str, Any]]:
         return client, {"headers": {"x-opaque-id": name}, "request_timeout": timeout_s}
 
-    return _Client(client, helpers, (OpenSearchException,), name_requests)
+    return Client(client, helpers, (OpenSearchException,), name_requests)

@@ -8,7 +8,7 @@ which is in the question's time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -89,7 +89,7 @@ class IotdbAsker(Asker):
 
     # --- requests
 
-    def encode(self, bounds: BoundQueries) -> Sequence[Request]:
+    def encode(self, bounds: BoundQueries) -> Iterable[Request]:
         name = bounds.query.name
         if name not in self._templates:
             first = self.module.compile(bounds[0])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,11 +53,12 @@ class OfficialSession:
         timeout_s: float,
         login: tuple[str, str],
         configuration: Mapping[str, str],
-        **options: Any,
+        *_: object,
+        answer_s: float,
     ) -> None:
-        """As `Connection`; `options` are its own, and not the client's."""
+        """As `Connection`. The client has one time limit, for all that it does: `answer_s`."""
         self._session = Client(
-            *address, *login, zone_id="UTC", connection_timeout_in_ms=round(timeout_s * 1000)
+            *address, *login, zone_id="UTC", connection_timeout_in_ms=round(answer_s * 1000)
         )
         # As the client's TableSession does it.
         self._session.sql_dialect = configuration["sql_dialect"]
@@ -110,7 +112,9 @@ class OfficialAsker(IotdbAsker):
     """Asks what `Iotdb.compile` gives."""
 
     def make_connector(self) -> Connector[Session]:
-        return Connector(self.module.options, self.module.job, OfficialSession)
+        options = self.module.options
+        make = partial(OfficialSession, answer_s=options.query_timeout_s)
+        return Connector(options, self.module.job, make)
 
     def collect(self, answer: OfficialAnswer, selection: Selection | None) -> Received:
         rows = answer.read()

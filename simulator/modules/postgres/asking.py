@@ -14,8 +14,8 @@ import struct
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import psycopg
 from psycopg import pq
@@ -40,12 +40,15 @@ _LENGTH, _SHORT, _INT8 = struct.Struct("!i"), struct.Struct("!h"), struct.Struct
 _SYNC = _HEADER.pack(b"S", 4)
 _EXECUTE = _HEADER.pack(b"E", 9) + b"\0" + _LENGTH.pack(0) + _SYNC
 """All rows of the portal without a name."""
+_ALL_BINARY = _SHORT.pack(1) + _SHORT.pack(pq.Format.BINARY)
+"""How many formats a Bind names for the columns of the answer, and the only one."""
 _MOST_BYTES = 1 << 18
 """Read at once."""
 _READY = (b"Z\0\0\0\x05I", b"Z\0\0\0\x05T", b"Z\0\0\0\x05E")
 _COMPLETE = re.compile(rb"C\0\0\0.SELECT (\d+)\0Z\0\0\0\x05[ITE]\Z", re.DOTALL)
 """How an answer ends. Within rows of text values these bytes can't be, wherever a read ends: texts have no
-zeros, and as a row's length and number of columns they would be more than the 1 GB that a row can have."""
+zeros, and as a row's length and number of columns they would be more than the 1 GB that a row can have.
+Binary numbers that spell this are none that anybody stores."""
 _TAIL_BYTES = 48
 
 
@@ -56,6 +59,8 @@ class Prepared(NamedTuple):
     text: bytes
     types: tuple[int, ...]
     """Of its parameters, by OIDs; 0: as the server infers it."""
+    results: pq.Format = pq.Format.TEXT
+    """What its answers' values are to be."""
 
 
 class Question(NamedTuple):
@@ -79,15 +84,23 @@ class Line(ABC):
         self.columns: dict[Prepared, Sequence[int]] = {}
         """The statements that are prepared, and the types of their answers' columns."""
 
-    def prepare(self, statement: Prepared) -> None:
-        """Prepare a statement, unless it is."""
+    def prepare(self, statement: Prepared) -> Sequence[int]:
+        """Prepare a statement, unless it is; the types of its answers' columns."""
         if statement not in self.columns:
             self.connection.prepare(statement.name, statement.text, statement.types)
             self.columns[statement] = self.connection.describe(statement.name)
+        return self.columns[statement]
 
     @abstractmethod
     def send(self, question: Question) -> None:
         """Send it, whole."""
+
+    def finish(self) -> Received:
+        """Wait for the answer."""
+        while True:
+            self.wait()
+            if received := self.receive():
+                return received
 
     @abstractmethod
     def wait(self) -> None:
@@ -116,9 +129,11 @@ class MessageLine(Line):
 
     def send(self, question: Question) -> None:
         statement = question.statement
-        if statement is not None and statement not in self.columns:
-            self.prepare(statement)
-        self._types = None if statement is None else self.columns[statement]
+        self._types = None
+        if statement is not None:
+            self._types = self.columns.get(statement)
+            if self._types is None:
+                self._types = self.prepare(statement)
         self._socket.sendall(question.message)
 
     def wait(self) -> None:
@@ -134,6 +149,11 @@ class MessageLine(Line):
         if not size:
             raise lost("the server closed the connection")
         chunk = bytes(buffer[:size])
+        if not self._chunks and (
+            complete := _COMPLETE.search(chunk, size - _TAIL_BYTES if size > _TAIL_BYTES else 0)
+        ):
+            # Most answers come as a whole.
+            return Received(int(complete[1]), size, (self._types, [chunk]))
         self._chunks.append(chunk)
         self._size += size
         tail = chunk[-_TAIL_BYTES:]
@@ -184,7 +204,7 @@ class LibpqLine(Line):
             else:
                 self.prepare(statement)
                 formats = [int(pq.Format.BINARY)] * len(question.values)
-                pg.send_query_prepared(statement.name, question.values, formats)
+                pg.send_query_prepared(statement.name, question.values, formats, statement.results)
             pg.flush()
         except psycopg.Error as error:
             raise lost(error) from error
@@ -221,8 +241,8 @@ def make_binder(
     count = _SHORT.pack(len(places))
     formats = b"".join(_SHORT.pack(place >= devices) for place in places)
     begin = b"\0" + statement.name + b"\0" + count + formats + count
-    # Without the description of the columns, which the connection keeps; all of them are to be texts.
-    end = _SHORT.pack(0)
+    # Without the description of the columns, which the connection keeps; all of them are to be the same.
+    end = _SHORT.pack(0) if statement.results is pq.Format.TEXT else _ALL_BINARY
 
     def bind(*parameters: Any) -> Question:
         values = [
@@ -236,8 +256,11 @@ def make_binder(
     return bind
 
 
-def read_rows(types: Sequence[int] | None, data: bytes) -> Rows:
-    """The rows of an answer's messages. `types`: of its columns; None: the answer says which."""
+def read_rows(
+    types: Sequence[int] | None, data: bytes, results: pq.Format = pq.Format.TEXT
+) -> Rows:
+    """The rows of an answer's messages. `types`: of its columns; None: the answer says which; `results`: what
+    its values are."""
     decoder = Transformer()
     loads: list[Callable[[bytes], Any]] = []
     rows = []
@@ -247,7 +270,7 @@ def read_rows(types: Sequence[int] | None, data: bytes) -> Rows:
         elif kind == b"D":
             if not loads:
                 assert types is not None
-                loads = [decoder.get_loader(one, pq.Format.TEXT).load for one in types]
+                loads = [decoder.get_loader(one, results).load for one in types]
             rows.append(tuple(_read_values(body, loads)))
     return rows
 
@@ -277,7 +300,10 @@ def _read_values(body: bytes, loads: Sequence[Callable[[bytes], Any]]) -> Iterat
 class PostgresAsker(Asker):
     """Asks what `Postgres.compile` gives."""
 
+    RESULTS: ClassVar[pq.Format] = pq.Format.TEXT
+    """What values of answers to prepared statements are to be."""
     module: Postgres
+    is_split: ClassVar[bool] = True
 
     def __init__(self, module: Postgres, in_flight: int) -> None:
         super().__init__(module, in_flight)
@@ -299,7 +325,7 @@ class PostgresAsker(Asker):
 
     # --- requests
 
-    def encode(self, bounds: BoundQueries) -> Sequence[Question]:
+    def encode(self, bounds: BoundQueries) -> Iterable[Question]:
         name = bounds.query.name
         if name not in self._templates:
             self._templates[name] = self._make_template(bounds)
@@ -309,7 +335,7 @@ class PostgresAsker(Asker):
         columns = [*names, *times]
         if not columns:
             return [make()] * len(bounds)
-        return [make(*values) for values in zip(*columns, strict=True)]
+        return map(make, *columns)
 
     def _make_template(self, bounds: BoundQueries) -> tuple[Template, Callable[..., Question]]:
         dialect = self.module.dialect.SQL
@@ -339,7 +365,7 @@ class PostgresAsker(Asker):
         """A statement that is prepared from now on."""
         known = self._statements
         if text not in known:
-            known[text] = Prepared(b"ask%d" % len(known), text.encode(), types)
+            known[text] = Prepared(b"ask%d" % len(known), text.encode(), types, self.RESULTS)
         return known[text]
 
     # --- connections
@@ -405,15 +431,22 @@ class PostgresAsker(Asker):
     # --- asking
 
     def send(self, request: Question) -> Received:
+        self.begin(request)
+        return self.finish()
+
+    def begin(self, request: Question) -> None:
         if not self._lines:
             self.recover()
         line = self._lines[0]
         try:
             line.send(request)
-            while True:
-                line.wait()
-                if received := line.receive():
-                    return received
+        except (OSError, ServerError) as error:
+            raise self._fail(line, error) from error
+
+    def finish(self) -> Received:
+        line = self._lines[0]
+        try:
+            return line.finish()
         except (OSError, ServerError, SimulatorError) as error:
             raise self._fail(line, error) from error
 
@@ -485,7 +518,7 @@ class PostgresAsker(Asker):
     def decode(self, received: Received) -> Rows:
         types, data = received.data
         if isinstance(data, list):
-            return read_rows(types, b"".join(data))
+            return read_rows(types, b"".join(data), self.RESULTS)
         decoder = Transformer()
         decoder.set_pgresult(data)
         return decoder.load_rows(0, received.rows, tuple)

@@ -67,7 +67,7 @@ class Dialect:
     ADVISORY_LOCKS: ClassVar[bool] = True
     IS_REPEATABLE: ClassVar[bool] = False
     """Whether a request that is stored already may be sent again: the database drops what it has."""
-    SQL: ClassVar[SqlDialect] = PostgresSql()
+    SQL: SqlDialect = PostgresSql()
     """In which queries are asked."""
     INDEXED_NEWEST: ClassVar[Newest | None] = Newest.SEEK
     """How each device's newest event is asked for where an index serves it; None: as without."""

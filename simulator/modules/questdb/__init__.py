@@ -11,8 +11,9 @@ Acknowledged events can be queried when the log has been applied to the table, u
 later. Counting, and beginning to query, waits for it (`wal_tables()`).
 
 How events are sent: as lines over HTTP, which the vendor recommends, built column by column (`encoding.py`
-says what is binary and what can't be), or by PGWire as prepared statements, one INSERT per event. Everything
-else is asked over HTTP (`/exec`). With `client=official` the package `questdb` sends lines, see `writing`.
+says what is binary and what can't be), or by PGWire as prepared statements, one INSERT per event. With
+`client=official` the package `questdb` sends lines, see `writing`. Queries go by PGWire, see `pgwire`, or
+over HTTP without a `connection_string`; everything else over HTTP (`/exec`).
 
 Queries use SAMPLE BY for buckets of time and LATEST ON for the newest events.
 
@@ -32,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...conditions import Condition
-from ...contract import PrimaryKey, Storage
+from ...contract import PrimaryKey, Role, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
@@ -41,6 +42,7 @@ from .._base.sql_module import SqlModule
 from .._base.sql_queries import SqlDialect, compile_query, quote_name
 from ..asking import Asker
 from ..base import Capabilities, Encoding, Job, Support, support_keys
+from ..options import LEAN
 from ..sending import Encoder, Writer
 from .asking import QuestdbAsker
 from .encoding import (
@@ -54,6 +56,7 @@ from .encoding import (
     type_of,
 )
 from .options import CLIENTS, PGWIRE, EncodingOptions, InsertMode, QuestdbOptions
+from .pgwire import PgWireAsker
 from .queries import QuestdbDialect
 from .server import ALLOCATION, Connection
 from .statements import StatementEncoder, make_statement_writer
@@ -69,6 +72,7 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "cairo.commit.mode": Condition.DURABILITY,
+        "queries": Condition.CLIENT,
     }
     CAPABILITIES = Capabilities(
         allocation=ALLOCATION,
@@ -103,8 +107,11 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
 
     def __init__(self, options: QuestdbOptions, job: Job) -> None:
         super().__init__(options, options.name_tables(job))
-        if self.options.mode(job.load.batch) in PGWIRE:
-            self.options.pgwire()
+        options, load = self.options, job.load
+        if options.mode(load.batch) in PGWIRE:
+            options.pgwire(f"insert_mode={options.insert_mode}")
+        if options.client != LEAN and load.role is Role.READ:
+            options.pgwire(f"client={options.client}")
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> Encoder:
@@ -221,7 +228,10 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
         return compile_query(bound, schema, QuestdbDialect(schema))
 
     def make_asker(self, in_flight: int) -> Asker:
-        return QuestdbAsker(self, in_flight)
+        kind = PgWireAsker if self.options.connection_string else QuestdbAsker
+        return kind(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
-        return self.connection.describe(self.job.table_names[0])
+        found = self.connection.describe(self.job.table_names[0])
+        found["settings"]["queries"] = "PGWire" if self.options.connection_string else "HTTP"
+        return found

@@ -1,4 +1,4 @@
-"""Asks QuestDB: over HTTP, its answers as JSON.
+"""Asks QuestDB over HTTP, for answers as JSON: where PGWire (`pgwire.py`) is not at hand.
 
 https://questdb.com/docs/query/rest-api/#exec---execute-queries
 """

@@ -56,6 +56,7 @@ CLIENTS = {
         ("questdb",),
         dict.fromkeys((InsertMode.BATCH, InsertMode.SINGLE), "questdb's Sender.row and flush"),
         writer=f"{__package__}.writing:OfficialQuestdbWriter",
+        asker=f"{__package__}.pgwire:OfficialQuestdbAsker",
     )
 }
 """What the option `client` can be."""
@@ -113,8 +114,8 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
         None,
         min_length=1,
         repr=False,
-        description="libpq connection string or URL, for insert_mode transaction and statement alone; "
-        "without a password of its own, password goes with it, too",
+        description="libpq connection string or URL, for queries, which go over HTTP without it, and for"
+        " insert_mode transaction and statement; without a password of its own, password goes with it, too",
     )
     partition_by: Annotated[Partition, Condition.SCHEMA] = Field(
         Partition.DAY, description="time in one partition: hour, day, week, month or year"
@@ -161,11 +162,12 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
             return {"authorization": f"Bearer {self.token}"}
         return super().login()
 
-    def pgwire(self) -> PostgresOptions:
-        """The options of connections by PGWire; OptionError without a connection string."""
+    def pgwire(self, purpose: str) -> PostgresOptions:
+        """The options of connections by PGWire; OptionError without a connection string, which the purpose
+        needs."""
         if self.connection_string is None:
             raise OptionError(
-                f"insert_mode={self.insert_mode} needs the option connection_string"
+                f"{purpose} needs the option connection_string"
                 " (host=questdb port=8812 dbname=qdb user=admin)"
             )
         names = parse_dsn(self.connection_string)
@@ -174,6 +176,7 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
             password=None if "password" in names else self.password,
             connections=self.connections,
             request_timeout_s=self.request_timeout_s,
+            query_timeout_s=self.query_timeout_s,
             max_retries=self.max_retries,
         )
 

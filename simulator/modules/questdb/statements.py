@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ...encoding.columns import KEY_COLUMN, Columns, client_keys
 from ...workloads.schema import ID, Column, ColumnType, EventBlock
+from .._base.sql_queries import SqlDialect
 from ..base import Job
 from ..postgres.dialects import Connection as PgConnection
 from ..postgres.dialects import Dialect
@@ -17,6 +18,7 @@ from ..postgres.encoding import InsertMode as PgMode
 from ..postgres.writer import PostgresWriter
 from .encoding import as_sent, find_sent_values
 from .options import InsertMode, QuestdbOptions
+from .queries import QuestdbDialect
 
 _MODES = {
     InsertMode.TRANSACTION: PgMode.TRANSACTION,
@@ -56,6 +58,10 @@ class PgWire(Dialect):
 
     IS_REPEATABLE = True
 
+    def __init__(self, sql: SqlDialect) -> None:
+        """`sql`: what queries are compiled by."""
+        self.SQL = sql
+
     def backend(self, connection: PgConnection) -> Any:
         return None
 
@@ -66,4 +72,6 @@ def make_statement_writer(
     """A writer that sends payloads of `StatementEncoder`; OptionError without a connection string."""
     # The load says here what the target's own option may say.
     load = job.load.model_copy(update={"in_flight": options.in_flight(job.load)})
-    return PostgresWriter(encoder, options.pgwire(), replace(job, load=load), PgWire())
+    found = options.pgwire(f"insert_mode={options.insert_mode}")
+    dialect = PgWire(QuestdbDialect(job.schema))
+    return PostgresWriter(encoder, found, replace(job, load=load), dialect)

@@ -73,7 +73,7 @@ def make_requests(
     """Executions of a query, and a request for each."""
     if query.is_drawn:
         bounds = draw_block(query, stored, 0, 0, EXECUTIONS)
-        requests = asker.encode(bounds)
+        requests = list(asker.encode(bounds))
         assert len(requests) == len(bounds)
         yield from zip(bounds, requests, strict=True)
     else:
@@ -193,7 +193,7 @@ def test_a_lost_connection_is_made_again(server: ServerUnderTest) -> None:
         asker.send(request)
         assert server.kill_connections(module.job.run_id)
         received, was_lost = ask_again(asker, request)
-        assert was_lost is not server.reconnects_unasked
+        assert was_lost or server.reconnects_unasked
         assert [tuple(row) for row in asker.decode(received)] == COUNTED
 
 

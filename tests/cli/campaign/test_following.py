@@ -79,6 +79,8 @@ def test_the_load_has_its_questions_and_enough_of_them(tmp_path: Path) -> None:
     assert load["queries"] == ["last-values=2,range=0.5"]
     assert load["query-rate"] == ["2.5"]
     assert load["prefill"] == ["960000"]
+    # 2 × 1 s + 0.5 × 2 s are under way if each takes as long as it may, and half as many again.
+    assert (load["readers"], load["reader-in-flight"]) == (["2"], ["3"])
     assert load["workload-option"] == ["devices=8000"]
     # p99 needs 100 executions: half as many again at 0.5 a second, beside a sixth of warm-up.
     assert load["duration"] == ["360s"]

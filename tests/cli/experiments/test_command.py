@@ -1,4 +1,4 @@
-"""What `capacity` makes of its options, and what it refuses."""
+"""What commands make of their options, and what they refuse."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cli.experiments.capacity import CapacityRequest
 from cli.experiments.experiment import AnyExperiment
 from cli.main import commands
 from cli.signals import Interrupts
-from simulator.contract import Arrivals, Load, Role
+from simulator.contract import Arrivals, Load, Role, parse_stages
 
 
 def call(command: str, arguments: str) -> None:
@@ -139,5 +139,52 @@ def test_without_a_check_mixed_checks_no_answers(caught: list[Any]) -> None:
 def test_what_does_not_go_together_is_refused(arguments: str, said: str) -> None:
     with pytest.raises((CliError, click.UsageError)) as refused:
         call("capacity", arguments)
+    error = refused.value
+    assert said in (error.message if isinstance(error, CliError) else error.format_message())
+
+
+# --- rates that change ----------------------------------------------------------------------------
+
+
+def test_stages_say_how_long_a_run_takes_and_their_mean_is_the_rate(caught: list[Any]) -> None:
+    call("insert", "--rate 10s:100,20s:1k --warm-up 5s --batch 10")
+    call("mixed", "--rate 1m:600 --query-rate 30s:2,30s:4 --duration 60s")
+    call("mixed", "--query-rate 30s:2,60s:5")
+    call("query", "--rate 30s:2,30s:0 --arrivals even")
+    call("insert", "--rate 500 --num-inserts 7")
+    inserted, both, asked, query, constant = caught
+    assert inserted.load.stages == parse_stages("10s:100,20s:1000")
+    assert (inserted.load.rate_per_s, inserted.load.duration_s) == (700.0, 30.0)
+    assert (both.load.rate_per_s, both.readers.rate_per_s) == (600.0, 3.0)
+    assert both.readers.stages == parse_stages("30s:2,30s:4")
+    assert both.list_options()["query_stages"] == "30s:2,30s:4"
+    assert (asked.load.stages, asked.load.duration_s, asked.load.rate_per_s) == ([], 90.0, None)
+    assert (asked.readers.duration_s, asked.readers.rate_per_s) == (90.0, 4.0)
+    assert (query.load.role, query.load.rate_per_s, query.load.duration_s) == (Role.READ, 1.0, 60.0)
+    assert inserted.list_options()["stages"] == "10s:100,20s:1000"
+    # What was a result's before there were stages is as it was.
+    assert "stages" not in constant.list_options()
+    assert constant.load.rate_per_s == 500.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("insert --rate 2m", "no number: write a number as in 50000"),
+        ("insert --rate 2m:", "write stages as in 2m:1000,10m:5000,2m:1000"),
+        ("insert --rate 2m:0", "one stage at least needs a rate above 0"),
+        ("insert --rate 10s:5,5s:1 --duration 20s",
+         "--rate 15 s and --duration 20 s differ; let them add up to the same, or leave --duration out"),
+        ("mixed --rate 10s:5 --query-rate 11s:1", "--rate 10 s and --query-rate 11 s differ"),
+        ("insert --rate 10s:5 --num-inserts 9", "--num-inserts and the stages of a rate both say when"),
+        ("query --rate 10s:5 --runs 9", "--runs and the stages of a rate both say when a run ends"),
+        ("insert --rate 10s:5 --warm-up 10s", "--warm-up 10s leaves nothing of --duration 10s"),
+        ("capacity --readers 1 --query-rate 10s:5", "valid float range"),
+    ],
+)  # fmt: skip
+def test_stages_that_can_not_be_are_refused(arguments: str, said: str) -> None:
+    command, _, rest = arguments.partition(" ")
+    with pytest.raises((CliError, click.UsageError)) as refused:
+        call(command, rest)
     error = refused.value
     assert said in (error.message if isinstance(error, CliError) else error.format_message())

@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cli.experiments.limits import check_limits, judge_run, parse_limit
-from simulator.contract import Client, GroupResult, LatencyMs, Load, Offered, QueryResult, Role
+from cli.errors import ConfigError
+from cli.experiments.limits import (
+    check_limits,
+    choose_status,
+    conclude,
+    judge_run,
+    parse_limit,
+    spread_limits,
+)
+from cli.experiments.measuring import InsertExperiment
+from cli.plan import Sweep
+from cli.render.limits import describe_limits, tabulate_limits
+from cli.render.words import give_answer, write_headline
+from cli.results.conditions import compare_conditions
+from cli.results.export import list_rows
+from simulator.contract import (
+    Client,
+    DataSet,
+    EarlyEnd,
+    GroupResult,
+    LatencyMs,
+    Load,
+    Offered,
+    QueryResult,
+    Role,
+    RunResult,
+    RunSettings,
+)
 from simulator.errors import OptionError
 
 from ...helpers import insert_run
+from ..made import inserts, stored
+from .running import FakeExecutor, make_runs, open_blackhole
 
 
 def offered(**changes: Any) -> Offered:
@@ -163,3 +193,165 @@ def test_readers_have_limits_too() -> None:
     verdict = judge_run(run, [], 1)
     assert verdict.reasons == ["readers saturated: 0% of what was due was done"]
     assert verdict.client_bound
+
+
+# --- what becomes of the limits of a run, and of a command ------------------------------------------
+
+
+def reader(**changes: Any) -> RunResult:
+    """A run of readers alone, who asked `last` a hundred times."""
+    latency = LatencyMs(p50=10, p90=20, p99=30, max=50)
+    query = QueryResult(query="last", executions=100, latency_ms=latency)
+    values = {"role": Role.READ, "workers": 2, "queries": [query]}
+    return RunResult(groups=[GroupResult.model_validate(values | changes)])
+
+
+@pytest.mark.parametrize(
+    ("limits", "run", "outcome", "each"),
+    [
+        (["p99=3ms", "error_share=0"], insert_run(), "kept", ["kept", "kept"]),
+        (["p99=2ms", "error_share=0"], insert_run(), "missed", ["missed", "kept"]),
+        # A tenth of the events came in each request: 99 of them.
+        (["p99=3ms"], insert_run(count=990), "undecided", ["undecided"]),
+        (["p99=2ms"], insert_run(invalid_reasons=["lost"]), "undecided", ["undecided"]),
+        # In a closed loop a request is due when it is sent.
+        (["service_p99=2ms"], insert_run(), "missed", ["missed"]),
+        (["p50=3ms"], insert_run(offered=offered(saturated=True)), "missed", ["kept"]),
+        (["query:last:p99=30ms"], reader(), "kept", ["kept"]),
+        (["query:last:p99=29ms"], reader(), "missed", ["missed"]),
+        (["query:last:p99_9=60ms", "query:last:p50=1ms"], reader(), "missed",
+         ["undecided", "missed"]),
+        (["query:last:p99_9=60ms"], reader(), "undecided", ["undecided"]),
+    ],
+)  # fmt: skip
+def test_what_becomes_of_the_limits_of_a_run(
+    limits: list[str], run: RunResult, outcome: str, each: list[str]
+) -> None:
+    found = conclude(run, [parse_limit(text) for text in limits], 10)
+    assert (found.outcome, [one.outcome for one in found.limits]) == (outcome, each)
+    assert bool(found.reasons) is (outcome != "kept")
+
+
+def test_a_run_that_was_ended_early_has_missed_the_limit_whatever_its_figure_is() -> None:
+    """Of too few requests for a p99; what else it was to keep is told by what was measured."""
+    end = EarlyEnd(limit="p99=100ms", at_s=3.0, reason="90 requests took longer, of 200 at most")
+    text = "ended after 3.0 s: p99=100ms can't be kept any more (90 requests took longer, of 200 at most)"
+    run = insert_run(aborted=end, count=500, invalid_reasons=[text])
+    limits = [parse_limit("p99=100ms"), parse_limit("error_share=0")]
+    found = conclude(run, limits, 1)
+    assert found.outcome == "missed"
+    assert [one.outcome for one in found.limits] == ["missed", "kept"]
+    assert found.reasons == [text]
+    unknown = conclude(run, [limits[0], parse_limit("query:last:p99=1s")], 1).limits[1]
+    assert unknown.outcome == "undecided"
+    assert unknown.reason == "the run was ended before that could be known"
+    other = insert_run(aborted=end, invalid_reasons=[text, "the database holds 3 events"])
+    assert conclude(other, limits, 1).outcome == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("texts", "runs", "status"),
+    [
+        ([], [insert_run()], 0),
+        ([], [insert_run(invalid_reasons=["lost"])], 1),
+        (["p99=3ms"], [insert_run(), insert_run()], 0),
+        (["p99=3ms"], [insert_run(), insert_run(count=5)], 3),
+        (["p99=2ms"], [insert_run()], 3),
+        # What isn't valid decides nothing.
+        (["p99=2ms"], [insert_run(), insert_run(invalid_reasons=["lost"])], 1),
+    ],
+)
+def test_the_exit_status_is_0_only_if_all_limits_are_kept(
+    texts: list[str], runs: list[RunResult], status: int
+) -> None:
+    limits = [parse_limit(text) for text in texts]
+    verdicts = [conclude(run, limits, 1) for run in runs] if limits else []
+    result = inserts({1: [1.0]}).model_copy(update={"runs": runs, "verdicts": verdicts})
+    assert choose_status(result) == status
+
+
+def test_a_limit_of_a_query_command_is_about_each_query_that_has_none_of_its_own() -> None:
+    given = [parse_limit("p99=2s"), parse_limit("query:slow:p99=9s"), parse_limit("p50=1s")]
+    spread = [str(limit) for limit in spread_limits(given, ["quick", "slow"])]
+    assert spread == [
+        "query:slow:p99=9s", "query:quick:p99=2s", "query:quick:p50=1s", "query:slow:p50=1s",
+    ]  # fmt: skip
+
+
+def test_what_became_of_limits_is_told_in_a_line_and_a_table() -> None:
+    limits = [parse_limit("p99=2ms"), parse_limit("error_share=1%")]
+    runs = [insert_run(run=1), insert_run(run=2, latency_ms=LatencyMs(p50=1, p90=1, p99=2, max=2))]
+    verdicts = [conclude(run, limits, 10) for run in runs]
+    result = inserts({1: [1.0]}).model_copy(update={"runs": runs, "verdicts": verdicts})
+    assert describe_limits(result) == (
+        "Limits missed: p99=2ms missed in 1 of 2 runs (3 ms); error_share=1% kept (up to 0%)."
+    )
+    assert write_headline(result).endswith(", limits missed")
+    assert give_answer(result).endswith("kept (up to 0%).")
+    assert [list(map(str, row)) for row in tabulate_limits(result).rows] == [
+        ["4", "1", "0", "p99=2ms", "3 ms", "missed", "-"],
+        ["4", "1", "0", "error_share=1%", "0%", "kept", "-"],
+        ["4", "2", "0", "p99=2ms", "2 ms", "kept", "-"],
+        ["4", "2", "0", "error_share=1%", "0%", "kept", "-"],
+    ]
+    held = [(row["holds"], row["limits"]) for row in list_rows(stored(result))]
+    assert held == [
+        (False, "p99=2ms missed; error_share=1% kept"),
+        (True, "p99=2ms kept; error_share=1% kept"),
+    ]
+
+
+def test_a_saturated_run_keeps_no_limit_and_says_so() -> None:
+    run = insert_run(offered=offered(saturated=True, achieved=8000))
+    verdict = conclude(run, [parse_limit("p50=2ms")], 10)
+    result = inserts({1: [1.0]}).model_copy(update={"runs": [run], "verdicts": [verdict]})
+    assert describe_limits(result) == (
+        "Limits missed: p50=2ms kept (1 ms); in 1 of 1 run: saturated: 80% of what was due was done."
+    )
+
+
+def test_limits_judge_what_was_measured_and_are_no_condition_of_it() -> None:
+    plain = inserts({1: [1.0]})
+    judged = inserts({1: [1.0]}, options={"limits": ["p99=1s"]})
+    assert compare_conditions([plain, judged]).differences == []
+
+
+# --- what a command does with them ------------------------------------------------------------------
+
+
+def ask(place: Path, kind: Any, request: Any) -> Any:
+    return kind(request, open_blackhole(place))
+
+
+def test_a_command_refuses_limits_that_it_can_not_be_about(tmp_path: Path) -> None:
+    query = parse_limit("query:last:p99=1s")
+    sweep = Sweep(load=Load(), data=DataSet(), counts=[1])
+    for changes, said in (
+        ({"limits": [query]}, "is about a query, and insert asks none: use mixed"),
+        ({"abort_on_limit": True}, "give a --limit, as in p99=100ms"),
+        ({"limits": [parse_limit("p99=1s")] * 2}, "given more than once"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            ask(tmp_path, InsertExperiment, replace(sweep, **changes))
+        assert said in str(caught.value)
+
+
+class _Fast(FakeExecutor):
+    def measure(self, settings: RunSettings) -> RunResult:
+        return insert_run()
+
+
+def test_limits_are_kept_with_the_result_and_end_runs_only_if_asked_to(tmp_path: Path) -> None:
+    limits = [parse_limit("p99=2ms")]
+    for aborts in (False, True):
+        sweep = Sweep(
+            load=Load(), data=DataSet(), counts=[1], runs=2, limits=limits, abort_on_limit=aborts
+        )
+        database = _Fast()
+        experiment = ask(tmp_path, InsertExperiment, sweep)
+        result = make_runs(experiment, database).make_result(complete=True)
+        assert [one.abort_limits for one in database.asked] == [limits if aborts else []] * 2
+        assert [one.outcome for one in result.verdicts] == ["missed", "missed"]
+        assert result.options["limits"] == ["p99=2ms"]
+        assert result.options.get("abort_on_limit", False) is aborts
+        assert choose_status(result) == 3

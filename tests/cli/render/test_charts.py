@@ -250,6 +250,17 @@ def test_latencies_are_of_the_run_with_the_highest_p99() -> None:
     assert found[3]["text"] == "4 workers, run 2\np99.9: 40.2 ms"
 
 
+def test_a_percentile_that_no_step_knows_has_no_panel() -> None:
+    """Of two searches with steps so short that p99.9 isn't known."""
+    searches = [capacity(), capacity(at=9_000.0)]
+    for run in (run for one in searches for run in one.runs):
+        latency = run.groups[0].latency_ms
+        assert latency is not None
+        run.groups[0].latency_ms = latency.model_copy(update={"p99_9": None})
+    known = len(drawn("rate", capacity(), capacity(at=9_000.0)).spec["vconcat"])
+    assert len(drawn("rate", *searches).spec["vconcat"]) == known - 1
+
+
 def test_the_times_of_a_search_have_the_digits_that_a_histogram_knows() -> None:
     told = {row["text"].splitlines()[-1] for row in rows(drawn("rate", capacity(at=70_001.0)))}
     times = [text.split()[-2] for text in told if text.startswith("response time ")]

@@ -155,7 +155,7 @@ def test_a_candidate_is_as_good_as_its_worst() -> None:
         (Unit.SHARE, 0.001, "0.1%"),
         (Unit.BYTES, 1.83e12, "1.83 TB"),
         (Unit.MONEY, 812.0, "812"),
-        (Unit.MONEY, 812.5, "812.50"),
+        (Unit.MONEY, 12.5, "12.50"),
     ],
 )
 def test_figures_are_shown_with_their_unit(unit: Unit, value: float, shown: str) -> None:

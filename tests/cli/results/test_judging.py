@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cli.config import Price
+from cli.experiments.limits import parse_limit
 from cli.results.decision import Cell, Status, VerdictMatrix
 from cli.results.evidence import Measured, Question, Repetition
 from cli.results.judging import judge
@@ -123,8 +124,16 @@ def test_too_few_executions_say_what_would_decide() -> None:
     assert found.reason == "40 executions, and p99 needs 100: a longer run would decide"
 
 
+def test_a_lower_percentile_above_the_limit_misses_it_all_the_same() -> None:
+    needed = {**NEEDED, "queries": {"last": {"p99": "1ms", "rate": 2}}}
+    found = _cell(_judge(needed, *([_ask(_load(), None)] for _ in range(2))), "queries.last.p99")
+    assert (found.status, found.reason) == (Status.MISSED, "p90 2 ms")
+
+
 def test_saturated_is_missed_unless_it_was_the_client() -> None:
     runs = [_load(90, saturated=True) for _ in range(2)]
+    for one in runs:
+        one.runs[0].groups[0].service_ms = LatencyMs(p50=1, p90=2, p99=300, max=400)
     verdict = _judge(NEEDED, *([one] for one in runs))
     assert {cell.status for cell in verdict.candidates[0].cells} == {Status.MISSED}
     assert "saturated: 20,000 events were due" in (_cell(verdict, "events_per_s").reason or "")
@@ -133,6 +142,26 @@ def test_saturated_is_missed_unless_it_was_the_client() -> None:
     bound = _judge(NEEDED, *([one] for one in runs))
     assert {cell.status for cell in bound.candidates[0].cells} == {Status.UNDECIDED}
     assert "the client was the limit" in (_cell(bound, "insert.p99").reason or "")
+
+
+def test_too_few_places_for_so_many_at_once_show_nothing() -> None:
+    """One reader for two questions a second that may take a second each: if it doesn't keep up, a second one
+    might. Who takes longer than it may doesn't need one."""
+    needed = {**NEEDED, "queries": {"last": {"p99": "1s", "rate": 2}}}
+
+    def judge_service(service_ms: float) -> Cell:
+        runs = [_ask(_load(), 4000, saturated=True) for _ in range(2)]
+        for one in runs:
+            times = LatencyMs(p50=1, p90=2, p99=service_ms, max=service_ms)
+            one.runs[0].groups[1].service_ms = times
+        verdict = _judge(needed, *([one] for one in runs))
+        assert _cell(verdict, "events_per_s").status is _cell(verdict, "queries.last.p99").status
+        return _cell(verdict, "queries.last.p99")
+
+    few = judge_service(800)
+    assert few.status is Status.UNDECIDED
+    assert "more readers, or reader-in-flight, 2 in all, would decide" in (few.reason or "")
+    assert judge_service(1200).status is Status.MISSED
 
 
 def test_readers_that_dont_keep_up_miss_the_load() -> None:
@@ -171,6 +200,31 @@ def test_a_search_within_the_limits_gives_the_headroom() -> None:
     wide = [capacity(at=2500.0, limits=["p99=300ms"]) for _ in range(2)]
     other = _cell(_judge(NEEDED, *([_load(), one] for one in wide)), "events_per_s")
     assert (other.status, other.shown) == (Status.MET, "kept up")
+
+
+def test_a_search_that_tried_only_more_than_the_load_doesnt_doubt_it() -> None:
+    """Its steps were too short for lower rates."""
+    searches = [capacity(at=2500.0, limits=["p99=250ms"]) for _ in range(2)]
+    for one in searches:
+        assert one.capacity is not None
+        one.capacity.events_per_s, one.capacity.above_per_s = None, 6500.0
+    kept = _cell(_judge(NEEDED, *([_load(), one] for one in searches)), "events_per_s")
+    assert (kept.status, kept.shown) == (Status.MET, "kept up")
+    alone = _cell(_judge(NEEDED, *([one] for one in searches)), "events_per_s")
+    assert alone.reason == "the search found no rate that holds"
+
+
+def test_a_lower_percentile_stands_in_for_one_that_a_search_cant_tell() -> None:
+    needed = {**NEEDED, "queries": {"last": {"p99": "1s", "rate": 2}}}
+    options = {"queries": {"last": 2.0}, "query_rate_per_s": 2.0}
+    searches = [capacity(at=2500.0, limits=["p99=250ms"]) for _ in range(2)]
+    for one in searches:
+        assert one.capacity is not None
+        one.options |= options
+        one.capacity.limits.append(parse_limit("query:last:p90=1s"))
+    verdict = _judge(needed, *([one] for one in searches))
+    assert _cell(verdict, "events_per_s").status is Status.MET
+    assert any("p90 stands in for the percentile of last" in note for note in verdict.notes)
 
 
 def test_a_search_below_the_load_misses_it() -> None:

@@ -1,0 +1,155 @@
+"""Whether a run under way can still keep its limits: what `--abort-on-limit` goes by.
+
+A limit is lost if it would be missed even if all that is still to come were instant and none of it failed:
+
+* A percentile is above its limit if more requests were slower than the rest of the percentage has room for:
+  of 10,000 requests, more than 100 for a p99. What counts is what was answered in the window so far, against
+  the most requests that the window can have in the end.
+* A share of errors is missed if those so far are too many even of all requests that the run can have.
+
+The most requests there can be follows from their number, or from the rate: with `poisson` arrivals five
+standard deviations above its mean. In a closed loop with a duration there is no such number: each place in
+flight is taken to have requests until the end of which none takes less than the fastest so far. That is
+generous, so such a run is ended late, but never one that could have kept its limit at the pace it has shown.
+
+That a rate is kept up with is never lost before the end: a database may catch up with what has gathered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from ..contract import (
+    Arrivals,
+    Group,
+    Load,
+    Measure,
+    Progress,
+    Role,
+    RunLimit,
+    RunSettings,
+)
+from ..histograms import LEAST_REQUESTS, CoarseCounts, find_fastest_ms, split_counts
+
+_DEVIATIONS = 5
+"""Of a Poisson process: above its mean by so many there is a run in some millions."""
+
+LOOK_INTERVAL_S = 1.0
+"""How often limits are looked at: as often as workers report."""
+
+NOTICE_S = 1.5
+"""How long before the end workers are told of it: each reports meanwhile, and is told by the answer."""
+
+
+class LimitWatch:
+    """Looks at the limits of a run under way."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        self._settings = settings
+        self._looked_at = -math.inf
+        self._suspected: RunLimit | None = None
+
+    def look(
+        self,
+        progress: Callable[[int], Progress | None],
+        places: Callable[[Load], int],
+        elapsed_s: float,
+    ) -> tuple[RunLimit, str] | None:
+        """The limit that is lost, and how that shows; None as long as there is none, or if it is too early to
+        look again. `progress`: of a worker; `places`: requests that each worker of a load may have in
+        flight; `elapsed_s`: since the common start.
+
+        What a worker counts while it tells it may be there twice, so a limit has to be found lost two times
+        in a row.
+        """
+        if elapsed_s - self._looked_at < LOOK_INTERVAL_S:
+            return None
+        self._looked_at = elapsed_s
+        for limit in self._settings.abort_limits:
+            role = Role.WRITE if limit.query is None else Role.READ
+            for group in self._settings.groups_of(role):
+                messages = list(filter(None, map(progress, range(group.first, group.end))))
+                running = [one for one in messages if one.stage == "run"]
+                if elapsed_s < group.load.warm_up_s or not running:
+                    continue
+                if lost := find_loss(limit, group, running, places(group.load)):
+                    if self._suspected == limit:
+                        return limit, lost
+                    self._suspected = limit
+                    return None
+        self._suspected = None
+        return None
+
+
+def find_loss(
+    limit: RunLimit, group: Group, messages: Sequence[Progress], places: int
+) -> str | None:
+    """How it shows that a limit is lost; None if it isn't. `messages`: what the group's workers have told;
+    `places`: requests that each may have in flight."""
+    load = group.load
+    counts = [one.latency for one in messages]
+    failed = sum(one.retries for one in messages)
+    if limit.query is not None:
+        asked = [told for one in messages if (told := one.queries.get(limit.query))]
+        counts = [told.latency for told in asked]
+        failed = sum(told.failed for told in asked)
+    share = _find_share(limit, messages, load)
+    if limit.measure is Measure.ERROR_SHARE:
+        most = _count_most(load, share, messages, counts, places, whole=True)
+        # Inserts are tried again: their errors are no requests of their own.
+        attempts = most + (failed if limit.query is None else 0)
+        if limit.at_most == 0:
+            return f"{failed:,} requests failed" if failed else None
+        if failed > limit.at_most * attempts:
+            return f"{failed:,} requests failed, of {attempts:,.0f} at most"
+        return None
+    if limit.measure is Measure.SERVICE_P99 and load.rate_per_s is not None:
+        return None  # what is told while the run goes on are response times
+    percent = limit.measure.percent or 0.0
+    done, slow = split_counts(counts, limit.at_most)
+    most = max(done, _count_most(load, share, messages, counts, places))
+    if not slow or most < LEAST_REQUESTS.get(percent, 1):
+        return None
+    if slow > most - math.ceil(round(percent * most / 100, 6)):
+        return f"{slow:,} requests took longer, of {most:,.0f} at most"
+    return None
+
+
+def _find_share(limit: RunLimit, messages: Sequence[Progress], load: Load) -> float:
+    """Which part of a group's requests the limit is about, by the weights of its queries."""
+    names = {name for one in messages for name in one.queries}
+    if limit.query is None or not names:
+        return 1.0
+    weights = {name: load.weights.get(name, 1.0) for name in names}
+    return weights.get(limit.query, 0.0) / (sum(weights.values()) or 1.0)
+
+
+def _count_most(
+    load: Load,
+    share: float,
+    messages: Sequence[Progress],
+    counts: Sequence[CoarseCounts],
+    places: int,
+    whole: bool = False,
+) -> float:
+    """The most requests that the window can have in the end, of this share of the group's. `whole`: the whole
+    run, with its warm-up."""
+    if load.duration_s is None:
+        if load.role is Role.READ:
+            return load.workers * load.runs
+        return load.workers * math.ceil(load.events / load.events_per_request)
+    if load.rate_per_s is not None:
+        due = load.count_due(0.0 if whole else load.warm_up_s, load.duration_s)
+        mean = share * due / load.events_per_request
+        chance = _DEVIATIONS * math.sqrt(mean) if load.arrivals is Arrivals.POISSON else 0.0
+        # Of each worker's requests, and of its turns, the last may be one more.
+        return math.ceil(mean + chance) + 2 * load.workers
+    done, _ = split_counts(counts, math.inf)
+    if whole:
+        done = max(done, sum(one.done for one in messages) // load.events_per_request)
+    fastest_ms = find_fastest_ms(counts)
+    if fastest_ms is None:
+        return math.inf
+    left_s = max(0.0, load.duration_s - min(one.elapsed_s for one in messages))
+    return done + math.ceil(load.workers * places * left_s * 1000 / fastest_ms)

@@ -1,0 +1,68 @@
+"""What a run is not to exceed: limits as a user gives them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel
+
+from .message import Bounded
+
+
+class Measure(StrEnum):
+    """What of a run a limit is about."""
+
+    P50 = "p50"
+    P90 = "p90"
+    P99 = "p99"
+    P99_9 = "p99_9"
+    """Of response times: from when a request was due; in a closed loop from when it was sent."""
+    SERVICE_P99 = "service_p99"
+    """From when it was sent."""
+    ERROR_SHARE = "error_share"
+    """Requests that failed, cured by a retry or not, ÷ all that were sent."""
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it is in milliseconds; otherwise it is a share."""
+        return self is not Measure.ERROR_SHARE
+
+    @property
+    def percent(self) -> float | None:
+        """Of a percentile, which one; None of a share."""
+        return _PERCENTS.get(self)
+
+
+_PERCENTS = {
+    Measure.P50: 50.0, Measure.P90: 90.0, Measure.P99: 99.0, Measure.P99_9: 99.9,
+    Measure.SERVICE_P99: 99.0,
+}  # fmt: skip
+
+
+class RunLimit(Bounded, BaseModel):
+    """What a run must not exceed."""
+
+    measure: Measure
+    query: str | None = None
+    """Of this query; None: of the inserts."""
+    at_most: float
+    """Milliseconds, or a share."""
+
+    @property
+    def name(self) -> str:
+        """As it is written on a command line, `p99` or `query:NAME:p99`."""
+        return self.measure if self.query is None else f"query:{self.query}:{self.measure}"
+
+    def __str__(self) -> str:
+        """`p99=100ms`, `p99=2s`, `error_share=0.1%`."""
+        if self.measure.is_time and self.at_most >= 1000:
+            return f"{self.name}={self.at_most / 1000:.10g}s"
+        if self.measure.is_time:
+            return f"{self.name}={self.at_most:.10g}ms"
+        return f"{self.name}={100 * self.at_most:.10g}%"
+
+    def show(self, value: float) -> str:
+        """A value that was measured, with its unit."""
+        if self.measure.is_time:
+            return f"{value:.3g} ms" if value < 999.5 else f"{value:,.0f} ms"
+        return f"{100 * value:.3g}%"

@@ -1,0 +1,124 @@
+"""Asks ArangoDB: by its cursor API, whose answers say how many rows there are (`count`); with
+`client=official` by python-arango's `aql.execute`, with its defaults.
+
+An answer of more rows than a page holds comes by several requests, one after the other.
+
+https://docs.arangodb.com/stable/develop/http-api/queries/aql-queries/
+https://docs.python-arango.com/en/main/aql.html
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from arango.exceptions import ArangoServerError
+
+from ...errors import Retryable, SimulatorError, one_line
+from .._base.http_asking import HttpRequest, SqlAsker, read_json
+from .._base.official import ClientAsker
+from .._base.sql_queries import Template
+from ..asking import Received, Rows, explain_length, most_answer_bytes
+from . import server
+from .queries import LITERALS
+from .server import SHOWN, Connection
+from .writing import UNANSWERED, explain_silence, make_client
+
+if TYPE_CHECKING:
+    from . import Arangodb
+
+# Within a text of an answer, quotes would be escaped.
+_HAS_MORE = re.compile(rb'"hasMore":\s*(true|false)')
+_COUNT = re.compile(rb'"count":\s*(\d+)')
+_CURSOR = re.compile(rb'"id":\s*"(\d+)"')
+_FAILED = re.compile(rb'"error":\s*true')
+
+
+class ArangoAsker(SqlAsker[Connection]):
+    """Asks what `Arangodb.compile` gives. What is received: the pages."""
+
+    def __init__(self, module: Arangodb, in_flight: int) -> None:
+        super().__init__(module, LITERALS, in_flight)
+        path = f"{module.options.path}/_api/cursor"
+        self._target, self._following = path, path + "/"
+
+    def prepare(self, template: Template) -> Template:
+        parts = list(map(self.escape, template.parts))
+        parts[0] = '{"query":"' + parts[0]
+        parts[-1] += f'","batchSize":{server.PAGE},"count":true,"cache":false}}'
+        return Template(tuple(parts), template.places, template.devices)
+
+    def escape(self, part: str) -> str:
+        return orjson.dumps(part).decode()[1:-1]
+
+    def make_request(self, escaped: str) -> HttpRequest:
+        return HttpRequest("POST", self._target, escaped.encode(), server.JSON)
+
+    def send(self, request: HttpRequest) -> Received:
+        pages: list[bytes] = []
+        rows = size = 0
+        while True:
+            body = self.exchange(request).body
+            pages.append(body)
+            size += len(body)
+            if len(pages) == 1:
+                rows = self.count_rows(body)
+            elif size > most_answer_bytes():
+                raise explain_length(size)
+            if not self._has_more(body):
+                return Received(rows, size, pages)
+            following = _search_end(_CURSOR, body, b'"id":')
+            if following is None:
+                raise self._refuse(body)
+            request = HttpRequest("POST", self._following + following[1].decode())
+
+    def count_rows(self, body: bytes) -> int:
+        """Those of all pages, which the first one tells."""
+        if found := _search_end(_COUNT, body, b'"count":'):
+            return int(found[1])
+        raise self._refuse(body)
+
+    def _has_more(self, body: bytes) -> bool:
+        """Whether there are further pages. Retryable or SimulatorError if the page is an error."""
+        found = _search_end(_HAS_MORE, body, b'"hasMore":')
+        if found is None or not body.endswith(b"}") or _search_end(_FAILED, body, b'"error":'):
+            raise self._refuse(body)
+        return found[1] == b"true"
+
+    def _refuse(self, body: bytes) -> Retryable | SimulatorError:
+        """What an answer means that was a success by its status."""
+        answer = read_json(body)
+        if isinstance(answer, dict) and answer.get("error"):
+            return self.database.interpret(answer.get("code", 200), answer)
+        text = one_line(body[-SHOWN:].decode(errors="replace"), SHOWN)
+        return SimulatorError(f"{self.database.place} gave an answer that makes no sense ({text})")
+
+    def decode(self, received: Received) -> Rows:
+        return [tuple(row) for page in received.data for row in read_json(page, "result")]
+
+
+def _search_end(pattern: re.Pattern[bytes], body: bytes, name: bytes) -> re.Match[bytes] | None:
+    """The last member of that name, if its value is such."""
+    at = body.rfind(name)
+    return None if at < 0 else pattern.match(body, at)
+
+
+class OfficialArangoAsker(ClientAsker[Connection]):
+    """Asks by `aql.execute`, and by the cursor that it gives."""
+
+    def make_client(self) -> Any:
+        return make_client(self.connection, 1)
+
+    def close_client(self, client: Any) -> None:
+        client[0].close()
+
+    def ask(self, client: Any, statement: str) -> Rows:
+        return list(map(tuple, client[1].aql.execute(statement, cache=False)))
+
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        if isinstance(error, UNANSWERED):
+            return explain_silence(self.connection, error)
+        if isinstance(error, ArangoServerError):
+            return self.connection.explain_client(error)
+        return None

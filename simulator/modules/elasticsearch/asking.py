@@ -1,0 +1,167 @@
+"""Asks Elasticsearch and OpenSearch: by searches, into whose bodies parameters are put; hits and groups are
+counted where they stand in an answer. With `client=official` the vendor's client asks by its `search`.
+
+A query of several pages is several searches, one after the other. An answer that isn't of all shards, or of
+which the server gave up the rest, is none.
+
+https://www.elastic.co/docs/reference/elasticsearch/rest-apis/paginate-search-results#search-after
+https://www.elastic.co/docs/reference/aggregations/search-aggregations-bucket-composite-aggregation#_pagination
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from ...errors import Retryable, SimulatorError
+from ...workloads.drawing import BoundQueries
+from .._base.http_asking import AnyHttpAsker, HttpRequest, read_json
+from .._base.official import ClientAsker
+from .._base.sql_queries import Template, make_template
+from ..asking import Received, Rows
+from .paging import ParsedPage, Plan, ScannedPage, Statement, fetch_pages
+from .server import Connection, find_target
+from .writing import explain_error, make_client
+
+if TYPE_CHECKING:
+    from . import Elasticsearch
+
+
+class SearchRequest(NamedTuple):
+    """A query's first search, ready to be sent, and how to go on. It begins as a `HttpRequest`."""
+
+    method: str
+    target: str
+    body: bytes
+    headers: Mapping[str, str]
+    begin: int
+    """So many bytes of the body say which events it is about."""
+    plan: Plan
+
+
+class JsonLiterals:
+    """How a search's body writes a query's parameters."""
+
+    def text(self, text: str) -> str:
+        """A text as JSON."""
+        return orjson.dumps(text).decode()
+
+    def instant(self, time_ms: int) -> str:
+        """A time, in ms since 1970, as documents have it."""
+        return str(time_ms)
+
+
+_LITERALS = JsonLiterals()
+
+
+class ElasticsearchAsker(AnyHttpAsker[Connection]):
+    """Asks what `Elasticsearch.compile` gives. What is received: a plan, and its pages."""
+
+    module: Elasticsearch
+
+    def __init__(self, module: Elasticsearch, in_flight: int) -> None:
+        super().__init__(module, in_flight)
+        self._target = find_target(module.options.index(module.job.schema.table))
+        self._headers = Connection.name_requests(module.job)
+        self._made: dict[str, tuple[Template, Plan]] = {}
+        """Of each query."""
+
+    def encode(self, bounds: BoundQueries) -> Sequence[SearchRequest]:
+        name = bounds.query.name
+        if name not in self._made:
+            compiled = self.module.compile
+            template = make_template(
+                bounds, lambda bound: compiled(bound).begin.decode(), _LITERALS
+            )
+            # Parameters stand nowhere else.
+            self._made[name] = template, compiled(bounds[0]).plan
+        template, plan = self._made[name]
+        filled = template.fill(bounds, _LITERALS.text, _LITERALS.instant)
+        return [self._make_request(begin.encode(), plan) for begin in filled]
+
+    def encode_statement(self, statement: Statement) -> SearchRequest:
+        return self._make_request(statement.begin, statement.plan)
+
+    def _make_request(self, begin: bytes, plan: Plan) -> SearchRequest:
+        body = begin + plan.tail
+        return SearchRequest("POST", self._target, body, self._headers, len(begin), plan)
+
+    def send(self, request: SearchRequest) -> Received:
+        method, target, first, headers, begin, plan = request
+
+        def search(body: bytes) -> ScannedPage:
+            answer = self.exchange(HttpRequest(method, target, body, headers))
+            return ScannedPage(self.database.check_whole(answer.body))
+
+        fetched = fetch_pages(search, first, first[:begin], plan)
+        bodies = [page.body for page in fetched.pages]
+        return Received(fetched.rows, fetched.size, (fetched.plan, bodies))
+
+    def decode(self, received: Received) -> Rows:
+        plan, bodies = received.data
+        return read_rows(plan, [read_json(body) for body in bodies])
+
+
+def read_rows(plan: Plan, answers: Sequence[Any]) -> Rows:
+    """The rows of parsed pages; SimulatorError if they aren't what was asked for."""
+    try:
+        return plan.read(answers)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise SimulatorError(f"an answer makes no sense: it has no {error}") from error
+
+
+class _Request(NamedTuple):
+    """What the client's asker is given."""
+
+    name: str
+    """The index's."""
+    body: bytes
+    begin: bytes
+    plan: Plan
+    question: Mapping[str, Any]
+    """The first search, as an application has it."""
+
+
+class OfficialElasticsearchAsker(ClientAsker[Connection]):
+    """Asks by the client's `search`."""
+
+    _errors: tuple[type[Exception], ...] = ()
+    """The client's own."""
+
+    def make_client(self) -> Any:
+        made = make_client(self.connection.options)
+        self._errors = made.errors
+        return made, *made.name(self.connection.name, self.connection.options.request_timeout_s)
+
+    def close_client(self, client: Any) -> None:
+        client[0].close()
+
+    def encode_statement(self, statement: Statement) -> _Request:
+        body = statement.begin + statement.plan.tail
+        name = self.module.options.index(self.module.job.schema.table)
+        return _Request(name, body, statement.begin, statement.plan, orjson.loads(body))
+
+    def ask(self, client: Any, statement: _Request) -> Rows:
+        _, own, more = client
+        name, first, begin, plan, question = statement
+
+        def search(body: bytes) -> ParsedPage:
+            asked = question if body is first else orjson.loads(body)
+            found = own.search(
+                index=name,
+                body=asked,
+                request_cache=False,
+                allow_partial_search_results=False,
+                **more,
+            )
+            answer = getattr(found, "body", found)
+            self.connection.check_shards(answer)
+            return ParsedPage(answer)
+
+        fetched = fetch_pages(search, first, begin, plan)
+        return read_rows(fetched.plan, [page.answer for page in fetched.pages])
+
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        return explain_error(self.connection, error) if isinstance(error, self._errors) else None

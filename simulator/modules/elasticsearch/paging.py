@@ -1,0 +1,340 @@
+"""Answers that take several searches: how each is counted, what is asked next, and how all of them are read.
+
+A search says in its first part which events it is about, and in its second, the tail, what it asks of them.
+Only tails differ from page to page.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import orjson
+
+from ...errors import SimulatorError
+from ...workloads.queries import Query
+from .._base.row_order import Row, put_in_order
+from ..asking import explain_length, most_answer_bytes
+
+Question = dict[str, Any]
+Bucket = Mapping[str, Any]
+"""A group's part of an answer."""
+
+GROUPS = "groups"
+"""What groups are called in a search, and those within them."""
+
+
+class Page(ABC):
+    """A complete answer to a search, as far as it must be known to count it and to ask for the next one."""
+
+    size: int
+    """In bytes; 0 if nobody knows."""
+
+    @abstractmethod
+    def count_hits(self) -> int:
+        """Events."""
+
+    @abstractmethod
+    def count_groups(self) -> int:
+        """Groups that have no groups within them."""
+
+    @abstractmethod
+    def find_after(self) -> bytes:
+        """The JSON behind which the next groups come."""
+
+    @abstractmethod
+    def find_whole(self) -> tuple[int, bytes]:
+        """How many events, of some, are like the last one in what they are sorted by; and the JSON of what
+        the event before them is sorted by, if there is one."""
+
+
+_HIT, _BUCKET, _SORT = b'{"_index":"', b'"doc_count":', b'"sort":'
+_GROUPED = b'"%s":{' % GROUPS.encode()
+# Texts, numbers and the like, within one pair of brackets.
+_FLAT = rb'(?:[^"\[\]{}]|"(?:[^"\\]|\\.)*")*'
+_AFTER = re.compile(rb'"after_key":(\{%b\})' % _FLAT)
+_SORTED = re.compile(rb'"sort":(\[%b\])' % _FLAT)
+
+
+class ScannedPage(Page):
+    """An answer's bytes, searched for what no text in it can look like: its quotes would be escaped."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.size = len(body)
+
+    def count_hits(self) -> int:
+        return self.body.count(_HIT)
+
+    def count_groups(self) -> int:
+        # Each group but the innermost has groups within it, and so has the answer.
+        above = self.body.count(_GROUPED)
+        return self.body.count(_BUCKET) - above + 1 if above else 0
+
+    def find_after(self) -> bytes:
+        found = _AFTER.search(self.body)
+        if found is None:
+            raise SimulatorError("an answer doesn't say behind which group the next ones come")
+        return found[1]
+
+    def find_whole(self) -> tuple[int, bytes]:
+        last = self._read_sort(self.body.rfind(_SORT))
+        alike = _SORT + last
+        before = self.body.rfind(_SORT, 0, self.body.find(alike))
+        return self.body.count(alike), b"" if before < 0 else self._read_sort(before)
+
+    def _read_sort(self, at: int) -> bytes:
+        found = _SORTED.match(self.body, max(0, at))
+        if found is None:
+            raise SimulatorError("an answer doesn't say how its events are sorted")
+        return found[1]
+
+
+class ParsedPage(Page):
+    """An answer that a client has decoded."""
+
+    size = 0
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def count_hits(self) -> int:
+        return len(self.answer["hits"]["hits"])
+
+    def count_groups(self) -> int:
+        # The outermost: there are none within them where there are pages.
+        return len(self.answer["aggregations"][GROUPS]["buckets"])
+
+    def find_after(self) -> bytes:
+        return orjson.dumps(self.answer["aggregations"][GROUPS]["after_key"])
+
+    def find_whole(self) -> tuple[int, bytes]:
+        sorts = [hit["sort"] for hit in self.answer["hits"]["hits"]]
+        alike = sorts.count(sorts[-1])
+        return alike, b"" if alike == len(sorts) else orjson.dumps(sorts[-alike - 1])
+
+
+# --- plans ----------------------------------------------------------------------------------------
+
+
+class Taken(NamedTuple):
+    """What a page brings."""
+
+    rows: int
+    tail: bytes = b""
+    """Of the next search; empty: there is none."""
+    plan: Plan | None = None
+    """By which that is read; what has come so far is not."""
+
+
+class Plan(ABC):
+    """What is asked of events, page by page."""
+
+    tail: bytes
+    """Of the first search."""
+    most: int | None = None
+    """How many rows an answer has at most."""
+
+    @abstractmethod
+    def take(self, page: Page, before: int) -> Taken:
+        """What a page brings, and what is to be asked next; `before`: how many rows came before it."""
+
+    @abstractmethod
+    def read(self, answers: Sequence[Any]) -> Sequence[Row]:
+        """The rows of all pages. KeyError and the like if one is not in the form of an answer."""
+
+
+def write_tail(asked: Question) -> bytes:
+    """What is asked, as the end of a search."""
+    return b"," + orjson.dumps(asked)[1:]
+
+
+class Totals(Plan):
+    """A single row of what is computed of all events."""
+
+    def __init__(self, aggregations: Question, read: Callable[[Any], Row]) -> None:
+        """`read`: an answer."""
+        self.tail = write_tail({"size": 0, "aggs": aggregations})
+        self._read = read
+
+    def take(self, page: Page, before: int) -> Taken:
+        return Taken(1)
+
+    def read(self, answers: Sequence[Any]) -> Sequence[Row]:
+        return [self._read(answers[0])]
+
+
+class Groups(Plan):
+    """Groups that all come at once."""
+
+    def __init__(
+        self, query: Query, groups: Question, read: Callable[[Bucket], Iterable[Row]]
+    ) -> None:
+        """`read`: what is aggregated of all events."""
+        self.tail = write_tail({"size": 0, "aggs": groups})
+        self.most = query.limit if query.order else None
+        self._query = query
+        self._read = read
+
+    def take(self, page: Page, before: int) -> Taken:
+        return Taken(page.count_groups())
+
+    def read(self, answers: Sequence[Any]) -> Sequence[Row]:
+        return put_in_order(self._query, self._read(answers[0]["aggregations"]))
+
+
+class GroupPages(Plan):
+    """All groups, however many: a page of them at a time."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, Question],
+        aggregations: Question,
+        read: Callable[[Bucket], Row],
+        page: int,
+        query: Query | None = None,
+    ) -> None:
+        """`sources`: what events are grouped by, by name; `read`: a group; `page`: groups in one; `query`: it
+        says the rows' order and how many there are."""
+        composite = {"sources": [{name: one} for name, one in sources.items()], "size": page}
+        groups = {"aggs": aggregations, "composite": composite}
+        self.tail = write_tail({"size": 0, "aggs": {GROUPS: groups}})
+        self.most = query.limit if query and query.order else None
+        self._read = read
+        self._page = page
+        self._query = query
+
+    def take(self, page: Page, before: int) -> Taken:
+        rows = page.count_groups()
+        if rows < self._page:
+            return Taken(rows)
+        end = b"}}}}"
+        return Taken(rows, self.tail.removesuffix(end) + b',"after":' + page.find_after() + end)
+
+    def read(self, answers: Sequence[Any]) -> Sequence[Row]:
+        pages = (answer["aggregations"][GROUPS]["buckets"] for answer in answers)
+        rows = [self._read(bucket) for page in pages for bucket in page]
+        return rows if self._query is None else put_in_order(self._query, rows)
+
+
+class EventPages(Plan):
+    """Events in an order, a page of them at a time, without a context that the server would have to keep
+    meanwhile."""
+
+    def __init__(
+        self, asked: Question, read: Callable[[Any], Row], page: int, limit: int | None
+    ) -> None:
+        """`asked`: fields and their order; `read`: a hit; `page`: events in one."""
+        self.most = limit
+        self._begin = write_tail(asked)[:-1]
+        self._read = read
+        self._page = page
+        self.tail = b'%b,"size":%d}' % (self._begin, self._size(0))
+
+    def _size(self, before: int) -> int:
+        """Of the page that comes after so many rows."""
+        return self._page if self.most is None else min(self._page, self.most - before)
+
+    def take(self, page: Page, before: int) -> Taken:
+        hits, size = page.count_hits(), self._size(before)
+        if hits < size or before + hits == self.most:
+            return Taken(hits)
+        # The page may end amid events that nothing tells apart: those come with the next one.
+        alike, after = page.find_whole()
+        if alike == hits:
+            raise SimulatorError(
+                f"at least {size:,} events are alike in all that they are sorted by"
+            )
+        size = self._size(before + hits - alike)
+        return Taken(hits - alike, b'%b,"size":%d,"search_after":%b}' % (self._begin, size, after))
+
+    def read(self, answers: Sequence[Any]) -> Sequence[Row]:
+        rows: list[Row] = []
+        for number, answer in enumerate(answers, 1):
+            hits = answer["hits"]["hits"]
+            if number < len(answers):
+                last = hits[-1]["sort"]
+                hits = [hit for hit in hits if hit["sort"] != last]
+            rows += map(self._read, hits)
+        return rows
+
+
+class Newest(Plan):
+    """Each device's newest event, of as many devices as a page holds; a collapsed search has no further
+    pages."""
+
+    def __init__(
+        self, query: Query, asked: Question, read: Callable[[Any], Row], page: int, more: Plan
+    ) -> None:
+        """`asked`: fields, their order, and what is collapsed; `read`: a hit; `more`: how more devices are
+        asked about."""
+        self.tail = write_tail({**asked, "size": page})
+        self.most = query.limit if query.order else None
+        self._query = query
+        self._read = read
+        self._page = page
+        self._more = more
+
+    def take(self, page: Page, before: int) -> Taken:
+        hits = page.count_hits()
+        # There may be more.
+        return Taken(hits) if hits < self._page else Taken(0, self._more.tail, self._more)
+
+    def read(self, answers: Sequence[Any]) -> Sequence[Row]:
+        return put_in_order(self._query, map(self._read, answers[0]["hits"]["hits"]))
+
+
+# --- fetching -------------------------------------------------------------------------------------
+
+
+class Statement(NamedTuple):
+    """A query, compiled."""
+
+    events: Question
+    """The first part of each search: which events it is about."""
+    plan: Plan
+
+    @property
+    def begin(self) -> bytes:
+        """That part as it is sent."""
+        return orjson.dumps(self.events)[:-1]
+
+
+PageT = TypeVar("PageT", bound=Page)
+
+
+class Fetched(NamedTuple, Generic[PageT]):
+    """All pages of an answer, and by what plan they are read."""
+
+    plan: Plan
+    pages: Sequence[PageT]
+    rows: int
+    size: int
+    """In bytes, with those that came and aren't read."""
+
+
+def fetch_pages(
+    search: Callable[[bytes], PageT], first: bytes, begin: bytes, plan: Plan
+) -> Fetched[PageT]:
+    """All pages. `search`: sends a search; `first`: the first one; `begin`: what each begins with.
+
+    Raises what `search` does, and SimulatorError if there are too many pages for memory or they can't be told
+    apart.
+    """
+    body, pages, rows, size = first, list[PageT](), 0, 0
+    while True:
+        page = search(body)
+        size += page.size
+        if size > most_answer_bytes():
+            raise explain_length(size)
+        taken = plan.take(page, rows)
+        if taken.plan is None:
+            pages.append(page)
+            rows += taken.rows
+        else:
+            plan, pages, rows = taken.plan, [], 0
+        if not taken.tail:
+            return Fetched(plan, pages, rows if plan.most is None else min(rows, plan.most), size)
+        body = begin + taken.tail

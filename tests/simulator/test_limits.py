@@ -1,0 +1,259 @@
+"""When a run can't keep a limit any more, and how it is ended then."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from simulator.collector.limits import NOTICE_S, LimitWatch, find_loss
+from simulator.contract import (
+    Arrivals,
+    Group,
+    Heard,
+    Load,
+    Measure,
+    Progress,
+    QueryProgress,
+    Report,
+    Role,
+    RunLimit,
+)
+from simulator.histograms import (
+    CoarseCounts,
+    coarsen_histogram,
+    find_fastest_ms,
+    new_histogram,
+    split_counts,
+)
+from simulator.worker.loop import insert_all
+from simulator.worker.measure import Recorder
+from simulator.worker.schedule import ClosedLoop, OpenLoop, Schedule
+
+from ..helpers import histogram_of, settings
+from .collecting import FakeDatabase, Run, play, until
+from .writing import FakeWriter, feed
+
+P99 = RunLimit(measure=Measure.P99, at_most=100.0)
+P50 = RunLimit(measure=Measure.P50, at_most=100.0)
+
+
+def counts(fast: int, slow: int = 0, fast_ms: float = 1.0, slow_ms: float = 200.0) -> CoarseCounts:
+    histogram = new_histogram()
+    if fast:
+        histogram.record_value(fast_ms * 1000, fast)
+    if slow:
+        histogram.record_value(slow_ms * 1000, slow)
+    return coarsen_histogram(histogram)
+
+
+def progress(fast: int, slow: int = 0, worker: int = 0, elapsed_s: float = 5.0) -> Progress:
+    return Progress(
+        worker=worker,
+        stage="run",
+        elapsed_s=elapsed_s,
+        done=fast + slow,
+        latency=counts(fast, slow),
+    )
+
+
+def lost(limit: RunLimit, load: Load, *messages: Progress, places: int = 1) -> str | None:
+    return find_loss(limit, Group(load=load), messages, places)
+
+
+def test_only_what_is_certainly_longer_counts_as_slow() -> None:
+    parts = [counts(5, 3), counts(2, 1, slow_ms=100.5)]
+    assert split_counts(parts, 100.0) == (11, 3)
+    # 100.5 ms is in a part that begins below 100 ms, so it may have been less.
+    assert split_counts(parts, 90.0) == (11, 4)
+    assert split_counts([], 1.0) == (0, 0)
+    assert find_fastest_ms(parts) == pytest.approx(1.0, rel=0.07)
+    assert find_fastest_ms([]) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "slow", "is_lost"),
+    # 10,000 requests of two workers: 100 of them may be slow, and half of them.
+    [(P99, 100, False), (P99, 101, True), (P50, 5000, False), (P50, 5001, True)],
+)
+def test_a_percentile_is_lost_when_the_rest_has_no_room(
+    limit: RunLimit, slow: int, is_lost: bool
+) -> None:
+    load = Load(workers=2, events=50_000, batch=10)
+    found = lost(limit, load, progress(10, slow - 1), progress(0, 1, worker=1))
+    assert found == (f"{slow:,} requests took longer, of 10,000 at most" if is_lost else None)
+
+
+@pytest.mark.parametrize("arrivals", list(Arrivals))
+def test_of_a_rate_the_most_that_can_be_due_counts(arrivals: Arrivals) -> None:
+    """10,000 requests in a window of 50 s; by chance 500 more."""
+    load = Load(
+        rate_per_s=2000.0, batch=10, duration_s=60.0, warm_up_s=10.0, arrivals=arrivals
+    )  # fmt: skip
+    allowed = 105 if arrivals is Arrivals.POISSON else 100
+    assert lost(P99, load, progress(0, allowed)) is None
+    assert lost(P99, load, progress(0, allowed + 1)) is not None
+
+
+def test_a_closed_loop_may_go_on_as_fast_as_its_fastest_request() -> None:
+    """8 places, and 30 s left: 1 ms each, they are some 240,000 requests, of which 2,400 may be slow."""
+    load = Load(workers=4, duration_s=35.0)
+    assert lost(P99, load, progress(1000, 2300), places=2) is None
+    assert lost(P99, load, progress(1000, 2700), places=2) is not None
+    assert lost(P99, load, progress(0, 0), places=2) is None
+    # At its end there are no more.
+    assert lost(P99, load, progress(990, 10, elapsed_s=35.0)) is None
+    assert lost(P99, load, progress(989, 11, elapsed_s=35.0)) is not None
+
+
+def test_of_too_few_requests_a_percentile_is_never_known_and_never_lost() -> None:
+    assert lost(P99, Load(events=99), progress(0, 99)) is None
+    assert lost(P99, Load(events=100), progress(0, 2)) is not None
+
+
+def test_a_share_of_errors_is_lost_when_all_else_could_not_make_up_for_it() -> None:
+    limit = RunLimit(measure=Measure.ERROR_SHARE, at_most=0.01)
+    load = Load(events=990)
+    few, many = (progress(5).model_copy(update={"retries": n}) for n in (10, 11))
+    assert lost(limit, load, few) is None
+    assert lost(limit, load, many) == "11 requests failed, of 1,001 at most"
+    none = RunLimit(measure=Measure.ERROR_SHARE, at_most=0.0)
+    assert lost(none, load, progress(5)) is None
+    assert lost(none, load, progress(5).model_copy(update={"retries": 1})) is not None
+
+
+def test_service_times_of_an_open_loop_are_only_known_at_the_end() -> None:
+    limit = RunLimit(measure=Measure.SERVICE_P99, at_most=100.0)
+    assert lost(limit, Load(events=100), progress(0, 50)) is not None
+    assert lost(limit, Load(events=100, rate_per_s=10.0), progress(0, 50)) is None
+
+
+def test_a_query_has_its_own_times_and_its_share_of_the_executions() -> None:
+    """Two readers ask 8,000 times in all, a quarter of it `slow`: 20 of 2,000 may be longer."""
+    limit = P99.model_copy(update={"query": "slow"})
+    load = Load(
+        role=Role.READ, workers=2, rate_per_s=100.0, duration_s=80.0, arrivals=Arrivals.EVEN,
+        weights={"quick": 3.0, "slow": 1.0},
+    )  # fmt: skip
+
+    def told(slow: int, failed: int = 0) -> Progress:
+        queries = {
+            "quick": QueryProgress(latency=counts(0, 500)),
+            "slow": QueryProgress(latency=counts(10, slow), failed=failed),
+        }
+        return progress(5).model_copy(update={"queries": queries})
+
+    assert lost(limit, load, told(20)) is None
+    assert lost(limit, load, told(21)) is not None
+    errors = RunLimit(measure=Measure.ERROR_SHARE, at_most=0.01, query="slow")
+    assert lost(errors, load, told(0, failed=20)) is None
+    assert lost(errors, load, told(0, failed=21)) is not None
+    by_number = Load(role=Role.READ, workers=2, runs=500)
+    assert lost(limit, by_number, told(10)) is None
+    assert lost(limit, by_number, told(11)) == "11 requests took longer, of 1,000 at most"
+
+
+def test_a_limit_is_lost_when_it_was_found_so_twice_and_not_in_the_warm_up() -> None:
+    given = settings(events=1000, workers=1, warm_up_s=2.0, duration_s=9.0, rate_per_s=100.0)
+    watch = LimitWatch(given.model_copy(update={"abort_limits": [P50, P99]}))
+
+    def look(message: Progress | None, elapsed_s: float) -> str | None:
+        found = watch.look(lambda _: message, lambda _: 1, elapsed_s)
+        return None if found is None else found[0].measure
+
+    bad, good = progress(0, 200), progress(200)
+    assert look(bad, 1.0) is None
+    assert look(bad, 1.9) is None
+    assert look(bad, 3.0) is None  # suspected
+    assert look(bad, 3.5) is None  # too early to look again
+    assert look(good, 4.0) is None
+    assert look(bad, 5.0) is None
+    assert look(None, 6.0) is None
+    assert look(bad, 7.0) is None
+    assert look(bad, 8.0) == "p99"
+
+
+# --- how the run ends ------------------------------------------------------------------------------
+
+
+def test_all_workers_are_told_the_same_end_and_the_run_is_verified(
+    database: FakeDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulator.collector.limits.LOOK_INTERVAL_S", 0.0)
+    limit = RunLimit(measure=Measure.P99, at_most=100.0)
+
+    async def story(run: Run) -> None:
+        await run.start()
+        heard: list[Heard] = []
+
+        async def tell(worker: int) -> None:
+            message = progress(0, 5, worker=worker, elapsed_s=0.1)
+            heard.append(Heard.model_validate_json((await run.post("/progress", message)).content))
+
+        await until(lambda: run.collector.barrier.elapsed_s() > 0)
+        await tell(0)
+        assert heard[-1].ends_in_s is None  # found once
+        await tell(1)
+        await tell(0)
+        assert [one.ends_in_s for one in heard[1:]] == [
+            pytest.approx(NOTICE_S, abs=0.3), pytest.approx(NOTICE_S, abs=0.3),
+        ]  # fmt: skip
+        for worker in (0, 1):
+            await run.result(worker, end_s=1.6, count=40, histogram=histogram_of(200_000, 200_000))
+        report = Report.model_validate_json((await run.report()).content)
+        found = report.run
+        assert found.aborted is not None
+        assert found.aborted.limit == "p99=100ms"
+        assert found.aborted.reason == "10 requests took longer, of 200 at most"
+        # Nothing but that speaks against it: not that events are missing that were never to come.
+        assert found.invalid_reasons == [str(found.aborted)]
+        assert found.failures == []
+        (writers,) = found.groups
+        assert writers.verification is not None
+        assert writers.verification.stored == 80
+        assert writers.rate_per_s == pytest.approx(80 / 1.6)
+
+    database.counts = [80]
+    play(story, events=100, abort_limits=[limit])
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        ClosedLoop(),
+        ClosedLoop(duration_s=3600.0),
+        OpenLoop(0.01),
+        OpenLoop(0.01, arrivals=Arrivals.POISSON, duration_s=3600.0),
+        OpenLoop(60.0, duration_s=3600.0),
+    ],
+)
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_a_worker_ends_when_it_is_told(schedule: Schedule, in_flight: int) -> None:
+    """Also one that waits for a request that is due much later."""
+    writer = FakeWriter(len, in_flight)
+    recorder = Recorder(schedule)
+    began = time.perf_counter()
+    recorder.begin(began)
+    told = threading.Timer(0.1, lambda: recorder.end_early(time.perf_counter() + 0.1))
+    told.start()
+    insert_all(feed(10**9, 1)[0], writer, recorder, 0, lambda: None, schedule)
+    recorder.end()
+    told.join()
+    assert 0.15 < time.perf_counter() - began < 2.0
+    end_s = recorder.window_s()[1]
+    assert end_s == pytest.approx(0.2, abs=0.1)
+    figures = recorder.result()
+    assert figures.measured is not None
+    assert figures.measured <= figures.count
+    if figures.offer is not None:
+        assert figures.offer.due <= end_s / 0.01 + 30
+
+
+def test_a_worker_that_ends_before_is_not_made_to_wait() -> None:
+    schedule = ClosedLoop(duration_s=0.1)
+    recorder = Recorder(schedule)
+    recorder.begin(time.perf_counter())
+    recorder.end_early(time.perf_counter() + 60)
+    assert schedule.ends - schedule.begins == pytest.approx(0.1)
+    recorder.end()
