@@ -173,7 +173,9 @@ def decide_rate(question: Question, row: Requirement, measured: Measured) -> Cel
     samples = collect(measured, lambda one: judge_rate(question, one))
     cell = decide(row, samples, at_least=any(bounds))
     if cell.value is not None:
-        return cell.model_copy(update={"shown": f"holds {cell.shown}"})
+        found = sum(one.value is not None for one in samples)
+        often = f" in {found} of {len(samples)}" if found < len(samples) else ""
+        return cell.model_copy(update={"shown": f"holds {cell.shown}{often}"})
     if any(one.keeps for one in samples):
         return cell.model_copy(update={"shown": "kept up"})
     return cell

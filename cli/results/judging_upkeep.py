@@ -22,7 +22,8 @@ def decide_disk(question: Question, measured: Measured, row: Requirement | None 
 
 
 def _judge_disk(question: Question, row: Requirement, one: Repetition) -> Sample:
-    """By the result with the most events, of those that show what an event takes."""
+    """By the result that shows what an event takes: of several by one after compaction, with the most events
+    in a run."""
     retention_s = question.needed.retention
     if retention_s is None:
         return Sample(repetition=one.number, keeps=None, why="no `retention` is required")
@@ -30,11 +31,13 @@ def _judge_disk(question: Question, row: Requirement, one: Repetition) -> Sample
         (_count_events(each), each, weigh_together(each.result.writers)) for each in one.stored
     ]
     weighed = [each for each in weighed if each[0]]
-    weighed.sort(key=lambda each: (each[2].bytes_per_event is not None, each[0]), reverse=True)
     if not weighed:
         why = one.failed[0] if one.failed else "nothing was inserted"
         return stay_silent(one, why)
-    _, stored, size = weighed[0]
+    _, stored, size = max(
+        weighed,
+        key=lambda each: (each[2].bytes_per_event is not None, _is_compacted(each[1]), each[0]),
+    )
     evidence = [cite(stored)]
     if size.bytes_per_event is None:
         why = size.reason or "the database tells no size"
@@ -44,7 +47,15 @@ def _judge_disk(question: Question, row: Requirement, one: Repetition) -> Sample
 
 
 def _count_events(stored: StoredResult) -> int:
-    return sum(one.group.count or 0 for one in stored.result.writers)
+    """The most of a run: each begins on tables of its own, or goes on with those of the one before."""
+    return max((one.group.count or 0 for one in stored.result.writers), default=0)
+
+
+def _is_compacted(stored: StoredResult) -> bool:
+    return any(
+        one.group.storage_compacted is not None and one.group.storage_compacted.total_bytes
+        for one in stored.result.writers
+    )
 
 
 def decide_cost(question: Question, measured: Measured, row: Requirement | None = None) -> Cell:

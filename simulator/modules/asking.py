@@ -85,7 +85,7 @@ class Asker(Requester[Any, Received]):
 
 
 class CallingAsker(Asker):
-    """Asks by functions that ask and decode at once, over the module's own connection, which is open."""
+    """Asks by `Module.answer`, over the module's own connection, which is open."""
 
     def open(self) -> None:
         """The module has a connection."""
@@ -101,7 +101,7 @@ class CallingAsker(Asker):
         return statement
 
     def send(self, request: Any) -> Received:
-        rows = request()
+        rows = self.module.answer(request)
         return Received(len(rows), 0, rows)
 
     def decode(self, received: Received) -> Rows:

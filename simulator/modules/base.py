@@ -328,6 +328,11 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         Only called with what is made of `CAPABILITIES.shapes`."""
         raise OptionError(f"module {self.name} compiles no queries")
 
+    def answer(self, statement: Any) -> Rows:
+        """Ask and decode what `compile` gave: for a module without an asker of its own."""
+        rows: Rows = statement()
+        return rows
+
     def make_asker(self, in_flight: int) -> Asker:
         """An asker by the lean way."""
         return CallingAsker(self)

@@ -148,6 +148,7 @@ def test_the_ranking_is_seen_without_scrolling(pages: dict[str, Opened], width: 
 
 def test_states_are_told_in_words_and_symbols(pages: dict[str, Opened]) -> None:
     page = pages["verdict"].page
+    page.set_viewport_size({"width": 1400, "height": SCREEN_PX})
     for state, symbol in (("met", "✓"), ("missed", "✗"), ("undecided", "?")):
         found = page.locator(f"#verdict td.{state}").all_inner_texts()
         assert found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from simulator.modules.cassandra.asking import CassandraAsker, Request
 from simulator.modules.cassandra.encoding import Prepared
 from simulator.modules.cassandra.executions import Known, read_page
 from simulator.modules.cassandra.server import ClusterSession, translate
-from simulator.modules.cassandra.statements import Plan, Selection
+from simulator.modules.cassandra.statements import Plan, Selection, Statement
 from simulator.modules.cassandra.wire import Connection, Node, Reply
 from simulator.workloads import load_workload
 from simulator.workloads.cpu import Cpu
@@ -405,3 +406,38 @@ def test_a_plan_goes_on_with_what_was_too_late_and_computes_in_its_time() -> Non
     finally:
         asker.close()
         module.close()
+
+
+def test_one_question_alone_is_asked_as_one_of_several(
+    asked: tuple[CassandraAsker, Session],
+) -> None:
+    """Of one page, of two, forgotten, refused, and of none."""
+    asker, session = asked
+    [server] = session.servers
+    refused, whole = failure(0x2200), page(row(b"w1", 1), columns=2)
+    answers = [
+        (_RESULT, whole),
+        (_RESULT, page(row(b"w1", 1), state=_STATE, columns=2)),
+        (_RESULT, whole),
+        (_ERROR, failure(0x2500, text(b"id"))),
+        (_RESULT, whole),
+        (_ERROR, refused),
+        (_RESULT, whole[:7]),
+        (_RESULT, whole),
+    ]
+
+    def answer() -> None:
+        for operation, body in answers:
+            server.answer(server.request()[0], operation, body)
+
+    request = selection(asker)
+    # That it is prepared is what makes it go the short way.
+    asker._prepare(request.asked.text if isinstance(request.asked, Statement) else "")
+    with ThreadPoolExecutor(1) as thread:
+        answering = thread.submit(answer)
+        assert [asker.send(request).rows for _ in range(3)] == [1, 2, 1]
+        for problem in ("says the test", "ends too early"):
+            with pytest.raises(SimulatorError, match=problem):
+                asker.send(request)
+        assert asker.decode(asker.send(request)) == [("w1", 1)]
+        answering.result(10)

@@ -199,7 +199,7 @@ class ClientAsker(Asker, Generic[ConnectionT]):
         return statement
 
     def send(self, request: Any) -> Received:
-        client = self._idle.pop() if self._idle else self.make_client()
+        client = self._take()
         try:
             rows = self.ask(client, request)
         except Exception as error:
@@ -215,6 +215,14 @@ class ClientAsker(Asker, Generic[ConnectionT]):
             raise meaning from error
         self._idle.append(client)
         return Received(len(rows), 0, rows)
+
+    def _take(self) -> Any:
+        """An idle client, or another if one was lost."""
+        try:
+            # Whether there is one isn't asked first: another thread could take it in between.
+            return self._idle.pop()
+        except IndexError:
+            return self.make_client()
 
     def decode(self, received: Received) -> Answer:
         rows: Answer = received.data

@@ -139,5 +139,8 @@ class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
         self.show_events(table)
         return int(self.ask(f"SELECT count(*) FROM {self.name_table(table)}")[0][0])
 
+    def answer(self, statement: str) -> list[tuple[Any, ...]]:
+        return self.ask(statement)
+
     def compile(self, bound: BoundQuery) -> str:
         return compile_query(bound, self.job.schema, self.DIALECT)

@@ -189,13 +189,38 @@ class CassandraAsker(Asker):
     # --- asking
 
     def send(self, request: Request) -> Received:
-        self.submit(request, None)
+        asked, executions = request.asked, request.executions
+        known = self._known.get(asked.text) if isinstance(asked, Statement) else None
+        if known is None or len(executions) != 1:
+            self.submit(request, None)
+        elif received := self._send_alone(_Question(None, None, asked.text, known), executions):
+            return received
         while not (ended := self.outcomes(None)):
             continue
         result = ended[0].result
         if isinstance(result, BaseException):
             raise result
         return result
+
+    def _send_alone(self, question: _Question, executions: Sequence[Execution]) -> Received | None:
+        """Ask one execution while nothing else is under way: its answer, if that is of one page, as most are.
+        None: `outcomes` tells how it goes on."""
+        assert question.known is not None
+        question.executions, question.sent, question.parts = executions, 1, [[]]
+        sent = _Sent(question, 0)
+        self._send(sent)
+        outcome = None
+        while outcome is None:
+            # Others are of questions that are over.
+            found = self.pool.outcomes(None)
+            outcome = next((one for one in found if one.request is sent), None)
+        result: Any = outcome.result
+        if isinstance(result, Reply) and len(result.body) <= most_answer_bytes():
+            page = read_page(result)
+            if page.following is None:
+                return Received(page.rows, len(result.body), Answer(question.known, [result]))
+        self._take(sent, result, outcome.answered_s)
+        return None
 
     def submit(self, request: Request, token: object) -> None:
         question = _Question(token)

@@ -264,6 +264,28 @@ def test_disk_is_growth_times_rate_times_retention() -> None:
     assert any("go by themselves" in note for note in verdict.notes)
 
 
+def test_what_compaction_leaves_counts_and_not_what_most_events_take() -> None:
+    needed = {**NEEDED, "retention": "10d", "disk": "100GB"}
+    large, compacted = _weigh(_load(), 100.0), _weigh(_load(), 100.0)
+    group = compacted.runs[0].groups[0]
+    assert group.storage is not None and group.storage.total_bytes
+    large.runs[0].groups[0].count = 10**8
+    group.storage_compacted = Storage(total_bytes=group.storage.total_bytes // 2)
+    found = _cell(_judge(needed, [large, compacted]), "disk")
+    assert [one.result for one in found.evidence] == ["1-1"]
+    assert found.value == pytest.approx(50 * 1000 * 864_000, rel=1e-3)
+
+
+def test_headroom_of_a_part_of_the_repetitions_says_so() -> None:
+    searches = [capacity(at=2500.0, limits=["p99=250ms"]) for _ in range(2)]
+    last = searches[1].capacity
+    assert last is not None
+    last.events_per_s, last.above_per_s = None, 6500.0
+    found = _cell(_judge(NEEDED, *([_load(), one] for one in searches)), "events_per_s")
+    assert found.status is Status.MET
+    assert found.shown.endswith(" events/s in 1 of 2")
+
+
 def test_a_price_that_is_known_needs_no_measurement() -> None:
     needed = {**NEEDED, "cost_per_month": 800}
     dear = _judge(needed, [], ended=False, price=Price(hour=2.0))
