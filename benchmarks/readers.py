@@ -29,7 +29,7 @@ from simulator.contract import Go, StoredEvents
 from simulator.modules._base.http_asking import AnyHttpAsker, HttpRequest
 from simulator.modules.asking import Asker
 from simulator.modules.base import AnyModule
-from simulator.modules.postgres.asking import Question
+from simulator.modules.postgres.lines import Question
 from simulator.worker import garbage_collection_paused
 from simulator.worker.measure import Recorder
 from simulator.worker.questions import Questions

@@ -163,7 +163,8 @@ def _leave_out(turns: list[Turn], definition: Definition, config: Config) -> lis
     for job in asked:
         target = config.target(name_target(definition, job.candidate))
         clients = find_module(config, target).CAPABILITIES.clients
-        if not any(one.ways for one in clients.values()):
+        asks = any(word.startswith("--queries") for word in job.arguments)
+        if not any(one.asker if asks else one.ways for one in clients.values()):
             lacking[job.name] = target.module
     if not lacking:
         return turns

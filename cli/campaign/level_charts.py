@@ -154,19 +154,29 @@ def _add_near(levels: dict[int, list[float]], level: int, value: float) -> None:
 
 
 def draw_storage(steps: Mapping[str, Measured]) -> Chart | None:
-    """Bytes on disk over the events in the database: of steps on growing data, or else of the first step that
-    tells sizes."""
-    growing = {step: measured for step, measured in steps.items() if _has_steps(measured)}
-    for step, measured in [*growing.items(), *steps.items()]:
-        rows = [row for name, results in measured.items() for row in _list_sizes(name, results)]
-        if rows:
-            panel, _ = _draw_panel(rows, "On disk, bytes", HEIGHT)
-            note = (
-                "What the tables take on disk, all copies counted, with what is allocated ahead of events;"
-                " mean over the repetitions, and their range."
-            )
-            return Chart("storage", f"{step}: disk over fill level", note, panel)
-    return None
+    """Bytes on disk over the events in the database: of steps on growing data, or else of the step whose fill
+    levels lie furthest apart."""
+    found = {
+        step: rows
+        for step, measured in steps.items()
+        if (rows := [row for name, own in measured.items() for row in _list_sizes(name, own)])
+    }
+    growing = [step for step in found if _has_steps(steps[step])]
+    step = max(growing or found, key=lambda one: _find_span(found[one]), default=None)
+    if step is None:
+        return None
+    panel, _ = _draw_panel(found[step], "On disk, bytes", HEIGHT)
+    note = (
+        "What the tables take on disk, all copies counted, with what is allocated ahead of events;"
+        " mean over the repetitions, and their range."
+    )
+    return Chart("storage", f"{step}: disk over fill level", note, panel)
+
+
+def _find_span(rows: Sequence[Row]) -> float:
+    """Events from the lowest level to the highest."""
+    levels = [float(row["level"]) for row in rows]
+    return max(levels) - min(levels)
 
 
 def _has_steps(measured: Measured) -> bool:

@@ -75,7 +75,9 @@ class ClientsExperiment(Experiment[ClientsRequest]):
             if request.readers is not None:
                 check_load(request.readers, request.given - {"events", "runs"})
                 data = share_devices(request.data, request.load.workers)
-                check_query(request.readers, data, session.module, options)
+                # What a client needs more, for questions, may be in a Secret of the cluster.
+                known = options if session.options is not None else None
+                check_query(request.readers, data, session.module, known)
 
     def plan(self) -> Plan:
         readers = self.request.readers
@@ -134,7 +136,7 @@ def _make_series(run: PlannedRun) -> PlannedSeries:
 def _list_offered(request: ClientsRequest, session: Session) -> Mapping[str, OfficialClient]:
     """The module's clients; ConfigError if it has none, or not those that are asked for."""
     module = session.module
-    offered = {name: one for name, one in module.CAPABILITIES.clients.items() if one.ways}
+    offered = module.CAPABILITIES.clients
     if not offered:
         raise ConfigError(
             f"module {module.name} has no official client to compare its lean path with"
@@ -167,6 +169,10 @@ def _choose_ways(request: ClientsRequest, session: Session) -> dict[str, str]:
     module, options = session.module, session.assume_options()
     mode = options.mode(request.load.batch)
     offered = _list_offered(request, session)
+    if not any(one.ways for one in offered.values()):
+        raise ConfigError(
+            f"module {module.name} has no official client that inserts: compare those that ask by --queries"
+        )
     several = options.in_flight(request.load) > 1
     chosen = request.clients or [
         name

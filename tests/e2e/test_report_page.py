@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from cli.render.report import make_report
+from cli.render.tables import format_ms
 from cli.results.model import Result
 from cli.results.statistics import estimate_ratio
 
@@ -125,7 +126,9 @@ def test_hover_shows_the_stored_figures(opened: Opened) -> None:
         for entry in LEVELS.insert_summary
     ]
     times = [opened.hover("queries", n).splitlines()[1] for n in range(2)]
-    assert times == [f"{entry.query}: mean {entry.avg:.4f} s" for entry in ASKED.query_summary]
+    assert times == [
+        f"{entry.query}: mean {format_ms(1000 * entry.avg)} ms" for entry in ASKED.query_summary
+    ]
     run = BASE.runs[0]
     assert opened.hover("phases", 0).splitlines() == [
         "alpha, 1 worker, run 1", f"start: {run.phases_s['start']:.3f} s",

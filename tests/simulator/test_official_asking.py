@@ -98,7 +98,7 @@ def test_there_is_a_client_for_each_question_in_flight() -> None:
     assert len(asker.made) == 3
     for number in range(6):
         asker.submit([(number,)], number)
-    found = {}
+    found: dict[object, object] = {}
     while len(found) < 6:
         found |= {one.request: one.result.data for one in asker.outcomes(10)}  # type: ignore[union-attr]
     asker.stop_submitting()

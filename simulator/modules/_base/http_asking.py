@@ -5,21 +5,40 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import orjson
 
-from ...errors import SimulatorError, one_line
-from ...workloads.drawing import BoundQueries
+from ...errors import Retryable, SimulatorError, one_line
+from ...workloads.drawing import BoundQueries, BoundQuery
 from ..asking import Asker, Received
-from .connected import ConnectedModule
+from .connected import Closable, ConnectedModule
 from .http import Answer
-from .http_database import SHOWN, HttpDatabase
+from .http_database import SHOWN
 from .sql_queries import Literals, Template, make_template
 
 _SUCCESS = range(200, 300)
 
-DatabaseT = TypeVar("DatabaseT", bound=HttpDatabase[Any])
+
+class Database(Closable, Protocol):
+    """What is asked: an `HttpDatabase`, or what has the same of it."""
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """One request, sent once, and its answer, whatever that says; Retryable or SimulatorError if there is
+        none."""
+
+    def explain(self, answer: Answer) -> Retryable | SimulatorError:
+        """What an answer means that is no success."""
+
+
+DatabaseT = TypeVar("DatabaseT", bound=Database)
 
 
 class HttpRequest(NamedTuple):
@@ -32,8 +51,8 @@ class HttpRequest(NamedTuple):
 
 
 class AnyHttpAsker(Asker, Generic[DatabaseT]):
-    """Asks by an `HttpDatabase` of its own, which several in flight share: its pool has a connection for
-    each. A node that is lost is its affair, too."""
+    """Asks by a database of its own, which several in flight share: it has a connection for each. A node that
+    is lost is its affair, too."""
 
     module: ConnectedModule[Any, Any, DatabaseT]
 
@@ -111,17 +130,22 @@ class SqlAsker(HttpAsker[DatabaseT]):
         self._templates: dict[str, Template] = {}
         """Of each query, escaped."""
 
-    def encode(self, bounds: BoundQueries) -> Sequence[HttpRequest]:
+    def encode(self, bounds: BoundQueries) -> Sequence[Any]:
         name = bounds.query.name
         if name not in self._templates:
-            made = make_template(bounds, self.module.compile, self._dialect)
+            made = make_template(bounds, self.write_statement, self._dialect)
             self._templates[name] = self.prepare(made)
         filled = self._templates[name].fill(bounds, self.write_text, self.write_instant)
         return list(map(self.make_request, filled))
 
-    def encode_statement(self, statement: str) -> HttpRequest:
+    def encode_statement(self, statement: Any) -> Any:
         whole = self.prepare(Template((statement,), (), 0))
         return self.make_request(whole.parts[0])
+
+    def write_statement(self, bound: BoundQuery) -> str:
+        """What is compiled of a query, as a text."""
+        text: str = self.module.compile(bound)
+        return text
 
     def prepare(self, template: Template) -> Template:
         """A query's template, with what is constant as it stands in a request."""

@@ -12,7 +12,7 @@ Each event is stored exactly once, or the run ends: there are no unique keys. A 
 again. If a streaming request's answer is lost, its last event is looked for, by device and time, before the
 request is sent again: it is stored as a whole or not at all. Whether a message whose answer is lost was
 queued, nobody can tell for minutes, so that ends the run. With `client=official` azure-kusto-ingest sends,
-see `writing`.
+see `writing`, and azure-kusto-data asks, see `asking`.
 
 https://learn.microsoft.com/azure/data-explorer/ingest-data-overview
 
@@ -59,11 +59,12 @@ from ...workloads.schema import ID, Column, ColumnType
 from .._base.connected import TableModule
 from .._base.errors import INSERT_REMEDY
 from .._base.http_database import SHOWN
-from ..base import Capabilities, Encoding, Job, Query, Support, support_keys
+from ..asking import Asker
+from ..base import Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
 from .encoding import MAPPING, CsvEncoder, InsertMode, encode_devices
 from .options import CLIENTS, STREAMED_VISIBLE_S, AdxOptions, EncodingOptions
-from .queries import SHAPES, compile_query, quote_name, select_ids
+from .queries import SHAPES, Compiled, compile_query, quote_name, select_ids
 
 if TYPE_CHECKING:
     from .server import Connection
@@ -218,9 +219,13 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
     def storage_during(self) -> Storage:
         return self.connection.read_extents(self.tables)
 
-    def compile(self, bound: BoundQuery) -> Query:
-        compiled = compile_query(bound, self.job.schema)
-        return lambda: compiled.read(self.connection.ask(compiled.text))
+    def compile(self, bound: BoundQuery) -> Compiled:
+        return compile_query(bound, self.job.schema)
+
+    def make_asker(self, in_flight: int) -> Asker:
+        from .asking import AdxAsker
+
+        return AdxAsker(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
         [version] = self.connection.ask(".show version")

@@ -1,146 +1,70 @@
-"""The requests by which events reach Azure Data Explorer. They are what is measured.
-
-They go over connections of our own (`_base/http.py`): with Microsoft's clients, whose connections are
-kept open, the same requests take about ten times the CPU. All else stays with those clients: questions,
-commands, tokens, and what blobs and queues there are. The same authorities are trusted as by them, but
-no proxy that the environment names is used for these requests.
-"""
+"""The requests by which events reach Azure Data Explorer. They are what is measured, and go over connections
+of our own (`service`)."""
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import uuid
 from base64 import b64encode
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import formatdate
 from itertools import count
 from urllib.parse import quote, urlsplit
 
-import certifi
 import orjson
 from azure.kusto.data import KustoClient
 from azure.kusto.data.data_format import DataFormat
-from azure.kusto.data.exceptions import (
-    KustoApiError,
-    KustoError,
-    KustoServiceError,
-    KustoThrottlingError,
-)
+from azure.kusto.data.exceptions import KustoError, KustoServiceError
 
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.http import (
-    CONNECT_TIMEOUT_S,
-    Answer,
-    HttpPool,
-    NoAnswer,
-    NotConnected,
-    TlsRefused,
-    scheme_port,
-)
-from .._base.http_connection import make_tls_context_for
+from .._base.http import Answer, HttpPool, NoAnswer, NotConnected, TlsRefused
 from .._base.http_database import SHOWN
 from .encoding import MAPPING
+from .service import Service, make_pool, name_request, read_error
 
 # As long as Microsoft's clients rely on them.
 _RESOURCES_GOOD_S = 3600.0
-
-# Whenever the client is asked for its token, that is good for five minutes more. Asking costs more than
-# the request: https://github.com/AzureAD/microsoft-authentication-library-for-python/blob/dev/msal/application.py
-_TOKEN_KEPT_S = 60.0
 
 # The first version that takes a blob of up to 5,000 MiB at once; for queues nothing changed since 2018.
 # https://learn.microsoft.com/rest/api/storageservices/put-blob
 _STORAGE_VERSION = "2019-12-12"
 
 _OK, _CREATED = 200, 201
-_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _TOO_MANY_REQUESTS = 401, 403, 404, 429
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
 _SERVER_ERROR, _SERVER_BUSY = 500, 503
 
 
-def _pool(uri: str, headers: Mapping[str, str], timeout_s: float) -> HttpPool:
-    """Connections; the authorities that Microsoft's clients trust are trusted."""
-    authorities = os.environ.get("REQUESTS_CA_BUNDLE") or certifi.where()
-    return HttpPool(
-        [uri], scheme_port(uri), headers, timeout_s, make_tls_context_for([uri], authorities)
-    )
-
-
-class StreamingIngestion:
+class StreamingIngestion(Service):
     """Requests that are answered when their events are stored.
 
     https://learn.microsoft.com/azure/data-explorer/kusto/api/rest/streaming-ingest
     """
 
     def __init__(self, client: KustoClient, uri: str, database: str, timeout_s: float) -> None:
-        """`client` is that of the same URI: requests say who they are as it does."""
-        # There is no public way to the client's token.
-        self._helper = client._aad_helper
-        self._login: dict[str, str] = {}
-        self._login_kept_until = 0.0
+        """`client` is that of the same URI."""
+        super().__init__(client, uri, timeout_s)
         self._path = f"/v1/rest/ingest/{quote(database, safe='')}/"
         self._query = f"?streamFormat={DataFormat.CSV.kusto_value}&mappingName={MAPPING}"
-        details = client.client_details
-        headers = {
-            "accept": "application/json",
-            "x-ms-version": client.API_VERSION,
-            "x-ms-client-version": details.version_for_tracing,
-            "x-ms-app": details.application_for_tracing,
-            "x-ms-user": details.user_name_for_tracing,
-        }
-        ascii_only = {
-            name: value.encode("ascii", "replace").decode() for name, value in headers.items()
-        }
-        self._pool = _pool(uri, ascii_only, timeout_s)
-
-    def close(self) -> None:
-        """Close all connections."""
-        self._pool.close()
-
-    def reach(self) -> None:
-        """Connect and log in for the first request, so that it doesn't have to."""
-        self._authorization()
-        # The client asks this, too, before it logs in.
-        self._pool.request("GET", "/v1/rest/auth/metadata", timeout_s=CONNECT_TIMEOUT_S)
 
     def put(self, table: str, body: bytes) -> None:
         """One request of compressed CSV; KustoError if it is refused, NoAnswer if nobody knows."""
-        headers = {
-            "content-encoding": "gzip",
-            "x-ms-client-request-id": f"IotBenchmark.stream;{uuid.uuid4()}",
-            **self._authorization(),
-        }
+        headers = {"content-encoding": "gzip", **name_request("stream")}
         target = f"{self._path}{quote(table, safe='')}{self._query}"
-        answer = self._pool.request("POST", target, body, headers)
+        answer = self.request("POST", target, body, headers)
         if answer.status != _OK or not answer.body.startswith(b"{"):
             raise read_refusal(answer)
-
-    def _authorization(self) -> dict[str, str]:
-        """The header that lets a request in, from the client, which renews its token in time."""
-        if self._helper is not None and time.monotonic() >= self._login_kept_until:
-            self._login = {"authorization": self._helper.acquire_authorization_header()}
-            self._login_kept_until = time.monotonic() + _TOKEN_KEPT_S
-        return self._login
 
 
 def read_refusal(answer: Answer) -> KustoError:
     """What the client would raise for the same answer to streaming ingestion."""
-    text = one_line(answer.body.decode(errors="replace"), SHOWN)
-    if answer.status == _TOO_MANY_REQUESTS:
-        return KustoThrottlingError(text)
-    if answer.status == _UNAUTHORIZED:
-        return KustoServiceError("401. Missing adequate access rights.")
     if answer.status == _NOT_FOUND:
+        text = one_line(answer.body.decode(errors="replace"), SHOWN)
         return KustoServiceError(
             f"404, nothing takes streamed events ({text}): enable streaming ingestion on the cluster"
         )
-    with suppress(ValueError, KeyError, TypeError):
-        return KustoApiError(orjson.loads(answer.body))
-    return KustoServiceError(f"{answer.status}, which is no answer of Azure Data Explorer: {text}")
+    return read_error(answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +131,7 @@ class QueuedIngestion:
         if origin not in self._pools:
             app = self._client.client_details.application_for_tracing
             headers = {"user-agent": app, "x-ms-version": _STORAGE_VERSION}
-            self._pools[origin] = _pool(origin, headers, self._timeout_s)
+            self._pools[origin] = make_pool(origin, headers, self._timeout_s)
         path = parts.path.rstrip("/")
         return _Resource(self._pools[origin], parts.netloc, f"{origin}{path}", path, parts.query)
 

@@ -28,6 +28,7 @@ CLIENTS = {
             InsertMode.STREAMING: "azure-kusto-ingest's KustoStreamingIngestClient",
         },
         writer=f"{__package__}.writing:OfficialWriter",
+        asker=f"{__package__}.asking:OfficialAdxAsker",
     )
 }
 """What the option `client` can be."""

@@ -137,6 +137,18 @@ def _write_time(time_ms: int) -> str:
     return f"datetime({moment:%Y-%m-%dT%H:%M:%S}{rest}Z)"
 
 
+class KqlLiterals:
+    """How KQL writes a query's parameters."""
+
+    def text(self, text: str) -> str:
+        """A text."""
+        return quote_text(text)
+
+    def instant(self, time_ms: int) -> str:
+        """A time, in ms since 1970."""
+        return _write_time(time_ms)
+
+
 def _write_span(span_ms: int) -> str:
     """A timespan literal, in the largest unit that fits."""
     unit = next(unit for unit, size in _UNITS_MS.items() if span_ms % size == 0)
@@ -297,9 +309,12 @@ def select_ids(schema: Schema, first: int, last: int) -> str:
 # --- answers --------------------------------------------------------------------------------------
 
 
-def read_time(value: str | None) -> int | None:
-    """Milliseconds since 1970."""
-    return None if value is None else round(datetime.fromisoformat(value).timestamp() * 1000)
+def read_time(value: str | datetime | None) -> int | None:
+    """Milliseconds since 1970, of a text or of what Microsoft's client makes of it."""
+    if value is None:
+        return None
+    time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return round(time.timestamp() * 1000)
 
 
 def _read_text(value: str | None) -> str | None:

@@ -1,8 +1,8 @@
-"""Connections to a Kusto cluster: Microsoft's clients, ingestion, and what an error means."""
+"""Connections to a Kusto cluster: Microsoft's clients, ingestion, questions, and what an error means."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -12,20 +12,23 @@ from azure.kusto.data.exceptions import (
     KustoApiError,
     KustoAuthenticationError,
     KustoError,
+    KustoMultiApiError,
     KustoNetworkError,
     KustoServiceError,
     KustoThrottlingError,
+    OneApiError,
 )
 
 from ...contract import Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import connection_lost, missing_table
-from .._base.http import NoAnswer, interpret_no_answer
+from .._base.http import Answer, NoAnswer, interpret_no_answer
 from .._base.http_database import SHOWN
 from ..base import Job
 from .ingestion import QueuedIngestion, StreamingIngestion
 from .options import AdxOptions
 from .queries import quote_name
+from .service import Service, read_error
 
 _SOURCE = (
     "extents: compressed columns and their indexes; without the copies that Azure's storage keeps of them,"
@@ -46,12 +49,9 @@ class Connection:
         self._client = KustoClient(self.describe_place(options.kusto_uri))
         self._streaming: StreamingIngestion | None = None
         self._queue: QueuedIngestion | None = None
-        self._properties = ClientRequestProperties()
-        # Otherwise an answer of more than 500,000 rows would be an error.
-        # https://learn.microsoft.com/azure/data-explorer/kusto/concepts/querylimits
-        self._properties.set_option("notruncation", True)
-        timeout = timedelta(seconds=options.query_timeout_s)
-        self._properties.set_option(self._properties.request_timeout_option_name, timeout)
+        self._service: Service | None = None
+        self.properties = make_properties(options)
+        """Of each query."""
 
     def describe_place(self, uri: str) -> KustoConnectionStringBuilder:
         """How a client of Microsoft's reaches a URI, and as whom."""
@@ -68,9 +68,9 @@ class Connection:
     def close(self) -> None:
         """Close all connections."""
         self._client.close()
-        for ingestion in (self._streaming, self._queue):
-            if ingestion is not None:
-                ingestion.close()
+        for opened in (self._streaming, self._queue, self._service):
+            if opened is not None:
+                opened.close()
 
     def call(
         self, call: Callable[..., _ResultT], *arguments: Any, uri: str | None = None
@@ -89,7 +89,7 @@ class Connection:
 
     def ask(self, query: str) -> list[list[Any]]:
         """All rows of a query's or a command's answer, as JSON has them."""
-        properties = None if query.startswith(".") else self._properties
+        properties = None if query.startswith(".") else self.properties
         answer = self.call(self._client.execute, self.options.kusto_db, query, properties)
         rows: list[list[Any]] = answer.primary_results[0].raw_rows
         return rows
@@ -108,6 +108,29 @@ class Connection:
         except SimulatorError:
             self.close()
             raise
+
+    def open_service(self) -> None:
+        """Make ready for `request`."""
+        options = self.options
+        self._service = Service(self._client, options.kusto_uri, options.request_timeout_s)
+        self.call(self._service.reach)
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """One request, sent once, and its answer, whatever that says; Retryable or SimulatorError if there is
+        none."""
+        assert self._service is not None
+        return self.call(self._service.request, method, target, body, headers or {}, timeout_s)
+
+    def explain(self, answer: Answer) -> Retryable | SimulatorError:
+        """What an answer means that is no success by its status."""
+        return self.interpret(read_error(answer))
 
     def open_streaming(self) -> None:
         """Make ready for `stream`."""
@@ -163,8 +186,8 @@ class Connection:
                 " adx_app_key and adx_authority_id"
             )
         text = one_line(error, SHOWN)
-        if isinstance(error, KustoApiError):
-            found = error.get_api_error()
+        found = _find_api_error(error)
+        if found is not None:
             text = f"{found.code}: {one_line(found.description or found.message, SHOWN)}"
             if found.permanent is False:
                 return Retryable("server_error", text, backoff_s=0.5)
@@ -176,6 +199,26 @@ class Connection:
                 f" of the database {self.options.kusto_db}"
             )
         return SimulatorError(f"{host} refused a request: {text}")
+
+
+def _find_api_error(error: KustoError) -> OneApiError | None:
+    """What the service says of an error, or of the first one that an answer has in it."""
+    if isinstance(error, KustoApiError):
+        return error.get_api_error()
+    if isinstance(error, KustoMultiApiError) and error.get_api_errors():
+        return error.get_api_errors()[0]
+    return None
+
+
+def make_properties(options: AdxOptions) -> ClientRequestProperties:
+    """What is said of each query besides its text."""
+    properties = ClientRequestProperties()
+    # Otherwise an answer of more than 500,000 rows would be an error.
+    # https://learn.microsoft.com/azure/data-explorer/kusto/concepts/querylimits
+    properties.set_option("notruncation", True)
+    timeout = timedelta(seconds=options.query_timeout_s)
+    properties.set_option(properties.request_timeout_option_name, timeout)
+    return properties
 
 
 def ask_extents(table: str) -> str:

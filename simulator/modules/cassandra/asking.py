@@ -189,11 +189,12 @@ class CassandraAsker(Asker):
     # --- asking
 
     def send(self, request: Request) -> Received:
-        asked, executions = request.asked, request.executions
-        known = self._known.get(asked.text) if isinstance(asked, Statement) else None
+        executions = request.executions
+        text = request.asked.text if isinstance(request.asked, Statement) else ""
+        known = self._known.get(text)
         if known is None or len(executions) != 1:
             self.submit(request, None)
-        elif received := self._send_alone(_Question(None, None, asked.text, known), executions):
+        elif received := self._send_alone(_Question(None, None, text, known), executions):
             return received
         while not (ended := self.outcomes(None)):
             continue

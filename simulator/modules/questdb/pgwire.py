@@ -21,7 +21,7 @@ from ...workloads.drawing import BoundQueries, BoundQuery
 from ..asking import Received, Rows
 from ..base import Job
 from ..postgres.asking import PostgresAsker
-from ..postgres.asking import Question as PreparedQuestion
+from ..postgres.lines import Question as PreparedQuestion
 from ..postgres.official_asking import Psycopg3Asker, Question
 from ..postgres.options import PostgresOptions
 from .queries import QuestdbDialect

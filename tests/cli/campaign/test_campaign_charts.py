@@ -97,6 +97,15 @@ def test_disk_is_over_the_events_that_are_stored() -> None:
     assert draw_storage({"insert": {"a": [inserts({1: [1.0]})]}}) is None
 
 
+def test_disk_is_of_the_step_with_the_widest_range_of_levels() -> None:
+    near, far = _store(inserts({1: [1.0, 2.0]}), 10, 20), _store(inserts({1: [1.0] * 3}), 1, 2, 3)
+    figure = draw_storage({"load": {"a": [near]}, "disk": {"a": [far]}})
+    assert figure is not None and figure.title == "disk: disk over fill level"
+    growing = _store(steps({0: 1.0, 9: 1.0}), 100, 300)
+    figure = draw_storage({"disk": {"a": [far]}, "growth": {"a": [growing]}})
+    assert figure is not None and figure.title == "growth: disk over fill level"
+
+
 def _ask(level: int, took_s: float) -> Result:
     found = queries({"count": [took_s, took_s]})
     found.runs[0].fill_level = level

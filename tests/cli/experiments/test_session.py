@@ -124,9 +124,17 @@ def test_clients_and_tune_take_a_target_whose_options_are_all_in_a_secret(
     load, data = Load(batch=100, duration_s=1), DataSet()
     wish = TuneRequest(load=load, data=data, over=["batch=10,100"])
     assert TuneExperiment(wish, open_session(request)).session.options is None
-    if load_module(module).CAPABILITIES.clients:
-        asked = ClientsRequest(load=load, data=data, runs=2)
+    asked = ClientsRequest(load=load, data=data, runs=2)
+    offered = load_module(module).CAPABILITIES.clients.values()
+    if any(one.ways for one in offered):
         assert len(ClientsExperiment(asked, open_session(request)).lengths) >= 4
+    elif offered:
+        with pytest.raises(ConfigError, match=r"no official client that inserts: .* by --queries"):
+            ClientsExperiment(asked, open_session(request))
+    if any(one.asker for one in offered):
+        readers = Load(role=Role.READ, duration_s=1)
+        asking = ClientsRequest(load=load, data=data, runs=2, readers=readers)
+        assert len(ClientsExperiment(asking, open_session(request)).lengths) >= 5
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,112 @@
+"""Requests to a cluster, over connections of our own (`_base/http.py`), for what is measured.
+
+With Microsoft's clients, whose connections are kept open, the same requests take about ten times the CPU. All
+else stays with those clients: commands, tokens, and what blobs and queues there are. The same authorities are
+trusted as by them, but no proxy that the environment names is used for these requests.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+
+import certifi
+import orjson
+from azure.kusto.data import KustoClient
+from azure.kusto.data.exceptions import (
+    KustoApiError,
+    KustoError,
+    KustoServiceError,
+    KustoThrottlingError,
+)
+
+from ...errors import one_line
+from .._base.http import CONNECT_TIMEOUT_S, Answer, HttpPool, scheme_port
+from .._base.http_connection import make_tls_context_for
+from .._base.http_database import SHOWN
+
+# Whenever the client is asked for its token, that is good for five minutes more. Asking costs more than
+# the request: https://github.com/AzureAD/microsoft-authentication-library-for-python/blob/dev/msal/application.py
+_TOKEN_KEPT_S = 60.0
+
+_UNAUTHORIZED, _TOO_MANY_REQUESTS = 401, 429
+
+
+def make_pool(uri: str, headers: Mapping[str, str], timeout_s: float) -> HttpPool:
+    """Connections; the authorities that Microsoft's clients trust are trusted."""
+    authorities = os.environ.get("REQUESTS_CA_BUNDLE") or certifi.where()
+    return HttpPool(
+        [uri], scheme_port(uri), headers, timeout_s, make_tls_context_for([uri], authorities)
+    )
+
+
+class Service:
+    """A cluster's URI, asked as who a client of Microsoft's is."""
+
+    def __init__(self, client: KustoClient, uri: str, timeout_s: float) -> None:
+        """`client` is that of the same URI: requests say who they are as it does."""
+        # There is no public way to the client's token.
+        self._helper = client._aad_helper
+        self._login: dict[str, str] = {}
+        self._login_kept_until = 0.0
+        details = client.client_details
+        headers = {
+            "accept": "application/json",
+            "x-ms-version": client.API_VERSION,
+            "x-ms-client-version": details.version_for_tracing,
+            "x-ms-app": details.application_for_tracing,
+            "x-ms-user": details.user_name_for_tracing,
+        }
+        ascii_only = {
+            name: value.encode("ascii", "replace").decode() for name, value in headers.items()
+        }
+        self._pool = make_pool(uri, ascii_only, timeout_s)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._pool.close()
+
+    def reach(self) -> None:
+        """Connect and log in for the first request, so that it doesn't have to."""
+        self._authorize()
+        # The client asks this, too, before it logs in.
+        self._pool.request("GET", "/v1/rest/auth/metadata", timeout_s=CONNECT_TIMEOUT_S)
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """One request, sent once, and its answer, whatever that says. NoAnswer if there is none; KustoError
+        without a token."""
+        return self._pool.request(method, target, body, {**headers, **self._authorize()}, timeout_s)
+
+    def _authorize(self) -> dict[str, str]:
+        """The header that lets a request in, from the client, which renews its token in time."""
+        if self._helper is not None and time.monotonic() >= self._login_kept_until:
+            self._login = {"authorization": self._helper.acquire_authorization_header()}
+            self._login_kept_until = time.monotonic() + _TOKEN_KEPT_S
+        return self._login
+
+
+def name_request(kind: str) -> dict[str, str]:
+    """The header by which the service's logs know a request."""
+    return {"x-ms-client-request-id": f"IotBenchmark.{kind};{uuid.uuid4()}"}
+
+
+def read_error(answer: Answer) -> KustoError:
+    """What the client would raise for the same answer."""
+    text = one_line(answer.body.decode(errors="replace"), SHOWN)
+    if answer.status == _TOO_MANY_REQUESTS:
+        return KustoThrottlingError(text)
+    if answer.status == _UNAUTHORIZED:
+        return KustoServiceError("401. Missing adequate access rights.")
+    with suppress(ValueError, KeyError, TypeError):
+        return KustoApiError(orjson.loads(answer.body))
+    return KustoServiceError(f"{answer.status}, which is no answer of Azure Data Explorer: {text}")

@@ -1,0 +1,286 @@
+"""A connection by which one question is under way at a time, and its messages.
+
+Without TLS, the messages go beside libpq, which makes the connection and prepares: a question and its answer
+are a system call each, and an answer is taken in by its end alone, whatever its length. Over TLS they go by
+libpq.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import pq
+from psycopg.adapt import Transformer
+
+from ..asking import Received, Rows, explain_length, most_answer_bytes
+from ..sending import TIMEOUTS, limit_waits, receive_stamped
+from .connection import Connection, lost, no_answer
+from .pipeline import read_error
+
+INT8_OID = 20
+HEADER = struct.Struct("!cI")
+"""Kind, and length of what follows together with the length's own four bytes."""
+_LENGTH, _SHORT, _INT8 = struct.Struct("!i"), struct.Struct("!h"), struct.Struct("!q")
+_SYNC = HEADER.pack(b"S", 4)
+_EXECUTE = HEADER.pack(b"E", 9) + b"\0" + _LENGTH.pack(0) + _SYNC
+"""All rows of the portal without a name."""
+_ALL_BINARY = _SHORT.pack(1) + _SHORT.pack(pq.Format.BINARY)
+"""How many formats a Bind names for the columns of the answer, and the only one."""
+_MOST_BYTES = 1 << 18
+"""Read at once."""
+_READY = (b"Z\0\0\0\x05I", b"Z\0\0\0\x05T", b"Z\0\0\0\x05E")
+_COMPLETE = re.compile(rb"C\0\0\0.SELECT (\d+)\0Z\0\0\0\x05[ITE]\Z", re.DOTALL)
+"""How an answer ends. Within rows of text values these bytes can't be, wherever a read ends: texts have no
+zeros, and as a row's length and number of columns they would be more than the 1 GB that a row can have.
+Binary numbers that spell this are none that anybody stores."""
+_TAIL_BYTES = 48
+
+
+class Prepared(NamedTuple):
+    """A statement that each connection prepares once."""
+
+    name: bytes
+    text: bytes
+    types: tuple[int, ...]
+    """Of its parameters, by OIDs; 0: as the server infers it."""
+    results: pq.Format = pq.Format.TEXT
+    """What its answers' values are to be."""
+
+
+class Question(NamedTuple):
+    """A request."""
+
+    statement: Prepared | None
+    """None: by the simple protocol, `message` has its text."""
+    message: bytes
+    """Without TLS."""
+    values: Sequence[bytes]
+    """Over TLS: the parameters."""
+
+
+class Line(ABC):
+    """A connection by which one question is under way at a time. Raises OSError when it is lost or an answer
+    takes too long, `ServerError` for what the server refuses."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.descriptor = connection.descriptor
+        self.columns: dict[Prepared, Sequence[int]] = {}
+        """The statements that are prepared, and the types of their answers' columns."""
+
+    def prepare(self, statement: Prepared) -> Sequence[int]:
+        """Prepare a statement, unless it is; the types of its answers' columns."""
+        if statement not in self.columns:
+            self.connection.prepare(statement.name, statement.text, statement.types)
+            self.columns[statement] = self.connection.describe(statement.name)
+        return self.columns[statement]
+
+    @abstractmethod
+    def send(self, question: Question) -> None:
+        """Send it, whole."""
+
+    def finish(self) -> Received:
+        """Wait for the answer."""
+        while True:
+            self.wait()
+            if received := self.receive():
+                return received
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Wait until there is something to receive, if `receive` doesn't."""
+
+    @abstractmethod
+    def receive(self) -> Received | None:
+        """Read what has come; the answer, if that was the rest of it."""
+
+
+class MessageLine(Line):
+    """Messages beside libpq: https://www.postgresql.org/docs/current/protocol-flow.html"""
+
+    def __init__(self, connection: Connection, timeout_s: float) -> None:
+        super().__init__(connection)
+        self._socket = connection.socket
+        self._stamped = connection.stamped
+        self._timeout_s = timeout_s
+        self._buffer = memoryview(bytearray(_MOST_BYTES))
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._tail = b""
+        self._types: Sequence[int] | None = None
+        # A call that blocks is one; libpq's own, for statements to prepare, stay within their limits as well.
+        limit_waits(self._socket, timeout_s)
+
+    def send(self, question: Question) -> None:
+        statement = question.statement
+        self._types = None
+        if statement is not None:
+            self._types = self.columns.get(statement)
+            if self._types is None:
+                self._types = self.prepare(statement)
+        self._socket.sendall(question.message)
+
+    def wait(self) -> None:
+        """Receiving waits."""
+
+    def receive(self) -> Received | None:
+        buffer = self._buffer
+        try:
+            read = receive_stamped(self._socket, buffer) if self._stamped else None
+            size = self._socket.recv_into(buffer) if read is None else read
+        except TIMEOUTS as error:
+            raise no_answer(self._timeout_s) from error
+        if not size:
+            raise lost("the server closed the connection")
+        chunk = bytes(buffer[:size])
+        if not self._chunks and (
+            complete := _COMPLETE.search(chunk, size - _TAIL_BYTES if size > _TAIL_BYTES else 0)
+        ):
+            # Most answers come as a whole.
+            return Received(int(complete[1]), size, (self._types, [chunk]))
+        self._chunks.append(chunk)
+        self._size += size
+        tail = chunk[-_TAIL_BYTES:]
+        if len(self._chunks) > 1:
+            tail = (self._tail + tail)[-_TAIL_BYTES:]
+        self._tail = tail
+        if not tail.endswith(_READY):
+            if self._size > most_answer_bytes():
+                raise explain_length(self._size)
+            return None
+        if complete := _COMPLETE.search(tail):
+            return self._finish(int(complete[1]))
+        return self._look_closer()
+
+    def _finish(self, rows: int) -> Received:
+        found = Received(rows, self._size, (self._types, self._chunks))
+        self._chunks, self._size, self._tail = [], 0, b""
+        return found
+
+    def _look_closer(self) -> Received | None:
+        """What ends as an answer does, but not as one with rows: an error, or the middle of a row."""
+        rows, error, is_over = 0, None, False
+        for kind, body in walk(b"".join(self._chunks)):
+            rows += kind == b"D"
+            is_over = kind == b"Z"
+            if kind == b"E":
+                error = error or read_error(body)
+        if not is_over:
+            return None
+        found = self._finish(rows)
+        if error is not None:
+            raise error
+        return found
+
+
+class LibpqLine(Line):
+    """By libpq, over TLS."""
+
+    def __init__(self, connection: Connection, timeout_s: float) -> None:
+        super().__init__(connection)
+        self._timeout_s = timeout_s
+
+    def send(self, question: Question) -> None:
+        pg, statement = self.connection.pg, question.statement
+        try:
+            if statement is None:
+                pg.send_query(question.message)
+            else:
+                self.prepare(statement)
+                formats = [int(pq.Format.BINARY)] * len(question.values)
+                pg.send_query_prepared(statement.name, question.values, formats, statement.results)
+            pg.flush()
+        except psycopg.Error as error:
+            raise lost(error) from error
+
+    def wait(self) -> None:
+        self.connection.wait(self._timeout_s)
+
+    def receive(self) -> Received | None:
+        self.connection.read()
+        if self.connection.pg.is_busy():
+            return None
+        result = self.connection.finish()
+        # libpq doesn't say how long an answer was.
+        types = [result.ftype(column) for column in range(result.nfields)]
+        return Received(result.ntuples, 0, (types, result))
+
+
+def walk(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The messages of an answer: kind and body. One that isn't whole is left out."""
+    at = 0
+    while at + HEADER.size <= len(data):
+        kind, length = HEADER.unpack_from(data, at)
+        if at + 1 + length > len(data):
+            return
+        yield kind, data[at + HEADER.size : at + 1 + length]
+        at += 1 + length
+
+
+def make_binder(
+    statement: Prepared, places: Sequence[int], devices: int
+) -> Callable[..., Question]:
+    """What makes a question of an execution's parameters, of which the statement has those at `places`: names
+    as texts, which are the first so many, and times as numbers of 64 bits."""
+    count = _SHORT.pack(len(places))
+    formats = b"".join(_SHORT.pack(place >= devices) for place in places)
+    begin = b"\0" + statement.name + b"\0" + count + formats + count
+    # Without the description of the columns, which the connection keeps; all of them are to be the same.
+    end = _SHORT.pack(0) if statement.results is pq.Format.TEXT else _ALL_BINARY
+
+    def bind(*parameters: Any) -> Question:
+        values = [
+            parameters[place] if place < devices else _INT8.pack(parameters[place])
+            for place in places
+        ]
+        body = begin + b"".join([_LENGTH.pack(len(value)) + value for value in values]) + end
+        message = HEADER.pack(b"B", len(body) + 4) + body + _EXECUTE
+        return Question(statement, message, values)
+
+    return bind
+
+
+def read_rows(
+    types: Sequence[int] | None, data: bytes, results: pq.Format = pq.Format.TEXT
+) -> Rows:
+    """The rows of an answer's messages. `types`: of its columns; None: the answer says which; `results`: what
+    its values are."""
+    decoder = Transformer()
+    loads: list[Callable[[bytes], Any]] = []
+    rows = []
+    for kind, body in walk(data):
+        if kind == b"T":
+            types = list(_read_types(body))
+        elif kind == b"D":
+            if not loads:
+                assert types is not None
+                loads = [decoder.get_loader(one, results).load for one in types]
+            rows.append(tuple(_read_values(body, loads)))
+    return rows
+
+
+def _read_types(body: bytes) -> Iterator[int]:
+    """Of a RowDescription."""
+    at = _SHORT.size
+    for _ in range(_SHORT.unpack_from(body)[0]):
+        at = body.index(b"\0", at) + 1
+        yield _LENGTH.unpack_from(body, at + 6)[0]
+        at += 18
+
+
+def _read_values(body: bytes, loads: Sequence[Callable[[bytes], Any]]) -> Iterator[Any]:
+    """Of a DataRow."""
+    at = _SHORT.size
+    for load in loads:
+        (length,) = _LENGTH.unpack_from(body, at)
+        at += _LENGTH.size
+        if length < 0:
+            yield None
+            continue
+        yield load(body[at : at + length])
+        at += length
