@@ -31,6 +31,7 @@ targets:
   iotdb: {module: iotdb, host: nowhere.invalid, username: u, password: secret-word}
   iotdb_tree: {module: iotdb, host: nowhere.invalid, username: u, password: secret-word, model: tree}
   victoriametrics: {module: victoriametrics, endpoint: "http://nowhere.invalid:8428"}
+  influxdb: {module: influxdb, endpoint: "http://nowhere.invalid:8086", token: word, org: o, bucket: plant}
   blackhole: {module: blackhole}
 """
 
@@ -144,6 +145,22 @@ def test_every_query_is_shown(config: str, target: str, workload: str) -> None:
     assert [name for name in found if name.startswith("Query ")] == [f"Query {n}" for n in names]
     asking = "RETURN" if target == "arangodb" else "SELECT "
     assert all(asking in below for name, below in found.items() if name.startswith("Query "))
+
+
+def test_influxdb_is_asked_in_flux(config: str) -> None:
+    found = split(show(config, "influxdb"))
+    assert next(iter(found.values())).strip().startswith('bucket plant {"description":')
+    asked = {name: below for name, below in found.items() if name.startswith("Query ")}
+    assert len(asked) == len(load_workload("machines").schema.descriptions)
+    assert all('from(bucket: "plant")' in below for below in asked.values())
+
+
+def test_victoriametrics_is_sent_forms(config: str) -> None:
+    found = split(show(config, "victoriametrics", workload="trucks"))
+    lines = found["Query range"].splitlines()
+    assert lines[0].strip() == "POST /api/v1/export" and lines[1].strip().startswith("match[]={")
+    for name in ("aggregate", "downsample", "fleet-downsample", "last-values", "top-devices"):
+        assert "POST /api/v1/query" in found[f"Query {name}"]
 
 
 def test_only_the_targets_queries_are_shown(config: str) -> None:

@@ -236,6 +236,11 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
     def compile(self, bound: BoundQuery) -> Question:
         return compile_query(bound, self.job.schema, self.options.bucket)
 
+    def describe_statement(self, statement: Question) -> str:
+        if statement.is_scanned:
+            return statement.text
+        return f"{statement.text}\nand rows that the answer may lack are asked for after it"
+
     def make_asker(self, in_flight: int) -> Asker:
         from .asking import InfluxAsker
 

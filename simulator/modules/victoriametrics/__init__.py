@@ -268,6 +268,9 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
     def compile(self, bound: BoundQuery) -> Question:
         return compile_query(bound, self.job.schema, self.options.db, self.job.schema.table)
 
+    def describe_statement(self, statement: Question) -> str:
+        return statement.describe()
+
     def make_asker(self, in_flight: int) -> VictoriaMetricsAsker:
         return VictoriaMetricsAsker(self, in_flight)
 

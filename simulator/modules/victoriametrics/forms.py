@@ -41,6 +41,13 @@ def write_form(form: Form) -> bytes:
     return urlencode(form.fields).encode()
 
 
+def describe_form(form: Form) -> str:
+    """The request for a person to read: its fields as they are before they are encoded."""
+    return "\n".join(
+        [f"POST {form.path}", *(f"  {name}={text}" for name, text in form.fields.items())]
+    )
+
+
 def ask_at(text: str, time_ms: int, bucket_ms: int = 0) -> Form:
     """Asks for the vector that MetricsQL gives for a time."""
     fields = {"query": text, "time": write_seconds(time_ms), "nocache": "1"}

@@ -28,7 +28,17 @@ from ...workloads.schema import Column, ColumnType, Schema
 from .._base.labels import field_columns, find_witness, read_tag
 from .._base.row_order import Row, put_in_order
 from .encoding import ALL_TIME, name_device, name_metric
-from .forms import PART, Form, ask_at, ask_steps, count_parts, count_samples, export, read_result
+from .forms import (
+    PART,
+    Form,
+    ask_at,
+    ask_steps,
+    count_parts,
+    count_samples,
+    describe_form,
+    export,
+    read_result,
+)
 from .metricsql import bound_times, quote_label, quote_text, select_series, write_window
 
 IMPOSSIBLE = frozenset({Shape.WHERE})
@@ -36,6 +46,9 @@ SHAPES = frozenset(Shape) - IMPOSSIBLE
 
 _POINTS = 10_000
 """Of a range query; a server gives 30,000 at most (-search.maxPointsPerTimeseries)."""
+
+_SHOWN = 2
+"""Requests that `Question.describe` shows."""
 
 
 def compile_query(bound: BoundQuery, schema: Schema, db: str | None, table: str) -> Question:
@@ -61,6 +74,15 @@ class Question(ABC):
         self._query = bound.query
         self._witness = find_witness(schema)
         self._fields: Mapping[str, Column] = {one.name: one for one in field_columns(schema)}
+
+    def describe(self) -> str:
+        """The requests, for a person to read."""
+        shown = [describe_form(form) for form in self.forms[:_SHOWN]]
+        if len(self.forms) > _SHOWN:
+            shown.append(f"and so on, {len(self.forms)} requests in all, one after the other")
+        if self.spreads:
+            shown.append("and then for the values of each bucket within these times")
+        return "\n".join(shown)
 
     def spread(self, body: bytes) -> Sequence[Form]:
         """What is asked when it is known from this answer of when the events are."""
