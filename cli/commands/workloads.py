@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,10 +11,14 @@ from .options import (
     Duration,
     config_option,
     debug_option,
+    extra_option,
     on_command_line,
     output_option,
     workload_option,
 )
+
+if TYPE_CHECKING:
+    from ..experiments.session import CommonOptions
 
 
 @click.command()
@@ -31,6 +36,14 @@ from .options import (
     help="With --plot: how long a time is drawn.",
 )
 @output_option(None, "With --plot: file to write, .svg or .png. Default: NAME.svg here.")
+@click.option(
+    "--show-queries",
+    is_flag=True,
+    help="Show the schema and the statement of each query that --target's module sends, and connect to"
+    " nothing.",
+)
+@click.option("-t", "--target", help="With --show-queries: name of the target in the config file.")
+@extra_option
 @debug_option
 @click.pass_context
 def workloads(
@@ -42,18 +55,36 @@ def workloads(
     plot: bool,
     span_s: float,
     output: Path | None,
+    show_queries: bool,
+    target: str | None,
+    extra_options: tuple[str, ...],
     debug: bool,
 ) -> None:
     """List the workloads: those of this tool, and those below `workloads` in the config file.
 
     With a WORKLOAD (a name, or a file with a definition), show its columns with a few events, its types in
-    each database, the bytes of an event in each one's requests, and its queries.
+    each database, the bytes of an event in each one's requests, and its queries; with --show-queries, what a
+    target is sent for them.
     """  # fmt: skip
     from ..errors import ConfigError
     from ..output import note, say
     from ..render.workloads import describe_workload, list_workloads
     from ..workloads import find_config, make_workload
 
+    if show_queries:
+        if workload is None or target is None:
+            raise ConfigError("--show-queries needs a WORKLOAD and a --target")
+        if plot:
+            raise ConfigError("--show-queries and --plot: choose one")
+        from ..experiments.session import CommonOptions
+
+        request = CommonOptions(
+            target, config_file, extra_options, workload=workload, workload_options=workload_pairs
+        )
+        say(_describe_queries(request, seed))
+        return
+    if target is not None or extra_options:
+        raise ConfigError("--target and --extra-option go with --show-queries")
     config = find_config(config_file)
     about_plot = on_command_line(ctx) & {"span_s", "output"}
     if about_plot and not plot:
@@ -70,3 +101,29 @@ def workloads(
     from ..render.plotting import write_workload_plot
 
     note(f"Written: {write_workload_plot(made, round(span_s * 1000), output)}")
+
+
+def _describe_queries(request: CommonOptions, seed: int) -> str:
+    """What a target's module makes and sends for the workload; ConfigError if it can't store or ask it."""
+    from simulator.contract import DataSet, Load, Role
+    from simulator.errors import OptionError
+    from simulator.modules.base import Job
+
+    from ..errors import ConfigError
+    from ..experiments.session import open_session
+    from ..plan import check_workload
+    from ..render.statements import describe_statements
+
+    session = open_session(request)
+    data = session.complete(DataSet(seed=seed))
+    load = session.choose_queries(Load(role=Role.READ))
+    module = session.module
+    try:
+        if not module.CAPABILITIES.queries:
+            raise OptionError(f"module {module.name} stores nothing that could be queried")
+        check_workload(load, data, module)
+        workload = session.workload.kind(seed, **session.workload_options.model_dump())
+        job = Job(workload.schema, load, target=request.target)
+        return describe_statements(module(session.assume_options(), job), workload)
+    except OptionError as error:
+        raise ConfigError(str(error)) from error

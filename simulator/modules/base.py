@@ -7,6 +7,7 @@ payloads and sends them (`sending`).
 
 from __future__ import annotations
 
+import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -328,6 +329,20 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         Only called with what is made of `CAPABILITIES.shapes`."""
         raise OptionError(f"module {self.name} compiles no queries")
 
+    def describe_schema(self) -> list[str]:
+        """What `prepare` makes, as it is sent, for a person to read; nothing: nothing is made before the
+        events. Needs no connection."""
+        return []
+
+    def describe_statement(self, statement: Any) -> str:
+        """What `compile` gave, as it is sent, for a person to read. Needs no connection. OptionError if the
+        module can't show it."""
+        if isinstance(statement, str):
+            return statement
+        if isinstance(statement, dict | list):
+            return json.dumps(statement, indent=2, ensure_ascii=False)
+        raise OptionError(f"module {self.name} doesn't show what it sends")
+
     def answer(self, statement: Any) -> Rows:
         """Ask and decode what `compile` gave: for a module without an asker of its own."""
         rows: Rows = statement()
@@ -395,7 +410,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
             raise OptionError(f"module {self.name} has no queries for this workload{others}")
         for name in chosen:
             if name not in available:
-                raise OptionError(f"option queries: {self._explain_query(name, available)}")
+                raise OptionError(f"option queries: {self.explain_query(name, available)}")
         return [name for name in available if name in chosen]
 
     def describe_query(self, name: str) -> Description | None:
@@ -410,8 +425,8 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
             query.name: query for query in schema.descriptions if query.shapes(schema) <= shapes
         }
 
-    def _explain_query(self, name: str, available: Sequence[str]) -> str:
-        """Why a query can't be asked."""
+    def explain_query(self, name: str, available: Sequence[str]) -> str:
+        """Why a query can't be asked; `available`: those that can."""
         schema = self.job.schema
         known = f"(known: {', '.join(available)})"
         description = schema.description(name)

@@ -72,6 +72,10 @@ class IndexedModule(Module[OptionsT, EncodingT]):
     def index_names(self) -> Collection[str]:
         """Names of the indexes that the job's tables have with `create_indices`."""
 
+    def describe_indexes(self) -> list[str]:
+        """What `create_indexes` makes of all of them, as `describe_schema` has it."""
+        return [*self.index_names]
+
     @abstractmethod
     def create_indexes(self, names: Collection[str]) -> None:
         """Make these of `index_names`, and wait until they are built."""

@@ -92,6 +92,13 @@ class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
         columns = ", ".join(self.define_columns(table))
         return f"CREATE TABLE IF NOT EXISTS {self.name_table(table)} ({columns}){self.finish_table(table)}"
 
+    def create_tables(self) -> list[str]:
+        """Those statements for all tables of the job."""
+        return list(map(self.create_table, self.tables))
+
+    def describe_schema(self) -> list[str]:
+        return self.create_tables()
+
     def finish_table(self, table: str) -> str:
         """What stands behind the columns."""
         return ""
@@ -107,8 +114,8 @@ class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
         if self.job.clean:
             for table in (*self.job.all_table_names, self.job.schema.tags_table):
                 self.execute(self.drop_table(table))
-        for table in self.tables:
-            self.execute(self.create_table(table))
+        for statement in self.create_tables():
+            self.execute(statement)
         if not self.job.clean:
             self.check_columns(self.job.table_names, INSERT_REMEDY)
             self.check_tables()

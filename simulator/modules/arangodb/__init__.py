@@ -35,6 +35,7 @@ followers' copies.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -139,22 +140,33 @@ class Arangodb(
             for table in (*self.job.all_table_names, self.job.schema.tags_table):
                 connection.ask(partial(delete, table))
         self._check_documents(filter(self._is_there, self.job.table_names), INSERT_REMEDY)
-        uuids = self.job.load.primary_key is PrimaryKey.UUID
-        create = partial(
-            connection.database.create_collection,
-            sync=self.options.sync,
-            replication_factor=self.options.replication_factor,
-            shard_count=self.options.shard_count,
-            key_generator="uuid" if uuids else "traditional",
-        )
-        for table in self.job.table_names:
+        for table, properties in self._collections().items():
             if not self._is_there(table):
-                connection.ask(partial(create, table))
-        for table in self.job.tags_tables:
-            if not self._is_there(table):
-                # Its keys are the ids.
-                connection.ask(partial(create, table, key_generator="traditional"))
+                create = partial(connection.database.create_collection, table, **properties)
+                connection.ask(create)
         connection.expects_tables = True
+
+    def describe_schema(self) -> list[str]:
+        return [
+            f"collection {table} {json.dumps(properties)}"
+            for table, properties in self._collections().items()
+        ]
+
+    def _collections(self) -> dict[str, dict[str, Any]]:
+        """Table -> the properties of its collection, as python-arango calls them."""
+        options, uuids = self.options, self.job.load.primary_key is PrimaryKey.UUID
+        properties = {
+            "sync": options.sync,
+            "replication_factor": options.replication_factor,
+            "shard_count": options.shard_count,
+        }
+        # The keys of tags are the ids.
+        generators = dict.fromkeys(self.job.table_names, "uuid" if uuids else "traditional")
+        generators |= dict.fromkeys(self.job.tags_tables, "traditional")
+        return {
+            table: {**properties, "key_generator": generator}
+            for table, generator in generators.items()
+        }
 
     def _check_documents(self, tables: Iterable[str], remedy: str) -> None:
         """SimulatorError if the first document of a collection has none of what tells events apart now."""
@@ -186,8 +198,15 @@ class Arangodb(
         for table, indexes in self._indexes().items():
             for name, fields in indexes.items():
                 if name in names:
-                    index = {"type": "persistent", "name": name, "fields": fields}
+                    index = _describe_index(name, fields)
                     self.connection.ask(partial(self._collection(table).add_index, index))
+
+    def describe_indexes(self) -> list[str]:
+        return [
+            f"index of {table} {json.dumps(_describe_index(name, fields))}"
+            for table, indexes in self._indexes().items()
+            for name, fields in indexes.items()
+        ]
 
     def drop_indexes(self, names: Collection[str]) -> None:
         for table, index in self._ask_indexes():
@@ -272,3 +291,8 @@ class Arangodb(
 
     def _collection(self, table: str) -> StandardCollection:
         return self.connection.database.collection(table)
+
+
+def _describe_index(name: str, fields: list[str]) -> dict[str, Any]:
+    """https://docs.arangodb.com/stable/develop/http-api/indexes/persistent/"""
+    return {"type": "persistent", "name": name, "fields": fields}

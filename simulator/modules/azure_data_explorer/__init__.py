@@ -148,17 +148,18 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
                 ask(f".drop table {quote_name(table)} ifexists")
         else:
             self.check_columns(self.job.table_names, INSERT_REMEDY)
-        for table in self.job.table_names:
-            for command in self.table_commands(table):
-                ask(command)
-        if self.job.tags_tables:
-            ask(self.tags_command())
+        for command in self.describe_schema():
+            ask(command)
         if not self.options.batch:
             # Otherwise nodes that know the old table may refuse streamed data for up to five minutes.
             try:
                 ask(".clear database cache streamingingestion schema")
             except SimulatorError as error:
                 _log.warning("the cache of schemas could not be cleared: %s", error)
+
+    def describe_schema(self) -> list[str]:
+        commands = [one for table in self.job.table_names for one in self.table_commands(table)]
+        return [*commands, self.tags_command()] if self.job.tags_tables else commands
 
     def table_commands(self, table: str) -> list[str]:
         """Commands that make a table as the mode of ingestion needs it; they may be repeated."""
@@ -221,6 +222,9 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
 
     def compile(self, bound: BoundQuery) -> Compiled:
         return compile_query(bound, self.job.schema)
+
+    def describe_statement(self, statement: Compiled) -> str:
+        return statement.text
 
     def make_asker(self, in_flight: int) -> Asker:
         from .asking import AdxAsker

@@ -209,10 +209,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
     def prepare(self) -> None:
         keyspace = self.options.keyspace
         replication = self._replication()
-        literal = ", ".join(f"'{key}': '{value}'" for key, value in replication.items())
-        self._ask(
-            f"CREATE KEYSPACE IF NOT EXISTS {quote_name(keyspace)} WITH replication = {{{literal}}}"
-        )
+        self._ask(self._create_keyspace(replication))
         found, _ = self._read_keyspace()
         if self.options.flavor is not Flavor.YCQL and found != replication:
             raise SimulatorError(
@@ -224,15 +221,34 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
             for table in self.job.all_table_names:
                 if table in present:
                     self._ask(f"DROP TABLE {self._table(table)}")
-        for table in self.job.table_names:
-            self._ask(f"CREATE TABLE IF NOT EXISTS {self._table(table)} {self._define()}")
+        for statement in self._create_tables():
+            self._ask(statement)
 
-    def _replication(self) -> dict[str, str]:
-        """The replication that the options ask for, as the server shows it."""
+    def describe_schema(self) -> list[str]:
+        # Without a connection, no node tells what its data center is called.
+        datacenter = self.options.local_datacenter or "<the local data center>"
+        return [self._create_keyspace(self._replication(datacenter)), *self._create_tables()]
+
+    def _create_keyspace(self, replication: Mapping[str, str]) -> str:
+        """The statement that makes the keyspace."""
+        literal = ", ".join(f"'{key}': '{value}'" for key, value in replication.items())
+        keyspace = quote_name(self.options.keyspace)
+        return f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {{{literal}}}"
+
+    def _create_tables(self) -> list[str]:
+        """The statements that make the job's tables."""
+        return [
+            f"CREATE TABLE IF NOT EXISTS {self._table(table)} {self._define()}"
+            for table in self.job.table_names
+        ]
+
+    def _replication(self, datacenter: str | None = None) -> dict[str, str]:
+        """The replication that the options ask for, as the server shows it; `datacenter`: the local one, if
+        it isn't to be asked for."""
         wanted = self.options.replication
         if self.options.replication_strategy is ReplicationStrategy.SIMPLE:
             return wanted
-        datacenter = self.session.datacenter
+        datacenter = datacenter or self.session.datacenter
         return {"class": wanted["class"], datacenter: wanted["replication_factor"]}
 
     def _read_keyspace(self) -> tuple[dict[str, str], bool]:
@@ -308,6 +324,11 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
 
     def compile(self, bound: BoundQuery) -> Selection | Plan:
         return self._queries.compile(bound)
+
+    def describe_statement(self, statement: Selection | Plan) -> str:
+        from .describing import describe_statement
+
+        return describe_statement(statement, self.options, self.job.schema)
 
     def begin(self, plan: Plan) -> Steps:
         """What is asked to carry out a plan, and what the client makes of it."""

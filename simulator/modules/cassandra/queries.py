@@ -27,7 +27,7 @@ from .statements import Parts, Plan, Selection, Statement, Step, Steps, ask
 
 _SLICES = 16
 """Parts of a partition's time that are asked about, if all of it takes the server too long."""
-_BUCKETS_SINCE = (4, 1)
+BUCKETS_SINCE = (4, 1)
 """The Cassandra that can group by buckets of time."""
 
 # Times that are computed come as datetimes without a zone, in UTC.
@@ -247,7 +247,7 @@ class CassandraQueries:
         """Whether the server groups as is wanted."""
         if self._is_ycql:
             return False
-        return not what.every_ms or self._release() >= _BUCKETS_SINCE
+        return not what.every_ms or self._release() >= BUCKETS_SINCE
 
     def _ask_groups(
         self, what: Computation, source: _Source, asked: Sequence[Row]

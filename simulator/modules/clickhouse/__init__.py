@@ -165,8 +165,16 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
             f"SELECT 1 FROM system.databases WHERE name = {quote_text(database)}"
         )
         if not known:
-            self.execute(f"CREATE DATABASE IF NOT EXISTS {quote_name(database)}{self._on_cluster}")
+            self.execute(self._create_database())
         super().prepare()
+
+    def describe_schema(self) -> list[str]:
+        return [self._create_database(), *super().describe_schema()]
+
+    def _create_database(self) -> str:
+        """The statement that makes the database."""
+        database = quote_name(self.options.database)
+        return f"CREATE DATABASE IF NOT EXISTS {database}{self._on_cluster}"
 
     def _check_tokens(self) -> None:
         """SimulatorError if the server would not know an INSERT that is sent again."""

@@ -34,6 +34,7 @@ shard is merged into one segment (`_forcemerge`). Left out is the translog.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -149,11 +150,23 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         if self.job.clean:
             self.drop()
         for table in self.job.table_names:
-            index, alias = self.options.index(table), self.options.alias(table)
-            if not self._is_there(index):
-                self._ask("PUT", f"/{index}", self._index())
-            self._ask("PUT", f"/{index}/_alias/{alias}")
+            index, alias = self._list_requests(table)
+            if not self._is_there(self.options.index(table)):
+                self._ask(*index)
+            self._ask(*alias)
         self.connection.expects_tables = True
+
+    def describe_schema(self) -> list[str]:
+        requests = [one for table in self.job.table_names for one in self._list_requests(table)]
+        return [
+            f"{method} {target}" + (f"\n{json.dumps(body, indent=2)}" if body else "")
+            for method, target, body in requests
+        ]
+
+    def _list_requests(self, table: str) -> list[tuple[str, str, dict[str, Any] | None]]:
+        """Method, target and body of what makes a table: its index, and the alias for writing."""
+        index, alias = self.options.index(table), self.options.alias(table)
+        return [("PUT", f"/{index}", self._index()), ("PUT", f"/{index}/_alias/{alias}", None)]
 
     def drop(self) -> None:
         """Delete the indices of all tables that runs may have left."""
@@ -246,6 +259,14 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
     def compile(self, bound: BoundQuery) -> Statement:
         schema = self.job.schema
         return compile_query(bound, schema, self._find_shards(self.options.index(schema.table)))
+
+    def describe_statement(self, statement: Statement) -> str:
+        from .server import find_target
+
+        body = json.loads(statement.begin + statement.plan.tail)
+        target = find_target(self.options.index(self.job.schema.table))
+        text = f"POST {target}\n{json.dumps(body, indent=2, ensure_ascii=False)}"
+        return f"{text}\n{statement.plan.FURTHER}" if statement.plan.FURTHER else text
 
     def make_asker(self, in_flight: int) -> Asker:
         from .asking import ElasticsearchAsker

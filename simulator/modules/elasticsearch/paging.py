@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import orjson
 
@@ -132,6 +132,8 @@ class Taken(NamedTuple):
 class Plan(ABC):
     """What is asked of events, page by page."""
 
+    FURTHER: ClassVar[str] = ""
+    """How it goes on after the first search, for a person to read; empty: it doesn't."""
     tail: bytes
     """Of the first search."""
     most: int | None = None
@@ -188,6 +190,8 @@ class Groups(Plan):
 class GroupPages(Plan):
     """All groups, however many: a page of them at a time."""
 
+    FURTHER = "and so on with `after`, as long as pages are full"
+
     def __init__(
         self,
         sources: Mapping[str, Question],
@@ -222,6 +226,8 @@ class GroupPages(Plan):
 class EventPages(Plan):
     """Events in an order, a page of them at a time, without a context that the server would have to keep
     meanwhile."""
+
+    FURTHER = "and so on with `search_after`, as long as pages are full"
 
     def __init__(
         self, asked: Question, read: Callable[[Any], Row], page: int, limit: int | None
@@ -264,6 +270,8 @@ class EventPages(Plan):
 class Newest(Plan):
     """Each device's newest event, of as many devices as a page holds; a collapsed search has no further
     pages."""
+
+    FURTHER = "and by groups, page by page, if there are more devices than that"
 
     def __init__(
         self, query: Query, asked: Question, read: Callable[[Any], Row], page: int, more: Plan

@@ -20,6 +20,7 @@ shard has begun and so emptied its write-ahead log. The series index is in no me
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -151,19 +152,26 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
                 f"{connection.place} doesn't show the organisation {options.org} to this token: let it read"
                 f" the organisation, or make the bucket {options.bucket} yourself"
             )
-        hours = options.shard_group_duration_h
-        rule = BucketRetentionRules(
-            type="expire",
-            every_seconds=0,
-            shard_group_duration_seconds=hours and hours * 3600,
-        )
         bucket = PostBucketRequest(
             org_id=orgs[0].id,
             name=options.bucket,
             description=_MADE_BY_US,
-            retention_rules=[rule],
+            retention_rules=[BucketRetentionRules(**self._retention())],
         )
         connection.ask(connection.client.buckets_api().create_bucket, bucket)
+
+    def describe_schema(self) -> list[str]:
+        bucket = {"description": _MADE_BY_US, "retention_rules": [self._retention()]}
+        return [f"bucket {self.options.bucket} {json.dumps(bucket)}"]
+
+    def _retention(self) -> dict[str, Any]:
+        """The bucket's only rule, as the client calls its parts: nothing is deleted."""
+        hours = self.options.shard_group_duration_h
+        return {
+            "type": "expire",
+            "every_seconds": 0,
+            "shard_group_duration_seconds": hours and hours * 3600,
+        }
 
     def _clean(self, bucket: Bucket) -> None:
         """Delete the workload's measurements, by way of the whole bucket if nothing else is in it."""

@@ -148,6 +148,15 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
     def prepare(self) -> None:
         self._layout.prepare()
 
+    def describe_schema(self) -> list[str]:
+        layout = self._layout
+        return [layout.create_database(), *layout.create_tables()]
+
+    def describe_statement(self, statement: Statement) -> str:
+        if isinstance(statement, str):
+            return statement
+        return statement.describe()
+
     def prepare_queries(self) -> None:
         self._layout.check_columns([self.job.schema.table], QUERY_REMEDY)
 

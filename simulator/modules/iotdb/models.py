@@ -78,17 +78,24 @@ class Layout(ABC):
         """Make the database if there is none, and what the job's tables need; drop them before if the job
         cleans."""
         if not self.is_there():
-            statement = self.CREATE.format(self.database)
-            if self.options.time_partition_interval_s is not None:
-                statement += self.INTERVAL.format(self.options.time_partition_interval_s * 1000)
-            self.ask(statement)
+            self.ask(self.create_database())
             self._make_regions()
         if self.job.clean:
             present = self.list_tables()
             for table in (*self.job.all_table_names, self.job.schema.tags_table):
                 if table in present:
                     self.drop_table(table)
-        self.make_tables()
+        for statement in self.create_tables():
+            self.ask(statement)
+        if not self.job.clean:
+            self.check_tables()
+
+    def create_database(self) -> str:
+        """The statement that makes the database."""
+        statement = self.CREATE.format(self.database)
+        if self.options.time_partition_interval_s is not None:
+            statement += self.INTERVAL.format(self.options.time_partition_interval_s * 1000)
+        return statement
 
     def _make_regions(self) -> None:
         """Have a new database make its regions, which takes seconds and else would be the first events'
@@ -117,9 +124,12 @@ class Layout(ABC):
     def drop_table(self, table: str) -> None:
         """Drop a table with its events."""
 
-    @abstractmethod
-    def make_tables(self) -> None:
-        """Make the job's tables that aren't there, as far as they can be without events."""
+    def create_tables(self) -> list[str]:
+        """The statements that make the job's tables if they aren't there; none: they come with events."""
+        return []
+
+    def check_tables(self) -> None:  # noqa: B027 - where tables come with events there is nothing to check
+        """SimulatorError if tables that were there before are of other columns."""
 
     def check_columns(self, tables: Sequence[str], remedy: str) -> None:
         """SimulatorError if one of the tables isn't there, or has other columns than events have now;
@@ -162,16 +172,19 @@ class Tables(Layout):
             return set()
         return {row[0] for row in self.ask(f"SHOW TABLES FROM {quote_name(self.database)}")}
 
-    def make_tables(self) -> None:
+    def create_tables(self) -> list[str]:
+        found = []
         for table, schema in self._describe(self.job.table_names).items():
             columns = [f"{TIME} TIMESTAMP TIME"]
             columns += [
                 f"{quote_name(column.name)} {column.type} {'TAG' if column.is_tag else 'FIELD'}"
                 for column in list_columns(schema)
             ]
-            self.ask(f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({', '.join(columns)})")
-        if not self.job.clean:
-            self.check_columns(self.job.table_names, INSERT_REMEDY)
+            found.append(f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({', '.join(columns)})")
+        return found
+
+    def check_tables(self) -> None:
+        self.check_columns(self.job.table_names, INSERT_REMEDY)
 
     def check_columns(self, tables: Sequence[str], remedy: str) -> None:
         needed = self._describe(tables)
@@ -235,9 +248,6 @@ class Tree(Layout):
 
     def list_tables(self) -> set[str]:
         return {split_path(row[0])[LEVEL] for row in self.ask(f"SHOW CHILD PATHS {self.database}")}
-
-    def make_tables(self) -> None:
-        """There is nothing to make."""
 
     def check_columns(self, tables: Sequence[str], remedy: str) -> None:
         if self._must_have_events:

@@ -49,6 +49,10 @@ class Selection(ABC):
 
     text: str
 
+    def describe(self) -> str:
+        """What is asked, for a person to read."""
+        return self.text
+
     def expect(self, rows: int) -> None:  # noqa: B027 - most may find nothing
         """The statement has found so many. Raises what is raised if there are no timeseries."""
 
@@ -63,6 +67,10 @@ class Selection(ABC):
 
 class Computation(ABC):
     """A question in whose answer the client has a part."""
+
+    def describe(self) -> str:
+        """What is asked first, for a person to read."""
+        return next(self.begin())
 
     @abstractmethod
     def begin(self) -> Steps:
@@ -297,6 +305,12 @@ class _Computed(Computation):
             and query.where is None
             and all(one.function is not Function.LAST for one in query.compute)
         )
+
+    def describe(self) -> str:
+        text = super().describe()
+        if self._values.every_ms and self._source.start_ms is None:
+            return f"{text}\nand then the values of each bucket within these times"
+        return text
 
     def begin(self) -> Steps:
         source, values = self._source, self._values

@@ -189,26 +189,42 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
 
     def prepare(self) -> None:
         schema = self.job.schema
-        for extension in self.options.install_extensions:
-            self._session.execute(f"CREATE EXTENSION IF NOT EXISTS {quote_name(extension)}")
+        for statement in self._create_extensions():
+            self._session.execute(statement)
         if self.job.clean:
             for table in (*self.job.all_table_names, schema.tags_table):
                 self._session.execute(f"DROP TABLE IF EXISTS {quote_name(table)}")
-        for table in self.job.table_names:
-            columns = ", ".join(self._columns())
-            suffix = self.options.table_suffix()
-            self._session.execute(
-                f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({columns}){suffix}"
-            )
-        if schema.tags is Tags.TABLE:
-            columns = ", ".join(map(_define_column, schema.tags_row))
-            self._session.execute(
-                f"CREATE TABLE IF NOT EXISTS {quote_name(schema.tags_table)}"
-                f" ({columns}, PRIMARY KEY ({quote_name(ID)}))"
-            )
+        for statement in self._create_tables():
+            self._session.execute(statement)
         if not self.job.clean:
             self._check_columns(self.job.table_names, INSERT_REMEDY)
             self._check_keys()
+
+    def describe_schema(self) -> list[str]:
+        return [*self._create_extensions(), *self._create_tables()]
+
+    def _create_extensions(self) -> list[str]:
+        """The statements that make the extensions that the options name."""
+        return [
+            f"CREATE EXTENSION IF NOT EXISTS {quote_name(extension)}"
+            for extension in self.options.install_extensions
+        ]
+
+    def _create_tables(self) -> list[str]:
+        """The statements that make the job's tables, that of the tags with them."""
+        schema = self.job.schema
+        columns, suffix = ", ".join(self._columns()), self.options.table_suffix()
+        found = [
+            f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({columns}){suffix}"
+            for table in self.job.table_names
+        ]
+        for table in self.job.tags_tables:
+            columns = ", ".join(map(_define_column, schema.tags_row))
+            found.append(
+                f"CREATE TABLE IF NOT EXISTS {quote_name(table)}"
+                f" ({columns}, PRIMARY KEY ({quote_name(ID)}))"
+            )
+        return found
 
     def _check_keys(self) -> None:
         """SimulatorError if a table that was there before has another kind of key than is asked for."""
@@ -291,6 +307,9 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
     @property
     def index_names(self) -> Collection[str]:
         return self._index_statements()
+
+    def describe_indexes(self) -> list[str]:
+        return [*self._index_statements().values()]
 
     def create_indexes(self, names: Collection[str]) -> None:
         for name, statement in self._index_statements().items():

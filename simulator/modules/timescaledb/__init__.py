@@ -22,7 +22,7 @@ from typing import Any
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
 from ...workloads.schema import ID, Tags
-from .._base.sql_queries import Newest, quote_name
+from .._base.sql_queries import Newest, quote_name, quote_text
 from ..base import Job, Support
 from ..postgres import Postgres
 from ..postgres.connection import code_of
@@ -31,6 +31,7 @@ from ..postgres.options import EncodingOptions
 from .options import DAY_MS, TimescaleOptions
 from .server import (
     APACHE,
+    CREATE_EXTENSION,
     describe_hypertables,
     install_extension,
     read_hypertables,
@@ -84,6 +85,13 @@ class Timescaledb(Postgres):
         for table in self.job.table_names:
             self._make_hypertable(table)
 
+    def describe_schema(self) -> list[str]:
+        made = super().describe_schema()
+        for table in self.job.table_names:
+            made.append(self._convert_table(table))
+            made += self._enable_columnstore(table)
+        return [CREATE_EXTENSION, *made]
+
     def _check_intervals(self) -> None:
         """SimulatorError if a table that stays has another interval than the one asked for."""
         asked = self.options.chunk_time_interval
@@ -95,14 +103,8 @@ class Timescaledb(Postgres):
                 )
 
     def _make_hypertable(self, table: str) -> None:
-        """https://www.tigerdata.com/docs/reference/timescaledb/hypertables/create_hypertable"""
-        schema = self.job.schema
         try:
-            self._session.ask(
-                "SELECT * FROM create_hypertable(%s::regclass, by_range(%s, %s::bigint),"
-                " if_not_exists => TRUE)",
-                [quote_name(table), schema.time, self.options.chunk_time_interval or DAY_MS],
-            )
+            self._session.ask(self._convert_table(table))
         except SimulatorError as error:
             if code_of(error) == _NO_SUCH_FUNCTION:
                 raise SimulatorError(
@@ -110,18 +112,34 @@ class Timescaledb(Postgres):
                     " 2.13: ALTER EXTENSION timescaledb UPDATE, or install a newer one on the server"
                 ) from error
             raise
-        if self.options.columnstore:
-            # https://www.tigerdata.com/docs/api/latest/hypercore/alter_table/
-            apart = schema.tags is Tags.TABLE
-            by_device = (
-                ""
-                if schema.device_path and not apart
-                else f" timescaledb.segmentby = '{quote_name(ID if apart else schema.device)}',"
-            )
-            self._session.execute(
-                f"ALTER TABLE {quote_name(table)} SET (timescaledb.enable_columnstore = true,{by_device}"
-                f" timescaledb.orderby = '{quote_name(schema.time)} DESC')"
-            )
+        for statement in self._enable_columnstore(table):
+            self._session.execute(statement)
+
+    def _convert_table(self, table: str) -> str:
+        """https://www.tigerdata.com/docs/reference/timescaledb/hypertables/create_hypertable"""
+        interval_ms = self.options.chunk_time_interval or DAY_MS
+        return (
+            f"SELECT * FROM create_hypertable({quote_text(quote_name(table))}::regclass,"
+            f" by_range({quote_text(self.job.schema.time)}, {interval_ms}::bigint), if_not_exists => TRUE)"
+        )
+
+    def _enable_columnstore(self, table: str) -> list[str]:
+        """https://www.tigerdata.com/docs/api/latest/hypercore/alter_table/. None without
+        `columnstore`."""
+        if not self.options.columnstore:
+            return []
+        schema = self.job.schema
+        apart = schema.tags is Tags.TABLE
+        by_device = (
+            ""
+            if schema.device_path and not apart
+            else f" timescaledb.segmentby = '{quote_name(ID if apart else schema.device)}',"
+        )
+        statement = (
+            f"ALTER TABLE {quote_name(table)} SET (timescaledb.enable_columnstore = true,{by_device}"
+            f" timescaledb.orderby = '{quote_name(schema.time)} DESC')"
+        )
+        return [statement]
 
     def prepare_queries(self) -> None:
         super().prepare_queries()

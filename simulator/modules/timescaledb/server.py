@@ -18,6 +18,8 @@ APACHE = "apache"
 """The licence without the columnstore, among others:
 https://www.tigerdata.com/docs/about/latest/timescaledb-editions/"""
 
+CREATE_EXTENSION = "CREATE EXTENSION IF NOT EXISTS timescaledb"
+
 
 def install_extension(session: Session) -> None:
     """Make the extension in this database, if it isn't there; SimulatorError with a remedy if that
@@ -25,7 +27,7 @@ def install_extension(session: Session) -> None:
     if read_version(session) is not None:
         return
     try:
-        session.execute("CREATE EXTENSION IF NOT EXISTS timescaledb")
+        session.execute(CREATE_EXTENSION)
     except SimulatorError as error:
         raise SimulatorError(
             f"the database has no extension timescaledb, and it can't be made: {error}; install"

@@ -1,0 +1,38 @@
+"""What is asked, for a person to read: each statement, and what it is asked with."""
+
+from __future__ import annotations
+
+from ...workloads.schema import Schema
+from .options import CassandraOptions
+from .queries import BUCKETS_SINCE, CassandraQueries
+from .statements import Parts, Plan, Selection, Step
+
+_SHOWN = 2
+"""Of what a statement is asked with."""
+
+
+def describe_statement(
+    statement: Selection | Plan, options: CassandraOptions, schema: Schema
+) -> str:
+    """The statements of a question. Of a plan, those that are asked as long as none takes the server too
+    long, of a Cassandra that groups by buckets of time."""
+    if isinstance(statement, Selection):
+        return _describe(Step(*statement, may_be_late=False))
+    queries = CassandraQueries(options, schema, lambda: BUCKETS_SINCE)
+    steps, found = queries.begin(statement), list[str]()
+    answers: Parts | None = None
+    while True:
+        try:
+            step = next(steps) if answers is None else steps.send(answers)
+        except StopIteration:
+            return "\n".join(found)
+        found.append(_describe(step))
+        answers = [[] for _ in step.asked]
+
+
+def _describe(step: Step) -> str:
+    """A statement with the first values of its parameters."""
+    shown = [f"  with {', '.join(map(repr, values))}" for values in step.asked[:_SHOWN]]
+    if len(step.asked) > _SHOWN:
+        shown.append(f"  and so on, {len(step.asked)} times in all, several at once")
+    return "\n".join([step.statement.text, *shown])
