@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 
@@ -19,7 +21,7 @@ from simulator.modules.influxdb.asking import InfluxAsker
 from simulator.modules.influxdb.flux import count_lines, parse_results
 from simulator.modules.options import parse_options
 from simulator.modules.victoriametrics.asking import VictoriaMetricsAsker
-from simulator.modules.victoriametrics.forms import count_parts, count_samples
+from simulator.modules.victoriametrics.forms import Form, count_parts, count_samples, write_form
 from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
@@ -71,6 +73,40 @@ def test_flux_asks_what_is_compiled(workload: Workload) -> None:
             module.compile(bound).text for bound in bounds
         ]
         differing += len({one.http.body for one in requests}) > 1
+    assert differing > 3
+
+
+def describe_form(form: Form) -> tuple[Any, ...]:
+    """What an answer is read by."""
+    return form.path, form.bucket_ms, form.step_ms
+
+
+@pytest.mark.parametrize(
+    "workload", [Temperature(device_spread=9), load_workload("cpu")(device_spread=9)]
+)
+def test_forms_ask_what_is_compiled(workload: Workload) -> None:
+    """Of each execution, as if it were compiled alone, and its answer is read as that would be."""
+    module = make_module("victoriametrics", workload.schema)
+    shapes = frozenset(module.CAPABILITIES.shapes)
+    asker = VictoriaMetricsAsker(module, 1)
+    stored = Stored(workload, [StoredPart(0, 0, 1000)])
+    differing = 0
+    for query in workload.schema.descriptions:
+        if not query.is_drawn or not query.shapes(workload.schema) <= shapes:
+            continue
+        # Devices whose names mean something, alone or as one of several.
+        bounds = draw_block(query, stored, 3, 5, 20)
+        if bounds.devices is not None:
+            names = np.char.add(bounds.devices, 'a.b"|\\ &+%ä'.encode())
+            bounds = replace(bounds, devices=names)
+        requests = asker.encode(bounds)
+        for bound, request in zip(bounds, requests, strict=True):
+            question = module.compile(bound)
+            assert list(request.bodies) == [write_form(form) for form in question.forms]
+            assert list(map(describe_form, request.question.forms)) == list(
+                map(describe_form, question.forms)
+            )
+        differing += len({tuple(one.bodies) for one in requests}) > 1
     assert differing > 3
 
 

@@ -33,6 +33,11 @@ def any_of(label: str, values: Sequence[str]) -> str:
     return f"{quote_label(label)}=~{quote_text('|'.join(map(re.escape, values)))}"
 
 
+def write_choice(value: str, several: bool) -> str:
+    """How a value stands in the literal of `any_of`, alone or as one of several."""
+    return quote_text(re.escape(value) if several else value)[1:-1]
+
+
 def select_series(
     schema: Schema,
     db: str | None,
