@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from ...workloads.schema import Schema
+from .._base.row_order import Row
 from .options import CassandraOptions
 from .queries import BUCKETS_SINCE, CassandraQueries
-from .statements import Parts, Plan, Selection, Step
+from .statements import Plan, Selection, Step
 
+_DEVICE = "<each device>"
+"""Stands for those that a statement finds."""
 _SHOWN = 2
 """Of what a statement is asked with."""
 
@@ -20,14 +23,16 @@ def describe_statement(
         return _describe(Step(*statement, may_be_late=False))
     queries = CassandraQueries(options, schema, lambda: BUCKETS_SINCE)
     steps, found = queries.begin(statement), list[str]()
-    answers: Parts | None = None
+    answers: list[list[Row]] = []
     while True:
         try:
-            step = next(steps) if answers is None else steps.send(answers)
+            step = steps.send(answers) if found else next(steps)
         except StopIteration:
-            return "\n".join(found)
+            return "\n".join([*found, "what they find is put together by the client"])
         found.append(_describe(step))
         answers = [[] for _ in step.asked]
+        if step.statement.text.startswith("SELECT DISTINCT "):
+            answers[0].append((_DEVICE,))
 
 
 def _describe(step: Step) -> str:

@@ -70,7 +70,7 @@ class Computation(ABC):
 
     def describe(self) -> str:
         """What is asked first, for a person to read."""
-        return next(self.begin())
+        return f"{next(self.begin())}\nwhat it finds is put together by the client"
 
     @abstractmethod
     def begin(self) -> Steps:
@@ -309,7 +309,7 @@ class _Computed(Computation):
     def describe(self) -> str:
         text = super().describe()
         if self._values.every_ms and self._source.start_ms is None:
-            return f"{text}\nand then the values of each bucket within these times"
+            return f"{text}, after the values of each bucket within these times"
         return text
 
     def begin(self) -> Steps:

@@ -1,0 +1,179 @@
+"""`workloads NAME --show-queries`: what a target is sent, without connecting to it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import commands
+from cli.render.statements import EVENTS
+from simulator.modules.base import Job
+from simulator.modules.options import parse_options
+from simulator.modules.postgres import Postgres
+from simulator.oracle.stored import Stored, StoredPart
+from simulator.workloads import load_workload
+from simulator.workloads.drawing import draw
+
+CONFIG = """
+targets:
+  postgres: {module: postgres, connection_string: "host=nowhere.invalid dbname=x"}
+  timescaledb: {module: timescaledb, connection_string: "host=nowhere.invalid", columnstore: true}
+  questdb: {module: questdb, endpoint: "http://nowhere.invalid:9000"}
+  elasticsearch: {module: elasticsearch, endpoint: "http://nowhere.invalid:9200", shards: 3}
+  cassandra: {module: cassandra, contact_points: nowhere.invalid, local_datacenter: here}
+  ycql: {module: cassandra, contact_points: nowhere.invalid, flavor: ycql}
+  arangodb: {module: arangodb, endpoint: "http://nowhere.invalid:8529", create_indices: after}
+  clickhouse: {module: clickhouse, endpoint: "http://nowhere.invalid:8123"}
+  cratedb: {module: cratedb, endpoint: "http://nowhere.invalid:4200"}
+  iotdb: {module: iotdb, host: nowhere.invalid, username: u, password: secret-word}
+  iotdb_tree: {module: iotdb, host: nowhere.invalid, username: u, password: secret-word, model: tree}
+  victoriametrics: {module: victoriametrics, endpoint: "http://nowhere.invalid:8428"}
+  blackhole: {module: blackhole}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    file = tmp_path / "config.yaml"
+    file.write_text(CONFIG)
+    return str(file)
+
+
+def show(config: str, target: str, *arguments: str, workload: str = "machines") -> str:
+    given = ["workloads", workload, "-c", config, "--target", target, "--show-queries", *arguments]
+    result = CliRunner().invoke(commands, given, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def split(text: str) -> dict[str, str]:
+    """The heading's first two words, or what is before its comma -> what is below."""
+    parts = [part.partition("\n") for part in text.split("\n\n")]
+    return {head.partition(":")[0]: below for head, _, below in parts}
+
+
+def test_postgres_is_asked_what_the_module_compiles(config: str) -> None:
+    found = split(show(config, "postgres", "--seed", "3"))
+    kind = load_workload("machines")
+    assert [*found][1:] == [f"Query {query.name}" for query in kind.schema.descriptions]
+    values = {"connection_string": "host=nowhere.invalid dbname=x"}
+    module = Postgres(parse_options(Postgres.options_model, values, str), Job(kind.schema))
+    stored = Stored(kind(3), [StoredPart(0, 0, EVENTS)])
+    for query in kind.schema.descriptions:
+        if query.is_drawn:
+            right = module.compile(draw(query, stored, 0, 0))
+            assert found[f"Query {query.name}"].strip() == right
+    schema = found["Target postgres, module postgres, workload machines"]
+    assert schema.strip() == module.describe_schema()[0]
+    assert '"temperature" real' in schema and "INDEX" not in schema
+    assert "the newest event of each device\n" in show(config, "postgres")
+
+
+@pytest.mark.parametrize(
+    ("when", "heading"),
+    [("before", "made with the tables"), ("after", "made when the events are loaded")],
+)
+def test_indexes_are_shown_where_they_are_asked_for(config: str, when: str, heading: str) -> None:
+    text = show(config, "postgres", "--extra-option", f"create_indices={when}")
+    indexes = split(text)[f"Indexes, {heading}"].splitlines()
+    assert len(indexes) == 2
+    assert all(line.startswith("  CREATE INDEX IF NOT EXISTS") for line in indexes)
+    # The newest events are asked for as these serve it.
+    assert "LATERAL" in split(text)["Query last-values"]
+
+
+def test_timescaledb_makes_a_hypertable(config: str) -> None:
+    schema = next(iter(split(show(config, "timescaledb")).values())).splitlines()
+    begins = ["CREATE EXTENSION", "CREATE TABLE", "SELECT * FROM create_hypertable", "ALTER TABLE"]
+    assert len(schema) == 4
+    assert all(line.strip().startswith(b) for line, b in zip(schema, begins, strict=True))
+
+
+def test_questdb_is_asked_in_its_own_words(config: str) -> None:
+    found = split(show(config, "questdb"))
+    assert "DEDUP UPSERT KEYS" in next(iter(found.values()))
+    assert "LATEST ON" in found["Query last-values"]
+    assert "SAMPLE BY" in found["Query fleet-downsample"]
+
+
+def test_elasticsearch_is_sent_json(config: str) -> None:
+    found = split(show(config, "elasticsearch"))
+    first, _, rest = next(iter(found.values())).partition("\n")
+    body, _, alias = rest.rpartition("\n")
+    assert (first.strip(), alias.strip()) == (
+        "PUT /machines",
+        "PUT /machines/_alias/machines-write",
+    )
+    made = json.loads(body)
+    assert made["settings"]["index"]["number_of_shards"] == 3
+    assert made["mappings"]["properties"]["temperature"] == {"type": "float"}
+    target, _, question = found["Query aggregate"].partition("\n")
+    assert target.strip().startswith("POST /machines/_search?")
+    asked = json.loads(question)
+    assert asked["size"] == 0 and len(asked["query"]["bool"]["filter"]) == 2
+    assert found["Query range"].endswith("and so on with `search_after`, as long as pages are full")
+
+
+def test_cassandras_statements_come_with_what_they_are_asked_with(config: str) -> None:
+    found = split(show(config, "cassandra"))
+    schema = next(iter(found.values()))
+    assert "'NetworkTopologyStrategy', 'here': '3'" in schema and "PRIMARY KEY ((" in schema
+    statement, values = found["Query range"].splitlines()
+    assert statement.count("?") == 3 and len(values.split(",")) == 3
+    assert values.strip().startswith("with 'w00000d")
+    assert "and so on, 10 times in all" in found["Query downsample"]
+    assert found["Query downsample"].endswith("put together by the client")
+    # YCQL lists the devices first.
+    first, second, *_ = (
+        line
+        for line in split(show(config, "ycql"))["Query last-values"].splitlines()
+        if "SEL" in line
+    )
+    assert "SELECT DISTINCT" in first and second.endswith("LIMIT 1")
+    assert "<the local data center>" in show(config, "ycql")
+
+
+@pytest.mark.parametrize("target", ["arangodb", "clickhouse", "cratedb", "iotdb", "iotdb_tree"])
+@pytest.mark.parametrize("workload", ["temperature", "trucks"])
+def test_every_query_is_shown(config: str, target: str, workload: str) -> None:
+    found = split(show(config, target, workload=workload))
+    names = [query.name for query in load_workload(workload).schema.descriptions]
+    assert [name for name in found if name.startswith("Query ")] == [f"Query {n}" for n in names]
+    asking = "RETURN" if target == "arangodb" else "SELECT "
+    assert all(asking in below for name, below in found.items() if name.startswith("Query "))
+
+
+def test_only_the_targets_queries_are_shown(config: str) -> None:
+    found = split(show(config, "postgres", "--extra-option", "queries=range,point"))
+    assert [*found][1:] == ["Query point", "Query range"]
+
+
+def test_a_query_that_can_not_be_asked_says_why(config: str) -> None:
+    found = split(show(config, "victoriametrics", workload="trucks"))
+    assert "nothing is made before the events" in next(iter(found.values()))
+    assert "the database has no queries with a condition on a value" in found["Query range-filter"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["machines", "--show-queries"], "--show-queries needs a WORKLOAD and a --target"),
+        (["--show-queries", "--target", "postgres"], "needs a WORKLOAD and a --target"),
+        (["machines", "--target", "postgres"], "go with --show-queries"),
+        (["machines", "--show-queries", "--plot", "--target", "postgres"], "choose one"),
+        (["machines", "--show-queries", "--target", "postgre"], "did you mean postgres?"),
+        (["machines", "--show-queries", "--target", "blackhole"], "stores nothing that could be"),
+        (["machines", "--show-queries", "--target", "victoriametrics"], "can't do workload machines"),
+        (
+            ["machines", "--show-queries", "--target", "postgres", "--extra-option", "queries=pont"],
+            "there is no query 'pont'; did you mean point?",
+        ),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_shown_is_an_error(config: str, arguments: list[str], problem: str) -> None:
+    result = CliRunner().invoke(commands, ["workloads", "-c", config, *arguments])
+    assert result.exit_code != 0
+    assert problem in str(result.exception) + result.output
