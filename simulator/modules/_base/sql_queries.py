@@ -122,6 +122,10 @@ class SqlDialect:
             f" ORDER BY {values[0]}, {time} DESC"
         )
 
+    def select_newest_of_one(self, values: Sequence[str], time: str, source: str) -> str:
+        """The same where `source` has the events of one device."""
+        return f"SELECT {list_aliased(values)} FROM {source} ORDER BY {time} DESC LIMIT 1"
+
 
 def compile_query(
     bound: BoundQuery, schema: Schema, dialect: SqlDialect, newest: Newest = Newest.DIALECT
@@ -289,7 +293,7 @@ def _find_newest(
     table, device, time = dialect.name_events(schema), values[0], quote_name(schema.time)
     asked = list_aliased(values)
     if bound.devices is not None and len(bound.devices) == 1:
-        return f"SELECT {asked} FROM {table}{where} ORDER BY {time} DESC LIMIT 1"
+        return dialect.select_newest_of_one(values, time, f"{table}{where}")
     if newest is Newest.JOIN and bound.devices is None:
         found = list_aliased([device, f"max({time})"])
         return (
