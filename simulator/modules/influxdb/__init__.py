@@ -34,12 +34,14 @@ from .._base.connected import ConnectedModule
 from .._base.errors import nothing_to_query
 from .._base.labels import find_witness
 from .._base.options import InsertMode
-from ..base import Capabilities, Encoding, Job, Query, Support, support_keys
+from ..asking import Asker
+from ..base import Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
 from .encoding import LineEncoder
 from .flux import ALL_TIME, quote_text, select_events
 from .options import CLIENTS, EncodingOptions, InfluxOptions
 from .queries import compile_query
+from .question import Question
 
 if TYPE_CHECKING:
     from influxdb_client.domain.bucket import Bucket
@@ -231,9 +233,13 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
         others = self._list_measurements() - set(self.job.table_names)
         return self.connection.read_storage(bucket.id, len(others))
 
-    def compile(self, bound: BoundQuery) -> Query:
-        question = compile_query(bound, self.job.schema, self.options.bucket)
-        return lambda: question.ask(self.connection.answer)
+    def compile(self, bound: BoundQuery) -> Question:
+        return compile_query(bound, self.job.schema, self.options.bucket)
+
+    def make_asker(self, in_flight: int) -> Asker:
+        from .asking import InfluxAsker
+
+        return InfluxAsker(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
         from influxdb_client.service.config_service import ConfigService

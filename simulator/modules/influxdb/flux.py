@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -151,6 +152,10 @@ _CONVERTERS: Mapping[str, Callable[[str], Any]] = {
 }
 
 
+Result = tuple[str, Row]
+"""A row behind the name of its result (`yield`)."""
+
+
 def parse_csv(text: str, columns: Sequence[str]) -> list[Row]:
     """The values of these columns in annotated CSV, of all its tables. Times are in ms since 1970.
 
@@ -161,8 +166,8 @@ def parse_csv(text: str, columns: Sequence[str]) -> list[Row]:
     return [row for _, row in parse_results(text, columns)]
 
 
-def parse_results(text: str, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:
-    """The rows of `parse_csv`, each behind the name of its result (`yield`)."""
+def parse_results(text: str, columns: Sequence[str]) -> Iterator[Result]:
+    """The rows of `parse_csv`, and which result each is of."""
     types: list[str] = []
     header: list[str] = []
     places: list[tuple[Callable[[str], Any], int]] = []
@@ -176,6 +181,28 @@ def parse_results(text: str, columns: Sequence[str]) -> Iterator[tuple[str, Row]
             raise SimulatorError(f"InfluxDB gave up a query: {row[1]}")
         else:
             yield row[_RESULT], _read_row(row, places)
+
+
+_QUOTED = re.compile(rb'"[^"]*"')
+_EMPTY, _END = b"\r\n", b"\r\n\r\n"
+
+
+def count_lines(body: bytes, result: str | None) -> int:
+    """The rows of an answer, or of one of its results.
+
+    Raises SimulatorError if the query failed when part of the answer was on its way already, or the answer is
+    cut off.
+    """
+    if not body.endswith(_END) and body != _EMPTY:
+        # An error is the last of it.
+        for _ in parse_results(body.decode(errors="replace"), []):
+            pass
+        raise SimulatorError("InfluxDB did not finish an answer")
+    # Only what is in quotes may have line breaks.
+    plain = _QUOTED.sub(b"", body) if b'"' in body else body
+    if result is not None:
+        return plain.count(b"\r\n,%b," % result.encode())
+    return plain.count(b"\r\n,") - plain.count(b"\r\n,result,table,")
 
 
 def _find_column(

@@ -19,17 +19,20 @@ BATCHING = "batching"
 
 _PACKAGES = ("influxdb-client", "reactivex")
 _WRITER = f"{__package__}.official:make_writer"
+_ASKER = f"{__package__}.asking:OfficialInfluxAsker"
 CLIENTS = {
     "official": OfficialClient(
         _PACKAGES,
         dict.fromkeys(InsertMode, "influxdb-client's write of points, synchronous"),
         in_flight=True,
         writer=_WRITER,
+        asker=_ASKER,
     ),
     BATCHING: OfficialClient(
         _PACKAGES,
         {InsertMode.BATCH: "influxdb-client's write of points, batching"},
         writer=_WRITER,
+        asker=_ASKER,
     ),
 }
 """What the option `client` can be."""

@@ -15,92 +15,31 @@ a field that every event has. It is asked for afterwards, if there are fewer row
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import OptionError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query
-from ...workloads.schema import Column, ColumnType, Schema
-from .._base.labels import field_columns, find_witness, read_tag
+from ...workloads.schema import ColumnType, Schema
+from .._base.labels import read_tag
 from .._base.row_order import Row, put_in_order
 from .flux import (
-    cast,
-    compare,
+    Result,
     name_device,
-    parse_csv,
-    parse_results,
     quote_text,
     quote_texts,
-    select_bound,
     write_duration,
     write_sort,
 )
-
-_AS_COLUMNS = 'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")'
-
-
-Ask = Callable[[str], str]
-"""Asks Flux, and gives its answer."""
+from .question import Question
 
 
 def compile_query(bound: BoundQuery, schema: Schema, bucket: str) -> Question:
     """The query that asks what is bound, its parameters in it."""
     return (_Aggregation if bound.query.compute else _Listing)(bound, schema, bucket)
-
-
-class Question(ABC):
-    """What is bound, in Flux, and how the rows are read from the answer."""
-
-    text: str
-
-    def __init__(self, bound: BoundQuery, schema: Schema, bucket: str) -> None:
-        self._bound, self._schema, self._bucket = bound, schema, bucket
-        self._query: Query = bound.query
-        where = bound.query.where
-        self._filtered = None if where is None or schema.column(where.column).tag else where.column
-        """The field that there is a condition on."""
-        self._witness = self._filtered or find_witness(schema)
-        """A field that each event has that is asked about."""
-        self._fields: Mapping[str, Column] = {one.name: one for one in field_columns(schema)}
-
-    @abstractmethod
-    def ask(self, ask: Ask) -> list[Row]:
-        """Ask it, and read the answer."""
-
-    def _name_tag(self, name: str) -> str:
-        return name_device(self._schema) if name == self._schema.device else name
-
-    def _is_certain(self, name: str) -> bool:
-        """Whether each event that is asked about has a value of this column."""
-        return name == self._witness or not self._schema.column(name).nullable
-
-    def _select(self, fields: Sequence[str]) -> str:
-        """The values of these fields. With several, a condition on one is left to `_pivot`."""
-        conditions = []
-        if fields == [self._filtered]:
-            conditions.append(self._compare('r["_value"]'))
-        return select_bound(self._bound, self._schema, self._bucket, fields, *conditions)
-
-    def _compare(self, expression: str) -> str:
-        where = self._query.where
-        assert where is not None
-        return compare(expression, where, self._schema.column(where.column))
-
-    def _pivot(self, values: str) -> str:
-        """Events with their fields as columns, as far as they fulfil the condition."""
-        text = f"{values} |> {_AS_COLUMNS}"
-        if self._filtered is not None:
-            text += f" |> filter(fn: (r) => {self._compare(f'r[{quote_text(self._filtered)}]')})"
-        return text
-
-    def _cast(self, name: str, to: str) -> str:
-        """A step that makes numbers of a tag's texts."""
-        number = cast(self._schema.column(name))
-        return f"map(fn: (r) => ({{r with {quote_text(to)}: {number}}}))"
 
 
 # --- events ---------------------------------------------------------------------------------------
@@ -116,7 +55,7 @@ class _Listing(Question):
         needed = self._list_fields()
         alone = needed[0] if len(needed) == 1 else None
         places = {schema.device: name_device(schema), schema.time: "_time", alone: "_value"}
-        self._columns = [places.get(name, name) for name in self._names]
+        self.columns = [places.get(name, name) for name in self._names]
         text = self._select(needed)
         if query.newest:
             text += " |> last()"
@@ -127,7 +66,7 @@ class _Listing(Question):
                 # An older value of a field that the newest event lacks makes a row of its own.
                 text += f" |> filter(fn: (r) => exists r[{quote_text(certain)}])"
         text += " |> group()"
-        kept = dict.fromkeys(self._columns)
+        kept = dict.fromkeys(self.columns)
         if not any(self._is_certain(name) and not schema.column(name).tag for name in self._names):
             # Rows without any column would be gone.
             kept["_time"] = None
@@ -144,7 +83,7 @@ class _Listing(Question):
         return needed
 
     def _order(self, text: str, keep: str) -> str:
-        query, columns = self._query, self._columns
+        query, columns = self._query, self.columns
         order = query.order
         assert order is not None
         name, by = self._names[order.by], columns[order.by]
@@ -165,8 +104,8 @@ class _Listing(Question):
             ' |> yield(name: "none")'
         )
 
-    def ask(self, ask: Ask) -> list[Row]:
-        rows = parse_csv(ask(self.text), self._columns)
+    def read(self, answers: Sequence[Sequence[Result]]) -> list[Row]:
+        rows = [row for _, row in answers[0]]
         for place, name in enumerate(self._names):
             read = self._find_reader(name)
             if read is not None:
@@ -192,6 +131,21 @@ _Found = dict[_Part, tuple[int | None, Any]]
 """Times and values of a group."""
 
 
+class _Stream(NamedTuple):
+    """A result of an answer: a function of columns."""
+
+    function: str
+    columns: Sequence[str]
+    text: str
+
+
+class _Written(NamedTuple):
+    """Flux, and its results in the order of their numbers, which are their names."""
+
+    text: str
+    streams: Sequence[_Stream]
+
+
 class _Limited(Enum):
     """Whether each stream has the rows within the limit only."""
 
@@ -201,7 +155,8 @@ class _Limited(Enum):
 
 
 class _Aggregation(Question):
-    """Values computed of groups of events."""
+    """Values computed of groups of events. Counted are the rows of a result that has each group, as often as
+    it has fields; a query of nullable columns alone has none, and its rows are read to be counted."""
 
     def __init__(self, bound: BoundQuery, schema: Schema, bucket: str) -> None:
         super().__init__(bound, schema, bucket)
@@ -221,7 +176,21 @@ class _Aggregation(Question):
         self._parts = list(dict.fromkeys(parts))
         self._timed = self._find_timed()
         self._limited = self._find_limited()
-        self._functions, self.text = self._write(self._parts)
+        self._written = self._write(self._parts)
+        self.text = self._written.text
+        self.columns = [*self._tags, "_start", "_time", "_field", "_value"]
+        self.counted, self.repeated = self._find_counted()
+        self.is_scanned = not query.per or self.counted is not None
+
+    def _find_counted(self) -> tuple[str | None, int]:
+        """The number of the first result all of whose fields each group has, and how many they are."""
+        for number, stream in enumerate(self._written.streams):
+            if all(map(self._is_certain, stream.columns)):
+                return str(number), len(stream.columns)
+        return None, 1
+
+    def count(self, lines: int) -> int:
+        return super().count(lines) if self._query.per else 1
 
     def _split(self, one: Aggregate) -> list[_Part]:
         """What a value is made of."""
@@ -249,34 +218,30 @@ class _Aggregation(Question):
                 found.add(parts[0][0])
         return found
 
-    def _write(self, parts: Sequence[_Part]) -> tuple[list[str], str]:
-        """The functions of the streams, and the text of all."""
-        functions: list[str] = []
-        streams: list[str] = []
-        for function, text in self._list_streams(parts):
-            streams.append(f'{text} |> yield(name: "{len(functions)}")')
-            functions.append(function)
+    def _write(self, parts: Sequence[_Part]) -> _Written:
+        streams = list(self._list_streams(parts))
+        texts = [f'{one.text} |> yield(name: "{number}")' for number, one in enumerate(streams)]
         if self._is_pivoted:
             fields = [name for _, name in parts if name in self._fields]
             needed = list(dict.fromkeys([*fields, self._witness]))
-            streams.insert(0, f"rows = {self._pivot(self._select(needed))}")
-        return functions, "\n".join(streams)
+            texts.insert(0, f"rows = {self._pivot(self._select(needed))}")
+        return _Written("\n".join(texts), streams)
 
-    def _list_streams(self, parts: Sequence[_Part]) -> Iterator[tuple[str, str]]:
-        """Function and text of each."""
+    def _list_streams(self, parts: Sequence[_Part]) -> Iterator[_Stream]:
         for function in dict.fromkeys(function for function, _ in parts):
             names = [name for one, name in parts if one == function]
             if self._is_pivoted:
-                yield from ((function, self._ask_rows(function, name)) for name in names)
+                for name in names:
+                    yield _Stream(function, [name], self._ask_rows(function, name))
                 continue
             fields = [name for name in names if name in self._fields]
             if fields:
-                yield function, self._ask_series(function, self._select(fields))
+                yield _Stream(function, fields, self._ask_series(function, self._select(fields)))
             for name in names:
                 if name not in self._fields:
                     values = f"{self._select([self._witness])} |> {self._cast(name, '_value')}"
                     values += f' |> set(key: "_field", value: {quote_text(name)})'
-                    yield function, self._ask_series(function, values)
+                    yield _Stream(function, [name], self._ask_series(function, values))
 
     def _ask_series(self, function: str, values: str) -> str:
         """A function of each group's values, for each field."""
@@ -360,13 +325,22 @@ class _Aggregation(Question):
         parts = self._split(query.compute[0])
         return _Limited.BY_VALUE if len(query.compute) == len(parts) == 1 else _Limited.NOT
 
-    def ask(self, ask: Ask) -> list[Row]:
+    def find_missing(self, answer: Sequence[Result]) -> str | None:
+        if self._complete in self._parts:
+            return None
         groups: dict[Row, _Found] = {}
-        self._collect(groups, self._functions, ask(self.text))
-        if self._complete not in self._parts and len(groups) < self._count_groups():
-            # Some may have no values, but events.
-            functions, text = self._write([self._complete])
-            self._collect(groups, functions, ask(text))
+        self._collect(groups, self._written, answer)
+        # Some may have no values, but events.
+        return self._ask_complete().text if len(groups) < self._count_groups() else None
+
+    def _ask_complete(self) -> _Written:
+        return self._write([self._complete])
+
+    def read(self, answers: Sequence[Sequence[Result]]) -> list[Row]:
+        groups: dict[Row, _Found] = {}
+        self._collect(groups, self._written, answers[0])
+        for answer in answers[1:]:
+            self._collect(groups, self._ask_complete(), answer)
         computed = [(one, self._split(one)) for one in self._query.compute]
         rows = [
             (*key, *[_find_value(one, parts, found) for one, parts in computed])
@@ -376,15 +350,16 @@ class _Aggregation(Question):
         ]
         return put_in_order(self._query, rows)
 
-    def _collect(self, groups: dict[Row, _Found], functions: Sequence[str], answer: str) -> None:
+    def _collect(
+        self, groups: dict[Row, _Found], written: _Written, answer: Sequence[Result]
+    ) -> None:
         """Add what the answer says of each group."""
-        columns = [*self._tags, "_start", "_time", "_field", "_value"]
         keys = [self._read_key(part) for part in self._query.per]
-        for result, row in parse_results(answer, columns):
+        for result, row in answer:
             start, time, field, value = row[len(self._tags) :]
             begin = time if start is None else start
             found = groups.setdefault(tuple([read(row, begin) for read in keys]), {})
-            found[functions[int(result)], field] = time, value
+            found[written.streams[int(result)].function, field] = time, value
         if not keys:
             groups.setdefault((), {})
 

@@ -29,6 +29,7 @@ from .._base.http import (
     TlsRefused,
     parse_body,
 )
+from .._base.http_asking import HttpRequest
 from .._base.http_database import SHOWN, HttpDatabase, read_retry_after_s
 from ..base import Job
 from ..sending import Payload
@@ -43,7 +44,9 @@ _CACHE_FULL = "cache-max-memory-size exceeded"
 """What a 500 says until the cache has been written to disk."""
 
 _QUESTION_HEADERS = {"content-type": "application/json", "accept": "application/csv"}
-_DIALECT = {"header": True, "annotations": ["datatype"], "delimiter": ","}
+_QUESTION_END = (
+    b',"dialect":{"header":true,"annotations":["datatype"],"delimiter":","},"type":"flux"}'
+)
 
 # The sizes of data files and write-ahead log rather than `storage_shard_disk_size`, which lags behind.
 # https://docs.influxdata.com/influxdb/v2/reference/internals/metrics/
@@ -88,7 +91,7 @@ class Connection(HttpDatabase[InfluxOptions]):
         self.write_target = f"/api/v2/write?{urlencode(write)}"
         self.write_headers = {"content-encoding": "gzip"} if options.gzip else {}
         """Of a write, besides `headers`."""
-        self._query_target = f"/api/v2/query?{urlencode({'org': options.org})}"
+        self._query_target = name_query_target(options)
 
     def close(self) -> None:
         super().close()
@@ -116,10 +119,9 @@ class Connection(HttpDatabase[InfluxOptions]):
 
     def answer(self, query: str) -> str:
         """A Flux query's answer, annotated CSV."""
-        question = orjson.dumps({"query": query, "dialect": _DIALECT, "type": "flux"})
         timeout_s = self.options.query_timeout_s
-        answer = self.fetch("POST", self._query_target, question, _QUESTION_HEADERS, timeout_s)
-        return answer.body.decode()
+        request = make_question(self._query_target, query)
+        return self.fetch(*request, timeout_s=timeout_s).body.decode()
 
     def rows(self, query: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """A Flux query's answer: the values of these columns, times in ms since 1970."""
@@ -249,6 +251,17 @@ class Connection(HttpDatabase[InfluxOptions]):
         if status == 413:
             return SimulatorError(f"{self.place}: {text}; use a smaller --batch")
         return SimulatorError(f"{self.place} refused a request ({status}): {text}")
+
+
+def name_query_target(options: InfluxOptions) -> str:
+    """Where questions are sent to."""
+    return f"/api/v2/query?{urlencode({'org': options.org})}"
+
+
+def make_question(target: str, query: str) -> HttpRequest:
+    """The request for what Flux asks."""
+    body = b'{"query":' + orjson.dumps(query) + _QUESTION_END
+    return HttpRequest("POST", target, body, _QUESTION_HEADERS)
 
 
 class InfluxWriter(ConnectedWriter[Connection]):

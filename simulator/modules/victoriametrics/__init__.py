@@ -41,19 +41,20 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Function
-from ...workloads.queries import Query as Description
+from ...workloads.queries import Function, Query
 from ...workloads.schema import ColumnType
 from .._base.connected import ConnectedModule
 from .._base.errors import missing_table, nothing_to_query
 from .._base.exactly_once import SettlingWriter, Span, Wanted
 from .._base.labels import field_columns, find_witness
 from .._base.options import InsertMode
-from ..base import Capabilities, Encoding, Job, Query, Support, support_keys
+from ..base import Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Payload
+from .asking import VictoriaMetricsAsker
 from .encoding import ALL_TIME, MOST_WHOLE, CsvEncoder, Import, ImportEncoder, name_metric
+from .metricsql import select_series, write_window
 from .options import EncodingOptions, ImportFormat, VictoriaMetricsOptions
-from .queries import IMPOSSIBLE, SHAPES, compile_query, select_series, write_window
+from .queries import IMPOSSIBLE, SHAPES, Question, compile_query
 from .series import ChoosingEncoder, SeriesEncoder
 from .server import (
     ALLOCATION,
@@ -115,13 +116,13 @@ class VictoriaMetricsWriter(SettlingWriter[Connection]):
         schema, db = self.job.schema, self.connection.options.db
         devices, times = wanted[schema.device], wanted[schema.time]
         assert isinstance(times, Span) and not isinstance(devices, Span)
-        query = Description(name="stored", events=schema.row_key)
+        query = Query(name="stored", events=schema.row_key)
         bound = BoundQuery(query, tuple(devices), times.first, times.last + 1)
-        return [
-            row
-            for table in self.job.table_names
-            for row in compile_query(bound, schema, db, table)(self.connection)
-        ]
+        rows: list[tuple[Any, ...]] = []
+        for table in self.job.table_names:
+            question = compile_query(bound, schema, db, table)
+            rows += question.read(question.forms, list(map(self.connection.answer, question.forms)))
+        return rows
 
 
 class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, Connection]):
@@ -210,13 +211,21 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
 
     def prepare_queries(self) -> None:
         self.connection.flush()
-        if self.must_have_events and not self._is_there(self.job.schema.table):
+        if self.must_have_events and not self._is_there(self.connection, self.job.schema.table):
             raise nothing_to_query(self.job.schema.table, self.job)
 
-    def _is_there(self, table: str) -> bool:
+    def require_events(self, connection: Connection) -> None:
+        """SimulatorError if there are no series of the table that is asked about, though there must be."""
+        table = self.job.schema.table
+        if self.must_have_events and not self._is_there(connection, table):
+            raise missing_table(
+                f"VictoriaMetrics at {self.options.server} has no series of {table}", self.job
+            )
+
+    def _is_there(self, connection: Connection, table: str) -> bool:
         witness = find_witness(self.job.schema)
         events = select_series(self.job.schema, self.options.db, [table], [witness])
-        return bool(self.connection.list_metrics(events))
+        return bool(connection.list_metrics(events))
 
     def count(self) -> int:
         self.connection.flush()
@@ -259,21 +268,11 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         self.connection.merge_parts()
         return True
 
-    def compile(self, bound: BoundQuery) -> Query:
-        table = self.job.schema.table
-        ask = compile_query(bound, self.job.schema, self.options.db, table)
+    def compile(self, bound: BoundQuery) -> Question:
+        return compile_query(bound, self.job.schema, self.options.db, self.job.schema.table)
 
-        def ask_or_explain() -> list[tuple[Any, ...]]:
-            rows = ask(self.connection)
-            # Series that aren't there are no error to the server.
-            empty = not any(value for row in rows for value in row)
-            if empty and self.must_have_events and not self._is_there(table):
-                raise missing_table(
-                    f"VictoriaMetrics at {self.options.server} has no series of {table}", self.job
-                )
-            return rows
-
-        return ask_or_explain
+    def make_asker(self, in_flight: int) -> VictoriaMetricsAsker:
+        return VictoriaMetricsAsker(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
         metrics = self.connection.read_flags()

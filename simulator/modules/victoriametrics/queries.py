@@ -15,10 +15,11 @@ https://docs.victoriametrics.com/victoriametrics/metricsql/
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import orjson
 
 from ...encoding.columns import FLOATS
 from ...workloads.drawing import BoundQuery
@@ -26,40 +27,60 @@ from ...workloads.queries import Aggregate, Every, Function, Shape
 from ...workloads.schema import Column, ColumnType, Schema
 from .._base.labels import field_columns, find_witness, read_tag
 from .._base.row_order import Row, put_in_order
-from .encoding import ALL_TIME, DB, name_device, name_metric
-from .server import Connection
+from .encoding import ALL_TIME, name_device, name_metric
+from .forms import PART, Form, ask_at, ask_steps, count_parts, count_samples, export, read_result
+from .metricsql import bound_times, quote_label, quote_text, select_series, write_window
 
 IMPOSSIBLE = frozenset({Shape.WHERE})
 SHAPES = frozenset(Shape) - IMPOSSIBLE
 
-_PART = "__part__"
-"""The label that tells the values of an answer apart."""
 _POINTS = 10_000
 """Of a range query; a server gives 30,000 at most (-search.maxPointsPerTimeseries)."""
 
 
-def compile_query(
-    bound: BoundQuery, schema: Schema, db: str | None, table: str
-) -> Callable[[Connection], list[Row]]:
+def compile_query(bound: BoundQuery, schema: Schema, db: str | None, table: str) -> Question:
     """What asks about a table's events what is bound."""
-    kind: type[_Compiler] = _Events
+    kind: type[Question] = _Events
     if bound.query.compute:
         kind = _Aggregation
     elif bound.query.newest:
         kind = _Newest
-    return kind(bound, schema, db, table).ask
+    return kind(bound, schema, db, table)
 
 
-class _Compiler(ABC):
+class Question(ABC):
+    """What is bound, in MetricsQL: the requests that ask it, and how rows are made of their answers."""
+
+    forms: Sequence[Form]
+    """What is asked first; all there is, unless `spreads`."""
+    spreads = False
+    """Whether that asks when the events were, and `spread` says what is to be asked then."""
+
     def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
         self._bound, self._schema, self._table, self._db = bound, schema, table, db
         self._query = bound.query
         self._witness = find_witness(schema)
         self._fields: Mapping[str, Column] = {one.name: one for one in field_columns(schema)}
 
+    def spread(self, body: bytes) -> Sequence[Form]:
+        """What is asked when it is known from this answer of when the events are."""
+        raise AssertionError(f"nothing comes after {body!r}")
+
+    def count(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> int:
+        """The rows of these requests' answers, which are complete and free of errors."""
+        found = self._scan(forms, bodies)
+        if found is None:
+            return len(self.read(forms, bodies))
+        limit = self._query.limit if self._query.order else None
+        return found if limit is None else min(found, limit)
+
     @abstractmethod
-    def ask(self, connection: Connection) -> list[Row]:
-        """The answer's rows."""
+    def _scan(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> int | None:
+        """The rows without a limit, by a scan; None: they must be read to be counted."""
+
+    @abstractmethod
+    def read(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> list[Row]:
+        """The rows. KeyError and the like if answers aren't in the form of one."""
 
     def _select(self, *columns: str) -> str:
         return select_series(self._schema, self._db, [self._table], columns, self._bound.devices)
@@ -77,6 +98,10 @@ class _Compiler(ABC):
             asked.append(self._witness)
         return asked
 
+    def _certain(self) -> str:
+        """The first among them that each event has."""
+        return next(name for name in self._needed() if not self._fields[name].nullable)
+
 
 def _read_number(column: Column, value: str | float) -> Any:
     """A sample's value as the column's."""
@@ -89,15 +114,21 @@ def _read_number(column: Column, value: str | float) -> Any:
 # --- events ---------------------------------------------------------------------------------------
 
 
-class _Events(_Compiler):
-    """Events as they are stored."""
+class _Events(Question):
+    """Events as they are stored. Counted are samples of the field that each event has."""
 
-    def ask(self, connection: Connection) -> list[Row]:
-        first_ms, end_ms = bound_times(self._bound)
-        needed = self._needed()
-        metrics = {name_metric(self._table, name): name for name in needed}
+    def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
+        super().__init__(bound, schema, db, table)
+        first_ms, end_ms = bound_times(bound)
+        self.forms = [export(self._select(*self._needed()), first_ms, end_ms - 1)]
+
+    def _scan(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> int | None:
+        return count_samples(bodies[0], name_metric(self._table, self._certain()))
+
+    def read(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> list[Row]:
+        metrics = {name_metric(self._table, name): name for name in self._needed()}
         devices: dict[tuple[tuple[str, str], ...], dict[str, _Samples]] = {}
-        for line in connection.export(self._select(*needed), first_ms, end_ms - 1):
+        for line in map(orjson.loads, bodies[0].splitlines()):
             labels = line["metric"]
             name = metrics[labels.pop("__name__")]
             samples = devices.setdefault(tuple(sorted(labels.items())), {})
@@ -110,7 +141,7 @@ class _Events(_Compiler):
 
     def _join(self, labels: Mapping[str, str], found: Mapping[str, _Samples]) -> Iterator[Row]:
         """A device's rows."""
-        certain = next(name for name in self._needed() if not self._fields[name].nullable)
+        certain = self._certain()
         times_ms = found[certain].times_ms if certain in found else []
         columns: list[Sequence[Any]] = []
         for name in self._query.events:
@@ -143,28 +174,33 @@ class _Samples(NamedTuple):
         return [known.get(time_ms) for time_ms in times_ms]
 
 
-class _Newest(_Compiler):
-    """The newest event of each device."""
+class _Newest(Question):
+    """The newest event of each device. Counted are values of the field that each event has."""
 
-    def ask(self, connection: Connection) -> list[Row]:
-        query, schema = self._query, self._schema
+    def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
+        super().__init__(bound, schema, db, table)
         time_ms, window = _write_span(*ALL_TIME)
         needed = self._needed()
         values = {name: f"{self._select(name)}{window}" for name in needed}
-        certain = next(name for name in needed if not self._fields[name].nullable)
         # Of a column that an event may lack the last value can be an older event's.
         timed = [name for name in needed if self._fields[name].nullable]
-        if timed or schema.time in query.events:
-            timed.append(certain)
+        if timed or schema.time in self._query.events:
+            timed.append(self._certain())
         asked = [("value", name, f"last_over_time({values[name]})") for name in needed]
         asked += [("time", name, f"tlast_over_time({values[name]})") for name in timed]
-        parts = {str(place): one[:2] for place, one in enumerate(asked)}
-        text = _unite([one[2] for one in asked])
+        self._parts = {str(place): one[:2] for place, one in enumerate(asked)}
+        self.forms = [ask_at(_unite([one[2] for one in asked]), time_ms)]
+
+    def _scan(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> int | None:
+        return count_parts(bodies[0], self._needed().index(self._certain()))
+
+    def read(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> list[Row]:
+        query, schema, certain, parts = self._query, self._schema, self._certain(), self._parts
         devices: dict[tuple[tuple[str, str], ...], dict[tuple[str, str], str]] = {}
-        for one in connection.query(text, time_ms):
+        for one in read_result(bodies[0]):
             labels = one["metric"]
             labels.pop("__name__", None)
-            part = parts[labels.pop(_PART)]
+            part = parts[labels.pop(PART)]
             devices.setdefault(tuple(sorted(labels.items())), {})[part] = one["value"][1]
         rows = []
         for key, found in devices.items():
@@ -198,8 +234,9 @@ class _Value(NamedTuple):
     read: Callable[[Sequence[str | None]], Any]
 
 
-class _Aggregation(_Compiler):
-    """Values computed of groups of events."""
+class _Aggregation(Question):
+    """Values computed of groups of events. Counted is what came of a part that each group has; where there is
+    none, all of whose columns may be missing, rows are read to be counted."""
 
     def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
         super().__init__(bound, schema, db, table)
@@ -209,14 +246,68 @@ class _Aggregation(_Compiler):
         self._every_ms = every[0] if every else None
         labels = ",".join(map(quote_label, self._groups.values()))
         self._by = f" by ({labels})" if labels else ""
+        self.spreads = self._every_ms is not None and bound_times(bound) == ALL_TIME
+        self.forms = self._ask_extent() if self.spreads else self._list_forms(*bound_times(bound))
 
     def _name_label(self, name: str) -> str:
         return name_device(self._schema) if name == self._schema.device else name
 
-    def ask(self, connection: Connection) -> list[Row]:
+    def _list_forms(self, first_ms: int, end_ms: int) -> list[Form]:
+        """The requests about this time, its end excluded."""
+        every_ms = self._every_ms
+        if every_ms is None:
+            return [self._ask_once(0, first_ms, end_ms)]
+        # Whole buckets lie between these two.
+        begin_ms = -(-first_ms // every_ms) * every_ms
+        stop_ms = end_ms // every_ms * every_ms
+        forms = []
+        if first_ms < min(begin_ms, end_ms):
+            until_ms = min(begin_ms, end_ms)
+            forms.append(self._ask_once(begin_ms - every_ms, first_ms, until_ms))
+        for start_ms in range(begin_ms, stop_ms, _POINTS * every_ms):
+            last_ms = min(start_ms + _POINTS * every_ms, stop_ms) - 1
+            text = self._write(write_window(every_ms))
+            forms.append(ask_steps(text, start_ms + every_ms - 1, last_ms, every_ms))
+        if begin_ms <= stop_ms < end_ms:
+            forms.append(self._ask_once(stop_ms, stop_ms, end_ms))
+        return forms
+
+    def _ask_once(self, bucket_ms: int, first_ms: int, end_ms: int) -> Form:
+        time_ms, window = _write_span(first_ms, end_ms)
+        return ask_at(self._write(window), time_ms, bucket_ms)
+
+    def _ask_extent(self) -> list[Form]:
+        """What asks for the time of all events that are asked about."""
+        time_ms, window = _write_span(*ALL_TIME)
+        events = f"{self._select(self._witness)}{window}"
+        texts = [f"min(tfirst_over_time({events}))", f"max(tlast_over_time({events}))"]
+        return [ask_at(_unite(texts), time_ms)]
+
+    def spread(self, body: bytes) -> Sequence[Form]:
+        found = {one["metric"][PART]: _read_time(one["value"][1]) for one in read_result(body)}
+        return self._list_forms(found["0"], found["1"] + 1) if found else []
+
+    def _scan(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> int | None:
+        if not self._query.per:
+            return 1
+        place = self._find_certain()
+        return None if place is None else sum(count_parts(body, place) for body in bodies)
+
+    def _find_certain(self) -> int | None:
+        """The place of a part that each group has."""
+        place = 0
+        for one in self._query.compute:
+            column = None if one.column is None else self._fields.get(one.column)
+            if column is None or not column.nullable:
+                return place
+            place += len(self._compute(one, "").parts)
+        # What has a single part, has it.
+        return 0 if place == 1 else None
+
+    def read(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> list[Row]:
         query = self._query
         groups: dict[tuple[Any, ...], _Found] = {}
-        for bucket_ms, labels, part, value in self._ask_parts(connection):
+        for bucket_ms, labels, part, value in self._read_parts(forms, bodies):
             read = {name: self._read_label(name, labels) for name in self._groups}
             key = tuple(bucket_ms if isinstance(one, Every) else read[one] for one in query.per)
             groups.setdefault(key, {})[part] = value
@@ -232,51 +323,19 @@ class _Aggregation(_Compiler):
             rows.append(tuple(row))
         return put_in_order(query, rows)
 
-    def _ask_parts(
-        self, connection: Connection
+    def _read_parts(
+        self, forms: Sequence[Form], bodies: Sequence[bytes]
     ) -> Iterator[tuple[int, Mapping[str, str], int, str]]:
         """Bucket, labels, place of the part, and its value."""
-        first_ms, end_ms = bound_times(self._bound)
-        every_ms = self._every_ms
-        if every_ms is None:
-            yield from self._ask_once(connection, 0, first_ms, end_ms)
-            return
-        if (first_ms, end_ms) == ALL_TIME:
-            first_ms, end_ms = self._find_extent(connection)
-        # Whole buckets lie between these two.
-        begin_ms = -(-first_ms // every_ms) * every_ms
-        stop_ms = end_ms // every_ms * every_ms
-        if first_ms < min(begin_ms, end_ms):
-            until_ms = min(begin_ms, end_ms)
-            yield from self._ask_once(connection, begin_ms - every_ms, first_ms, until_ms)
-        for start_ms in range(begin_ms, stop_ms, _POINTS * every_ms):
-            last_ms = min(start_ms + _POINTS * every_ms, stop_ms) - 1
-            text = self._write(write_window(every_ms))
-            begin = start_ms + every_ms - 1
-            for one in connection.query_range(text, begin, last_ms, every_ms):
-                part = int(one["metric"][_PART])
+        for form, body in zip(forms, bodies, strict=True):
+            for one in read_result(body):
+                labels = one["metric"]
+                part = int(labels[PART])
+                if form.step_ms is None:
+                    yield form.bucket_ms, labels, part, one["value"][1]
+                    continue
                 for time_s, value in one["values"]:
-                    yield round(time_s * 1000) + 1 - every_ms, one["metric"], part, value
-        if begin_ms <= stop_ms < end_ms:
-            yield from self._ask_once(connection, stop_ms, stop_ms, end_ms)
-
-    def _ask_once(
-        self, connection: Connection, bucket_ms: int, first_ms: int, end_ms: int
-    ) -> Iterator[tuple[int, Mapping[str, str], int, str]]:
-        time_ms, window = _write_span(first_ms, end_ms)
-        for one in connection.query(self._write(window), time_ms):
-            yield bucket_ms, one["metric"], int(one["metric"][_PART]), one["value"][1]
-
-    def _find_extent(self, connection: Connection) -> tuple[int, int]:
-        """The time of all events that are asked about, its end excluded."""
-        time_ms, window = _write_span(*ALL_TIME)
-        events = f"{self._select(self._witness)}{window}"
-        texts = [f"min(tfirst_over_time({events}))", f"max(tlast_over_time({events}))"]
-        found = {
-            one["metric"][_PART]: _read_time(one["value"][1])
-            for one in connection.query(_unite(texts), time_ms)
-        }
-        return (found["0"], found["1"] + 1) if found else (0, 0)
+                    yield round(time_s * 1000) + 1 - form.step_ms, labels, part, value
 
     def _write(self, window: str) -> str:
         return _unite(
@@ -337,7 +396,7 @@ def _write_span(first_ms: int, end_ms: int) -> tuple[int, str]:
 
 def _unite(texts: Sequence[str]) -> str:
     """The texts as one question, each with its place as a label."""
-    parts = [f'label_set({text}, "{_PART}", "{place}")' for place, text in enumerate(texts)]
+    parts = [f'label_set({text}, "{PART}", "{place}")' for place, text in enumerate(texts)]
     return f"union({', '.join(parts)})"
 
 
@@ -356,54 +415,3 @@ def _read_float(found: Sequence[str | None]) -> float | None:
 
 def _number_reader(column: Column) -> Callable[[Sequence[str | None]], Any]:
     return lambda found: None if found[0] is None else _read_number(column, found[0])
-
-
-# --- words of MetricsQL: literals, selectors, windows of time ----------------------------------------
-
-_IDENTIFIER = re.compile(r"[^A-Za-z0-9_]")
-
-
-def quote_text(text: str) -> str:
-    """A string literal."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
-
-
-def quote_label(name: str) -> str:
-    """A label's name where no string can be: what is no letter, digit or _ is escaped."""
-    return _IDENTIFIER.sub(lambda found: "\\" + found[0], name)
-
-
-def any_of(label: str, values: Sequence[str]) -> str:
-    """The condition that a label has one of these values."""
-    if len(values) == 1:
-        return f"{quote_label(label)}={quote_text(values[0])}"
-    return f"{quote_label(label)}=~{quote_text('|'.join(map(re.escape, values)))}"
-
-
-def select_series(
-    schema: Schema,
-    db: str | None,
-    tables: Sequence[str],
-    columns: Sequence[str],
-    devices: Sequence[str] | None = None,
-) -> str:
-    """The selector of the series of columns, of some devices or all. `db`: those with that value of the
-    label, or, if it is None, those without that label: others' are left alone."""
-    names = [name_metric(table, column) for table in tables for column in columns]
-    conditions = [any_of("__name__", names), any_of(DB, [db or ""])]
-    if devices is not None:
-        conditions.append(any_of(name_device(schema), devices))
-    return f"{{{','.join(conditions)}}}"
-
-
-def bound_times(bound: BoundQuery) -> tuple[int, int]:
-    """What a query is about, in ms, the end excluded."""
-    if bound.start_ms is None or bound.end_ms is None:
-        return ALL_TIME
-    return bound.start_ms, bound.end_ms
-
-
-def write_window(span_ms: int) -> str:
-    """A range vector's length. Seen from a time t it has the samples in (t - span, t]."""
-    return f"[{span_ms}ms]"

@@ -9,12 +9,10 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import urlencode
-
-import orjson
 
 from ...contract import MIB, Allocation, Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
@@ -23,6 +21,7 @@ from .._base.http import Answer, parse_body
 from .._base.http_database import SHOWN, HttpDatabase
 from ..base import Job
 from .encoding import ALL_TIME, Span
+from .forms import FORM_HEADERS, Form, ask_at, check_answer, read_result, write_form, write_seconds
 from .options import VictoriaMetricsOptions
 
 _log = logging.getLogger(__name__)
@@ -30,8 +29,6 @@ _log = logging.getLogger(__name__)
 VISIBLE_S = 15.0
 """Within this time all samples are visible that are acknowledged, new series (11 s) included, if the server
 doesn't let us flush it."""
-
-_FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 # lib/storage/partition.go: maxRawRowsPerShard. 8 MiB of rows as they arrive are a part of 1 MiB at most.
 ALLOCATION = Allocation(
@@ -89,40 +86,18 @@ class Connection(HttpDatabase[VictoriaMetricsOptions]):
     ) -> Answer:
         body = urlencode(form, doseq=True).encode()
         timeout_s = timeout_s or self.options.query_timeout_s
-        return self.fetch("POST", path, body, _FORM, timeout_s, (expected,))
+        return self.fetch("POST", path, body, FORM_HEADERS, timeout_s, (expected,))
 
     def query(self, text: str, time_ms: int) -> list[dict[str, Any]]:
         """The vector that MetricsQL gives for a time."""
-        answer = self.ask("/api/v1/query", query=text, time=write_seconds(time_ms), nocache="1")
-        found: list[dict[str, Any]] = answer["result"]
-        return found
+        return read_result(self.answer(ask_at(text, time_ms)))
 
-    def query_range(
-        self, text: str, first_ms: int, last_ms: int, step_ms: int
-    ) -> list[dict[str, Any]]:
-        """The matrix that MetricsQL gives for each of these times."""
-        answer = self.ask(
-            "/api/v1/query_range",
-            query=text,
-            start=write_seconds(first_ms),
-            end=write_seconds(last_ms),
-            step=f"{step_ms}ms",
-            nocache="1",
-            # Or the last points of a time that is near now would be those before them.
-            latency_offset="1ms",
-        )
-        found: list[dict[str, Any]] = answer["result"]
-        return found
-
-    def export(self, selector: str, first_ms: int, last_ms: int) -> Iterator[dict[str, Any]]:
-        """The samples of series in this time, both ends included, as they are stored."""
-        form = {
-            "match[]": selector,
-            "start": write_seconds(first_ms),
-            "end": write_seconds(last_ms),
-        }
-        answer = self._post("/api/v1/export", form)
-        return map(orjson.loads, answer.body.splitlines())
+    def answer(self, form: Form) -> bytes:
+        """A question's answer, complete and free of errors."""
+        timeout_s = self.options.query_timeout_s
+        answer = self.fetch("POST", form.path, write_form(form), FORM_HEADERS, timeout_s)
+        check_answer(form, answer.body, self.place)
+        return answer.body
 
     def list_metrics(self, selector: str | None = None) -> list[str]:
         """The names of all metrics that have series, or series that a selector fits."""
@@ -207,12 +182,6 @@ class Connection(HttpDatabase[VictoriaMetricsOptions]):
         if answer.status in (401, 403):
             return SimulatorError(f"{text}; check username and password, or the server's auth keys")
         return self.explain_status(answer, text)
-
-
-def write_seconds(time_ms: int) -> str:
-    """A time as the API takes it."""
-    seconds, milliseconds = divmod(time_ms, 1000)
-    return f"{seconds}.{milliseconds:03d}"
 
 
 # --- what it tells of itself by /metrics, in Prometheus's text format -----------------------------

@@ -1,0 +1,161 @@
+"""Asks InfluxDB in Flux, for annotated CSV; rows are counted by its lines. With `client=official`
+influxdb-client asks by its query API, which decodes each answer into records.
+
+https://docs.influxdata.com/influxdb/v2/query-data/execute-queries/influx-api/
+https://docs.influxdata.com/influxdb/v2/api-guide/client-libraries/python/#query-data-from-influxdb-with-python
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from influxdb_client.client.flux_csv_parser import FluxQueryException
+from influxdb_client.client.flux_table import FluxTable
+from influxdb_client.client.query_api import QueryApi
+
+from ...errors import Retryable, SimulatorError, one_line
+from ...workloads.drawing import BoundQueries, BoundQuery
+from .._base.http_asking import AnyHttpAsker, HttpRequest
+from .._base.official import ClientAsker
+from .._base.sql_queries import Template, make_template
+from ..asking import Received, Rows
+from .flux import Result, count_lines, parse_results, quote_text, write_time
+from .question import Question
+from .server import Connection, make_question, name_query_target
+
+if TYPE_CHECKING:
+    from . import Influxdb
+
+
+class FluxRequest(NamedTuple):
+    """A question, ready to be sent."""
+
+    question: Question
+    """By which the answer is counted and read; another execution's will do if it `is_scanned`."""
+    http: HttpRequest
+
+
+class FluxLiterals:
+    """How Flux writes a query's parameters."""
+
+    def text(self, text: str) -> str:
+        """A text as a constant."""
+        return quote_text(text)
+
+    def instant(self, time_ms: int) -> str:
+        """A time, in ms since 1970."""
+        return write_time(time_ms)
+
+
+_LITERALS = FluxLiterals()
+
+
+class InfluxAsker(AnyHttpAsker[Connection]):
+    """Asks what `Influxdb.compile` gives. What is received: the question, and its answers."""
+
+    module: Influxdb
+
+    def __init__(self, module: Influxdb, in_flight: int) -> None:
+        super().__init__(module, in_flight, module.options.query_timeout_s)
+        self._target = name_query_target(module.options)
+        self._made: dict[str, tuple[Question, Template]] = {}
+        """Of each query whose executions are read alike."""
+
+    def encode(self, bounds: BoundQueries) -> Sequence[FluxRequest]:
+        name = bounds.query.name
+        if name not in self._made:
+            question = self.module.compile(bounds[0])
+            if not question.is_scanned:
+                return [self.encode_statement(self.module.compile(bound)) for bound in bounds]
+            self._made[name] = question, make_template(bounds, self._write, _LITERALS)
+        question, template = self._made[name]
+        filled = template.fill(bounds, _LITERALS.text, _LITERALS.instant)
+        return [FluxRequest(question, make_question(self._target, text)) for text in filled]
+
+    def _write(self, bound: BoundQuery) -> str:
+        return self.module.compile(bound).text
+
+    def encode_statement(self, statement: Question) -> FluxRequest:
+        return FluxRequest(statement, make_question(self._target, statement.text))
+
+    def send(self, request: FluxRequest) -> Received:
+        question, http = request
+        bodies = [self.exchange(http).body]
+        lines = count_lines(bodies[0], question.counted)
+        if question.is_scanned:
+            return Received(question.count(lines), len(bodies[0]), (question, bodies))
+        more = question.find_missing(_parse(question, bodies[0]))
+        if more is not None:
+            bodies.append(self.exchange(make_question(self._target, more)).body)
+            count_lines(bodies[1], None)
+        rows = len(_read(question, bodies))
+        return Received(rows, sum(map(len, bodies)), (question, bodies))
+
+    def decode(self, received: Received) -> Rows:
+        return _read(*received.data)
+
+
+def _read(question: Question, bodies: Sequence[bytes]) -> Rows:
+    """The rows of answers; SimulatorError if they aren't in the form of one."""
+    return question.read([_parse(question, body) for body in bodies])
+
+
+def _parse(question: Question, body: bytes) -> list[Result]:
+    try:
+        return list(parse_results(body.decode(), question.columns))
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise SimulatorError(f"an answer of InfluxDB makes no sense: {error!r}") from error
+
+
+class OfficialInfluxAsker(ClientAsker[Connection]):
+    """Asks by `QueryApi.query`."""
+
+    def make_client(self) -> QueryApi:
+        return self.connection.client.query_api()
+
+    def close_client(self, client: QueryApi) -> None:
+        """It has no connection of its own."""
+
+    def ask(self, client: QueryApi, statement: Question) -> Rows:
+        answers = [self._query(client, statement, statement.text)]
+        more = statement.find_missing(answers[0])
+        if more is not None:
+            answers.append(self._query(client, statement, more))
+        return statement.read(answers)
+
+    def _query(self, client: QueryApi, question: Question, text: str) -> list[Result]:
+        timeout_s = self.connection.options.query_timeout_s
+        tables = self.connection.ask(client.query, text, timeout_s=timeout_s)
+        return list(read_tables(tables, question.columns))
+
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        if isinstance(error, FluxQueryException):
+            return SimulatorError(f"InfluxDB gave up a query: {one_line(error, 500)}")
+        return None
+
+
+def read_tables(tables: Sequence[FluxTable], columns: Sequence[str]) -> Iterator[Result]:
+    """What `parse_results` gives, of the client's records."""
+    for table in tables:
+        kinds = {column.label: column.data_type for column in table.columns}
+        readers = [(name, _find_reader(kinds.get(name))) for name in columns]
+        for record in table.records:
+            values = record.values
+            yield values["result"], tuple([read(values.get(name)) for name, read in readers])
+
+
+def _find_reader(kind: str | None) -> Callable[[Any], Any]:
+    """What makes a value as `parse_results` has it of the client's."""
+    if kind == "string":
+        return lambda text: text or ""
+    return _read_time if kind is not None and kind.startswith("dateTime") else _keep
+
+
+def _read_time(time: datetime | None) -> int | None:
+    return None if time is None else round(time.timestamp() * 1000)
+
+
+def _keep(value: Any) -> Any:
+    return value

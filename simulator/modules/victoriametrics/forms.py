@@ -1,0 +1,149 @@
+"""Questions as VictoriaMetrics's HTTP API takes them, and what is in their answers: JSON of MetricsQL's
+values, lines of JSON of exported samples. Rows are counted by scans: a quote within a text is escaped, so no
+text looks like what is counted.
+
+https://docs.victoriametrics.com/victoriametrics/keyconcepts/#query-data
+https://docs.victoriametrics.com/victoriametrics/single-server-victoriametrics/#how-to-export-data-in-json-line-format
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from ...errors import SimulatorError, one_line
+from .._base.http_asking import read_json
+from .._base.http_database import SHOWN
+
+FORM_HEADERS = {"content-type": "application/x-www-form-urlencoded"}
+
+PART = "__part__"
+"""The label that tells the values of an answer apart."""
+
+_EXPORT = "/api/v1/export"
+
+
+class Form(NamedTuple):
+    """A request that asks something."""
+
+    path: str
+    fields: Mapping[str, str]
+    bucket_ms: int = 0
+    """Which bucket of time it is about, by its start; or `step_ms`."""
+    step_ms: int | None = None
+    """Length of the buckets, if it is about several."""
+
+
+def write_form(form: Form) -> bytes:
+    """The request's body."""
+    return urlencode(form.fields).encode()
+
+
+def ask_at(text: str, time_ms: int, bucket_ms: int = 0) -> Form:
+    """Asks for the vector that MetricsQL gives for a time."""
+    fields = {"query": text, "time": write_seconds(time_ms), "nocache": "1"}
+    return Form("/api/v1/query", fields, bucket_ms)
+
+
+def ask_steps(text: str, first_ms: int, last_ms: int, step_ms: int) -> Form:
+    """Asks for the matrix that MetricsQL gives for each of these times."""
+    fields = {
+        "query": text,
+        "start": write_seconds(first_ms),
+        "end": write_seconds(last_ms),
+        "step": f"{step_ms}ms",
+        "nocache": "1",
+        # Or the last points of a time that is near now would be those before them.
+        "latency_offset": "1ms",
+    }
+    return Form("/api/v1/query_range", fields, step_ms=step_ms)
+
+
+def export(selector: str, first_ms: int, last_ms: int) -> Form:
+    """Asks for the samples of series in this time, both ends included, as they are stored."""
+    fields = {
+        "match[]": selector,
+        "start": write_seconds(first_ms),
+        "end": write_seconds(last_ms),
+    }
+    return Form(_EXPORT, fields)
+
+
+def write_seconds(time_ms: int) -> str:
+    """A time as the API takes it."""
+    seconds, milliseconds = divmod(time_ms, 1000)
+    return f"{seconds}.{milliseconds:03d}"
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+_BEGIN = re.compile(
+    rb'\{"status":"success",(?:"isPartial":false,)?"data":\{"resultType":"(?:vector|matrix)","result":\['
+)
+_END = re.compile(rb'\]\}(?:,"stats":\{[^{}]*\})?\}\s*\Z')
+_END_BYTES = 300
+
+_LINE, _LINE_END = b'{"metric":{', b"]}\n"
+_SERIES, _POINTS, _NEXT = b'{"metric":', b'"values":[[', b'"],['
+_PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
+
+
+def check_answer(form: Form, body: bytes, place: str) -> None:
+    """SimulatorError if an answer of status 200 holds an error, isn't of all data, or is cut off.
+
+    `place`: the server, to begin the message with.
+    """
+    if form.path == _EXPORT:
+        lines = body.count(b"\n" + _LINE) + body.startswith(_LINE)
+        if lines != body.count(b"\n") or (body and not body.endswith(_LINE_END)):
+            # An error that comes in the middle ends it.
+            text = one_line(body[-SHOWN:].decode(errors="replace"), SHOWN)
+            raise SimulatorError(f"{place} did not finish an answer ({text})")
+        return
+    if _BEGIN.match(body) and _END.search(body, max(0, len(body) - _END_BYTES)):
+        return
+    answer = read_json(body)
+    if not isinstance(answer, dict) or answer.get("status") != "success":
+        error = answer.get("error", answer) if isinstance(answer, dict) else answer
+        raise SimulatorError(f"{place} gave up a query: {one_line(error, SHOWN)}")
+    if answer.get("isPartial"):
+        raise SimulatorError(
+            f"{place} answered with a part of the data (isPartial): a storage node is away"
+        )
+
+
+def read_result(body: bytes) -> list[dict[str, Any]]:
+    """The vector or matrix of an answer; SimulatorError if there is none."""
+    found: list[dict[str, Any]] = read_json(body, "data", "result")
+    return found
+
+
+def has_series(body: bytes) -> bool:
+    """Whether there is any in an answer."""
+    return _SERIES in body
+
+
+def count_parts(body: bytes, place: int) -> int:
+    """The values in a vector or matrix of the part that has this place."""
+    part = f'"{PART}":"{place}"'.encode()
+    if _POINTS not in body:
+        return body.count(part)
+    count = 0
+    for series in body.split(_SERIES):
+        if part in series:
+            count += series.count(_NEXT, series.rindex(_POINTS)) + 1
+    return count
+
+
+def count_samples(body: bytes, metric: str) -> int | None:
+    """The samples of a metric in what was exported; None if its name could be written in several ways."""
+    if not _PLAIN.fullmatch(metric):
+        return None
+    begin = _LINE + f'"__name__":"{metric}",'.encode()
+    return sum(
+        line.count(b",", line.rindex(b"[")) + 1
+        for line in body.splitlines()
+        if line.startswith(begin)
+    )
