@@ -27,12 +27,12 @@ def describe_statements(module: AnyModule, workload: Workload) -> str:
     """The schema, and each query of the workload with its statement, or why it can't be asked. OptionError if
     the module's job names a query that there isn't, or the module can't ask."""
     target, schema = module.job.target, module.job.schema
-    made = module.describe_schema()
-    parts = [
-        _head(f"Target {target}, module {module.name}, workload {workload.name}: schema", made)
-    ]
-    if not made:
-        parts = [f"{parts[0]}\nnothing is made before the events"]
+    try:
+        made = module.describe_schema() or ["nothing is made before the events"]
+    except OptionError as error:
+        made = [str(error)]
+    heading = f"Target {target}, module {module.name}, workload {workload.name}: schema"
+    parts = [_head(heading, made)]
     if isinstance(module, IndexedModule) and module.options.is_indexed:
         when = _WHEN[module.options.create_indices]
         parts.append(_head(f"Indexes, {when}", module.describe_indexes()))
@@ -40,9 +40,11 @@ def describe_statements(module: AnyModule, workload: Workload) -> str:
     chosen = module.job.load.queries
     if chosen is not None:
         module.choose_queries()
-    for query in schema.descriptions:
-        if chosen is None or query.name in chosen:
-            parts.append(_describe_query(module, query, stored))
+    parts += [
+        _describe_query(module, query, stored)
+        for query in schema.descriptions
+        if chosen is None or query.name in chosen
+    ]
     return "\n\n".join(parts)
 
 

@@ -330,9 +330,9 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         raise OptionError(f"module {self.name} compiles no queries")
 
     def describe_schema(self) -> list[str]:
-        """What `prepare` makes, as it is sent, for a person to read; nothing: nothing is made before the
-        events. Needs no connection."""
-        return []
+        """What `prepare` makes, as it is sent, for a person to read; none: nothing is made before the events.
+        Needs no connection. OptionError if the module can't show it."""
+        raise OptionError(f"module {self.name} doesn't show what it makes")
 
     def describe_statement(self, statement: Any) -> str:
         """What `compile` gave, as it is sent, for a person to read. Needs no connection. OptionError if the

@@ -253,7 +253,7 @@ COMMANDS_OF_DEMO = {
     "results show stored.json": None,
     "results export stored.json --output all.csv": "duckdb",
     "compare stored.json stored.json": None,
-    "report stored.json": "jinja2",
+    "report stored.json": "vl_convert",
     "plot stored.json": "vl_convert",
     "clean": "kubernetes",
     "db status": "kubernetes",

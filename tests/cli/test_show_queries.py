@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from cli.main import commands
-from cli.render.statements import EVENTS
-from simulator.modules.base import Job
+from cli.render.statements import EVENTS, describe_statements
+from simulator.modules.base import Job, Module
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
 from simulator.oracle.stored import Stored, StoredPart
 from simulator.workloads import load_workload
-from simulator.workloads.drawing import draw
+from simulator.workloads.drawing import BoundQuery, draw
 
 CONFIG = """
 targets:
@@ -172,6 +173,25 @@ def test_a_query_that_can_not_be_asked_says_why(config: str) -> None:
     found = split(show(config, "victoriametrics", workload="trucks"))
     assert "nothing is made before the events" in next(iter(found.values()))
     assert "the database has no queries with a condition on a value" in found["Query range-filter"]
+
+
+class Silent(Postgres):
+    """A module that shows nothing."""
+
+    name = "silent"
+    describe_schema = Module.describe_schema
+
+    def compile(self, bound: BoundQuery) -> Any:
+        return bound
+
+
+def test_a_module_that_shows_nothing_says_so() -> None:
+    workload = load_workload("temperature")(0)
+    options = parse_options(Postgres.options_model, {"connection_string": "host=x"}, str)
+    text = describe_statements(Silent(options, Job(workload.schema)), workload)
+    assert "  module silent doesn't show what it makes\n" in text
+    below = split(text)["Query count-events"]
+    assert below == "  module silent doesn't show what it sends"
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,8 @@ RESULT: dict[str, Check] = {
     "options": lambda value: isinstance(value, dict),
     "environment": lambda value: set(value) == {"tool", "client", "database", "kubernetes"},
     "runs": lambda value: isinstance(value, list) and value != [],
+    # Without limits.
+    "verdicts": lambda value: value == [],
     "baseline": lambda value: value == [],
     "insert_summary": lambda value: isinstance(value, list),
     "query_summary": lambda value: isinstance(value, list),
@@ -108,6 +110,7 @@ RUN: dict[str, Check] = {
     # Nobody has asked for them.
     "marks": lambda value: value == [],
     "undone": lambda value: value == [],
+    "aborted": lambda value: value is None,
     "phases_s": lambda value: isinstance(value, dict),
 }
 GROUP: dict[str, Check] = {
@@ -127,6 +130,7 @@ GROUP: dict[str, Check] = {
     "service_ms": lambda value: value is None,
     "service_histogram": lambda value: value is None,
     "offered": lambda value: value is None,
+    "stages": lambda value: value == [],
     "client": optional(lambda value: isinstance(value, dict)),
     "retries": is_count,
     "errors": lambda value: isinstance(value, dict),

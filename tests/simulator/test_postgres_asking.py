@@ -17,7 +17,7 @@ from simulator.modules.base import Job
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.asking import PostgresAsker
 from simulator.modules.postgres.connection import Connection, ServerError
-from simulator.modules.postgres.lines import MessageLine, Question, read_rows
+from simulator.modules.postgres.lines import LibpqLine, MessageLine, Question, read_rows
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import BoundQueries, BoundQuery
 from simulator.workloads.temperature import Temperature
@@ -177,3 +177,33 @@ def test_a_prepared_question_has_its_values_in_the_protocols_types() -> None:
     assert second.values == [b"bc", struct.pack("!q", 2), struct.pack("!q", 4)]
     assert asker.encode_statement("SELECT 1").statement != first.statement
     assert isinstance(first, Question)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_text"),
+    [
+        ("fleet-downsample", True),
+        ("threshold", True),
+        ("top-devices", True),
+        ("downsample", False),
+        ("range", False),
+        ("last-values", False),
+    ],
+)
+def test_a_window_of_all_devices_has_a_plan_of_its_own(name: str, is_text: bool) -> None:
+    workload = load_workload("machines")(devices=50)
+    asker = make_asker(workload)
+    bounds = bounds_of(workload, name)
+    questions = list(asker.encode(bounds))
+    assert [question.statement is None for question in questions] == [is_text] * 3
+    if is_text:
+        sent = [question.message[5:-1].decode() for question in questions]
+        assert sent == [asker.module.compile(bound) for bound in bounds]
+
+
+def test_over_tls_libpq_is_given_the_text_alone() -> None:
+    sent: list[bytes] = []
+    pg = SimpleNamespace(send_query=sent.append, flush=lambda: 0)
+    line = LibpqLine(cast(Connection, SimpleNamespace(pg=pg, descriptor=0)), 5.0)
+    line.send(make_asker(Temperature(), prepared_statements=False).encode_statement("SELECT 1"))
+    assert sent == [b"SELECT 1"]

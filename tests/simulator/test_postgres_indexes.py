@@ -17,6 +17,11 @@ from simulator.workloads.temperature import Temperature
 _LOOK_UP = (
     'CROSS JOIN LATERAL (SELECT "device_id" AS "_v0", "temperature" AS "_v1" FROM "events" WHERE'
 )
+_NEWEST_TIMES = (
+    'SELECT DISTINCT ON ("device_id") "device_id" AS "_v0", "temperature" AS "_v1" FROM "events" JOIN (SELECT'
+    ' "device_id" AS "_v0", max("timestamp") AS "_v1" FROM "events" GROUP BY 1) AS newest'
+    ' ON "device_id" = newest."_v0" AND "timestamp" = newest."_v1" ORDER BY "device_id"'
+)
 
 
 def compile_newest(module: str, devices: tuple[str, ...] | None = None, **changes: Any) -> str:
@@ -32,7 +37,9 @@ def compile_newest(module: str, devices: tuple[str, ...] | None = None, **change
 @pytest.mark.parametrize(
     ("module", "options", "words"),
     [
-        ("postgres", {}, 'max("timestamp") OVER (PARTITION BY "device_id")'),
+        ("postgres", {}, _NEWEST_TIMES),
+        ("postgres", {"dialect": "yugabytedb"}, 'max("timestamp") OVER (PARTITION BY "device_id")'),
+        ("postgres", {"dialect": "cockroachdb"}, "OVER (PARTITION BY"),
         ("postgres", {"create_indices": "before"}, _LOOK_UP),
         ("postgres", {"create_indices": "after"}, _LOOK_UP),
         ("postgres", {"create_indices": "after", "dialect": "yugabytedb"}, _LOOK_UP),
@@ -60,6 +67,13 @@ def test_only_devices_that_are_asked_about_are_looked_up(
 ) -> None:
     statement = compile_newest("postgres", devices, create_indices="before", tags=tags)
     assert statement.startswith(beginning)
+
+
+def test_without_an_index_newest_events_of_named_devices_are_looked_for_once() -> None:
+    """All of them take two passes, each of which would go through the events of all devices."""
+    assert "JOIN" not in compile_newest("postgres", ("a", "b"))
+    joined = compile_newest("postgres", tags="table")
+    assert 'JOIN (SELECT "tags_id" AS "_v0", max("timestamp")' in joined
 
 
 def test_names_of_indexes_differ_however_long_those_of_tables_are() -> None:

@@ -22,6 +22,9 @@ class Newest(Enum):
     """As the dialect says it."""
     SEEK = "seek"
     """Device by device, each by a look-up in an index on device and time."""
+    JOIN = "join"
+    """By the newest time of each device, joined with the events: two passes without an order. For devices
+    that are named, as the dialect says it."""
 
 
 class SqlDialect:
@@ -118,6 +121,10 @@ class SqlDialect:
             f"SELECT DISTINCT ON ({values[0]}) {list_aliased(values)} FROM {source}"
             f" ORDER BY {values[0]}, {time} DESC"
         )
+
+    def select_newest_of_one(self, values: Sequence[str], time: str, source: str) -> str:
+        """The same where `source` has the events of one device."""
+        return f"SELECT {list_aliased(values)} FROM {source} ORDER BY {time} DESC LIMIT 1"
 
 
 def compile_query(
@@ -286,8 +293,15 @@ def _find_newest(
     table, device, time = dialect.name_events(schema), values[0], quote_name(schema.time)
     asked = list_aliased(values)
     if bound.devices is not None and len(bound.devices) == 1:
-        return f"SELECT {asked} FROM {table}{where} ORDER BY {time} DESC LIMIT 1"
-    if newest is Newest.DIALECT:
+        return dialect.select_newest_of_one(values, time, f"{table}{where}")
+    if newest is Newest.JOIN and bound.devices is None:
+        found = list_aliased([device, f"max({time})"])
+        return (
+            f"SELECT DISTINCT ON ({device}) {asked} FROM {table}"
+            f" JOIN (SELECT {found} FROM {table}{where} GROUP BY 1) AS newest"
+            f" ON {device} = newest.{_ALIAS % 0} AND {time} = newest.{_ALIAS % 1}{where} ORDER BY {device}"
+        )
+    if newest in (Newest.DIALECT, Newest.JOIN):
         return dialect.select_newest(values, time, f"{table}{where}")
     if newest is Newest.SEEK:
         return (

@@ -363,7 +363,7 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         return True
 
     def compile(self, bound: BoundQuery) -> str:
-        newest = self._indexed_newest if self.options.is_indexed else None
+        newest = self._indexed_newest if self.options.is_indexed else self._plain_newest
         newest = newest or NEWEST.get(bound.query.name, Newest.DIALECT)
         return compile_query(bound, self.job.schema, self.dialect.SQL, newest)
 
@@ -372,8 +372,13 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
 
     @property
     def _indexed_newest(self) -> Newest | None:
-        """How each device's newest event is asked for where an index serves it; None: as without."""
+        """How each device's newest event is asked for where an index serves it; None: as `NEWEST` says."""
         return self.dialect.INDEXED_NEWEST
+
+    @property
+    def _plain_newest(self) -> Newest | None:
+        """The same without one."""
+        return self.dialect.PLAIN_NEWEST
 
     def server_info(self) -> dict[str, Any]:
         return describe(self._session, self.dialect)

@@ -18,7 +18,7 @@ from .encoding import InsertMode
 from .tables import MOST_ROW_BYTES
 
 NEWEST = {"newest-per-device": Newest.WINDOW}
-"""What is asked otherwise than by DISTINCT ON: without an index on device and time, that sorts all events."""
+"""What is asked otherwise than by DISTINCT ON, which sorts all events where no index serves it."""
 
 MOST_IN_ARRAY = 100
 """Of how many devices an array is made. Without an index, each event is compared with each of them."""
@@ -70,7 +70,9 @@ class Dialect:
     SQL: SqlDialect = PostgresSql()
     """In which queries are asked."""
     INDEXED_NEWEST: ClassVar[Newest | None] = Newest.SEEK
-    """How each device's newest event is asked for where an index serves it; None: as without."""
+    """How each device's newest event is asked for where an index serves it; None: as `NEWEST` says."""
+    PLAIN_NEWEST: ClassVar[Newest | None] = Newest.JOIN
+    """How it is asked for without; None: by DISTINCT ON, but for `NEWEST`."""
     SETTINGS: ClassVar[Sequence[str]] = ()
     """More than those of PostgreSQL that `server_info` tells."""
     FACTS: ClassVar[Mapping[str, str]] = {}
@@ -144,6 +146,7 @@ class CockroachDB(Dialect):
     SQL = SqlDialect()
     # How its planner takes that has not been measured.
     INDEXED_NEWEST = None
+    PLAIN_NEWEST = None
     SETTINGS = ("copy_from_atomic_enabled", "default_int_size", "serial_normalization")
     FACTS: ClassVar = {
         "zone_configuration": "SELECT raw_config_sql FROM [SHOW ZONE CONFIGURATION FROM RANGE default]"
@@ -184,6 +187,8 @@ class YugabyteDB(Dialect):
 
     name = DialectName.YUGABYTEDB
     MOST_ROW_BYTES = None
+    # How its planner takes a join has not been measured.
+    PLAIN_NEWEST = None
     SETTINGS = (
         "yb_enable_upsert_mode", "yb_disable_transactional_writes", "yb_enable_expression_pushdown",
         "yb_effective_transaction_isolation_level", "ysql_session_max_batch_size",

@@ -189,7 +189,8 @@ class LibpqLine(Line):
         pg, statement = self.connection.pg, question.statement
         try:
             if statement is None:
-                pg.send_query(question.message)
+                # Without the header and the end, which libpq adds.
+                pg.send_query(question.message[HEADER.size : -1])
             else:
                 self.prepare(statement)
                 formats = [int(pq.Format.BINARY)] * len(question.values)

@@ -78,6 +78,8 @@ class PgWireAsker(PostgresAsker):
     """Asks what `Questdb.compile` gives."""
 
     RESULTS = pq.Format.BINARY
+    # Its plans don't depend on parameters.
+    PLANS_ANEW = False
 
     def __init__(self, module: Questdb, in_flight: int) -> None:
         super().__init__(_view(module), in_flight)

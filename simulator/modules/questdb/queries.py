@@ -69,6 +69,13 @@ class QuestdbDialect(SqlDialect):
         key = values[0] if values[0].startswith('"') else quote_name(self._schema.device)
         return f"SELECT {list_aliased(values)} FROM {source} LATEST ON {time} PARTITION BY {key}"
 
+    def select_newest_of_one(self, values: Sequence[str], time: str, source: str) -> str:
+        # By the column that names the device it takes half the time, without an index on that; by a subquery
+        # on tags, three times as long.
+        if values[0] == quote_name(self._schema.device):
+            return self.select_newest(values, time, source)
+        return super().select_newest_of_one(values, time, source)
+
 
 def _format_time_span(span_ms: int) -> str:
     """A span of time as SAMPLE BY reads it."""

@@ -187,6 +187,9 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
             self.connection.flush()
             self.connection.delete(self._select(self.job.all_table_names))
 
+    def describe_schema(self) -> list[str]:
+        return []  # series come with their first sample
+
     def _check_flags(self, metrics: Metrics | None) -> None:
         """SimulatorError if the server would drop events."""
         if metrics is None:
