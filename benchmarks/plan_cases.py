@@ -1,0 +1,249 @@
+"""What `plans` measures: in which ways events are stored, and the forms in which a query can be asked besides
+the one that the module compiles."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from psycopg.conninfo import make_conninfo
+
+from simulator.contract import Load, PrimaryKey, Role
+from simulator.modules import load_module
+from simulator.modules._base.sql_queries import (
+    Newest,
+    SqlDialect,
+    compile_query,
+)
+from simulator.modules.base import AnyModule, Job, await_count
+from simulator.modules.indexes import IndexedModule
+from simulator.modules.options import parse_options
+from simulator.modules.postgres.dialects import PostgresSql
+from simulator.workloads.base import Workload
+from simulator.workloads.drawing import BoundQuery
+from simulator.workloads.queries import Query
+from simulator.workloads.schema import Tags
+
+from .insert_cases import RETRIES, System
+from .insert_cases import SYSTEMS as SERVERS
+from .support import worker_path
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a query is asked."""
+
+    compiled: Callable[[BoundQuery], Any]
+    change: Callable[[Any], Mapping[str, Any]] = lambda options: {}
+    """What is different of the module's options."""
+
+
+_BATCH = 1_000
+_INDEXED = {"create_indices": "before"}
+_PLAIN: Mapping[str, Any] = {}
+_PGWIRE = {"connection_string": os.environ.get("QUESTDB_DSN", "")}
+
+
+def _drop(module: Any) -> None:
+    for table in module.tables:
+        module.execute(module.drop_table(table))
+
+
+SYSTEMS: Mapping[str, System] = {
+    **SERVERS,
+    "cratedb": replace(
+        SERVERS["questdb"], module="cratedb", variables={"endpoint": "CRATEDB_URL"},
+        named="default_schema", drop=_drop,
+    ),
+}  # fmt: skip
+"""Where servers are."""
+
+SETUPS: Mapping[str, Mapping[str, tuple[str, str, Mapping[str, Any]]]] = {
+    "postgresql-copy": {
+        "row": ("machines", "row", _PLAIN),
+        "row, indexes": ("machines", "row", _INDEXED),
+        "table": ("machines", "table", _PLAIN),
+        "table, indexes": ("machines", "table", _INDEXED),
+        "temperature": ("temperature", "", _PLAIN),
+        "temperature, indexes": ("temperature", "", _INDEXED),
+    },
+    "questdb": {
+        "row": ("machines", "row", _PLAIN),
+        "row, PGWire, index": ("machines", "row", {"index_devices": "true", **_PGWIRE}),
+        "table, PGWire": ("machines", "table", _PGWIRE),
+        "temperature": ("temperature", "", _PLAIN),
+    },
+    "cratedb": {
+        "row": ("machines", "row", _PLAIN),
+        "table": ("machines", "table", _PLAIN),
+        "temperature": ("temperature", "", _PLAIN),
+    },
+    "clickhouse": {
+        "row": ("machines", "row", _PLAIN),
+        "table": ("machines", "table", _PLAIN),
+        "temperature": ("temperature", "", _PLAIN),
+    },
+}
+"""System -> name of a way to store -> workload, where tags are, options."""
+
+EXPLAIN = {
+    "postgresql-copy": "EXPLAIN (ANALYZE, BUFFERS) ",
+    "questdb": "EXPLAIN ",
+    "cratedb": "EXPLAIN ",
+    "clickhouse": "EXPLAIN indexes = 1 ",
+}
+
+
+def build(name: str, dsn: str, workload: Workload, values: Mapping[str, Any]) -> AnyModule:
+    """The module of a system."""
+    system = SYSTEMS[name]
+    kind = load_module(system.module)
+    given: dict[str, Any] = {"connection_string": dsn} if dsn else dict(system.addresses)
+    given |= system.options
+    if system.named:
+        given[system.named] = "bench_plans_"
+    options = parse_options(kind.options_model, given | dict(values), lambda key: f"option {key}")
+    load = Load(role=Role.FILL, batch=_BATCH, primary_key=PrimaryKey.NONE)
+    return kind(options, Job(workload.schema, load))
+
+
+@contextmanager
+def stored(
+    name: str, dsn: str, workload: Workload, events: int, values: Mapping[str, Any]
+) -> Iterator[AnyModule]:
+    """The module, connected, with so many events stored, which are deleted in the end."""
+    module = build(name, dsn, workload, values)
+    module.open()
+    try:
+        module.prepare()
+        if workload.schema.tags == "table":
+            module.store_devices(workload.device_rows(0))
+        worker_path(module.writer(_BATCH, prefill=True), workload, events, _BATCH, RETRIES)
+        found = await_count(module.count, events, module.settle_s)
+        if found != events:
+            raise AssertionError(f"{found} of {events} events are stored")
+        if isinstance(module, IndexedModule) and module.options.is_indexed:
+            module.create_indexes(module.index_names)
+        module.compact()
+        module.prepare_queries()
+        yield module
+    finally:
+        SYSTEMS[name].drop(module)
+        module.close()
+
+
+def _by(dialect: SqlDialect, newest: Newest, module: AnyModule) -> Form:
+    return Form(lambda bound: compile_query(bound, module.job.schema, dialect, newest))
+
+
+def _plan(module: AnyModule, mode: str) -> Form:
+    def change(options: Any) -> Mapping[str, Any]:
+        dsn = make_conninfo(options.connection_string, options=f"-c plan_cache_mode={mode}")
+        return {"connection_string": dsn}
+
+    return Form(module.compile, change)
+
+
+def _rewrite(module: AnyModule, pattern: str, by: str) -> Form:
+    """The compiled statement with a part of it otherwise."""
+
+    def compiled(bound: BoundQuery) -> Any:
+        form = by.replace("TABLE", module.job.schema.table)
+        text, changes = re.subn(pattern, form, module.compile(bound))
+        assert changes, text
+        return text
+
+    return Form(compiled)
+
+
+_AMONG_TAGS = (
+    r'FROM ("\w+") WHERE "\w+"."tags_id" (?:=|IN|= ANY) '
+    r'\((?:ARRAY\()?SELECT "tags_id" FROM ("\w+") WHERE ((?:[^()]|\([^()]*\))+)\)\)?'
+)
+_JOINED = r'FROM \1 JOIN \2 ON \1."tags_id" = \2."tags_id" WHERE \3'
+_NEWEST = r'ORDER BY "measured_at" DESC LIMIT 1'
+_FIELDS = ("temperature", "pressure", "vibration", "power", "pieces", "errors")
+
+
+def _list_postgres(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
+    if query.is_drawn:
+        yield "generic plan", _plan(module, "force_generic_plan")
+        yield "plan of its own", _plan(module, "force_custom_plan")
+    if query.newest and query.devices == "all":
+        yield "DISTINCT ON", _by(PostgresSql(), Newest.DIALECT, module)
+        yield "window", _by(PostgresSql(), Newest.WINDOW, module)
+        yield "max and join", _by(PostgresSql(), Newest.JOIN, module)
+
+
+def _list_questdb(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
+    if module.job.schema.device != "machine":
+        return
+    key = "tags_id" if module.job.schema.is_apart("machine") else "machine"
+    if query.name == "last-value":
+        latest = f'LATEST ON "measured_at" PARTITION BY "{key}"'
+        yield "LATEST ON", _rewrite(module, _NEWEST, latest)
+    if query.name == "last-values":
+        values = ", ".join(f'last("{name}")' for name in ("measured_at", *_FIELDS))
+        if key == "machine":
+            yield "last()", _rewrite(module, r"^.*$", f'SELECT "machine", {values} FROM "TABLE"')
+    if query.name == "top-devices":
+        yield "plain order", _rewrite(module, r'"_v1" IS NULL, ', "")
+
+
+def _list_clickhouse(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
+    if module.job.schema.device != "machine":
+        return
+    if query.name.endswith("downsample"):
+        bucket = r"intDiv\(.*?\* 3600000"
+        hour = 'toUnixTimestamp(toStartOfHour("measured_at")) * 1000'
+        yield "toStartOfHour", _rewrite(module, bucket, hour)
+    if query.name == "last-values":
+        values = ", ".join(f'argMax(tuple("{name}"), "measured_at").1' for name in _FIELDS)
+        time = 'toUnixTimestamp64Milli(max("measured_at"))'
+        text = f'SELECT "machine", {time}, {values} FROM "TABLE" GROUP BY "machine"'
+        if not module.job.schema.is_apart("machine"):
+            yield "argMax", _rewrite(module, r"^.*$", text)
+            together = ", ".join(f'"{name}"' for name in ("measured_at", *_FIELDS))
+            newest = f'argMax(tuple({together}), "measured_at")'
+            parts = ", ".join(f"t.{number}" for number in range(2, 2 + len(_FIELDS)))
+            text = (
+                f'SELECT "machine", toUnixTimestamp64Milli(t.1), {parts} FROM'
+                f' (SELECT "machine", {newest} AS t FROM "TABLE" GROUP BY "machine")'
+            )
+            yield "argMax of all", _rewrite(module, r"^.*$", text)
+
+
+def _list_cratedb(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
+    if module.job.schema.device != "machine":
+        return
+    if query.name.endswith("downsample"):
+        bucket = r"date_bin\('1 hours'::INTERVAL, \"measured_at\", 0\)"
+        yield "date_trunc", _rewrite(module, bucket, "date_trunc('hour', \"measured_at\")")
+    if query.name == "last-values" and not module.job.schema.is_apart("machine"):
+        names = ", ".join(f'"{name}"' for name in ("machine", "measured_at", *_FIELDS))
+        text = (
+            f'SELECT {names} FROM (SELECT {names}, row_number() OVER (PARTITION BY "machine" ORDER BY'
+            ' "measured_at" DESC) AS n FROM "TABLE") AS e WHERE n = 1'
+        )
+        yield "row_number", _rewrite(module, r"^.*$", text)
+
+
+_LISTS = {
+    "postgresql-copy": _list_postgres,
+    "questdb": _list_questdb,
+    "clickhouse": _list_clickhouse,
+    "cratedb": _list_cratedb,
+}
+
+
+def list_forms(system: str, module: AnyModule, query: Query) -> dict[str, Form]:
+    """Name -> another form of a query."""
+    found = dict(_LISTS[system](module, query)) if system in _LISTS else {}
+    of_one = isinstance(query.devices, int) and not query.newest and not query.per
+    if of_one and module.job.schema.tags is Tags.TABLE and system in _LISTS:
+        found["join"] = _rewrite(module, _AMONG_TAGS, _JOINED)
+    return found

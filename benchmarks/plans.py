@@ -1,0 +1,130 @@
+"""Each database's plan for each common query, and how long it takes beside other forms of it.
+
+    python -m benchmarks.plans [--events N] [--devices N] [--plans] [--only TEXT] [SYSTEM…]
+
+Events of `machines` are stored (of `temperature` for newest-per-device), in each way that `SETUPS` names.
+Each query is drawn some times; the statement that the module compiles and the other forms that `plan_cases`
+has are asked in turns, which begin alternately, and every form's answer is compared with the right one. Times
+are medians in ms, sent to received, not decoded. A ratio is the compiled statement's time by the other's:
+above 1.5 the other should be the default. `--plans` prints each statement and what the database says of it.
+For the variables that say where a server is see docs/contributing.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from copy import copy
+from statistics import median
+
+from simulator.modules.asking import Asker
+from simulator.modules.base import AnyModule
+from simulator.oracle.answers import answer
+from simulator.oracle.comparing import compare_answers
+from simulator.oracle.stored import Stored, StoredPart
+from simulator.workloads import load_workload
+from simulator.workloads.drawing import BoundQueries, draw_block
+
+from .plan_cases import EXPLAIN, SETUPS, SYSTEMS, Form, list_forms, stored
+from .support import show
+
+ROUNDS = 9
+WARM_ROUNDS = 6
+"""After five executions PostgreSQL may make a plan for all parameters."""
+LONG_S, LONG_ROUNDS = 0.5, 5
+"""What takes longer is asked a few times only."""
+OURS = "compiled"
+HEADERS = ("Setup", "Query", "Form", "ms", "Compiled/this", "Answer")
+
+
+def open_asker(module: AnyModule, form: Form) -> Asker:
+    """What asks a query in one of its forms, as a reader does: prepared if the module prepares."""
+    varied = copy(module)
+    varied.compile = form.compiled  # type: ignore[method-assign, assignment]
+    varied.options = module.options.model_copy(update=form.change(module.options))
+    asker = varied.make_asker(1)
+    asker.open()
+    return asker
+
+
+def measure(
+    module: AnyModule, bounds: BoundQueries, known: Stored, forms: Mapping[str, Form]
+) -> dict[str, tuple[float, str]]:
+    """Form -> median seconds, and what is wrong with its first answer."""
+    right = answer(bounds[0], known)
+    took: dict[str, list[float]] = {name: [] for name in forms}
+    with ExitStack() as stack:
+        askers, requests, wrong = {}, {}, {}
+        for name, form in forms.items():
+            asker = askers[name] = open_asker(module, form)
+            stack.callback(asker.close)
+            requests[name] = list(asker.encode(bounds))
+            wrong[name] = compare_answers(right, asker.decode(asker.send(requests[name][0])))
+        for number in range(WARM_ROUNDS + ROUNDS):
+            for name in list(forms)[:: 1 if number % 2 else -1]:
+                began = time.perf_counter()
+                askers[name].send(requests[name][number])
+                took[name].append(time.perf_counter() - began)
+            if number + 1 >= LONG_ROUNDS and max(map(max, took.values())) > LONG_S:
+                break
+    return {
+        name: (median(one[WARM_ROUNDS:] or one), wrong[name] or "right")
+        for name, one in took.items()
+    }
+
+
+def run_setup(name: str, dsn: str, setup: str, given: argparse.Namespace) -> list[list[str]]:
+    """The lines of one way to store."""
+    workload_name, tags, values = SETUPS[name][setup]
+    more = {"tags": tags} if tags else {}
+    workload = load_workload(workload_name)(seed=0, device_spread=given.devices, **more)
+    known = Stored(workload, [StoredPart(0, 0, given.events)])
+    lines = []
+    with stored(name, dsn, workload, given.events, values) as module:
+        for query in module.job.schema.descriptions:
+            if given.only not in query.name or not query.shapes(workload.schema) <= frozenset(
+                module.CAPABILITIES.shapes
+            ):
+                continue
+            count = WARM_ROUNDS + ROUNDS
+            bounds = draw_block(query, known, 0, 0, count)
+            forms = {OURS: Form(module.compile), **list_forms(name, module, query)}
+            if given.plans and name in EXPLAIN:
+                for form, one in forms.items():
+                    text = one.compiled(bounds[0])
+                    plan = "\n".join(str(row[0]) for row in module.fetch(EXPLAIN[name] + text))
+                    print(
+                        f"\n--- {name}, {setup}: {query.name}, {form}\n{text}\n{plan}", flush=True
+                    )
+            found = measure(module, bounds, known, forms)
+            for form, (took_s, wrong) in found.items():
+                ratio = "" if form == OURS else f"{found[OURS][0] / took_s:.2f}"
+                lines.append([setup, query.name, form, f"{took_s * 1e3:.2f}", ratio, wrong])
+                print(*lines[-1], sep=" | ", file=sys.stderr, flush=True)
+    return lines
+
+
+def main() -> int:
+    """Measure the systems, each with all its setups."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--events", type=int, default=500_000)
+    parser.add_argument("--devices", type=int, default=500)
+    parser.add_argument("--plans", action="store_true", help="print statements and plans, too")
+    parser.add_argument("--only", default="", help="queries whose names have this in them")
+    parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=", ".join(SETUPS))
+    given = parser.parse_args()
+    for name in given.systems or [one for one in SETUPS if not SYSTEMS[one].missing]:
+        with SYSTEMS[name].server() as dsn:
+            lines = [line for setup in SETUPS[name] for line in run_setup(name, dsn, setup, given)]
+        print(f"\n{name}, {given.events:,} events of {given.devices:,} devices")
+        show(HEADERS, lines, texts=3)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
