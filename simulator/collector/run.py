@@ -380,8 +380,6 @@ class Collector:
 
     def _count_places(self, load: Load) -> int:
         """Requests that each worker may have in flight."""
-        if load.role is Role.READ:
-            return load.in_flight or 1
         places: int = self._prepared.module.options.in_flight(load)
         return places
 

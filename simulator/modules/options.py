@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..conditions import Condition
-from ..contract import Load
+from ..contract import Load, Role
 from ..errors import OptionError, unknown_option
 
 LEAN = "lean"
@@ -94,13 +94,14 @@ class Options(BaseModel):
         return {}
 
     def in_flight(self, load: Load) -> int:
-        """Requests that each worker may have in flight: what the load says, or else the target, or one.
+        """Requests that each worker may have in flight: what the load says, or else the target, or one. The
+        target's option is about inserts: readers have what their load says, or one.
 
         Raises OptionError if load and target contradict each other, or if it is more than the module's
         own option allows.
         """
         asked, name = load.in_flight, self.IN_FLIGHT
-        if name is None:
+        if name is None or load.role is Role.READ:
             return asked or 1
         own: int = getattr(self, name)
         if asked is None:

@@ -17,6 +17,7 @@ from simulator.contract import (
     CommaList,
     Load,
     PrimaryKey,
+    Role,
     RunSettings,
     Tables,
     make_groups,
@@ -366,3 +367,16 @@ def test_keys_of_a_secret_that_are_no_options_are_ignored_and_named(
     assert list_ignored_keys(given, type(module.options)) == ["ca.crt", "username"]
     with pytest.raises(OptionError, match=r"connection_string is missing.*ignored: ca\.crt, us"):
         build(given.model_copy(update={"options": {}}))
+
+
+def test_an_option_for_inserts_in_flight_says_nothing_of_questions() -> None:
+    """Readers have what their load says, whatever the target's option."""
+    kind = load_module("cassandra")
+    options = parse_options(
+        kind.options_model, {"contact_points": "none", "max_sync_calls": "120"}, str
+    )
+    for asked, expected in ((None, 1), (1, 1), (8, 8)):
+        load = Load(role=Role.READ, in_flight=asked)
+        assert options.in_flight(load) == expected
+        kind(options, Job(Temperature.schema, load))
+    assert options.in_flight(Load()) == 120
