@@ -243,6 +243,8 @@ class KustoUnderTest(HttpServerUnderTest):
         eventually(self.drained, "empty queue")
         for table in self.tables():
             self.asked(f".drop table ['{table}']")
+        # What is asked at once may still find it.
+        eventually(lambda: not self.tables(), "tables that are gone")
 
     # --- not getting in ---------------------------------------------------------------------------
 
