@@ -189,7 +189,7 @@ def usual_path(address: str, case: Case, workload: Workload, events: int) -> Cos
         return Cost(events, time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def one_round(name: str, address: str, case: Case, quick: bool) -> tuple[Cost, Cost]:
+def measure_pair(name: str, address: str, case: Case, quick: bool) -> tuple[Cost, Cost]:
     """Both ways once: ours, the usual one."""
     events = max(case.batch, case.events // 5) if quick else case.events
     workload = case.workload()
@@ -206,7 +206,7 @@ def measure(name: str, quick: bool) -> int:
     with system.server() as address:
         for _ in range(QUICK_ROUNDS if quick else ROUNDS):
             for number, case in enumerate(system.cases):
-                found[number].append(one_round(name, address, case, quick))
+                found[number].append(measure_pair(name, address, case, quick))
     rows, judged, met = [], [], True
     for number, case in enumerate(system.cases):
         cost = min((ours for ours, _ in found[number]), key=lambda cost: cost.us)

@@ -94,7 +94,7 @@ def take_turns(line: Line, ways: Mapping[str, TimedTurn], shift: int) -> None:
                 line.turn_s[name].append(took_s if known_s is None else known_s)
 
 
-def one_round(system: System, dsn: str, line: Line, shift: int) -> None:
+def measure_turn(system: System, dsn: str, line: Line, shift: int) -> None:
     """All turns on new tables; `shift` changes who begins."""
     workload, case, retries = line.workload, line.case, system.retries
     with ExitStack() as stack:
@@ -173,11 +173,11 @@ def measure(name: str, quick: bool) -> int:
     with system.server() as dsn:
         if not quick:
             for line in lines:
-                one_round(system, dsn, line, 0)
+                measure_turn(system, dsn, line, 0)
                 line.turn_s.clear()
         for shift in range(QUICK_ROUNDS if quick else ROUNDS):
             for line in lines:
-                one_round(system, dsn, line, shift)
+                measure_turn(system, dsn, line, shift)
     show(HEADERS, list(map(list_cells, lines)), texts=4)
     return judge(name, lines, quick)
 

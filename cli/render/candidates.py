@@ -98,7 +98,7 @@ def make_section(
     """What the jobs of a candidate tell; it may have none. `tabulated`: with the tables of their runs."""
     servers = dict.fromkeys(words.name_database(job.result) or job.result.module for job in jobs)
     about = [*servers, format_count(len(jobs), "result")] if jobs else ["nothing was measured"]
-    told = [f"{job}: {text}" for job in jobs for text in _tell(job.result)]
+    told = [f"{job}: {text}" for job in jobs for text in _list_remarks(job.result)]
     return CandidateSection(
         place,
         name,
@@ -115,7 +115,7 @@ def make_section(
     )
 
 
-def _tell(result: Result) -> list[str]:
+def _list_remarks(result: Result) -> list[str]:
     return [*list_outages(result), *describe_index_builds(result)]
 
 
@@ -213,7 +213,7 @@ def _make_step(step: str, jobs: Sequence[DoneJob], tabulated: bool) -> StepTable
 
 def _describe_job(job: DoneJob) -> JobNotes:
     answer = filter(None, [words.give_answer(job.result), describe_answers(job.result)])
-    told = [*answer, *_tell(job.result)]
+    told = [*answer, *_list_remarks(job.result)]
     measured = words.describe_measurement(job.result)
     return JobNotes(str(job), job.stored.id, measured, " ".join(told), describe_caveats(job.result))
 

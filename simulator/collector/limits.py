@@ -50,7 +50,7 @@ class LimitWatch:
         self._looked_at = -math.inf
         self._suspected: RunLimit | None = None
 
-    def look(
+    def find_lost(
         self,
         progress: Callable[[int], Progress | None],
         places: Callable[[Load], int],

@@ -371,7 +371,7 @@ class Collector:
         """End the run, at the same instant for all workers, if it can't keep a limit any more."""
         if self._early_end is not None or self._phases.phase is not Phase.RUN:
             return
-        lost = self._limits.look(self.barrier.progress.get, self._count_places, elapsed_s)
+        lost = self._limits.find_lost(self.barrier.progress.get, self._count_places, elapsed_s)
         if lost is not None:
             limit, reason = lost
             at_s = elapsed_s + NOTICE_S

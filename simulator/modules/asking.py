@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import SimulatorError
 from ..workloads.drawing import BoundQueries
@@ -47,7 +47,6 @@ class Asker(Requester[Any, Received]):
         super().__init__()
         self.module = module
         self.max_in_flight = in_flight
-        self._begun: Any = None
 
     def encode(self, bounds: BoundQueries) -> Iterable[Any]:
         """A request for each execution, in order. What is left for when they are iterated over is done one by
@@ -60,18 +59,6 @@ class Asker(Requester[Any, Received]):
     def encode_statement(self, statement: Any) -> Any:
         """The request for what `Module.compile` gives, or `Module.workload_queries`. Needs no connection."""
 
-    is_split: ClassVar[bool] = False
-    """Whether `begin` sends, and `finish` waits: the last answer is noted while the next is under way."""
-
-    def begin(self, request: Any) -> None:
-        """The first half of `send`. Raises as `send`."""
-        self._begun = request
-
-    def finish(self) -> Received:
-        """The other half: wait for the answer to what was begun."""
-        request, self._begun = self._begun, None
-        return self.send(request)
-
     @abstractmethod
     def decode(self, received: Received) -> Rows:
         """The rows of an answer. Needs no connection. SimulatorError if it is not in the form of one."""
@@ -82,6 +69,23 @@ class Asker(Requester[Any, Received]):
     def fetch(self, statement: Any) -> Rows:
         """Ask and decode: for whoever isn't measured."""
         return self.decode(self.send(self.encode_statement(statement)))
+
+
+class SplitAsker(Asker):
+    """One that sends and waits apart: meanwhile its reader notes the last answer, and encodes the next
+    question."""
+
+    def send(self, request: Any) -> Received:
+        self.begin(request)
+        return self.finish()
+
+    @abstractmethod
+    def begin(self, request: Any) -> None:
+        """The first half of `send`: the request goes out. Raises as `send`."""
+
+    @abstractmethod
+    def finish(self) -> Received:
+        """The other half: wait for the answer to what was begun. Raises as `send`."""
 
 
 class CallingAsker(Asker):

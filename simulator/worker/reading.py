@@ -15,7 +15,7 @@ from ..contract import Execution, Progress, QueryProgress, Stage, WorkerQuery, W
 from ..errors import Retryable, SimulatorError
 from ..histograms import LatencyRecorder, encode_histogram
 from ..logs import redact
-from ..modules.asking import Asker, Received
+from ..modules.asking import Asker, Received, SplitAsker
 from ..modules.sending import find_arrival, find_sending
 from .base import EARLY_S, ProgressReporter, Worker, garbage_collection_paused, read_progress
 from .measure import Recorder
@@ -78,7 +78,7 @@ class ReadingWorker(Worker):
             failed = runner.failed
             made = read_progress(self._number, "run", recorder, failed=failed)
             # A query that failed is one less to be asked.
-            told = {"queries": runner.tell_queries()} if self._abortable else {}
+            told = {"queries": runner.read_queries()} if self._abortable else {}
             return made.model_copy(
                 update=told | ({"done": made.done + failed} if by_number else {})
             )
@@ -264,7 +264,7 @@ class QueryRunner:
         """Questions that failed, which are not in the recorder."""
         return sum(asked.errors for asked in self.asked.values())
 
-    def tell_queries(self) -> dict[str, QueryProgress]:
+    def read_queries(self) -> dict[str, QueryProgress]:
         """What was asked so far. Called in another thread."""
         return {
             name: QueryProgress(latency=asked.latency.coarsen(), failed=asked.errors)
@@ -343,17 +343,12 @@ class QueryRunner:
         return True
 
     def _ask(self, question: _Question, request: Any) -> None:
-        if not self._asker.is_split:
+        if not isinstance(self._asker, SplitAsker):
             self._note_latest()
         if not self._begin(question):
             return
         try:
-            self._asker.begin(request)
-            # While the database is at work: between an answer and the next question is as little as can be.
-            self._note_latest()
-            if not self._schedule.is_open:
-                self._questions.encode_next(question.asked.query)
-            received = self._asker.finish()
+            received = self._send(question, request)
         except (Retryable, SimulatorError) as error:
             self._note_latest()
             self._note_failure(question, error, time.perf_counter())
@@ -366,6 +361,18 @@ class QueryRunner:
         self._latest = question, received, answered
         if self._schedule.is_open:
             self._note_latest()
+
+    def _send(self, question: _Question, request: Any) -> Received:
+        """Send and wait. Where these are apart, the database is at work while the last answer is noted and
+        the next question encoded: between an answer and the next question is as little as can be."""
+        asker = self._asker
+        if not isinstance(asker, SplitAsker):
+            return asker.send(request)
+        asker.begin(request)
+        self._note_latest()
+        if not self._schedule.is_open:
+            self._questions.encode_next(question.asked.query)
+        return asker.finish()
 
     def _settle(self) -> None:
         self._recorder.settle()

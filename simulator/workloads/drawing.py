@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 from zlib import crc32
 
 import numpy as np
@@ -55,6 +55,13 @@ class BoundQueries:
 
     def __iter__(self) -> Iterator[BoundQuery]:
         return map(self.__getitem__, range(self.count))
+
+    def list_parameters(self) -> list[list[Any]]:
+        """What was drawn, parameter by parameter: of each execution the first device's name, as UTF-8, and so
+        on for the others, then the start and the end of the window, as far as the query has them."""
+        names = [] if self.devices is None else self.devices.T.tolist()
+        windows = (one for one in (self.start_ms, self.end_ms) if one is not None)
+        return [*names, *(one.tolist() for one in windows)]
 
 
 class Extent(Protocol):

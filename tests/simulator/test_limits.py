@@ -158,20 +158,20 @@ def test_a_limit_is_lost_when_it_was_found_so_twice_and_not_in_the_warm_up() -> 
     given = settings(events=1000, workers=1, warm_up_s=2.0, duration_s=9.0, rate_per_s=100.0)
     watch = LimitWatch(given.model_copy(update={"abort_limits": [P50, P99]}))
 
-    def look(message: Progress | None, elapsed_s: float) -> str | None:
-        found = watch.look(lambda _: message, lambda _: 1, elapsed_s)
+    def find_lost(message: Progress | None, elapsed_s: float) -> str | None:
+        found = watch.find_lost(lambda _: message, lambda _: 1, elapsed_s)
         return None if found is None else found[0].measure
 
     bad, good = progress(0, 200), progress(200)
-    assert look(bad, 1.0) is None
-    assert look(bad, 1.9) is None
-    assert look(bad, 3.0) is None  # suspected
-    assert look(bad, 3.5) is None  # too early to look again
-    assert look(good, 4.0) is None
-    assert look(bad, 5.0) is None
-    assert look(None, 6.0) is None
-    assert look(bad, 7.0) is None
-    assert look(bad, 8.0) == "p99"
+    assert find_lost(bad, 1.0) is None
+    assert find_lost(bad, 1.9) is None
+    assert find_lost(bad, 3.0) is None  # suspected
+    assert find_lost(bad, 3.5) is None  # too early to look again
+    assert find_lost(good, 4.0) is None
+    assert find_lost(bad, 5.0) is None
+    assert find_lost(None, 6.0) is None
+    assert find_lost(bad, 7.0) is None
+    assert find_lost(bad, 8.0) == "p99"
 
 
 # --- how the run ends ------------------------------------------------------------------------------

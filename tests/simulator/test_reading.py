@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from simulator.contract import Arrivals, Load, Role, WorkerResult
 from simulator.errors import Retryable, SimulatorError
 from simulator.histograms import LatencyRecorder, latency_ms, merge_histograms
-from simulator.modules.asking import Asker, Received, Rows
+from simulator.modules.asking import Asker, Received, Rows, SplitAsker
 from simulator.modules.sending import Requester
 from simulator.worker.measure import Recorder
 from simulator.worker.reading import QueryRunner, take_turns
@@ -108,26 +108,24 @@ def test_each_query_is_asked_so_often_and_every_execution_is_kept() -> None:
     assert WorkerResult(worker=7, node="n", elapsed_s=1.0, figures=figures).done == 6
 
 
-class InHalves(Answers):
+class InHalves(Answers, SplitAsker):
     """Tells a question's going out from its answer's coming, and keeps the order of what happens."""
-
-    is_split: ClassVar[bool] = True
 
     def __init__(self, *answers: float | Exception) -> None:
         super().__init__(*answers)
         self.order: list[str] = []
-        self.begun = False
+        self.begun: str | None = None
 
     def begin(self, request: str) -> None:
-        super().begin(request)
-        self.begun = True
+        self.begun = request
         self.order.append(f"ask {len(self.asked)}")
 
     def finish(self) -> Received:
+        assert self.begun is not None
         try:
-            return super().finish()
+            return Answers.send(self, self.begun)
         finally:
-            self.begun = False
+            self.begun = None
 
     def note(self, name: str, execution: int, received: Received) -> None:
         self.order.append(f"note {received.rows - 1}")
@@ -149,6 +147,25 @@ def test_an_answer_is_noted_while_the_next_question_is_under_way(is_open: bool) 
     opened = ["ask 0", "note 0", "ask 1", "ask 2", "note 2", "ask 3", "note 3"]
     assert database.order == (opened if is_open else closed)
     assert (recorder.events, runner.failed) == (3, 1)
+
+
+@pytest.mark.parametrize("kind", [Answers, InHalves])
+def test_the_next_question_is_encoded_only_where_sending_and_waiting_are_apart(
+    kind: type[Answers],
+) -> None:
+    """Else it would be encoded before a question leaves, and count as that one's time."""
+    encoded = []
+
+    class Encoding(kind):  # type: ignore[misc, valid-type]
+        def encode_next(self, name: str) -> None:
+            encoded.append(name)
+
+    database = Encoding(0.0)
+    schedule = make_schedule(Load(role=Role.READ, runs=1), 0, 0)
+    recorder = Recorder(schedule)
+    recorder.begin(time.perf_counter())
+    QueryRunner(database, database, iter(["one", "two"]), recorder, schedule).run_queries()
+    assert encoded == (["one", "two"] if kind is InHalves else [])
 
 
 def test_recorders_do_what_takes_long_between_two_questions(

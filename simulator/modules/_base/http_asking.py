@@ -4,7 +4,7 @@ counted. Statements of SQL, and of languages like it, are made of a template for
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import orjson
@@ -23,16 +23,9 @@ _SUCCESS = range(200, 300)
 class Database(Closable, Protocol):
     """What is asked: an `HttpDatabase`, or what has the same of it."""
 
-    def request(
-        self,
-        method: str,
-        target: str,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> Answer:
-        """One request, sent once, and its answer, whatever that says; Retryable or SimulatorError if there is
-        none."""
+    @property
+    def request(self) -> Callable[..., Answer]:
+        """As `HttpDatabase.request`."""
 
     def explain(self, answer: Answer) -> Retryable | SimulatorError:
         """What an answer means that is no success."""

@@ -390,13 +390,11 @@ class Template:
         self, bounds: BoundQueries, text: Callable[[str], str], instant: Callable[[int], str]
     ) -> list[str]:
         """The statement of each execution, with what these make of a name and of a time."""
-        columns: list[list[str]] = []
-        if bounds.devices is not None:
-            columns += [[text(name.decode()) for name in one] for one in bounds.devices.T.tolist()]
-        for times in (bounds.start_ms, bounds.end_ms):
-            columns += [] if times is None else [list(map(instant, times.tolist()))]
         if not self.places:
             return [self.parts[0]] * len(bounds)
+        parameters = bounds.list_parameters()
+        columns = [[text(name.decode()) for name in one] for one in parameters[: self.devices]]
+        columns += [list(map(instant, one)) for one in parameters[self.devices :]]
         # Some 0.5 µs each, however many places there are.
         pattern = "%s".join(part.replace("%", "%%") for part in self.parts)
         values = zip(*(columns[place] for place in self.places), strict=True)

@@ -16,7 +16,7 @@ from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
 from .._base.errors import CONNECTION_LOST
 from .._base.sql_queries import Template, make_template
-from ..asking import Asker, Received, Rows
+from ..asking import Received, Rows, SplitAsker
 from ..sending import Outcome, Poll, find_arrival
 from .connection import Connection, Connector, ServerError, no_answer, translate
 from .lines import (
@@ -41,7 +41,7 @@ def _make_text(statement: str) -> Question:
     return Question(None, HEADER.pack(b"Q", len(text) + 5) + text + b"\0", ())
 
 
-class PostgresAsker(Asker):
+class PostgresAsker(SplitAsker):
     """Asks what `Postgres.compile` gives."""
 
     RESULTS: ClassVar[pq.Format] = pq.Format.TEXT
@@ -51,7 +51,6 @@ class PostgresAsker(Asker):
     prepared statement, one plan for windows of any length, and takes them for 0.5 % of the events: it sorted
     500,000 where it needed but a hash. A plan of its own takes 0.1 ms."""
     module: Postgres
-    is_split: ClassVar[bool] = True
 
     def __init__(self, module: Postgres, in_flight: int) -> None:
         super().__init__(module, in_flight)
@@ -60,7 +59,8 @@ class PostgresAsker(Asker):
         self._timeout_s = options.query_timeout_s
         self._connector = Connector(options.dsn, module.job.run_id)
         self._statements: dict[str, Prepared] = {}
-        self._templates: dict[str, tuple[Template, Callable[..., Question]]] = {}
+        self._makers: dict[str, Callable[..., Question]] = {}
+        """What makes a question of an execution's parameters, for each query."""
         self._lines: list[Line] = []
         self._idle: deque[Line] = deque()
         """Those by which nothing is under way."""
@@ -75,22 +75,17 @@ class PostgresAsker(Asker):
 
     def encode(self, bounds: BoundQueries) -> Iterable[Question]:
         name = bounds.query.name
-        if name not in self._templates:
-            self._templates[name] = self._make_template(bounds)
-        _, make = self._templates[name]
-        names = () if bounds.devices is None else bounds.devices.T.tolist()
-        times = [one.tolist() for one in (bounds.start_ms, bounds.end_ms) if one is not None]
-        columns = [*names, *times]
-        if not columns:
-            return [make()] * len(bounds)
-        return map(make, *columns)
+        if name not in self._makers:
+            self._makers[name] = self._choose_maker(bounds)
+        make, parameters = self._makers[name], bounds.list_parameters()
+        return map(make, *parameters) if parameters else [make()] * len(bounds)
 
-    def _make_template(self, bounds: BoundQueries) -> tuple[Template, Callable[..., Question]]:
+    def _choose_maker(self, bounds: BoundQueries) -> Callable[..., Question]:
         dialect = self.module.dialect.SQL
         template = make_template(bounds, self.module.compile, dialect)
         is_long = self.PLANS_ANEW and bounds.query.window is not None and bounds.devices is None
         if is_long or not self._is_prepared:
-            return template, lambda *values: _make_text(
+            return lambda *values: _make_text(
                 template.join(lambda place: self._write(template, values[place]))
             )
         used = sorted(set(template.places))
@@ -98,7 +93,7 @@ class PostgresAsker(Asker):
         text = template.join(numbers.__getitem__)
         types = tuple(0 if place < template.devices else INT8_OID for place in used)
         statement = self._name(text, types)
-        return template, make_binder(statement, used, template.devices)
+        return make_binder(statement, used, template.devices)
 
     def _write(self, template: Template, value: Any) -> str:
         dialect = self.module.dialect.SQL
@@ -177,10 +172,6 @@ class PostgresAsker(Asker):
         return meaning
 
     # --- asking
-
-    def send(self, request: Question) -> Received:
-        self.begin(request)
-        return self.finish()
 
     def begin(self, request: Question) -> None:
         if not self._lines:

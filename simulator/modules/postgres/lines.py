@@ -155,14 +155,14 @@ class MessageLine(Line):
             return None
         if complete := _COMPLETE.search(tail):
             return self._finish(int(complete[1]))
-        return self._look_closer()
+        return self._parse_whole()
 
     def _finish(self, rows: int) -> Received:
         found = Received(rows, self._size, (self._types, self._chunks))
         self._chunks, self._size, self._tail = [], 0, b""
         return found
 
-    def _look_closer(self) -> Received | None:
+    def _parse_whole(self) -> Received | None:
         """What ends as an answer does, but not as one with rows: an error, or the middle of a row."""
         rows, error, is_over = 0, None, False
         for kind, body in walk(b"".join(self._chunks)):

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import numpy as np
 import psycopg
 import psycopg2
 
@@ -66,9 +65,9 @@ class DriverAsker(Asker):
         template, text = self._templates[name]
         if not template.places:
             return [Question("".join(template.parts), None)] * len(bounds)
-        names = () if bounds.devices is None else np.char.decode(bounds.devices, "utf-8").T.tolist()
-        times = [one.tolist() for one in (bounds.start_ms, bounds.end_ms) if one is not None]
-        executions = zip(*names, *times, strict=True)
+        parameters = bounds.list_parameters()
+        names = [[name.decode() for name in one] for one in parameters[: template.devices]]
+        executions = zip(*names, *parameters[template.devices :], strict=True)
         places = template.places
         return [Question(text, [values[place] for place in places]) for values in executions]
 
