@@ -23,9 +23,11 @@ from simulator.modules.base import AnyModule, Job, await_count
 from simulator.modules.indexes import IndexedModule
 from simulator.modules.options import parse_options
 from simulator.modules.postgres.dialects import PostgresSql
+from simulator.modules.victoriametrics.encoding import name_device
+from simulator.modules.victoriametrics.metricsql import quote_text
 from simulator.workloads.base import Workload
 from simulator.workloads.drawing import BoundQuery
-from simulator.workloads.queries import Query
+from simulator.workloads.queries import Function, Query
 from simulator.workloads.schema import Tags
 
 from .insert_cases import RETRIES, System
@@ -80,6 +82,10 @@ SETUPS: Mapping[str, Mapping[str, tuple[str, str, Mapping[str, Any]]]] = {
     "cratedb": {
         "row": ("machines", "row", _PLAIN),
         "table": ("machines", "table", _PLAIN),
+        "temperature": ("temperature", "", _PLAIN),
+    },
+    "victoriametrics": {
+        "machines": ("machines", "", _PLAIN),
         "temperature": ("temperature", "", _PLAIN),
     },
     "clickhouse": {
@@ -232,7 +238,36 @@ def _list_cratedb(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]
         yield "row_number", _rewrite(module, r"^.*$", text)
 
 
+_AVERAGED = re.compile(r"avg\(avg_over_time\((\{[^}]*\}\[\d+ms\])\)\)( by \([^)]*\))?")
+_SUMMED = r"sum(sum_over_time(\1))\2 / sum(count_over_time(\1))\2"
+
+
+def _list_victoriametrics(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
+    def rewrite(question: Any, by: Callable[[str], str]) -> Any:
+        question.forms = [
+            one._replace(fields={**one.fields, "query": by(one.fields["query"])})
+            for one in question.forms
+        ]
+        return question
+
+    def sum_up(bound: BoundQuery) -> Any:
+        return rewrite(module.compile(bound), lambda text: _AVERAGED.sub(_SUMMED, text))
+
+    def ask_apart(bound: BoundQuery) -> Any:
+        # As of all devices, but of these alone.
+        [name] = bound.devices or ()
+        own = f'",{name_device(module.job.schema)}={quote_text(name)}}}'
+        question = module.compile(replace(bound, devices=None))
+        return rewrite(question, lambda text: text.replace('"}', own))
+
+    if any(one.function is Function.AVG for one in query.compute):
+        yield "sums and counts", Form(sum_up)
+    if query.name == "last-value":
+        yield "each value apart", Form(ask_apart)
+
+
 _LISTS = {
+    "victoriametrics": _list_victoriametrics,
     "postgresql-copy": _list_postgres,
     "questdb": _list_questdb,
     "clickhouse": _list_clickhouse,

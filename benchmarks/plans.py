@@ -29,7 +29,7 @@ from simulator.workloads import load_workload
 from simulator.workloads.drawing import BoundQueries, draw_block
 
 from .plan_cases import EXPLAIN, SETUPS, SYSTEMS, Form, list_forms, stored
-from .support import show
+from .support import read_machines, show
 
 ROUNDS = 9
 WARM_ROUNDS = 6
@@ -80,7 +80,11 @@ def run_setup(name: str, dsn: str, setup: str, given: argparse.Namespace) -> lis
     """The lines of one way to store."""
     workload_name, tags, values = SETUPS[name][setup]
     more = {"tags": tags} if tags else {}
-    workload = load_workload(workload_name)(seed=0, device_spread=given.devices, **more)
+    machines = workload_name == "machines"
+    definition = (read_machines(SYSTEMS[name].module),) if machines else ()
+    workload = load_workload(workload_name, *definition)(
+        seed=0, device_spread=given.devices, **more
+    )
     known = Stored(workload, [StoredPart(0, 0, given.events)])
     lines = []
     with stored(name, dsn, workload, given.events, values) as module:

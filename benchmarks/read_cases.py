@@ -12,10 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any, NoReturn
 
-import simulator.workloads
 from simulator.contract import Load, Role
 from simulator.modules import load_module
 from simulator.modules._base.sql_queries import quote_name
@@ -24,15 +22,13 @@ from simulator.modules.indexes import IndexedModule
 from simulator.modules.options import parse_options
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
-from simulator.workloads.schema import ColumnType
-from simulator.workloads.yaml_source import read_document
 
 from . import readers, thin_readers
 from .insert_cases import RETRIES
 from .insert_cases import SYSTEMS as SERVERS
 from .insert_cases import System as Server
 from .readers import Reader, Way
-from .support import worker_path
+from .support import read_machines, worker_path
 
 EVENTS = 150_000
 """Stored: 30 of each of the 5,000 devices."""
@@ -43,17 +39,10 @@ _COLUMNS = ("measured_at", "machine", "temperature", "pressure", "vibration", "p
 
 
 @cache
-def make_workload(with_texts: bool = True) -> Workload:
-    """`machines`, with a query that asks for all events. `with_texts`: values may be texts."""
-    document = read_document(Path(simulator.workloads.__file__).parent / "machines.yaml")
+def make_workload(module: str) -> Workload:
+    """`machines` as a module stores it, with a query that asks for all events."""
     everything = {"name": EVERYTHING, "about": "all events", "events": list(_COLUMNS)}
-    columns = [
-        one
-        for one in document["columns"]
-        if with_texts or one["type"] != ColumnType.TEXT or one.get("tag") or "signal" not in one
-    ]
-    made = {**document, "columns": columns, "queries": [everything]}
-    return load_workload("machines", made)(0)
+    return load_workload("machines", {**read_machines(module), "queries": [everything]})(0)
 
 
 @dataclass(frozen=True)
@@ -103,8 +92,7 @@ class System:
     @property
     def workload(self) -> Workload:
         """What is stored."""
-        kinds = load_module(self.server.module).CAPABILITIES.column_types
-        return make_workload(ColumnType.TEXT in kinds)
+        return make_workload(self.server.module)
 
     def build(self, dsn: str, load: Load) -> AnyModule:
         """The module; `dsn`: how to connect, if variables don't tell."""

@@ -187,7 +187,8 @@ def measure_line(system: str, dsn: str, line: Line, quick: bool) -> None:
     ):
         crews = {OURS: ours, line.beside: thin}
         # The first turns say how many questions fit into one, and warm all up.
-        rates = [crew.take_turn(3 * case.in_flight).rate for crew in crews.values()]
+        first = case.in_flight * (1 if case.is_long else 3)
+        rates = [crew.take_turn(first).rate for crew in crews.values()]
         rates = [
             crew.take_turn(_count(rate * turn_s / 2, case)).rate
             for crew, rate in zip(crews.values(), rates, strict=True)

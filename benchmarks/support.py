@@ -19,9 +19,11 @@ from typing import Any, Protocol, cast
 import psycopg2
 from tabulate import tabulate
 
+import simulator.workloads
 from cli.embedded import EmbeddedPostgres
 from cli.signals import Interrupts
 from simulator.contract import Load, PrimaryKey
+from simulator.modules import load_module
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
@@ -31,7 +33,9 @@ from simulator.worker.feed import Feed
 from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder
 from simulator.workloads.base import Workload
+from simulator.workloads.schema import ColumnType
 from simulator.workloads.temperature import Temperature
+from simulator.workloads.yaml_source import read_document
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -237,6 +241,19 @@ def worker_in_turns(
             insert_all(part, writer, recorder, max_retries, lambda: None)
 
         yield turn
+
+
+def read_machines(module: str) -> dict[str, Any]:
+    """The definition of `machines`, without its texts if a module stores none but tags."""
+    document = read_document(Path(simulator.workloads.__file__).parent / "machines.yaml")
+    if ColumnType.TEXT in load_module(module).CAPABILITIES.column_types:
+        return document
+    stored = [
+        one
+        for one in document["columns"]
+        if one["type"] != ColumnType.TEXT or one.get("tag") or "signal" not in one
+    ]
+    return {**document, "columns": stored}
 
 
 def temperature() -> Temperature:

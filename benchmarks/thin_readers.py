@@ -30,6 +30,7 @@ from simulator.modules._base.http_asking import AnyHttpAsker
 from simulator.modules.cassandra.asking import CassandraAsker
 from simulator.modules.cassandra.asking import Request as CassandraRequest
 from simulator.modules.cassandra.executions import Known, read_page
+from simulator.modules.cassandra.server import AT_ONCE
 from simulator.modules.cassandra.statements import Statement
 from simulator.modules.cassandra.wire import Reply
 from simulator.modules.iotdb.answers import Answer as IotdbAnswer
@@ -294,10 +295,18 @@ class _Execution(NamedTuple):
     values: bytes
 
 
+class _Open:
+    """A question that is under way."""
+
+    def __init__(self, executions: Iterable[_Execution]) -> None:
+        self.waiting = iter(executions)
+        self.under_way = 0
+
+
 @contextmanager
 def cassandra_socket(reader: Reader) -> Iterator[Asking]:
-    """A raw socket: EXECUTE messages in frames and segments with checksums, each question in flight a stream;
-    of an answer but its head is read."""
+    """A raw socket: EXECUTE messages in frames and segments with checksums, for each its stream; of an answer
+    but its head is read. A question of several partitions has as many under way at once as our asker."""
     options = reader.module.options
     with open_asker(reader) as (asker, questions):
         assert isinstance(asker, CassandraAsker)
@@ -305,37 +314,48 @@ def cassandra_socket(reader: Reader) -> Iterator[Asking]:
         asker.open()
         made = []
         for request in requests:
-            # Each is a single execution: those of plans and of several partitions are no thin client's.
+            # What a plan asks follows from answers: that is no thin client's.
             assert isinstance(request.asked, Statement)
-            [execution] = request.executions
-            made.append(_Execution(asker._prepare(request.asked.text), execution.values))
-        given = cycle(made)
+            known = asker._prepare(request.asked.text)
+            made.append([_Execution(known, one.values) for one in request.executions])
         with CassandraSocket((options.contact_points[0], options.port)) as connection:
+            given = cycle(made)
+            yield lambda count: partial(
+                _ask_cassandra, connection, islice(given, count), reader.in_flight
+            )
 
-            def ask(count: int) -> Asked:
-                rows = under_way = 0
-                waiting = islice(given, count)
-                streams: dict[int, _Execution] = {}
-                while True:
-                    while under_way < reader.in_flight and (one := next(waiting, None)):
-                        stream = next(at for at in range(reader.in_flight) if at not in streams)
-                        streams[stream] = one
-                        connection.execute(stream, one.known.execute(one.values))
-                        under_way += 1
-                    if not under_way:
-                        return Asked(rows)
-                    for stream, flags, body in connection.read_results():
-                        page = read_page(Reply(flags, body))
-                        rows += page.rows
-                        one = streams[stream]
-                        if page.following is None:
-                            del streams[stream]
-                            under_way -= 1
-                        else:
-                            following = one.known.execute(one.values, page.following)
-                            connection.execute(stream, following)
 
-            yield lambda count: partial(ask, count)
+def _ask_cassandra(
+    connection: CassandraSocket, questions: Iterator[Sequence[_Execution]], in_flight: int
+) -> Asked:
+    rows = 0
+    free = list(range(in_flight * AT_ONCE))
+    streams: dict[int, tuple[_Open, _Execution]] = {}
+
+    def send_more(asked: _Open) -> None:
+        while asked.under_way < AT_ONCE and (one := next(asked.waiting, None)):
+            stream = free.pop()
+            streams[stream] = asked, one
+            asked.under_way += 1
+            connection.execute(stream, one.known.execute(one.values))
+
+    for executions in islice(questions, in_flight):
+        send_more(_Open(executions))
+    while streams:
+        for stream, flags, body in connection.read_results():
+            page = read_page(Reply(flags, body))
+            rows += page.rows
+            asked, one = streams[stream]
+            if page.following is not None:
+                connection.execute(stream, one.known.execute(one.values, page.following))
+                continue
+            del streams[stream]
+            free.append(stream)
+            asked.under_way -= 1
+            send_more(asked)
+            if not asked.under_way and (following := next(questions, None)) is not None:
+                send_more(_Open(following))
+    return Asked(rows)
 
 
 # --- IoTDB ----------------------------------------------------------------------------------------

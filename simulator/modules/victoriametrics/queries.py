@@ -202,27 +202,35 @@ class _Newest(Question):
     def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
         super().__init__(bound, schema, db, table)
         time_ms, window = _write_span(*ALL_TIME)
-        needed = self._needed()
-        values = {name: f"{self._select(name)}{window}" for name in needed}
+        needed, certain = self._needed(), self._certain()
         # Of a column that an event may lack the last value can be an older event's.
         timed = [name for name in needed if self._fields[name].nullable]
         if timed or schema.time in self._query.events:
-            timed.append(self._certain())
-        asked = [("value", name, f"last_over_time({values[name]})") for name in needed]
-        asked += [("time", name, f"tlast_over_time({values[name]})") for name in timed]
+            timed.append(certain)
+        others = [name for name in needed if name != certain]
+        # Each part takes a while by itself; but of all devices, names make an answer much longer.
+        values, times, naming = [[certain], others], [timed], " keep_metric_names"
+        if bound.devices is None:
+            values, times = [[one] for one in (certain, *others)], [[one] for one in timed]
+            naming = ""
+        asked = [("value", one, "last_over_time({})") for one in values if one]
+        asked += [("time", one, "tlast_over_time({})" + naming) for one in times if one]
         self._parts = {str(place): one[:2] for place, one in enumerate(asked)}
-        self.forms = [ask_at(_unite([one[2] for one in asked]), time_ms)]
+        self._metrics = {name_metric(table, name): name for name in needed}
+        texts = [text.format(f"{self._select(*one)}{window}") for _, one, text in asked]
+        self.forms = [ask_at(_unite(texts), time_ms)]
 
     def _scan(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> int | None:
-        return count_parts(bodies[0], self._needed().index(self._certain()))
+        return count_parts(bodies[0], 0)
 
     def read(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> list[Row]:
         query, schema, certain, parts = self._query, self._schema, self._certain(), self._parts
         devices: dict[tuple[tuple[str, str], ...], dict[tuple[str, str], str]] = {}
         for one in read_result(bodies[0]):
             labels = one["metric"]
-            labels.pop("__name__", None)
-            part = parts[labels.pop(PART)]
+            metric = labels.pop("__name__", None)
+            kind, names = parts[labels.pop(PART)]
+            part = kind, names[0] if len(names) == 1 else self._metrics[metric]
             devices.setdefault(tuple(sorted(labels.items())), {})[part] = one["value"][1]
         rows = []
         for key, found in devices.items():
@@ -268,6 +276,8 @@ class _Aggregation(Question):
         self._every_ms = every[0] if every else None
         labels = ",".join(map(quote_label, self._groups.values()))
         self._by = f" by ({labels})" if labels else ""
+        self._is_of_series = schema.device in groups or len(bound.devices or ()) == 1
+        """Whether a group is a device, which has one series for each column."""
         self.spreads = self._every_ms is not None and bound_times(bound) == ALL_TIME
         self.forms = self._ask_extent() if self.spreads else self._list_forms(*bound_times(bound))
 
@@ -377,6 +387,8 @@ class _Aggregation(Question):
         column, values = self._fields[one.column], f"{self._select(one.column)}{window}"
         if one.function is Function.LAST:
             return self._compute_last(column, values, events)
+        if one.function is Function.AVG and self._is_of_series:
+            return _Value([self._over("avg", f"avg_over_time({values})")], _read_float)
         if one.function is Function.AVG:
             total = self._over("sum", f"sum_over_time({values})")
             text = f"{total} / {self._over('sum', f'count_over_time({values})')}"
