@@ -261,3 +261,62 @@ def test_series_that_are_gone_are_an_error_to_readers_alone() -> None:
         pytest.raises(MissingTable, match="has no series of events"),
     ):
         asker.send(asker.encode_statement(asker.module.compile(COUNTS)))
+
+
+# --- VictoriaMetrics's forms ----------------------------------------------------------------------
+
+
+def bind_machines(name: str) -> tuple[Any, BoundQuery]:
+    """A module for `machines`, and one of its queries."""
+    workload = load_workload("machines")(device_spread=9)
+    module = make_module("victoriametrics", workload.schema)
+    [query] = [one for one in workload.schema.descriptions if one.name == name]
+    return module, draw_block(query, Stored(workload, [StoredPart(0, 0, 1000)]), 0, 0, 1)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_of_series"),
+    [("aggregate", True), ("top-devices", True), ("downsample", True), ("fleet-downsample", False)],
+)
+def test_a_devices_average_reads_its_samples_once(name: str, is_of_series: bool) -> None:
+    """Those of several devices together are no average of averages."""
+    module, bound = bind_machines(name)
+    texts = [form.fields["query"] for form in module.compile(bound).forms]
+    assert texts
+    for text in texts:
+        assert ("avg_over_time" in text) is is_of_series
+        assert ("sum_over_time" in text) is not is_of_series
+
+
+def test_fields_of_a_devices_newest_event_come_together() -> None:
+    module, bound = bind_machines("last-value")
+    assert bound.devices is not None
+    question = module.compile(bound)
+    [form] = question.forms
+    assert form.fields["query"].count("last_over_time") == 3
+    samples = [
+        ("power", 0, 7.5), ("temperature", 1, 60), ("pressure", 1, 2), ("pieces", 1, 3), ("errors", 1, 0),
+        ("power", 2, 90.0), ("temperature", 2, 80.0), ("pressure", 2, 90.0),
+    ]  # fmt: skip
+    body = orjson.dumps(
+        {
+            "status": "success",
+            "data": {
+                "resultType": "vector",
+                "result": [
+                    {
+                        "metric": {
+                            "__name__": f"machines_{field}",
+                            "__part__": str(part),
+                            "machine": bound.devices[0],
+                        },
+                        "value": [100, str(value)],
+                    }
+                    for field, part, value in samples
+                ],
+            },
+        }
+    )
+    assert question.count([form], [body]) == 1
+    # Of the temperature, the last value is an older event's; of the vibration there is none.
+    assert question.read([form], [body]) == [(bound.devices[0], 90_000, None, 2.0, None, 7.5, 3, 0)]
