@@ -41,6 +41,8 @@ from .values import StagedRate
     (Load, "tables"),
     (Load, "events"),
     (DataSet, "prefill"),
+    (DataSet, "prefill_span_s"),
+    (DataSet, "prefill_every_s"),
     (Load, "batch"),
     (Load, "in_flight"),
     (Load, "patience_s"),

@@ -64,6 +64,8 @@ from .values import StagedRate
     (Load, "primary_key"),
     (Load, "tables"),
     (DataSet, "prefill"),
+    (DataSet, "prefill_span_s"),
+    (DataSet, "prefill_every_s"),
     (DataSet, "clean"),
     (DataSet, "compact"),
     (DataSet, "timestamps"),

@@ -19,6 +19,7 @@ from ..errors import OptionError, did_you_mean
 from ..logs import hide
 from ..workloads import load_workload
 from ..workloads.base import Workload
+from ..workloads.history import add_history
 from .base import AnyModule, Job, Module
 from .options import Options, parse_options
 
@@ -101,7 +102,8 @@ def build(settings: RunSettings) -> tuple[Workload, AnyModule]:
     workload_options = parse_options(
         workload_type.options_model, settings.data.workload_options, lambda _: "workload"
     )
-    workload = workload_type(settings.data.seed, **workload_options.model_dump())
+    base = workload_type(settings.data.seed, **workload_options.model_dump())
+    workload = add_history(base, settings.data)
     return workload, module_type(options, Job.of(settings, workload.schema))
 
 
