@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ...collector.lookup import look_up
@@ -37,23 +39,22 @@ def make_workload() -> WithHistory:
     return WithHistory(base, History(EVERY_MS, STEPS, base.device_interval_ms))
 
 
+_ASKED: list[dict[str, Any]] = [
+    {"compute": [{"function": "count"}]},
+    {
+        "compute": [{"function": "count"}, {"function": "max", "column": "usage_user"}],
+        "per": ["tags"],
+    },
+    {
+        "compute": [{"function": "avg", "column": "usage_idle"}],
+        "per": [{"every": "1m"}],
+        "devices": ["w00000d000001", "w00000d000004"],
+    },
+    {"events": ["ts", "usage_user"], "devices": ["w00000d000002"]},
+]
 QUESTIONS = [
     Query.model_validate({"name": f"asked-{number}", "window": {"span": "10m"}, **one})
-    for number, one in enumerate(
-        (
-            {"compute": [{"function": "count"}]},
-            {
-                "compute": [{"function": "count"}, {"function": "max", "column": "usage_user"}],
-                "per": ["tags"],
-            },
-            {
-                "compute": [{"function": "avg", "column": "usage_idle"}],
-                "per": [{"every": "1m"}],
-                "devices": ["w00000d000001", "w00000d000004"],
-            },
-            {"events": ["ts", "usage_user"], "devices": ["w00000d000002"]},
-        )
-    )
+    for number, one in enumerate(_ASKED)
 ]
 
 
