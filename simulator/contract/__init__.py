@@ -36,6 +36,7 @@ from .messages import (
     WorkerAnswers,
     WorkerFigures,
     WorkerOffer,
+    WorkerPause,
     WorkerQuery,
     WorkerResult,
     WorkerStage,
@@ -44,6 +45,7 @@ from .report import (
     BOUND_PAUSE_SHARE,
     LEAST_JUDGED_S,
     Answers,
+    CatchUp,
     Client,
     EarlyEnd,
     Execution,
@@ -52,7 +54,6 @@ from .report import (
     Lateness,
     LongWindows,
     Lookup,
-    Machine,
     Offered,
     Queryable,
     QueryResult,
@@ -64,7 +65,7 @@ from .report import (
     WorkerTimeline,
     WrongAnswer,
 )
-from .resources import Mark, Outage, Resources, SkippedFault
+from .resources import Machine, Mark, Outage, Resources, SkippedFault
 from .settings import (
     MAX_IN_FLIGHT,
     MAX_WORKERS,
@@ -86,6 +87,7 @@ from .settings import (
 )
 from .stages import (
     MOST_STAGES,
+    FleetPause,
     RateStage,
     Stages,
     find_mean_rate,

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from ..conditions import Condition
 from .limits import RunLimit
 from .message import Message
-from .stages import Stages, count_due_between
+from .stages import FleetPause, Stages, count_due_between
 
 MAX_WORKERS = 100_000
 MAX_IN_FLIGHT = 10_000
@@ -167,6 +167,8 @@ class Load(Message):
     """The queries that readers ask; None: the workload's own, as far as the module has them."""
     weights: dict[str, float] = Field(default_factory=dict)
     """How often readers ask a query in proportion to the others; 1 for those that aren't named."""
+    pauses: list[FleetPause] = Field(default_factory=list)
+    """When the devices whose events writers send are cut off, in order."""
 
     @property
     def events_per_request(self) -> int:
@@ -179,6 +181,11 @@ class Load(Message):
         if self.stages:
             return count_due_between(self.stages, from_s, until_s)
         return (self.rate_per_s or 0.0) * max(0.0, until_s - from_s)
+
+    def count_held(self, at_s: float) -> float:
+        """Events that are due by then, and held back since the fleet is cut off."""
+        away = [pause for pause in self.pauses if pause.begins_s < at_s < pause.ends_s]
+        return sum(self.count_due(pause.begins_s, at_s) for pause in away)
 
 
 class DataSet(Message):

@@ -1,4 +1,5 @@
-"""A rate that changes: stages, each with a rate of its own, as in `2m:1000,10m:5000,2m:1000`."""
+"""A rate that changes: stages, each with a rate of its own, as in `2m:1000,10m:5000,2m:1000`. And a fleet
+that is cut off for a while, whose events come later."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from ..units import parse_amount, parse_duration_s
-from .message import Message
+from .message import Message, Seconds
 
 MOST_STAGES = 100
 """Each worker keeps a histogram for each."""
@@ -24,6 +25,19 @@ class RateStage(Message):
 
     def __str__(self) -> str:
         return f"{self.duration_s:.10g}s:{self.rate_per_s:.10g}"
+
+
+class FleetPause(Message):
+    """So long the fleet of devices is cut off: events go on becoming due, and are sent once it is back."""
+
+    begins_s: Seconds
+    """Since the common start."""
+    length_s: float = Field(gt=0, le=1e9)
+
+    @property
+    def ends_s(self) -> float:
+        """Since the common start."""
+        return self.begins_s + self.length_s
 
 
 def parse_stages(text: str) -> list[RateStage]:
