@@ -218,7 +218,8 @@ disturb_option = click.option(
     "--disturb", "disturb", multiple=True, metavar="'WHEN ACTION …'",
     help="Do something to the database during the run: '30s restart-server', '30s kill-server',"
     " '30s delete-pods app=db', '30s restart statefulset/db', '30s scale statefulset/db 0',"
-    " '30s run COMMAND'; may be repeated. Default: the target's disturbances.",
+    " '30s run COMMAND'; or cut the devices off for so long, and have them send their events afterwards:"
+    " '30s pause-fleet 10s'. May be repeated. Default: the target's disturbances.",
 )  # fmt: skip
 """What is done to the database."""
 

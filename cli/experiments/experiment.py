@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 from simulator.contract import Carried, GroupResult, Load, Role, RunResult
 
 from ..errors import RunFailed, RunGivenUp
-from ..faults.injector import check_times
+from ..faults.injector import add_pauses, check_pauses, check_times
 from ..live.serving import find_live, publish_end
 from ..output import note, say
 from ..plan import PlannedRun, PlannedSeries, Request
@@ -52,6 +52,8 @@ class Experiment(ABC, Generic[AnyRequest]):
         if not self.disturbed:
             session.disturbances = ()
         load, readers = request.load, request.readers
+        if session.disturbances:
+            load = add_pauses(load, session.disturbances)
         asks = load.role is Role.READ
         self.request = replace(
             request,
@@ -139,10 +141,11 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
     """Make the runs, write the result and show it; the exit status. What was done when something goes
     wrong is kept."""
     session = experiment.session
-    if session.request.disturb:
+    for load in experiment.lengths if session.disturbances else ():
         # A target's own are for runs of any length; what was asked for now is meant to be done.
-        for load in experiment.lengths:
+        if session.request.disturb:
             check_times(session.disturbances, load.duration_s)
+        check_pauses(load)
     if (checked := _checked.get()) is not None:
         checked.append(experiment)
         return 0

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from statistics import median
 
-from simulator.contract import GAP_S, GroupResult, Mark, Outage, RunResult
+from simulator.contract import GAP_S, CatchUp, GroupResult, Mark, Outage, RunResult
 from simulator.errors import one_line
-from simulator.units import format_count
+from simulator.units import format_count, format_digits
 
 from .caveats import Caveat, Kind
 from .model import GroupRun, Result
@@ -133,8 +133,30 @@ def describe_outages(one: GroupRun) -> list[str]:
     return [_describe(place, outage, one) for place, outage in enumerate(one.group.outages)]
 
 
+def find_catch_up(mark: Mark, writers: GroupResult) -> CatchUp | None:
+    """How it was made up for that the fleet was cut off, if that is what was done."""
+    return next((one for one in writers.catch_ups if one.begins_s == mark.at_s), None)
+
+
+def _describe_catch_up(mark: Mark, found: CatchUp, group: GroupResult) -> str:
+    held = format_count(found.held, "event")
+    text = f"After {name_mark(mark)} at {mark.at_s:.1f} s {held} that had been held back came at once; "
+    if found.after_s is None:
+        text += "they were not worked off before the run was over, or the fleet cut off again"
+    else:
+        text += f"after {format_digits(found.after_s)} s they were worked off"
+    for latency, when in ((found.burst_ms, "meanwhile"), (found.later_ms, "afterwards")):
+        if latency is not None and latency.p99 is not None:
+            text += f", {when} p99 was {format_digits(latency.p99)} ms"
+    if found.held:
+        text += f"; the latest was stored {found.lateness_s:.1f} s after it was due"
+    return f"{text}; {_describe_loss(group)}."
+
+
 def _describe(place: int, outage: Outage, one: GroupRun) -> str:
     mark = one.run.marks[place]
+    if (catch_up := find_catch_up(mark, one.group)) is not None:
+        return _describe_catch_up(mark, catch_up, one.group)
     what = name_mark(mark)
     text = f"After {what} at {mark.at_s:.1f} s "
     if not mark.ok:
