@@ -17,7 +17,7 @@ from simulator.contract import MAX_WORKERS, DataSet, Load, Role
 from simulator.units import read_duration_s
 
 from ..installation import CONFIG_FILE
-from .values import Amount, Label, Limit, Pair, Rate
+from .values import Amount, Function, Label, Limit, Pair, Rate, on_command_line
 
 if TYPE_CHECKING:
     from ..experiments.experiment import Experiment
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..live.serving import LiveOptions
     from ..plan import Request
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Model = TypeVar("Model", bound=BaseModel)
 AnyRequest = TypeVar("AnyRequest", bound="Request")
 
@@ -383,13 +382,6 @@ def output_option(default: str | None, text: str) -> Callable[[Function], Functi
         "--output", default=default, show_default=default is not None,
         type=click.Path(path_type=Path, dir_okay=False), help=text,
     )  # fmt: skip
-
-
-def on_command_line(ctx: click.Context) -> frozenset[str]:
-    """Names of the options that were given, not left at their defaults."""
-    given = click.core.ParameterSource.COMMANDLINE
-    names = [parameter.name for parameter in ctx.command.params if parameter.name]
-    return frozenset(name for name in names if ctx.get_parameter_source(name) is given)
 
 
 def run(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import Function, debug_option, output_option, results_option
-from .values import Pair, Since
+from .options import debug_option, output_option, results_option
+from .values import Function, Pair, Since
 
 if TYPE_CHECKING:
     from ..results.store import StoredResult

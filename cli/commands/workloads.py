@@ -12,10 +12,10 @@ from .options import (
     config_option,
     debug_option,
     extra_option,
-    on_command_line,
     output_option,
     workload_option,
 )
+from .values import on_command_line
 
 if TYPE_CHECKING:
     from ..experiments.session import CommonOptions

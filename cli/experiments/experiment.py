@@ -16,16 +16,16 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from simulator.contract import Carried, GroupResult, Load, Role, RunResult
 
-from ..errors import RunFailed, RunGivenUp
+from ..errors import EXIT_FAILED, EXIT_LIMIT, RunFailed, RunGivenUp
 from ..faults.injector import add_pauses, check_pauses, check_times
 from ..live.serving import find_live, publish_end
 from ..output import note, say
 from ..plan import PlannedRun, PlannedSeries, Request
 from ..render.progress import Display, make_display
+from ..results.limits import Outcome, sum_up
 from ..results.model import Result
 from ..signals import Interrupted, Interrupts
 from .context import RunContext, new_token, open_context
-from .limits import choose_status
 from .session import Session
 
 _MOST_SHARE = 0.02
@@ -175,6 +175,16 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
     if stopped:
         raise stopped
     return choose_status(result)
+
+
+def choose_status(result: Result) -> int:
+    """The exit status of a command whose runs were all made: nothing may pass for kept that isn't."""
+    if not result.verdicts:
+        return 0 if result.valid else EXIT_FAILED
+    if not result.valid and any(run.failures for run in result.all_runs):
+        return EXIT_FAILED
+    outcome = sum_up([one.outcome for one in result.verdicts])
+    return 0 if outcome is Outcome.KEPT else EXIT_LIMIT
 
 
 def _name_end(stopped: RunFailed | Interrupted) -> str:

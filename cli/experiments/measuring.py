@@ -27,7 +27,6 @@ from ..plan import (
     public_load,
     share_devices,
 )
-from ..render.limits import describe_limits
 from ..render.notes import describe_answers, list_outages, summarize_notes
 from ..render.stored import tabulate_figures, tabulate_readers, tabulate_stages
 from ..render.tables import describe_durations, describe_load
@@ -66,10 +65,12 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
 
     def _set_limits(self, asked: Sequence[str] | None) -> None:
         """`asked`: the readers' queries; None: there are no readers. ConfigError if they don't fit."""
-        if self.request.abort_on_limit and not self.request.limits:
-            raise ConfigError(
-                "--abort-on-limit ends a run that can't keep its limits: give a --limit, as in p99=100ms"
-            )
+        if not self.request.limits:
+            if self.request.abort_on_limit:
+                raise ConfigError(
+                    "--abort-on-limit ends a run that can't keep its limits: give a --limit, as in p99=100ms"
+                )
+            return
         try:
             check_limits(self.request.limits, asked)
         except OptionError as error:
@@ -122,9 +123,9 @@ class InsertExperiment(_PlannedExperiment[Sweep]):
         if not result.by_fill_level:
             say("Inserts per second")
         say(tabulate_figures(result, terminal).text(width=terminal_width()))
-        show_stages(result)
-        above = describe_limits(result), describe_load(sweep.load)
-        for line in summarize_notes(result, terminal, *above):
+        if sweep.load.stages:
+            show_stages(result)
+        for line in summarize_notes(result, terminal, describe_load(sweep.load)):
             print_prose(line)
 
 
@@ -166,7 +167,7 @@ class QueryExperiment(_PlannedExperiment[Request]):
         for title, table in tabulate_readers(result, terminal).items():
             say(f"{title}\n{table.text(width=terminal_width())}\n")
         say(tabulate_figures(result, terminal).text(width=terminal_width()))
-        above = describe_limits(result), describe_durations(result), describe_answers(result)
+        above = describe_durations(result), describe_answers(result)
         for line in summarize_notes(result, terminal, *above):
             print_prose(line)
 
@@ -213,6 +214,5 @@ class MixedExperiment(_PlannedExperiment[Mix]):
                 say(f"\n{title}\n{table.text(width=terminal_width())}")
         show_stages(result)
         say("")
-        above = describe_limits(result), describe_answers(result)
-        for line in summarize_notes(result, terminal, *above):
+        for line in summarize_notes(result, terminal, describe_answers(result)):
             print_prose(line)

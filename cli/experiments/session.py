@@ -252,6 +252,8 @@ def _read_disturbances(
     request: CommonOptions, target: Target, executor: ExecutorName
 ) -> Sequence[Disturbance]:
     found = list(map(parse_disturbance, request.disturb)) or target.disturbances
+    if not found:
+        return ()
     actions = [Action.RUN, Action.PAUSE_FLEET]
     if executor is ExecutorName.KUBERNETES:
         actions += [Action.DELETE_PODS, Action.RESTART, Action.SCALE]

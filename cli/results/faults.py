@@ -1,9 +1,8 @@
-"""What faults did to a run: how long nothing was acknowledged, when the rate was back, and which faults were
-not injected, or failed. Pure."""
+"""What faults did to a run: how long nothing was acknowledged, and when the rate was back. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import inf
 from statistics import median
 
@@ -11,9 +10,7 @@ from simulator.contract import GAP_S, CatchUp, GroupResult, Mark, Outage, RunRes
 from simulator.errors import one_line
 from simulator.units import format_count, format_digits
 
-from .caveats import Caveat, Kind
-from .model import GroupRun, Result
-from .rules import locate_run
+from .model import GroupRun
 
 BEFORE_S = 10
 """Seconds before a mark whose median rate is the one to be reached again."""
@@ -239,24 +236,3 @@ def _describe_loss(group: GroupResult) -> str:
 
 def _count_events(count: int, what: str) -> str:
     return f"{format_count(count, 'event is', 'events are')} {what}"
-
-
-# The rule by which disturbances are told of that were not done, or failed. Pure.
-
-
-def find_skipped_faults(result: Result) -> Iterator[Caveat]:
-    """What became of disturbances that weren't done as they were asked for: each once, with the runs of which
-    it is true."""
-    disturbed = [*result.writers, *result.alone]
-    found: dict[tuple[str, str], list[tuple[GroupRun, str]]] = {}
-    for one in disturbed:
-        for mark in one.run.marks:
-            if not mark.ok:
-                found.setdefault((mark.action, "failed"), []).append((one, mark.said or ""))
-        for skipped in one.run.undone:
-            found.setdefault((skipped.action, "was not done"), []).append((one, skipped.reason))
-    for (action, what), told in found.items():
-        (one, reason), *others = told
-        often = f" in {len(told)} of {len(disturbed)} runs" if len(disturbed) > 1 else ""
-        place = None if others else locate_run(result, one)
-        yield Caveat(Kind.DISTURBANCE, f"'{action}' {what}{often}: {reason}", place)
