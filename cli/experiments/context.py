@@ -170,7 +170,8 @@ def open_context(session: Session, command: str, interrupts: Interrupts) -> Iter
                 target.database_pids,
             )
         )
-        executor.check_disturbances(session.disturbances)
+        if session.disturbances:
+            executor.check_disturbances(session.disturbances)
         if command != "doctor":
             who = f"{command} (process {os.getpid()})"
             stack.enter_context(claim_databases(list_claims([session]), who))
@@ -181,7 +182,7 @@ def open_context(session: Session, command: str, interrupts: Interrupts) -> Iter
             folder,
             interrupts,
             started.isoformat(timespec="seconds"),
-            doers=executor.find_doers(),
+            doers=executor.find_doers() if session.disturbances else {},
         )
         if target.start_server:
             assert target.data_dir is not None

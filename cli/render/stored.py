@@ -26,9 +26,8 @@ from .tables import (
     describe_load,
     list_places,
     locate,
-    tabulate_inserts,
     tabulate_runs,
-    tabulate_steps,
+    tabulate_writers,
 )
 from .tuning import advise, tabulate_tuning
 
@@ -107,7 +106,6 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
 
 def tabulate_figures(result: Result, terminal: bool) -> Table:
     """The table that the command itself has printed."""
-    runs, cost = result.writers, result.cost_per_hour
     if result.command == "capacity":
         return tabulate_capacity(result, terminal)
     if result.command == "tune":
@@ -116,9 +114,7 @@ def tabulate_figures(result: Result, terminal: bool) -> Table:
         return tabulate_clients(result)
     if result.command == "query":
         return tabulate_reads_by_query(result)
-    if result.by_fill_level:
-        return tabulate_steps(runs, terminal, cost)
-    return tabulate_inserts(runs, result.insert_summary, terminal, cost)
+    return tabulate_writers(result, terminal)
 
 
 def tabulate_readers(result: Result, terminal: bool) -> dict[str, Table]:

@@ -88,10 +88,10 @@ def test_a_rate_in_stages_has_figures_of_each(tool: Tool) -> None:
 
 
 def test_a_fleet_that_is_cut_off_sends_its_events_late(tool: Tool) -> None:
-    """For two seconds nothing is sent of what two workers have to send at 1,000 events a second each."""
+    """For two seconds nothing is sent of what two workers have to send at 400 events a second each."""
     done = tool.run(
-        "insert", "-t", "embedded", "-w", 2, "-r", 1, "--batch", 10, "--rate", 2000, "--arrivals", "even",
-        "--duration", "6s", "--disturb", "2s pause-fleet 2s",
+        "insert", "-t", "embedded", "-w", 2, "-r", 1, "--batch", 10, "--rate", 800, "--arrivals", "even",
+        "--duration", "7s", "--disturb", "2s pause-fleet 2s",
     ).ok()  # fmt: skip
     (run,) = tool.runs()
     assert run["valid"] is True
@@ -100,14 +100,15 @@ def test_a_fleet_that_is_cut_off_sends_its_events_late(tool: Tool) -> None:
     assert began == pytest.approx(2.0, abs=0.2)
     assert ended >= 4.0
     assert dict(run["timeline"]).get(3) is None
-    assert run["offered"]["due"] == pytest.approx(12_000, abs=40)
-    assert dict(run["offered"]["backlog"])[3] == pytest.approx(4000, abs=40)
+    assert run["offered"]["due"] == pytest.approx(5600, abs=40)
+    assert dict(run["offered"]["backlog"])[3] == pytest.approx(1600, abs=40)
     assert (catch_up["begins_s"], catch_up["ends_s"]) == (2.0, 4.0)
-    assert catch_up["held"] == pytest.approx(4000, abs=40)
-    assert 0 < catch_up["after_s"] < 2
+    assert catch_up["held"] == pytest.approx(1600, abs=40)
+    assert catch_up["after_s"] is not None, run
+    assert 0 < catch_up["after_s"] < 3
     assert 2.0 <= catch_up["lateness_s"] < 4
     # The two seconds are the fleet's, not the database's.
-    assert run["latency_ms"]["max"] < 1000 * (catch_up["lateness_s"] - 1.9)
+    assert run["latency_ms"]["max"] < 1000 * (catch_up["after_s"] + 0.5)
     assert catch_up["later_ms"]["p50"] < catch_up["burst_ms"]["p99"] <= run["latency_ms"]["max"]
     assert run["verification"]["ok"] is True
     assert (run["lookup"]["missing"], run["lookup"]["doubled"]) == (0, 0)
