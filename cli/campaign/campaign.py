@@ -179,10 +179,15 @@ def _leave_out(turns: list[Turn], definition: Definition, config: Config) -> lis
 # --- what its file runs on this machine: begun only when the user allows it, who may not have read it ---
 
 
-def list_commands(sessions: Iterable[Session]) -> list[str]:
+def list_commands(campaign: Campaign, sessions: Iterable[Session]) -> list[str]:
     """A line for each command that a campaign's file has run here, and for each of its kubeconfigs, with
     the programs that it starts. Those of the config file are the user's own."""
     found: dict[str, None] = {}
+    for label in dict.fromkeys(one.target for one in campaign.list_candidates()):
+        target = campaign.definition.targets[label]
+        if target.start is not None:
+            found[f"start of {label}: {target.start}"] = None
+            found[f"stop of {label}: {target.stop}"] = None
     for session in sessions:
         if session.request.disturb:
             for one in session.disturbances:

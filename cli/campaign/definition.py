@@ -55,9 +55,6 @@ COMMANDS = {
 TARGET = "target"
 """The key of a labelled target that says which one of the config file it is."""
 
-OWN_KEYS = (TARGET, "nodes", "install")
-"""The keys of a labelled target that are no options."""
-
 _NAME = re.compile(r"\w[\w.+=-]{0,23}")
 
 
@@ -123,6 +120,10 @@ NodeCounts = Annotated[
 ]
 
 
+Command = Annotated[str, Field(min_length=1)]
+"""Of this machine's shell: run only if the user allows it."""
+
+
 class Target(_Part):
     """A target below its label. What isn't named here is an option of the command line."""
 
@@ -132,11 +133,20 @@ class Target(_Part):
     nodes: NodeCounts | dict[Annotated[int, Field(ge=1)], str] | None = None
     """Numbers of nodes to install; or number -> the target that has so many."""
     install: Installing = None
+    start: Command | None = None
+    stop: Command | None = None
+    """What starts its server before each of its turns, and stops it afterwards."""
 
     @property
     def options(self) -> dict[str, Any]:
         """Its own."""
         return dict(self.model_extra or {})
+
+    @model_validator(mode="after")
+    def _has_both(self) -> Target:
+        if (self.start is None) is not (self.stop is None):
+            raise ValueError("start and stop belong together: give both, or neither")
+        return self
 
 
 class Step(_Part):
@@ -257,6 +267,10 @@ class Definition(_Part):
     def _check_nodes(self) -> Definition:
         for label, target in self.targets.items():
             installed = self.find_installation(label) is not None
+            if installed and target.start is not None:
+                raise ValueError(
+                    f"target {label}: it is installed, or it has start and stop: not both"
+                )
             if isinstance(target.nodes, dict) and installed:
                 raise ValueError(
                     f"target {label}: nodes names a target for each number: such are not installed"
