@@ -113,10 +113,13 @@ def open_campaign(
     output: Path | None,
     interrupts: Interrupts,
     without: Sequence[str] = (),
+    size: str | None = None,
 ) -> Campaign:
-    """Read and plan; ConfigError if the file is wrong. `without`: candidates that are left out."""
-    definition = load_definition(file)
-    folder = CampaignFolder(output or Path("campaigns") / file.stem)
+    """Read and plan; ConfigError if the file is wrong. `without`: candidates that are left out; `size`: which
+    of those that the file names."""
+    definition = load_definition(file, size)
+    name = file.stem if size is None else f"{file.stem}-{size}"
+    folder = CampaignFolder(output or Path("campaigns") / name)
     config = load_config(config_file)
     question = make_question(definition, config, file)
     definition = add_steps(definition, question, config, file)

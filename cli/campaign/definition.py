@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from simulator.documents import DocumentError, read_yaml
+from simulator.documents import DocumentError, merge_values, read_yaml
 from simulator.errors import OptionError, did_you_mean
 from simulator.units import read_duration_s
 from simulator.workloads.yaml_source import check_tree, find_place
@@ -51,6 +51,9 @@ COMMANDS = {
     "clients": "clients", "steps": "insert", "disturb": "insert",
 }  # fmt: skip
 """What a step may be -> the command that keeps its result."""
+
+SIZES = "sizes"
+"""The key of a file below which sizes of the campaign are named, as in {quick: {repeats: 1}}."""
 
 TARGET = "target"
 """The key of a labelled target that says which one of the config file it is."""
@@ -338,8 +341,9 @@ def _check_name(name: str) -> None:
         )
 
 
-def load_definition(path: Path) -> Definition:
-    """Read a campaign's file; ConfigError with file, line and key if it can't be used."""
+def load_definition(path: Path, size: str | None = None) -> Definition:
+    """Read a campaign's file, with what it says of this size; ConfigError with file, line and key if it
+    can't be used."""
     try:
         root, document = read_yaml(path)
         check_tree(root, str(path))
@@ -355,10 +359,40 @@ def load_definition(path: Path) -> Definition:
         raise ConfigError(
             f"{path}:1: a campaign is keys with values, at least `targets:`, and `steps:` or `requirements:`"
         )
+    document = _choose_size(document, size, path)
     try:
         return Definition.model_validate(document)
     except ValidationError as error:
         raise ConfigError(_locate(error, root, path)) from error
+
+
+def _choose_size(document: Mapping[str, Any], size: str | None, path: Path) -> Mapping[str, Any]:
+    """The document with what it says below `sizes` for this one over the rest: keys of the file, and options
+    of steps by the steps' names."""
+    rest = dict(document)
+    sizes = rest.pop(SIZES, None) or {}
+    if size is None:
+        return rest
+    own = sizes.get(size) if isinstance(sizes, dict) else None
+    if not isinstance(own, dict):
+        known = ", ".join(map(str, sizes)) or "none"
+        raise ConfigError(f"{path}: there is no size {size!r} below `{SIZES}` (there are: {known})")
+    over = dict(own.get("steps") or {})
+    rest = merge_values(rest, {key: value for key, value in own.items() if key != "steps"})
+    rest["steps"] = [
+        _merge_step(step, over) if isinstance(step, dict) else step
+        for step in rest.get("steps") or []
+    ]
+    if over:
+        raise ConfigError(f"{path}: {SIZES}.{size}.steps: there is no step {', '.join(over)}")
+    return rest
+
+
+def _merge_step(step: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Takes what is the step's out of `over`."""
+    kind = next((name for name in COMMANDS if name in step), "")
+    options = over.pop(step.get("label") or kind, None)
+    return {**step, kind: merge_values(step[kind] or {}, options)} if options else step
 
 
 def _locate(error: ValidationError, root: yaml.Node, path: Path) -> str:
