@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Starts and stops the server that is measured, by a script of yours; `comparison/README.md` says what that must do.
+"""Starts and stops the server that is measured, by a script of yours: README.md says what that must do.
 
     SERVERS=/path/to/script comparison/server.py start NAME [VARIABLE=VALUE…]
     SERVERS=/path/to/script comparison/server.py stop
@@ -26,11 +26,15 @@ def start(name: str, variables: list[str]) -> None:
     """Start it with these variables of the environment, and keep what it is."""
     environment = os.environ | dict(one.split("=", 1) for one in variables)
     done = subprocess.run(
-        [find_script(), "start", name], env=environment, stdout=subprocess.PIPE, text=True, check=True
+        [find_script(), "start", name],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
     pids = json.loads(done.stdout.strip().splitlines()[-1])["pids"]
     STATE.write_text(json.dumps({"name": name, "variables": variables, "pids": pids}))
-    print(done.stdout, end="")
+    sys.stdout.write(done.stdout)
 
 
 def stop() -> None:
@@ -51,7 +55,9 @@ def kill() -> None:
 
 def list_descendants(pids: list[int]) -> list[int]:
     """These processes and all below them, the ones that start others first."""
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], stdout=subprocess.PIPE, text=True, check=True)
+    listed = subprocess.run(
+        ["ps", "-eo", "pid=,ppid="], stdout=subprocess.PIPE, text=True, check=True
+    )
     pairs = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
     found = list(pids)
     for parent in found:
