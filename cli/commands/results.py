@@ -128,7 +128,7 @@ def export(names: tuple[str, ...], output: Path | None, results_folder: Path, de
 
 @results.command(short_help="Check whether results may be published.")
 @click.argument("folders", nargs=-1, required=True, metavar="FOLDER…",
-                type=click.Path(path_type=Path, exists=True, file_okay=False))  # fmt: skip
+                type=click.Path(path_type=Path))  # fmt: skip
 @click.option(
     "--write",
     is_flag=True,

@@ -54,6 +54,8 @@ class Publication:
 def check_publication(folder: Path, with_manifest: bool = True) -> Publication:
     """Judge a folder: a campaign's, one with results, or a result's own. ConfigError if there is no result.
     `with_manifest`: whether its hashes must be there and right."""
+    if not folder.is_dir():
+        raise ConfigError(f"there is no folder {folder}")
     found = Publication([])
     files = [
         file
