@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import sys
@@ -71,17 +70,13 @@ def test_only_the_server_that_is_measured_runs(tool: Tool, template: Path) -> No
     assert sorted(done) == sorted(2 * ["start one", "stop one", "start two", "stop two"])
     for started, stopped in zip(done[::2], done[1::2], strict=True):
         assert stopped == started.replace("start", "stop")
-    # Starting took more than the three seconds that the server does; the jobs' times don't have it.
-    times = json.loads((folder / "times.json").read_text())
-    assert len(times) == 4
-    said = (folder / "campaign.log").read_text()
-    assert said.count(": done") == 4
+    assert (folder / "campaign.log").read_text().count(": done") == 4
+    assert not (folder / "started.json").exists()
 
 
 def test_it_is_stopped_after_ctrl_c_and_by_whoever_goes_on_with_a_killed_campaign(
     tool: Tool,
 ) -> None:
-    # Of a step that goes on with the data of the one before, all is made anew.
     step = {"insert": {**STEP["insert"], "duration": "60s"}}
     log = write_campaign(tool, {"a": {"target": "blackhole", **commands(tool, "a")}}, step)
     for number, status in ((signal.SIGINT, 130), (signal.SIGKILL, -9), (signal.SIGTERM, 143)):
@@ -122,4 +117,4 @@ def test_one_that_can_not_be_stopped_is_said(tool: Tool) -> None:
 def test_both_commands_or_none(tool: Tool) -> None:
     write_campaign(tool, {"a": {"target": "blackhole", "start": "true"}})
     error = tool.run_here("campaign", "c.yaml").error(2)
-    assert "c.yaml:2: targets.a: start and stop belong together" in error
+    assert "targets.a: start and stop belong together" in error

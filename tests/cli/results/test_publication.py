@@ -165,13 +165,13 @@ def test_a_campaign_has_all_its_jobs_often_enough(tmp_path: Path, good: Result) 
 @pytest.mark.parametrize(
     ("name", "text", "is_secret"),
     [
-        ("plan.json", '{"password": "hush"}', True),
+        ("verdict.json", '{"password": "hush"}', True),
         ("campaign.log", "host=a password=hush", True),
         ("worker.log", "GET http://me:hush@db:9200/", True),
         ("worker.log", "Authorization: Basic aHVzaA==", True),
         ("worker.log", "-----BEGIN RSA PRIVATE KEY-----", True),
         ("campaign.yaml", "extra-option: {token: abcdef}", True),
-        ("plan.json", '{"password": "***", "token": null}', False),
+        ("verdict.json", '{"password": "***", "token": null}', False),
         ("campaign.yaml", "password: ${PASSWORD:-}", False),
         ("worker.log", "GET http://me:***@db:9200/", False),
         ("report.html", "<script>var a={token:e}</script>", False),
