@@ -52,8 +52,8 @@ class QuestionPage:
     query: str
     slug: str
     table: Table
-    statements: Mapping[str, Sequence[str]]
-    """Statement -> names of the candidates that it was sent to."""
+    statements: Mapping[str, Sequence[Candidate]]
+    """Statement -> the candidates that were asked by it."""
 
 
 def make_site(sources: Sources, title: str) -> dict[str, bytes]:
@@ -296,7 +296,8 @@ def _tabulate_question(field: Field, columns: Sequence[tuple[int, Column]], quer
             restrict(cell.shown, query) if (cell := row.cells[number]) is not None else None
             for row in field.rows
         ]
-        for row, cell in zip(field.rows, judge_alone(shown), strict=True):
+        judged = zip(field.rows, judge_alone(shown), strict=True)
+        for row, cell in sorted(judged, key=lambda pair: -(pair[1].share if pair[1] else 0)):
             if cell is not None:
                 results = field.list_tests()[column.test][row.candidate.name]
                 more = _list_more(results, query)
@@ -340,19 +341,16 @@ def _list_more(results: Sequence[Result], query: str) -> list[object]:
     ]  # fmt: skip
 
 
-def _list_statements(field: Field, query: str) -> dict[str, list[str]]:
-    """Each statement once, with those that it was sent to."""
-    found: dict[str, list[str]] = {}
+def _list_statements(field: Field, query: str) -> dict[str, list[Candidate]]:
+    """Each statement once, with those that were asked by it."""
+    found: dict[str, list[Candidate]] = {}
     for row in field.rows:
-        for source in row.candidate.sources:
-            statement = find_statement(source.result, query)
-            if statement:
-                names = found.setdefault(statement, [])
-                if row.candidate.name not in names:
-                    names.append(row.candidate.name)
+        sent = {
+            "\n".join(one.lines)
+            for source in row.candidate.sources
+            for one in getattr(source.result, "statements", ())
+            if one.query == query and source.result.settings.data.workload == field.workload
+        }
+        for statement in sorted(sent):
+            found.setdefault(statement, []).append(row.candidate)
     return found
-
-
-def find_statement(result: Result, query: str) -> str | None:
-    """The statement by which a result's database was asked, if the result has it."""
-    return None

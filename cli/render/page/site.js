@@ -228,7 +228,10 @@ function change() {
 }
 
 if (tables.length) {
-  view.hidden = false;
+  const choice = document.getElementById("choice");
+  choice.hidden = false;
+  // On a telephone the comparison comes first.
+  choice.open = !matchMedia("(max-width: 48rem)").matches;
   for (const cell of document.querySelectorAll(".score")) cell.hidden = false;
   view.addEventListener("input", (event) => {
     if (event.target.name === "sort") Object.assign(state, { sort: event.target.value, down: true });
