@@ -170,7 +170,7 @@ class Rank:
 def find_ranks(measured: Mapping[str, CandidateFigures]) -> list[Rank]:
     """The ranks of candidates that have figures, the fastest first. A pair is decided by the interval of the
     ratio of their speeds, over all that both have measured; those that are alike share a rank."""
-    error = _share_error(len(measured))
+    error = share_error(len(measured))
     ranks = []
     for name, own in measured.items():
         ratios = [
@@ -190,7 +190,7 @@ def find_ranks(measured: Mapping[str, CandidateFigures]) -> list[Rank]:
     return sorted(ranks, key=lambda rank: (rank.best, -speeds[rank.name]))
 
 
-def _share_error(candidates: int) -> float:
+def share_error(candidates: int) -> float:
     return RANKING_ERROR / max(1, candidates * (candidates - 1) // 2)
 
 
@@ -222,7 +222,7 @@ def _list_figures(measured: Mapping[str, CandidateFigures]) -> list[Standing]:
 
 
 def _compare_with(head: str, base: CandidateFigures, own: CandidateFigures, candidates: int) -> str:
-    error = _share_error(candidates)
+    error = share_error(candidates)
     ratio = estimate_speed(own, base, error)
     if ratio is None:
         return f"nothing measured that {head} has, too"
