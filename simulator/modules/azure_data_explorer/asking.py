@@ -21,7 +21,8 @@ from azure.kusto.data.exceptions import KustoError, KustoMultiApiError
 
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries, BoundQuery
-from .._base.http_asking import HttpRequest, SqlAsker, read_json
+from .._base.http import HttpRequest
+from .._base.http_asking import Conversation, SqlAsker, read_json
 from .._base.http_database import SHOWN
 from .._base.official import ClientAsker
 from .._base.sql_queries import Template
@@ -96,8 +97,8 @@ class AdxAsker(SqlAsker[Connection]):
         headers = {"content-type": "application/json; charset=utf-8", **name_request("query")}
         return HttpRequest("POST", "/v2/rest/query", escaped.encode(), headers)
 
-    def send(self, request: Question) -> Received:
-        body = self.exchange(request.request).body
+    def converse(self, request: Question) -> Conversation:
+        body = yield request.request
         return Received(self.count_rows(body), len(body), (request.reads, body))
 
     def count_rows(self, body: bytes) -> int:
