@@ -148,7 +148,7 @@ def test_a_server_is_started_killed_and_stopped_by_the_users_script(tmp_path: Pa
     environment = {"PATH": os.environ["PATH"], "SERVERS": str(script), "TMPDIR": str(tmp_path)}
 
     def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, FOLDER / "server.py", *words]
+        command = [sys.executable, str(FOLDER / "server.py"), *words]
         return subprocess.run(
             command, env=environment | more, capture_output=True, text=True, check=False
         )

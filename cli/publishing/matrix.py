@@ -23,6 +23,9 @@ from ..results.student import t_quantile
 from .aspects import ASPECTS, Aspect, Shown, find_interval, measure
 from .sources import Source, Sources
 
+_Key = tuple[str, str, str, str]
+"""A candidate's name, a digest of its configuration, its database's version and its durability."""
+
 MOST_OPTIONS = 3
 """By which candidates of one name are told apart."""
 MOST_FREEDOM = 40
@@ -142,7 +145,7 @@ class Field:
 
 def find_candidates(sources: Sources) -> list[Candidate]:
     """All of them, by name; those of one name are told apart by version, options or durability."""
-    groups: dict[tuple[str, ...], list[Source]] = {}
+    groups: dict[_Key, list[Source]] = {}
     for one in sources.done:
         key = (
             one.candidate,
@@ -161,9 +164,7 @@ def find_candidates(sources: Sources) -> list[Candidate]:
     return found
 
 
-def _name(
-    key: tuple[str, ...], own: Sequence[Source], groups: Mapping[tuple[str, ...], Sequence[Source]]
-) -> str:
+def _name(key: _Key, own: Sequence[Source], groups: Mapping[_Key, Sequence[Source]]) -> str:
     others = {one: sources for one, sources in groups.items() if one[0] == key[0]}
     if len(others) == 1:
         return key[0]
@@ -248,7 +249,7 @@ def make_fields(candidates: Sequence[Candidate]) -> list[Field]:
             (name_workload(s.result), describe_hardware(s.result)) for s in one.sources
         ):
             found.setdefault(key, []).append(one)
-    fields = [one for key, own in found.items() if (one := _make_field(*key, own)).columns]
+    fields = [field for key, own in found.items() if (field := _make_field(*key, own)).columns]
     fields.sort(key=lambda one: (-len(one.rows), -len(one.columns), one.workload))
     slugs = name_slugs(one.workload for one in fields)
     return [replace(one, slug=slug) for one, slug in zip(fields, slugs, strict=True)]

@@ -18,12 +18,11 @@ from simulator.units import format_count
 from ..errors import ConfigError
 from .caveats import Kind
 from .conditions import find_declared, list_settings
-from .faults import find_skipped_faults
 from .manifest import compare_manifest, find_secrets
 from .model import Result, as_mapping
 from .rules import find_busy
 from .store import FILE_NAME, StoredResult, UnreadableResult, read_result
-from .verdicts import find_caveats
+from .verdicts import find_caveats, find_skipped_faults
 
 ENOUGH_REPETITIONS = 3
 """Fewer show no spread."""
@@ -167,7 +166,9 @@ def _find_missing(folder: Path, results: Sequence[StoredResult]) -> Iterator[str
     labels = {stored.result.label for stored in results}
     plan = _read(folder / "plan.json")
     if plan:
-        names = [str(as_mapping(job).get("name")) for job in plan.get("jobs") or ()]
+        jobs = plan.get("jobs")
+        listed = jobs if isinstance(jobs, list) else []
+        names = [str(as_mapping(job).get("name")) for job in listed]
         absent = [name for name in names if name not in labels]
         if absent:
             yield f"{format_count(len(absent), 'job')} without a result: {_name(absent)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -28,7 +29,7 @@ STEP = {"insert": {"workers": 1, "runs": 1, "batch": 10, "duration": "300ms"}}
 
 
 def write_campaign(
-    tool: Tool, targets: dict[str, dict[str, object]], step: object = STEP, repeats: int = 1
+    tool: Tool, targets: Mapping[str, Mapping[str, object]], step: object = STEP, repeats: int = 1
 ) -> Path:
     """A file `c.yaml`, whose commands write what they do to the file that is returned."""
     document = {"targets": targets, "steps": [step], "repeats": repeats}
@@ -48,7 +49,7 @@ def commands(tool: Tool, label: str, program: str = "sleep 600") -> dict[str, ob
 
 def test_only_the_server_that_is_measured_runs(tool: Tool, template: Path) -> None:
     (tool.place / "serve.py").write_text(SERVE)
-    targets: dict[str, dict[str, object]] = {}
+    targets: dict[str, Mapping[str, object]] = {}
     for label in ("one", "two"):
         home = tool.place / label
         copy_home(template, home)
