@@ -25,16 +25,13 @@ STATE = Path(tempfile.gettempdir()) / f"comparison-server-{os.getuid()}.json"
 def start(name: str, variables: list[str]) -> None:
     """Start it with these variables of the environment, and keep what it is."""
     environment = os.environ | dict(one.split("=", 1) for one in variables)
-    done = subprocess.run(
-        [find_script(), "start", name],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    pids = json.loads(done.stdout.strip().splitlines()[-1])["pids"]
+    # Not through a pipe, which a server may keep open for good.
+    with tempfile.TemporaryFile("w+") as said:
+        command = [find_script(), "start", name]
+        subprocess.run(command, env=environment, stdout=said, check=True)
+        said.seek(0)
+        pids = json.loads(said.read().strip().splitlines()[-1])["pids"]
     STATE.write_text(json.dumps({"name": name, "variables": variables, "pids": pids}))
-    sys.stdout.write(done.stdout)
 
 
 def stop() -> None:

@@ -135,8 +135,8 @@ with open(f"{{place}}/log", "a") as log:
 if words[0] == "start":
     # A server with a child of its own, as PostgreSQL has.
     command = ["/bin/sh", "-c", "sleep 600 & wait"]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
-    print("starting…")
+    server = subprocess.Popen(command, start_new_session=True)
+    print("starting…", flush=True)
     print(json.dumps({{"name": words[1], "pids": [server.pid]}}))
 """
 
@@ -147,30 +147,33 @@ def test_a_server_is_started_killed_and_stopped_by_the_users_script(tmp_path: Pa
     script.chmod(0o755)
     environment = {"PATH": os.environ["PATH"], "SERVERS": str(script), "TMPDIR": str(tmp_path)}
 
-    def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    def run(*words: str, **more: str) -> tuple[int, str]:
         command = [sys.executable, str(FOLDER / "server.py"), *words]
-        return subprocess.run(
-            command, env=environment | more, capture_output=True, text=True, check=False
-        )
+        # Not through pipes, which the server keeps.
+        with (tmp_path / "said").open("w") as said:
+            done = subprocess.run(
+                command, env=environment | more, stdout=said, stderr=said, check=False
+            )
+        return done.returncode, (tmp_path / "said").read_text()
 
     def find_pid() -> psutil.Process:
         (state,) = tmp_path.glob("comparison-server-*.json")
         return psutil.Process(json.loads(state.read_text())["pids"][0])
 
-    refused = run("start", "questdb", SERVERS="")
-    assert refused.returncode == 1 and "SERVERS must name the script" in refused.stderr
-    assert run("start", "questdb", "SYNC=yes").returncode == 0
+    status, said = run("start", "questdb", SERVERS="")
+    assert status == 1 and "SERVERS must name the script" in said
+    assert run("start", "questdb", "SYNC=yes")[0] == 0
     server = find_pid()
     family = [server, *server.children()]
     assert len(family) == 2
-    assert run("kill").returncode == 0
+    assert run("kill")[0] == 0
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
     again = find_pid()
     assert again.pid != server.pid
-    assert run("stop").returncode == 0
+    assert run("stop")[0] == 0
     assert (tmp_path / "log").read_text().splitlines() == [
         "start questdb yes", "start questdb yes", "stop questdb -",
     ]  # fmt: skip
-    assert run("stop").returncode == 0  # nothing runs
+    assert run("stop")[0] == 0  # nothing runs
     os.killpg(again.pid, signal.SIGKILL)
