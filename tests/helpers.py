@@ -50,6 +50,21 @@ def swallowing() -> Iterator[socket.socket]:
         yield listener
 
 
+SMALLEST = """\
+name: mine
+about: About
+table: mine
+time: at
+device: thing
+devices: 1
+interval: 1s
+columns:
+  - {name: at, type: timestamp_ms}
+  - {name: thing, type: text}
+"""
+"""The beginning of a workload's definition: what follows are more columns."""
+
+
 class NumberEncoder(Encoder):
     """Payloads whose data are the numbers of their events: what was sent can be read at a glance."""
 
