@@ -26,7 +26,8 @@ from psycopg import pq
 
 from cli.embedded import find_programs
 from simulator.contract import Go, StoredEvents
-from simulator.modules._base.http_asking import AnyHttpAsker, HttpRequest
+from simulator.modules._base.http import HttpRequest
+from simulator.modules._base.http_asking import AnyHttpAsker
 from simulator.modules.asking import Asker
 from simulator.modules.base import AnyModule
 from simulator.modules.postgres.lines import Question

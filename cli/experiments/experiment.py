@@ -27,6 +27,7 @@ from ..results.model import Result
 from ..signals import Interrupted, Interrupts
 from .context import RunContext, new_token, open_context
 from .session import Session
+from .statements import keep_statements
 
 _MOST_SHARE = 0.02
 """Of a command's time, for writing what was made so far."""
@@ -201,6 +202,9 @@ class Runner:
         self._carried: Carried | None = None
         """What the last run left, which writers alone can go on from."""
         self._next_checkpoint_s = 0.0
+        request = experiment.request
+        readers = request.load if request.load.role is Role.READ else request.readers
+        self._statements = keep_statements(experiment.session, request.data, readers)
 
     def make_all(self) -> None:
         """Make all runs. RunFailed if one gave no figures and the experiment can't do without them."""
@@ -292,7 +296,11 @@ class Runner:
     def make_result(self, complete: bool) -> Result:
         """All runs so far; `complete`: none is missing."""
         experiment = self._experiment
-        measured = {"runs": experiment.runs, **experiment.summarize()}
+        measured = {
+            "runs": experiment.runs,
+            "statements": self._statements,
+            **experiment.summarize(),
+        }
         return self._context.make_result(
             experiment.list_options(), self._environment, complete=complete, **measured
         )

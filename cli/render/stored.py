@@ -21,6 +21,7 @@ from .clients import tabulate_clients, tabulate_questions, tabulate_turns
 from .limits import tabulate_limits
 from .notes import describe_answers, list_notes
 from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
+from .statements import describe_statements
 from .tables import (
     Table,
     describe_load,
@@ -52,6 +53,7 @@ def describe_result(stored: StoredResult, terminal: bool, width: int | None = No
         f"{title}\n{found.text(width=width)}"
         for title, found in tabulate_result(result, terminal).items()
     ]
+    sections.append(describe_statements(result.statements))
     return "\n\n".join([*filter(None, sections), f"File: {stored.file}"])
 
 

@@ -12,6 +12,7 @@ from .rules import (
     find_in_reads,
     find_in_whole,
     find_not_as_asked,
+    find_own_statements,
     find_unknown_use,
     locate_run,
     spread_queries,
@@ -30,7 +31,7 @@ def find_caveats(result: Result) -> list[Caveat]:
         rules = [find_in_tuning]
     if result.command == "clients":
         rules = [find_in_clients]
-    rules += [find_not_as_asked, find_unknown_use]
+    rules += [find_not_as_asked, find_own_statements, find_unknown_use]
     return [
         caveat for rule in (find_in_whole, find_skipped_faults, *rules) for caveat in rule(result)
     ]

@@ -158,6 +158,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         missing_values=True,
         tags_table=Support.UNSUPPORTED,
         shapes=frozenset(Shape),
+        statements="CQL",
         clients=CLIENTS,
     )
     ENCODINGS = (
@@ -320,6 +321,9 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
 
     def compile(self, bound: BoundQuery) -> Selection | Plan:
         return self._queries.compile(bound)
+
+    def take_statement(self, text: str, bound: BoundQuery) -> Selection:
+        return self._queries.take_statement(text, bound)
 
     def describe_statement(self, statement: Selection | Plan) -> str:
         from .describing import describe_statement
