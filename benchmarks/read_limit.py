@@ -24,7 +24,6 @@ as these cores let them be, whoever asks.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import sys
 import time
@@ -39,7 +38,7 @@ from cli.results.statistics import Ratio, estimate_ratio
 
 from .read_cases import CASES, EVENTS, EVERYTHING, SYSTEMS, Case, System
 from .readers import Asked, pgbench
-from .support import conclude, show
+from .support import choose_systems, conclude, show
 
 OURS = "ours"
 ROUNDS, QUICK_ROUNDS = 10, 3
@@ -266,16 +265,9 @@ def measure(name: str, quick: bool) -> int:
 
 def main() -> int:
     """Measure the systems; 0 if all goals are met."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="for CI; see above for the slack")
-    parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=", ".join(SYSTEMS))
-    given = parser.parse_args()
-    if unknown := set(given.systems) - set(SYSTEMS):
-        parser.error(f"no cases for {', '.join(sorted(unknown))}; there are: {', '.join(SYSTEMS)}")
+    quick, systems = choose_systems(__doc__, SYSTEMS)
     present = [name for name, system in SYSTEMS.items() if not system.server.missing]
-    return max([measure(name, given.quick) for name in given.systems or present])
+    return max([measure(name, quick) for name in systems or present])
 
 
 if __name__ == "__main__":

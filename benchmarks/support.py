@@ -9,7 +9,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -45,6 +45,19 @@ def is_quick(description: str | None) -> bool:
         "--quick", action="store_true", help="a few seconds, for CI; see above for the slack"
     )
     return bool(parser.parse_args().quick)
+
+
+def choose_systems(description: str | None, known: Collection[str]) -> tuple[bool, Sequence[str]]:
+    """Parse the command line: whether it says --quick, and which systems it names; none: all."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="for CI; see above for the slack")
+    parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=", ".join(known))
+    given = parser.parse_args()
+    if unknown := set(given.systems) - set(known):
+        parser.error(f"no cases for {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
+    return bool(given.quick), given.systems
 
 
 @contextmanager

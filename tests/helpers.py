@@ -53,6 +53,21 @@ def swallowing() -> Iterator[socket.socket]:
         yield listener
 
 
+SMALLEST = """\
+name: mine
+about: About
+table: mine
+time: at
+device: thing
+devices: 1
+interval: 1s
+columns:
+  - {name: at, type: timestamp_ms}
+  - {name: thing, type: text}
+"""
+"""The beginning of a workload's definition: what follows are more columns."""
+
+
 def make_room_later(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch, hang_up: bool = False
 ) -> list[float]:

@@ -23,6 +23,7 @@ from .options import (
     run,
     runs_option,
     workers_option,
+    write_options,
 )
 from .values import STAGES, StagedRate, query_rate_option, take_stages
 
@@ -56,12 +57,8 @@ from .values import STAGES, StagedRate, query_rate_option, take_stages
     help="Make each run with writers alone and with readers alone, too, and say what each costs the"
     " other.",
 )
+@write_options
 @options_of(
-    (Load, "batch"),
-    (Load, "in_flight"),
-    (Load, "patience_s"),
-    (Load, "primary_key"),
-    (Load, "tables"),
     (DataSet, "prefill"),
     (DataSet, "clean"),
     (DataSet, "compact"),

@@ -302,6 +302,12 @@ reader_in_flight_option = option_of(
 """Of every command that has readers: their own, beside the writers'."""
 
 
+write_options = options_of(
+    (Load, "batch"), (Load, "in_flight"), (Load, "patience_s"), (Load, "primary_key"), (Load, "tables")
+)  # fmt: skip
+"""How events are sent."""
+
+
 def fill_model(model: type[Model], given: Mapping[str, Any], **more: Any) -> Model:
     """A message from those of the values that are its fields."""
     own = {name: given[name] for name in model.model_fields if name in given}

@@ -32,7 +32,7 @@ from simulator.worker.schedule import Schedule, make_schedule
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import histogram_of, settings, worker_figures
-from .test_open_loop import Notebook
+from .test_open_loop import Notebook, offer
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
@@ -166,24 +166,14 @@ def test_an_idle_fleet_catches_up_at_once() -> None:
 def test_a_worker_holds_its_requests_back(in_flight: int) -> None:
     load = load_of((0.2, 0.3), duration_s=0.8)
     writer = Notebook(in_flight, lambda number: 0.001)
-    schedule = make_schedule(load, 0, 0)
-    recorder = Recorder(schedule)
-    source = Feed(
-        lambda first, count: Temperature().block(0, first, count), writer.encoder, 0, None, 0
-    )
-    source.prime()
-    origin = time.perf_counter()
-    recorder.begin(origin)
-    insert_all(source, writer, recorder, 0, lambda: None, schedule)
-    recorder.end()
-    found = recorder.result()
+    done = offer(writer, make_schedule(load, 0, 0))
+    found = done.measured
     assert [number for [number] in writer.sent] == list(range(found.count))
-    since = {number: at - origin for number, at in writer.times.items()}
+    since = {number: at - done.origin for number, at in writer.times.items()}
     assert [number for number, at in since.items() if 0.21 < at < 0.5] == []
     [pause] = found.pauses
     assert pause.held == pytest.approx(30, abs=1)
-    assert found.offer is not None
-    assert found.count + found.offer.unsent == 80
+    assert found.count + done.offer.unsent == 80
     assert 0.3 <= pause.lateness_s < 0.5
 
 

@@ -76,7 +76,7 @@ from .._base.errors import nothing_to_query
 from .._base.row_order import Row
 from .._base.sql_queries import quote_name
 from ..asking import Asker
-from ..base import Capabilities, Encoding, Job, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Support, claim_queries, support_keys
 from ..sending import Writer
 from .encoding import CassandraEncoder, has_key_column
 from .options import (
@@ -146,13 +146,9 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
     CAPABILITIES = Capabilities(
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
-        primary_keys={
-            PrimaryKey.SQL: Support.UNSUPPORTED,
-            PrimaryKey.DB: Support.FULL,
-            PrimaryKey.CLIENT: Support.FULL,
-            PrimaryKey.UUID: Support.FULL,
-            PrimaryKey.NONE: Support.FULL,
-        },
+        primary_keys=support_keys(
+            PrimaryKey.NONE, PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.UUID
+        ),
         multiple_tables=Support.FULL,
         queries=claim_queries(frozenset(Shape)),
         # The table's key is in the order that the queries need; no other index would serve them.

@@ -57,7 +57,15 @@ from .._base.connected import ConnectedModule
 from .._base.errors import QUERY_REMEDY
 from .._base.row_order import Row
 from .._base.sql_queries import SqlDialect, fill_sql, quote_name
-from ..base import Capabilities, Encoding, Job, OfficialClient, Support, claim_queries
+from ..base import (
+    Capabilities,
+    Encoding,
+    Job,
+    OfficialClient,
+    Support,
+    claim_queries,
+    support_keys,
+)
 from ..options import LEAN
 from ..own_statements import list_own_statements
 from ..sending import Encoder
@@ -89,13 +97,7 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
     CAPABILITIES = Capabilities(
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
-        primary_keys={
-            PrimaryKey.SQL: Support.UNSUPPORTED,
-            PrimaryKey.DB: Support.FULL,
-            PrimaryKey.CLIENT: Support.UNSUPPORTED,
-            PrimaryKey.UUID: Support.UNSUPPORTED,
-            PrimaryKey.NONE: Support.FULL,
-        },
+        primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.DB),
         multiple_tables=Support.FULL,
         queries=claim_queries(IotdbDialect.SHAPES),
         # Tags and time are the order of everything on disk.
