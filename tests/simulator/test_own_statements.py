@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -181,6 +183,25 @@ def test_which_modules_take_statements() -> None:
         find_statement_problem("postgress")
     )
     assert "influxdb takes no statements" in str(find_statement_problem("influxdb"))
+
+
+def test_the_documents_example_and_list_are_true() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "workloads.md").read_text()
+    section = page.split("### Statements of your own\n", 1)[1].split("\n### ", 1)[0]
+    example = section.split("```yaml\n", 1)[1].split("```", 1)[0]
+    definition = parse_definition(
+        f"{DEFINITION.partition('queries:')[0]}queries:\n{example}", "doc"
+    )
+    assert {"postgres", "questdb"} == set(definition.queries[0].statement)
+    told = section.split("SQL is taken by", 1)[1].split("take none", 1)[0]
+    taking, refusing = (set(re.findall("`([a-z_]+)`", part)) for part in told.split("KQL by", 1))
+    assert taking | {"azure_data_explorer"} == {
+        name for name in module_names() if find_statement_problem(name) is None
+    }
+    assert taking | refusing | {"blackhole"} == set(module_names())
+    parameters = set(re.findall("^\\| (.*?) \\|", section, re.MULTILINE))
+    named = {one for cell in parameters for one in re.findall("`:([a-z]+)`", cell)}
+    assert set(definition.queries[0].parameters) <= named and "limit" in named
 
 
 def test_a_statement_is_part_of_the_definition_and_of_the_query() -> None:

@@ -11,7 +11,7 @@ from ...errors import OptionError
 from ...oracle.answers import answer_all
 from ...oracle.comparing import compare_answers
 from ...oracle.stored import Stored, StoredPart
-from ...workloads.cpu import Cpu
+from ...workloads import load_workload
 from ...workloads.drawing import draw_block
 from ...workloads.queries import Query
 from ...workloads.schema import Schema
@@ -20,7 +20,7 @@ from .test_queries import SEED, fill, prepare_queries
 
 EXECUTIONS = 4
 PARTS = ((0, 0, 300), (1, 0, 100))
-WORKLOAD = Cpu(seed=SEED, device_spread=4)
+WORKLOAD = load_workload("machines")(seed=SEED, device_spread=4)
 FIELD = WORKLOAD.schema.fields[0]
 
 _SQL = (
@@ -52,8 +52,8 @@ def describe(module: str, text: str) -> Query:
         {
             "name": "own",
             "devices": 1,
-            "window": {"span": "30s"},
-            "where": {"column": FIELD, "above": 40},
+            "window": {"span": "10m"},
+            "where": {"column": FIELD, "above": 45.1},
             "events": [FIELD],
             "statement": {module: text},
         }
