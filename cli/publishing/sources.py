@@ -15,7 +15,7 @@ from simulator.conditions import Condition
 from simulator.contract import format_stages
 from simulator.documents import DocumentError, read_json
 
-from ..campaign.folder import match_name
+from ..campaign.folder import WORKLOAD, match_name
 from ..campaign.plan import find_command, list_options, write_arguments
 from ..errors import ConfigError
 from ..output import note
@@ -189,8 +189,9 @@ def _take_campaign(
         if isinstance(job, dict) and {"name", "candidate", "command", "arguments"} <= job.keys()
     }
     definition = as_mapping(plan.get("definition"))
-    shared = [definition.get("options"), definition.get("requirements"), definition.get("steps")]
-    key, targets = _write_key(shared), as_mapping(plan.get("targets"))
+    targets = as_mapping(plan.get("targets"))
+    shared = [definition.get(key) for key in ("options", "requirements", "steps")]
+    key = _write_key([*shared, {n: one for n, one in targets.items() if n.startswith(WORKLOAD)}])
     numbered = all(re.search(r" \d+$", name) for name in jobs)
 
     def make(name: str, label: str) -> Source:
@@ -204,6 +205,7 @@ def _take_campaign(
         identity = str(targets.get(target.removeprefix("--target=")))
         return Source(name, None, candidate, step, f"{step} {key}", identity, {}, line)
 
+    done: set[str] = set()
     inner = folder / "results"
     for one in sorted(inner.iterdir()) if inner.is_dir() else []:
         file = one / FILE_NAME
@@ -214,14 +216,23 @@ def _take_campaign(
         if not result.complete or label is None:
             note(f"left out: {file} is no whole result of a job of its campaign")
             continue
+        done.add(label)
         found[file.resolve()] = replace(
             make(one.name, label), stored=StoredResult(one.name, file, result)
         )
-    if (folder / FAILED).is_file():
-        for label, why in _read_document(folder / FAILED).items():
-            name = match_name(label, jobs)
-            if name is not None:
-                failed.append(replace(make("", name), failure=redact_text(str(why))))
+    kept = _read_document(folder / FAILED) if (folder / FAILED).is_file() else {}
+    broken: dict[tuple[str, str], str] = {}
+    for label, job in jobs.items():
+        # What is left of a turn after a failure isn't made.
+        turn = str(job["candidate"]), label.split(" ")[-1] if numbered else ""
+        why = next((why for name, why in kept.items() if match_name(name, [label])), None)
+        if why is not None:
+            broken[turn] = label
+            failed.append(replace(make("", label), failure=redact_text(str(why))))
+        elif turn in broken and label not in done:
+            failed.append(
+                replace(make("", label), failure=f"left out, since {broken[turn]} failed")
+            )
     if (folder / CAMPAIGN).is_file():
         text = (folder / CAMPAIGN).read_text(errors="replace")
         name = re.sub(r"[^\w.-]+", "-", folder.resolve().name)

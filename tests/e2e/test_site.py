@@ -263,9 +263,7 @@ def test_it_prints_without_what_can_be_chosen(visit: Visit) -> None:
 def test_the_command_writes_it(tool: Tool, tmp_path: Path) -> None:
     folder = keep_campaign(tmp_path / "night", make_results())
     done = tool.run("publish", folder, "--output", tmp_path / "site").ok()
-    assert re.search(
-        r"Written: .*site/index.html, from 18 results; \d+ files, \d\.\d MB", done.err
-    )
+    assert re.search(r"Written: .*site/index.html, from 18 results; \d+ files, \d\.\d MB", done.err)
     assert (tmp_path / "site" / "index.html").is_file()
     tool.run("publish", folder, "--output", tmp_path / "site").ok()
 

@@ -42,7 +42,7 @@ def make_results(
     """Job -> its result: candidate, step and repetition."""
     found: dict[str, Result] = {}
     for name, own in speeds.items():
-        more = {
+        more: dict[str, Any] = {
             "environment": (environments or {}).get(name) or describe_server(),
             "tags": (tags or {}).get(name, {}),
         }
