@@ -22,8 +22,7 @@ from .options import (
     take_queries,
     workers_option,
 )
-from .rates import query_rate_option
-from .values import Share
+from .values import Share, query_rate_option
 
 STEP_S = 30.0
 

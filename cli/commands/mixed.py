@@ -24,8 +24,7 @@ from .options import (
     runs_option,
     workers_option,
 )
-from .rates import STAGES, query_rate_option, take_stages
-from .values import StagedRate
+from .values import STAGES, StagedRate, query_rate_option, take_stages
 
 
 @click.command()

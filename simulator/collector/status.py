@@ -90,12 +90,16 @@ class PhaseTracker:
             duration_s=max(load.duration_s or 0.0 for load in loads) or None,
             workers_ready=len(barrier.ready),
             waiting_for=barrier.missing[:MAX_NAMED],
-            quiet_s=self._quiet_s() if self.phase in _STAGES else 0.0,
+            quiet_s=self._quiet_s(elapsed_s) if self.phase in _STAGES else 0.0,
             failure=failure,
         )
 
-    def _quiet_s(self) -> float:
+    def _quiet_s(self, elapsed_s: float) -> float:
         quiet_s = time.monotonic() - self._advanced_at
+        for pause in (pause for group in self._settings.groups for pause in group.load.pauses):
+            if self.phase is Phase.RUN and elapsed_s > pause.begins_s:
+                # While devices are cut off nothing is sent.
+                quiet_s = max(0.0, min(quiet_s, elapsed_s - pause.ends_s))
         if quiet_s >= QUIET_S and not self._quiet_noted:
             self._quiet_noted = True
             _log.warning("nothing has come back from the database for %.0f s", quiet_s)

@@ -41,6 +41,7 @@ class IotdbUnderTest(ServerUnderTest):
         ColumnType.JSON: "STRING",
     }
     locks: ClassVar = False
+    time_column: ClassVar = "time"
     keyless: ClassVar = frozenset({PrimaryKey.DB, PrimaryKey.NONE})
     model: ClassVar = "table"
 

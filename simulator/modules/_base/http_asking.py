@@ -12,10 +12,11 @@ import orjson
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ..asking import Asker, Received
+from ..own_statements import Drawn
 from .connected import Closable, ConnectedModule
 from .http import Answer
 from .http_database import SHOWN
-from .sql_queries import Literals, Template, make_template
+from .sql_queries import Template, make_template
 
 _SUCCESS = range(200, 300)
 
@@ -113,7 +114,7 @@ class SqlAsker(HttpAsker[DatabaseT]):
     def __init__(
         self,
         module: ConnectedModule[Any, Any, DatabaseT],
-        dialect: Literals,
+        dialect: Drawn,
         in_flight: int = 1,
         timeout_s: float | None = None,
     ) -> None:
@@ -136,8 +137,8 @@ class SqlAsker(HttpAsker[DatabaseT]):
         return self.make_request(whole.parts[0])
 
     def write_statement(self, bound: BoundQuery) -> str:
-        """What is compiled of a query, as a text."""
-        text: str = self.module.compile(bound)
+        """What asks a query, as a text."""
+        text: str = self.module.make_statement(bound)
         return text
 
     def prepare(self, template: Template) -> Template:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, Schema
+from ..own_statements import Drawn, fill_statement
 
 
 class Newest(Enum):
@@ -352,21 +352,20 @@ def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def fill_sql(text: str, bound: BoundQuery, schema: Schema, dialect: SqlDialect, table: str) -> str:
+    """A statement of the workload's own with its parameters filled in, `table` for its table."""
+
+    def write_number(value: float, column: Column) -> str:
+        return dialect.number(value, column.type)
+
+    return fill_statement(text, bound, schema, dialect, write_number, table)
+
+
 # --- statements with places for what is drawn -------------------------------------------------------
 
 # No workload's events are of these times, and no device has such a name.
 _START_MS, _END_MS = 4_102_444_800_123, 4_102_531_200_456
 _NAMES = "\ue000%d\ue001"
-
-
-class Literals(Protocol):
-    """How a language writes parameters; a `SqlDialect` knows it."""
-
-    def text(self, text: str) -> str:
-        """A text as a constant."""
-
-    def instant(self, time_ms: int) -> str:
-        """A time, in ms since 1970, to compare an event's with."""
 
 
 @dataclass(frozen=True)
@@ -402,7 +401,7 @@ class Template:
 
 
 def make_template(
-    bounds: BoundQueries, compiled: Callable[[BoundQuery], str], literals: Literals
+    bounds: BoundQueries, compiled: Callable[[BoundQuery], str], literals: Drawn
 ) -> Template:
     """What the statements of a query's executions have in common. `compiled` puts each parameter into the
     statement as `literals` writes it, and makes no other difference."""

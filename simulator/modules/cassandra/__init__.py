@@ -162,6 +162,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         missing_values=True,
         tags_table=Support.UNSUPPORTED,
         shapes=frozenset(Shape),
+        statements="CQL",
         clients=CLIENTS,
     )
     ENCODINGS = (
@@ -324,6 +325,9 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
 
     def compile(self, bound: BoundQuery) -> Selection | Plan:
         return self._queries.compile(bound)
+
+    def take_statement(self, text: str, bound: BoundQuery) -> Selection:
+        return self._queries.take_statement(text, bound)
 
     def describe_statement(self, statement: Selection | Plan) -> str:
         from .describing import describe_statement

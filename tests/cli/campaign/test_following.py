@@ -116,6 +116,14 @@ def test_a_fault_comes_early_enough(tmp_path: Path) -> None:
     assert struck["rate"] == ["1600.0"]
 
 
+def test_a_fleet_that_is_cut_off_is_back_early_enough(tmp_path: Path) -> None:
+    text = FILE.replace("run ./a.sh: 60s", "pause-fleet 10m: 2m")
+    struck = _read_options(_open(tmp_path, text).turns[0][3])
+    assert struck["disturb"] == ["15s pause-fleet 10m"]
+    # 15 s before it, 10 min of it, 2 min in which to catch up, and 15 s more.
+    assert struck["duration"] == ["750s"]
+
+
 def test_own_steps_stay(tmp_path: Path) -> None:
     campaign = _open(tmp_path, FILE + "steps: [{insert: {runs: 1}}]\nrepeats: 1\n")
     assert [job.command for turn in campaign.turns for job in turn] == ["insert"]
