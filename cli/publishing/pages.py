@@ -15,6 +15,7 @@ from ..render.campaign import draw_swatch
 from ..render.candidates import DoneJob, make_section
 from ..render.chart import NamedResult
 from ..render.comparison import list_differences
+from ..render.matrix import make_matrix
 from ..render.pages import place_figure, render_page
 from ..render.ratios import format_factor, format_speed_interval
 from ..render.tables import Table, format_ms
@@ -63,11 +64,20 @@ def make_site(sources: Sources, title: str) -> dict[str, bytes]:
     questions = [page for field in fields for page in _make_questions(field)]
     drawn = {field.slug: found for field in fields if (found := _draw(field))}
     named = [NamedResult(one.name, own.result) for one in candidates for own in one.sources]
-    shared = {"title": title, "charted": [field for field in fields if field.slug in drawn]}
+    swatches = {one.name: draw_swatch(place) for place, one in enumerate(candidates)}
+    more = {
+        f"verdict-{name}.html": f"Verdict: {one.title}" for name, one in sources.verdicts.items()
+    }
+    more |= {
+        f"figures-{field.slug}.html": f"Charts: {field.workload}"
+        for field in fields
+        if field.slug in drawn
+    }
+    shared = {"title": title, "pages": more}
     pages = {
         "index.html": render_page(
             "site_index.html", root="", fields=fields, candidates=candidates, questions=questions,
-            swatches={one.name: draw_swatch(place) for place, one in enumerate(candidates)},
+            swatches=swatches,
             aspects=_list_aspects(fields), filters=_list_filters(fields), cell_data=_describe_cell,
             results=format_count(len(sources.done), "result"), failed=sources.failed,
             differences={field.slug: _list_differences(field) for field in fields},
@@ -84,11 +94,21 @@ def make_site(sources: Sources, title: str) -> dict[str, bytes]:
             pages[f"figures-{field.slug}.html"] = render_page(
                 "site_figures.html", root="", field=field, figures=figures, **shared
             )
+    for name, verdict in sources.verdicts.items():
+        known = {one.sources[0].candidate: one for one in candidates}
+        pages[f"verdict-{name}.html"] = render_page(
+            "site_verdict.html", root="", heading=verdict.title, matrix=make_matrix(verdict),
+            swatches={
+                each.candidate: swatches[known[each.candidate].name] if each.candidate in known else ""
+                for each in verdict.candidates
+            },
+            links={n: f"candidates/{one.slug}.html" for n, one in known.items()}, **shared,
+        )  # fmt: skip
     for place, one in enumerate(candidates):
         rows = [(field, row) for field in fields for row in field.rows if row.candidate is one]
         versions = [(field, _compare_versions(field, row)) for field, row in rows]
         pages[f"candidates/{one.slug}.html"] = render_page(
-            "site_candidate.html", root="../", candidate=one, swatch=draw_swatch(place),
+            "site_candidate.html", root="../", candidate=one, swatch=swatches[one.name],
             tables=[(field, _tabulate_figures(field, row)) for field, row in rows],
             versions=[(field, table) for field, table in versions if table is not None],
             section=make_section(place, one.name, _list_jobs(one), len(one.sources) <= MOST_TABULATED),
@@ -102,7 +122,7 @@ def make_site(sources: Sources, title: str) -> dict[str, bytes]:
     files = {path: text.encode() for path, text in pages.items()}
     for source in sources.done:
         files[f"results/{source.name}.json"] = source.result.model_dump_json(indent=1).encode()
-    files |= {f"campaigns/{name}": text.encode() for name, text in sources.campaigns.items()}
+    files |= {f"campaigns/{name}.yaml": text.encode() for name, text in sources.campaigns.items()}
     return dict(sorted(files.items()))
 
 
@@ -335,7 +355,7 @@ def _list_statements(field: Field, query: str) -> dict[str, list[Candidate]]:
         sent = {
             "\n".join(one.lines)
             for source in row.candidate.sources
-            for one in getattr(source.result, "statements", ())
+            for one in source.result.statements
             if one.query == query and source.result.settings.data.workload == field.workload
         }
         for statement in sorted(sent):

@@ -20,9 +20,16 @@ from ..campaign.plan import find_command, list_options, write_arguments
 from ..errors import ConfigError
 from ..output import note
 from ..results.conditions import Origin, find_declared, list_settings
+from ..results.decision import VerdictMatrix
 from ..results.model import Result, as_mapping
 from ..results.naming import find_changed_options, format_options
-from ..results.store import FILE_NAME, StoredResult, UnreadableResult, read_result
+from ..results.store import (
+    FILE_NAME,
+    StoredResult,
+    UnreadableResult,
+    open_verdict,
+    read_result,
+)
 from .redaction import redact_result, redact_text
 
 MANIFEST = "site-files.json"
@@ -68,7 +75,9 @@ class Sources:
     done: Sequence[Source]
     failed: Sequence[Source]
     campaigns: Mapping[str, str]
-    """Name of a campaign's file in the site -> its text."""
+    """Campaign -> its file's text."""
+    verdicts: Mapping[str, VerdictMatrix]
+    """Campaign -> who meets its requirements, if it has some."""
 
 
 def find_sources(folders: Sequence[Path]) -> Sources:
@@ -77,6 +86,7 @@ def find_sources(folders: Sequence[Path]) -> Sources:
     found: dict[Path, Source] = {}
     failed: list[Source] = []
     campaigns: dict[str, str] = {}
+    verdicts: dict[str, VerdictMatrix] = {}
     for folder in folders:
         if not folder.is_dir():
             what = "a file: name the folder that it is in" if folder.exists() else "not there"
@@ -85,7 +95,15 @@ def find_sources(folders: Sequence[Path]) -> Sources:
             )
         for one in _walk(folder):
             if (one / PLAN).is_file():
-                _take_campaign(one, found, failed, campaigns)
+                _take_campaign(one, found, failed)
+                name = re.sub(r"[^\w.-]+", "-", one.resolve().name)
+                if (one / CAMPAIGN).is_file():
+                    text = (one / CAMPAIGN).read_text(errors="replace")
+                    campaigns[name] = redact_text(text)
+                verdict = open_verdict(one)
+                if verdict is not None:
+                    document = redact_result(verdict.model_dump(mode="json"))
+                    verdicts[name] = VerdictMatrix.model_validate(document)
             else:
                 for file in _list_files(one):
                     if file.resolve() not in found:
@@ -97,7 +115,7 @@ def find_sources(folders: Sequence[Path]) -> Sources:
             " or with results under other names (.json)"
         )
     done = sorted(found.values(), key=lambda one: (one.result.started_at, one.name, one.test))
-    return Sources(_name_apart(done), failed, campaigns)
+    return Sources(_name_apart(done), failed, campaigns, verdicts)
 
 
 def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
@@ -178,9 +196,7 @@ def _write_key(parts: Sequence[Any]) -> str:
     return to_json(parts, fallback=str).decode()
 
 
-def _take_campaign(
-    folder: Path, found: dict[Path, Source], failed: list[Source], campaigns: dict[str, str]
-) -> None:
+def _take_campaign(folder: Path, found: dict[Path, Source], failed: list[Source]) -> None:
     """The whole results of a campaign's jobs, and the jobs that failed."""
     plan = _read_document(folder / PLAN)
     jobs = {
@@ -233,10 +249,6 @@ def _take_campaign(
             failed.append(
                 replace(make("", label), failure=f"left out, since {broken[turn]} failed")
             )
-    if (folder / CAMPAIGN).is_file():
-        text = (folder / CAMPAIGN).read_text(errors="replace")
-        name = re.sub(r"[^\w.-]+", "-", folder.resolve().name)
-        campaigns[f"{name}.yaml"] = redact_text(text)
 
 
 def _read_document(file: Path) -> dict[str, Any]:

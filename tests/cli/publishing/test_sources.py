@@ -27,7 +27,7 @@ def test_a_campaign_gives_its_candidates_and_steps(tmp_path: Path) -> None:
     assert [(one.candidate, one.test, one.failure) for one in found.failed] == [
         ("beta", "questions", "no room")
     ]
-    assert found.campaigns == {"night.yaml": "title: A night\n"}
+    assert found.campaigns == {"night": "title: A night\n"}
     assert found.done[0].command == "iotbench insert --target=alpha"
 
 
