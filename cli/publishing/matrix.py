@@ -109,6 +109,8 @@ class Row:
 
     candidate: Candidate
     cells: Sequence[Cell | None]
+    absent: Sequence[str]
+    """Why there is no figure in each column, if there is none although it was measured; else empty."""
 
 
 @dataclass(frozen=True)
@@ -256,6 +258,7 @@ def _make_field(workload: str, hardware: str, candidates: Sequence[Candidate]) -
     tests = _name_tests(one for sources in own for one in sources)
     columns: list[Column] = []
     cells: list[list[Cell | None]] = [[] for _ in candidates]
+    absent: list[list[str]] = [[] for _ in candidates]
     for aspect in ASPECTS:
         measured = {
             key: [
@@ -274,7 +277,8 @@ def _make_field(workload: str, hardware: str, candidates: Sequence[Candidate]) -
             columns.append(Column(name, aspect, heading, tests[key], ratios))
             for place, cell in enumerate(_make_cells(measured[key], ratios)):
                 cells[place].append(cell)
-    rows = [Row(*pair) for pair in zip(candidates, cells, strict=True)]
+                absent[place].append("" if cell else _explain(own[place], key))
+    rows = [Row(*parts) for parts in zip(candidates, cells, absent, strict=True)]
     kept = [row for row in rows if any(row.cells)]
     if len(kept) < len(rows):
         # Rows are numbered.
@@ -291,6 +295,13 @@ def _name_tests(sources: Iterable[Source]) -> dict[str, str]:
             number = 1 + sum(re.sub(r" \(\d+\)$", "", name) == one.test for name in found.values())
             found[one.test_key] = one.test if number == 1 else f"{one.test} ({number})"
     return found
+
+
+def _explain(sources: Sequence[Source], key: str) -> str:
+    """What speaks against the results of a test: the first reason."""
+    runs = [run for one in sources if one.test_key == key for run in one.result.all_runs]
+    reasons = (reason for run in runs for group in run.groups for reason in group.invalid_reasons)
+    return next(reasons, "")
 
 
 def _measure(

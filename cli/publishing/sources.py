@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,7 @@ def find_sources(folders: Sequence[Path]) -> Sources:
     failed: list[Source] = []
     campaigns: dict[str, str] = {}
     verdicts: dict[str, VerdictMatrix] = {}
+    seen: set[Path] = set()
     for folder in folders:
         if not folder.is_dir():
             what = "a file: name the folder that it is in" if folder.exists() else "not there"
@@ -94,9 +95,12 @@ def find_sources(folders: Sequence[Path]) -> Sources:
                 f"{folder} is {what}; publish takes campaigns' folders, and folders with results"
             )
         for one in _walk(folder):
+            if one.resolve() in seen:
+                continue
+            seen.add(one.resolve())
             if (one / PLAN).is_file():
                 _take_campaign(one, found, failed)
-                name = re.sub(r"[^\w.-]+", "-", one.resolve().name)
+                name = _name_campaign(one, campaigns)
                 if (one / CAMPAIGN).is_file():
                     text = (one / CAMPAIGN).read_text(errors="replace")
                     campaigns[name] = redact_text(text)
@@ -116,6 +120,14 @@ def find_sources(folders: Sequence[Path]) -> Sources:
         )
     done = sorted(found.values(), key=lambda one: (one.result.started_at, one.name, one.test))
     return Sources(_name_apart(done), failed, campaigns, verdicts)
+
+
+def _name_campaign(folder: Path, others: Collection[str]) -> str:
+    """After its folder, and like no other."""
+    name = re.sub(r"[^\w.-]+", "-", folder.resolve().name)
+    while name in others:
+        name += "-"
+    return name
 
 
 def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
