@@ -19,6 +19,7 @@ from ..cli.publishing.published import (
     SPEEDS,
     TIMES,
     describe_server,
+    judge,
     keep_campaign,
     make_results,
 )
@@ -28,7 +29,7 @@ SAFE = describe_server(fsync="on")
 FAST = describe_server(fsync="off")
 PAGES = (
     "index.html", "method.html", "candidates/beta.html", "questions/temperature-newest.html",
-    "figures-temperature.html",
+    "figures-temperature.html", "verdict-night.html",
 )  # fmt: skip
 
 
@@ -42,6 +43,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tags={"beta": {"layout": "wide"}},
     )  # fmt: skip
     keep_campaign(folder / "night", results)
+    (folder / "night" / "verdict.json").write_text(judge().model_dump_json())
     write_site(folder / "site", make_site(find_sources([folder / "night"]), "Which one?"))
     return folder / "site"
 
