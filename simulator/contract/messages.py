@@ -91,6 +91,9 @@ class Progress(Message):
     """Events or queries that are due and not done; None of a closed loop."""
     latency: CoarseCounts = (0, [])
     """Of the requests of the window so far."""
+    rows: Count = 0
+    bytes: Count = 0
+    """Of the answers of the window so far."""
     queries: dict[str, QueryProgress] = Field(default_factory=dict)
     """Of each query apart, if limits may end the run."""
 
@@ -330,6 +333,9 @@ class GroupStatus(Message):
     recent_p50_ms: float | None = None
     recent_p99_ms: float | None = None
     """Of those that were answered in the last seconds."""
+    rows_per_s: float | None = None
+    bytes_per_s: float | None = None
+    """Of readers' answers, over the last seconds; None of writers."""
     backlog: int | None = None
     """Due and not done; None of a closed loop."""
     retries: int = 0
