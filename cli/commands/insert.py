@@ -52,6 +52,7 @@ from .values import StagedRate
     (Load, "warm_up_s"),
     (DataSet, "clean"),
     (DataSet, "compact"),
+    (DataSet, "retention_s"),
 )
 @click.option(
     "--steps",

@@ -66,6 +66,7 @@ from .values import StagedRate
     (DataSet, "prefill"),
     (DataSet, "clean"),
     (DataSet, "compact"),
+    (DataSet, "retention_s"),
     (DataSet, "timestamps"),
     (DataSet, "seed"),
     (Load, "redraw"),

@@ -65,6 +65,16 @@ from .report import (
     WrongAnswer,
 )
 from .resources import Mark, Outage, Resources, SkippedFault
+from .retention import (
+    SHORTEST_S,
+    STEPS,
+    Deletion,
+    DeletionCost,
+    Retention,
+    RetentionResult,
+    Stretch,
+    find_step_ms,
+)
 from .settings import (
     MAX_IN_FLIGHT,
     MAX_WORKERS,

@@ -57,7 +57,7 @@ from .._base.connected import ConnectedModule
 from .._base.errors import QUERY_REMEDY
 from .._base.row_order import Row
 from .._base.sql_queries import SqlDialect
-from ..base import Capabilities, Encoding, Job, OfficialClient, Support, claim_queries
+from ..base import Ageing, Capabilities, Encoding, Job, OfficialClient, Support, claim_queries
 from ..options import LEAN
 from ..sending import Encoder
 from .asking import IotdbAsker
@@ -86,6 +86,7 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
         "nodes": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
+        ageing=Ageing("DELETE of a range of time: a TTL goes by today's date"),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys={
@@ -177,6 +178,9 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
 
     def count(self) -> int:
         return self._layout.count()
+
+    def delete_older(self, before_ms: int) -> None:
+        self._layout.delete_older(before_ms)
 
     def storage(self) -> Storage:
         return self.connection.read_storage(self._layout.database)
