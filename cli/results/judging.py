@@ -76,7 +76,9 @@ def _list_notes(question: Question, measured: Sequence[Measured]) -> Iterator[st
         text = "Disk is what an event takes, times the required rate, times the retention"
         if missing:
             of = "" if len(missing) == len(told) else f" of {join_words(missing)}"
-            text += f"; that older events{of} go, and what that costs, was not measured"
+            text += (
+                f"; that older events{of} go by themselves, and what that costs, was not measured"
+            )
         yield f"{text}."
         yield from filter(None, told.values())
     replaced = [name for one in measured for name in list_stand_ins(question, one)]
