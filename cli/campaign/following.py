@@ -189,11 +189,6 @@ class _Follow:
         yield self._make("capacity", "capacity", self._search())
         if needed.retention is not None:
             yield self._make("insert", "disk", self._fill_disk(), kept=("num-inserts", *_LENGTHS))
-            unable = [label for label in self.definition.targets if not self._can_delete(label)]
-            if len(unable) < len(self.definition.targets):
-                offer = self._offer(SHORTEST_WINDOW_S, "duration")
-                options = {**offer, "retention": f"{needed.retention:g}s", "runs": 1}
-                yield self._make("insert", "retention", options, kept=_LENGTHS).leave_out(unable)
         names: list[str] = []
         for fault, outage_s in needed.faults.items():
             name = re.sub(r"[^\w.+=-]+", "-", fault)[:20].strip("-")
@@ -202,6 +197,11 @@ class _Follow:
             # The fault has its time in it.
             struck = self._strike(fault, outage_s)
             yield self._make("insert", label, struck, kept=_LENGTHS)
+        unable = [label for label in self.definition.targets if not self._can_delete(label)]
+        if needed.retention is not None and len(unable) < len(self.definition.targets):
+            offer = self._offer(SHORTEST_WINDOW_S, "duration")
+            options = {**offer, "retention": f"{_write_decimal(needed.retention)}s", "runs": 1}
+            yield self._make("insert", "retention", options, kept=_LENGTHS).leave_out(unable)
 
     def _make(
         self, command: str, label: str, options: Mapping[str, Any], kept: Collection[str] = ()
@@ -296,6 +296,8 @@ class _Follow:
     def _can_delete(self, label: str) -> bool:
         """Whether a target's module deletes what is older than the retention."""
         retention_s = self.question.needed.retention or 0.0
+        if retention_s < SHORTEST_S:
+            return False
         asked = Retention(
             period_ms=round(retention_s * 1000), step_ms=find_step_ms(round(retention_s * 1000))
         )
@@ -306,7 +308,7 @@ class _Follow:
                 module.CAPABILITIES.ageing.require(asked, module.name)
             except OptionError:
                 return False
-        return retention_s >= SHORTEST_S
+        return True
 
     def _fill_disk(self) -> dict[str, Any]:
         """As many events as show their growth from the middle of the run to its end in all databases."""
