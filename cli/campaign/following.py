@@ -11,7 +11,16 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from simulator.contract import Measure, Role, RunLimit, Storage, estimate_events
+from simulator.contract import (
+    SHORTEST_S,
+    Measure,
+    Retention,
+    Role,
+    RunLimit,
+    Storage,
+    estimate_events,
+    find_step_ms,
+)
 from simulator.errors import OptionError, did_you_mean
 from simulator.histograms import LEAST_REQUESTS
 from simulator.units import read_duration_s
@@ -188,6 +197,11 @@ class _Follow:
             # The fault has its time in it.
             struck = self._strike(fault, outage_s)
             yield self._make("insert", label, struck, kept=_LENGTHS)
+        unable = [label for label in self.definition.targets if not self._can_delete(label)]
+        if needed.retention is not None and len(unable) < len(self.definition.targets):
+            offer = self._offer(SHORTEST_WINDOW_S, "duration")
+            options = {**offer, "retention": f"{_write_decimal(needed.retention)}s", "runs": 1}
+            yield self._make("insert", "retention", options, kept=_LENGTHS).leave_out(unable)
 
     def _make(
         self, command: str, label: str, options: Mapping[str, Any], kept: Collection[str] = ()
@@ -278,6 +292,23 @@ class _Follow:
             return True
         rate = self.question.needed.queries[limit.query].rate
         return rate * window_s >= _count_for(limit)
+
+    def _can_delete(self, label: str) -> bool:
+        """Whether a target's module deletes what is older than the retention."""
+        retention_s = self.question.needed.retention or 0.0
+        if retention_s < SHORTEST_S:
+            return False
+        asked = Retention(
+            period_ms=round(retention_s * 1000), step_ms=find_step_ms(round(retention_s * 1000))
+        )
+        for nodes in self.definition.list_nodes(label):
+            name = name_target(self.definition, Candidate(label, nodes=nodes))
+            module = find_module(self.config, self.config.target(name))
+            try:
+                module.CAPABILITIES.ageing.require(asked, module.name)
+            except OptionError:
+                return False
+        return True
 
     def _fill_disk(self) -> dict[str, Any]:
         """As many events as show their growth from the middle of the run to its end in all databases."""

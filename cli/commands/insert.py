@@ -51,6 +51,7 @@ from .values import RATE, STAGES, StagedRate, take_stages
     (Load, "warm_up_s"),
     (DataSet, "clean"),
     (DataSet, "compact"),
+    (DataSet, "retention_s"),
 )
 @click.option(
     "--steps",

@@ -62,6 +62,7 @@ from .values import STAGES, StagedRate, query_rate_option, take_stages
     (DataSet, "prefill"),
     (DataSet, "clean"),
     (DataSet, "compact"),
+    (DataSet, "retention_s"),
     (DataSet, "timestamps"),
     (DataSet, "seed"),
     (Load, "redraw"),

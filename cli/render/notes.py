@@ -11,6 +11,7 @@ from ..results.bottleneck import find_bottlenecks
 from ..results.caveats import Caveat, Kind
 from ..results.faults import describe_outages
 from ..results.model import Result
+from ..results.retention import describe_deletions
 from ..results.rules import spread_queries
 from ..results.statistics import UNSTABLE_CV
 from ..results.verdicts import find_caveats
@@ -27,8 +28,8 @@ _MOST_OUTAGES = 3
 def list_notes(result: Result, terminal: bool) -> list[str]:
     """What held the runs back, and one line for each caveat, the gravest first."""
     caveats = [f"{kind}: {text}" for kind, text in describe_caveats(result, terminal)]
-    told = list_outages(result) + describe_index_builds(result) + describe_bottlenecks(result)
-    return told + caveats
+    told = list_outages(result) + describe_deletions(result)
+    return told + describe_index_builds(result) + describe_bottlenecks(result) + caveats
 
 
 def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[str]:
@@ -41,6 +42,7 @@ def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[
     grave = [str(kind) for kind in of_kind if kind in _GRAVE]
     found = {
         "disturbances": _join_outages(list_outages(result)),
+        "retention": " ".join(describe_deletions(result)),
         **{kind: lines[kind] for kind in grave},
         "bottleneck": _join_bottlenecks(result),
         "indices": " ".join(describe_index_builds(result)),

@@ -205,6 +205,9 @@ class WorkerFigures(Message):
     """Of a fleet that was cut off meanwhile."""
     timeline: list[tuple[Count, Count]]
     """(second, events acknowledged or queries answered in it)."""
+    seconds: list[tuple[Count, CoarseCounts]] = Field(default_factory=list)
+    """Of a run with a retention: (second since the common start, latencies of the requests of it); a second
+    may be there several times."""
     in_flight: Count = 1
     """Requests that could be under way at once."""
     # Of writers.

@@ -13,6 +13,7 @@ from ..conditions import Condition
 from ..units import parse_amount, parse_duration_s
 from .limits import RunLimit
 from .message import Message, Seconds
+from .retention import SHORTEST_S
 
 MAX_WORKERS = 100_000
 MAX_IN_FLIGHT = 10_000
@@ -305,6 +306,12 @@ class DataSet(Message):
         False,
         "After each run, have the database also do what a night would do (vacuum, merge, compress) and"
         " show what is on disk before and after.",
+    )
+    retention_s: Annotated[float | None, Condition.LOAD] = _option(
+        None,
+        "Delete events that are older than this by their own time, as the database does it best, while others"
+        " are inserted (90d); their clock is compressed so that all of it passes in the run.",
+        ge=SHORTEST_S,
     )
     timestamps: Timestamps = _option(
         Timestamps.CONTINUE,

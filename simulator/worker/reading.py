@@ -68,7 +68,7 @@ class ReadingWorker(Worker):
             # Readers that all began with the same query would ask it in step.
             turns = islice(take_turns(weights), number, None)
         schedule = make_schedule(load, number, self._data.seed)
-        recorder = Recorder(schedule)
+        recorder = Recorder(schedule, by_second=self._by_second)
         own = self._number if by_number else None
         runner = QueryRunner(
             questions, asker, turns, recorder, schedule, self._check_on, self._answers.note, own

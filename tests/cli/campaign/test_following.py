@@ -16,6 +16,7 @@ CONFIG = """
 targets:
   one: {module: postgres, executor: local, connection_string: host=127.0.0.1 dbname=x}
   two: {module: questdb, executor: local, endpoint: http://127.0.0.1:1}
+  three: {module: victoriametrics, executor: local, endpoint: http://127.0.0.1:1}
   struck: {module: blackhole, executor: local, disturbances: [30s run true]}
 workloads:
   boilers:
@@ -63,9 +64,10 @@ def _read_options(job: Job) -> dict[str, list[str]]:
 def test_steps_follow_in_order(tmp_path: Path) -> None:
     campaign = _open(tmp_path)
     turn = campaign.turns[0]
-    commands = ["mixed", "capacity", "insert", "insert", "insert"]
+    commands = ["mixed", "capacity", "insert", "insert", "insert", "insert"]
+    steps = ["load", "capacity", "disk", "run-.-a.sh", "run-.-b.sh", "retention"]
     assert [job.command for job in turn] == commands
-    assert [job.step for job in turn] == ["load", "capacity", "disk", "run-.-a.sh", "run-.-b.sh"]
+    assert [job.step for job in turn] == steps
     # One repetition decides nothing.
     assert len(campaign.turns) == 3
     assert campaign.question is not None
@@ -124,6 +126,22 @@ def test_a_fleet_that_is_cut_off_is_back_early_enough(tmp_path: Path) -> None:
     assert struck["duration"] == ["750s"]
 
 
+def test_what_is_too_old_goes_at_the_required_rate(tmp_path: Path) -> None:
+    deleted = _read_options(_open(tmp_path).turns[0][-1])
+    assert (deleted["retention"], deleted["rate"]) == (["7776000s"], ["1600.0"])
+    assert (deleted["duration"], deleted["prefill"]) == (["60s"], ["960000"])
+
+
+def test_who_can_not_delete_by_age_has_no_step_for_it(tmp_path: Path) -> None:
+    both = _open(tmp_path, FILE.replace("[one]", "[one, three]").replace("  faults", "  # faults"))
+    turns = [(turn[0].candidate.target, [job.step for job in turn]) for turn in both.turns]
+    steps = dict(turns)
+    assert steps["one"] == ["load", "capacity", "disk", "retention"]
+    assert steps["three"] == ["load", "capacity", "disk"]
+    alone = _open(tmp_path, FILE.replace("[one]", "[three]"))
+    assert "retention" not in [job.step for job in alone.turns[0]]
+
+
 def test_own_steps_stay(tmp_path: Path) -> None:
     campaign = _open(tmp_path, FILE + "steps: [{insert: {runs: 1}}]\nrepeats: 1\n")
     assert [job.command for turn in campaign.turns for job in turn] == ["insert"]
@@ -168,7 +186,8 @@ def test_the_example_is_short_and_right(tmp_path: Path) -> None:
     assert len(example.splitlines()) <= 40
     one = example.replace("[embedded]", "[one]").replace("kill-server", "run ./kill.sh")
     campaign = _open(tmp_path, one)
-    assert [job.step for job in campaign.turns[0]] == ["load", "capacity", "disk", "run-.-kill.sh"]
+    steps = ["load", "capacity", "disk", "run-.-kill.sh", "retention"]
+    assert [job.step for job in campaign.turns[0]] == steps
 
 
 TWO = FILE.replace("[one]", "[one, two]") + "variants: {small: {}, large: {in-flight: 4}}\n"

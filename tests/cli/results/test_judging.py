@@ -17,6 +17,7 @@ from cli.results.requirements import Requirements
 from simulator.contract import (
     GAP_S,
     CatchUp,
+    DeletionCost,
     GroupResult,
     LatencyMs,
     Level,
@@ -25,8 +26,10 @@ from simulator.contract import (
     Outage,
     QueryResult,
     Resources,
+    RetentionResult,
     Role,
     Storage,
+    Stretch,
 )
 
 from ..made import capacity, client, disturbed, open_loop, stored
@@ -239,6 +242,25 @@ def test_a_search_below_the_load_misses_it() -> None:
     kept = _cell(_judge(needed, *([_load(rate=50_000.0), one] for one in searches)), "events_per_s")
     assert kept.status is Status.UNDECIDED
     assert "yet the load itself was within all limits" in (kept.reason or "")
+
+
+def test_what_deleting_by_age_costs_is_a_line_and_no_load() -> None:
+    """At a compressed clock it says nothing of the load itself."""
+    deleting = _load()
+    stretch = Stretch(seconds=5, rate_per_s=1000.0, p99_ms=4.0)
+    slow = Stretch(seconds=5, rate_per_s=900.0, p99_ms=400.0)
+    for run in deleting.runs:
+        run.retention = RetentionResult(period_s=1, step_s=1, deletions=[])
+        cost = DeletionCost(before=stretch, during=slow, between=stretch)
+        run.groups[0].deletion_cost = cost
+    verdict = _judge({**NEEDED, "retention": "10d"}, [deleting], [deleting])
+    assert all(cell.status is Status.UNDECIDED for cell in verdict.candidates[0].cells)
+    told = [note for note in verdict.notes if "retention: " in note]
+    assert len(told) == 1
+    assert "inserts lost 10% in the 5 s in which one ran" in told[0]
+    assert not any("not measured" in note for note in verdict.notes)
+    unmeasured = _judge({**NEEDED, "retention": "10d"}, [_load()], [_load()])
+    assert any("what that costs, was not measured" in note for note in unmeasured.notes)
 
 
 def _weigh(result: Result, size: float) -> Result:
