@@ -10,6 +10,7 @@ from typing import Any
 
 from simulator.contract import DataSet, Timestamps
 from simulator.errors import OptionError, did_you_mean
+from simulator.modules import find_statement_problem
 from simulator.modules.options import parse_options
 from simulator.workloads import load_workload, workload_names
 from simulator.workloads.base import Workload, WorkloadOptions
@@ -57,7 +58,8 @@ def choose_workload(given: str, config: Config | None) -> ChosenWorkload:
 def _read_file(given: str) -> ChosenWorkload:
     from simulator.workloads.yaml_source import read_document
 
-    definition = read_document(Path(given).expanduser(), taken=workload_names())
+    file = Path(given).expanduser()
+    definition = read_document(file, workload_names(), find_statement_problem)
     return ChosenWorkload(load_workload(definition["name"], definition), definition, given)
 
 
@@ -159,6 +161,10 @@ def check_history(data: DataSet) -> None:
         raise ConfigError(
             "--timestamps restart would put the measured data into the history of --prefill-span: leave one"
             " of them out"
+        )
+    if data.retention_s is not None:
+        raise ConfigError(
+            "--retention compresses the clock, and a history of --prefill-span keeps to it: give one of them"
         )
     try:
         count_history(data, 1)

@@ -11,7 +11,16 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from simulator.contract import Measure, Role, RunLimit, Storage, estimate_events
+from simulator.contract import (
+    SHORTEST_S,
+    Measure,
+    Retention,
+    Role,
+    RunLimit,
+    Storage,
+    estimate_events,
+    find_step_ms,
+)
 from simulator.errors import OptionError, did_you_mean
 from simulator.histograms import LEAST_REQUESTS
 from simulator.units import format_duration, read_duration_s
@@ -20,7 +29,7 @@ from ..config import Config
 from ..errors import ConfigError
 from ..experiments.session import find_module
 from ..results.evidence import Question
-from ..results.requirements import Requirements
+from ..results.requirements import Requirements, find_pause_s
 from ..workloads import begin, choose_workload, read_options
 from .definition import Definition, Step, locate_key
 from .plan import Candidate, name_target
@@ -212,6 +221,16 @@ class _Follow:
             yield self._make("insert", label, struck, kept=_LENGTHS)
         if self._kept:
             yield from self._list_disk()
+        unable = [label for label in self.definition.targets if not self._can_delete(label)]
+        if needed.retention is not None and len(unable) < len(self.definition.targets):
+            # Its clock is compressed, and a coarse history isn't: then it fills the tables by itself.
+            offer = {
+                key: value
+                for key, value in self._offer(SHORTEST_WINDOW_S, "duration").items()
+                if key not in ("prefill-span", "prefill-every")
+            }
+            options = {**offer, "retention": f"{_write_decimal(needed.retention)}s", "runs": 1}
+            yield self._make("insert", "retention", options, kept=_LENGTHS).leave_out(unable)
 
     def _list_disk(self) -> Iterator[Step]:
         if self.question.needed.retention is not None:
@@ -326,6 +345,23 @@ class _Follow:
         rate = self.question.needed.queries[limit.query].rate
         return rate * window_s >= _count_for(limit)
 
+    def _can_delete(self, label: str) -> bool:
+        """Whether a target's module deletes what is older than the retention."""
+        retention_s = self.question.needed.retention or 0.0
+        if retention_s < SHORTEST_S:
+            return False
+        asked = Retention(
+            period_ms=round(retention_s * 1000), step_ms=find_step_ms(round(retention_s * 1000))
+        )
+        for nodes in self.definition.list_nodes(label):
+            name = name_target(self.definition, Candidate(label, nodes=nodes))
+            module = find_module(self.config, self.config.target(name))
+            try:
+                module.CAPABILITIES.ageing.require(asked, module.name)
+            except OptionError:
+                return False
+        return True
+
     def _fill_disk(self) -> dict[str, Any]:
         """As many events as show their growth from the middle of the run to its end in all databases."""
         schema = _read_workload(self.definition, self.config).schema
@@ -349,7 +385,7 @@ class _Follow:
         """The required inserts through a fault, tried again until long after the outage should be over."""
         return {
             **self._base, **self._store(), "rate": self.question.rate_per_s,
-            "duration": f"{ceil(BEFORE_S + outage_s + AFTER_S)}s", "warm-up": "0s",
+            "duration": f"{ceil(BEFORE_S + find_pause_s(fault) + outage_s + AFTER_S)}s", "warm-up": "0s",
             "patience": f"{ceil(2 * outage_s + AFTER_S)}s",
             "disturb": [f"{BEFORE_S}s {fault}"], "runs": 1,
         }  # fmt: skip

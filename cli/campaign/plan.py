@@ -92,6 +92,7 @@ def plan_turns(definition: Definition) -> list[Turn]:
         (candidate, step.name): _write_arguments(definition, candidate, step)
         for candidate in candidates
         for step in definition.steps
+        if candidate.target not in step.without
     }
     return [
         [
@@ -105,6 +106,7 @@ def plan_turns(definition: Definition) -> list[Turn]:
                 definition.find_installation(candidate.target),
             )
             for step in definition.steps
+            if candidate.target not in step.without
         ]
         for candidate, repeat in order_turns(
             candidates,

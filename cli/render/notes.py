@@ -12,10 +12,12 @@ from ..results.bottleneck import find_bottlenecks
 from ..results.caveats import Caveat, Kind
 from ..results.faults import describe_outages
 from ..results.model import Result
+from ..results.retention import describe_deletions
 from ..results.rules import spread_queries
 from ..results.statistics import UNSTABLE_CV
 from ..results.verdicts import find_caveats
 from .chart import describe_run
+from .limits import describe_limits
 from .tables import format_rate, strike
 
 MOST_LINES = 5
@@ -27,13 +29,13 @@ _MOST_OUTAGES = 3
 def list_notes(result: Result, terminal: bool) -> list[str]:
     """What held the runs back, and one line for each caveat, the gravest first."""
     caveats = [f"{kind}: {text}" for kind, text in describe_caveats(result, terminal)]
-    told = list_outages(result) + describe_history(result) + describe_index_builds(result)
-    return told + describe_bottlenecks(result) + caveats
+    told = list_outages(result) + describe_deletions(result) + describe_history(result)
+    return told + describe_index_builds(result) + describe_bottlenecks(result) + caveats
 
 
 def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[str]:
-    """The lines below a table, of which there are few: `above`, then the most important notes, one of each
-    kind. What has no room is named, and stands in `results show`."""
+    """The lines below a table, of which there are few: what became of limits, `above`, then the most
+    important notes, one of each kind. What has no room is named, and stands in `results show`."""
     of_kind: dict[Kind, list[Caveat]] = {}
     for caveat in find_caveats(result):
         of_kind.setdefault(caveat.kind, []).append(caveat)
@@ -41,6 +43,7 @@ def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[
     grave = [str(kind) for kind in of_kind if kind in _GRAVE]
     found = {
         "disturbances": _join_outages(list_outages(result)),
+        "retention": " ".join(describe_deletions(result)),
         **{kind: lines[kind] for kind in grave},
         "bottleneck": _join_bottlenecks(result),
         "history": " ".join(describe_history(result)),
@@ -48,7 +51,8 @@ def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[
         **lines,
     }
     told = {kind: line for kind, line in found.items() if line}
-    first = [line for line in above if line]
+    limits = [describe_limits(result)] if result.verdicts else []
+    first = [line for line in (*limits, *above) if line]
     room = MOST_LINES - len(first)
     if len(told) <= room:
         return [*first, *told.values()]
@@ -138,8 +142,7 @@ _BY_RUN = (Kind.CLIENT_BOUND, Kind.SATURATED)
 def list_outages(result: Result) -> list[str]:
     """A sentence for each thing that was done to the database; which run it was, if it was in several."""
     writers = result.writers
-    told = {place: describe_outages(one) for place, one in enumerate(writers)}
-    told = {place: texts for place, texts in told.items() if texts}
+    told = {place: describe_outages(one) for place, one in enumerate(writers) if one.group.outages}
     if len(told) == 1:
         return next(iter(told.values()))
     return [

@@ -65,6 +65,8 @@ def _find_loads(question: Question, one: Repetition) -> tuple[list[_LoadRun], st
             writers = run.writers
             if writers is None or writers.offered is None or run.marks or run.undone:
                 continue
+            if run.retention is not None:
+                continue  # at a compressed clock more is deleted in a minute than in a month
             offered = writers.offered.rate_per_s
             if not ALMOST * question.rate_per_s <= offered <= MOST_RATE * question.rate_per_s:
                 why = why or f"{stored.result.label} offered {Unit.EVENTS_PER_S.show(offered)}"

@@ -18,7 +18,6 @@ from ..workloads.drawing import bind
 from ..workloads.queries import Aggregate, At, Every, Function, Query, Window
 from .barrier import Barrier
 from .database import Preparation, ask
-from .report import find_next_events
 
 MOST_ROWS = 200_000
 """So many rows the database is asked for at most: of more events, some are counted together."""
@@ -27,13 +26,17 @@ MOST_ROWS = 200_000
 def look_up_events(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Lookup:
     """Look up all that writers have stored, if it is known what must be there; of a history, which may be a
     billion events, only what came after it."""
+    if settings.data.retention_s is not None:
+        return Lookup(reason="events were being deleted meanwhile")
     begin = prepared.begin
     if prepared.baseline and not (begin.has_history and begin.is_certain):
         return Lookup(reason="it isn't known which events were there before the run")
     if settings.data.timestamps is Timestamps.RESTART and begin.first_event:
         return Lookup(reason="with --timestamps restart events have the times of others")
     if begin.has_history:
-        until = find_next_events(prepared, barrier)
+        results = barrier.results.items()
+        counts = {worker: one.figures.count for worker, one in results if one.figures}
+        until = begin.find_next({one: counts.get(one, 0) for one in begin.writers})
         parts = [StoredPart(worker, 0, count) for worker, count in sorted(until.items())]
     else:
         parts = [
@@ -86,7 +89,7 @@ def look_up(
     bound = bind(query, schema.epoch_ms if since_ms is None else since_ms)
     kinds = [kind for _, kind in describe_answer(query, schema)]
     found: Counter[tuple[object, object]] = Counter()
-    for part in _open_tables(module):
+    for part in open_tables(module):
         found += _count(normalize(kinds, part.fetch(part.compile(bound))))
     expected = _count(normalize(kinds, answer(bound, stored).rows))
     return Lookup(
@@ -97,7 +100,7 @@ def look_up(
     )
 
 
-def _open_tables(module: AnyModule) -> Iterator[AnyModule]:
+def open_tables(module: AnyModule) -> Iterator[AnyModule]:
     """The module, whose queries are of a single table; of several, connected to one after the other."""
     job = module.job
     if job.load.tables is Tables.SINGLE:

@@ -65,6 +65,12 @@ class Beginning:
         until |= {one: self.first_of(one) + self.prefill_of(one) for one in self.writers}
         return [StoredPart(worker, 0, count) for worker, count in sorted(until.items())]
 
+    def find_next(self, counts: Mapping[int, int]) -> dict[int, int]:
+        """With a history: the number with which each worker goes on, once writers have stored so many events
+        of this run."""
+        until = {part.worker: part.count for part in self.list_prefilled()}
+        return {worker: count + counts.get(worker, 0) for worker, count in until.items()}
+
     def find_frontier(self) -> int | None:
         """The first time, in ms since 1970, of the events that follow the prefill, whether or not writers add
         them in this run; None if there are no writers."""

@@ -172,6 +172,19 @@ class Stored:
             for place, part in enumerate(self.parts)
         ]
 
+    def count_since(self, time_ms: int) -> int:
+        """How many events are of this time or newer."""
+        counted, unsure = 0, []
+        pairs = zip(self.find_between(time_ms, None), self.find_between(None, time_ms), strict=True)
+        for newer, older in pairs:
+            # Before the one, all are older; behind the other, none is.
+            middle = max(newer.start, older.stop)
+            counted += newer.stop - middle
+            unsure.append(Range(newer.part, newer.start, middle))
+        for block in self.blocks(unsure):
+            counted += int(np.count_nonzero(block.columns[self.workload.schema.time] >= time_ms))
+        return counted
+
     def _find_start(self, part: StoredPart, time_ms: int) -> int:
         """A number before which all events of a part are older."""
         return max(part.first, self._find(part, time_ms) - self.workload.disorder - 1)

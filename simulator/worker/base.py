@@ -207,6 +207,7 @@ class Worker(ABC):
         self._load = self._group.load
         self._number = number
         self._abortable = bool(settings.abort_limits)
+        self._by_second = settings.data.retention_s is not None
         self._client = client
         self._workload, self._module = build(settings)
         self._late_at_most_s: float | None = None

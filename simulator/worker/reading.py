@@ -70,7 +70,7 @@ class ReadingWorker(Worker):
             # Readers that all began with the same query would ask it in step.
             turns = islice(take_turns(weights), number, None)
         schedule = make_schedule(load, number, self._chance)
-        recorder = Recorder(schedule)
+        recorder = Recorder(schedule, by_second=self._by_second)
         own = self._number if by_number else None
         runner = QueryRunner(
             questions, asker, turns, recorder, schedule, self._check_on, self._answers.note, own
@@ -79,11 +79,13 @@ class ReadingWorker(Worker):
         def progress() -> Progress:
             failed = runner.failed
             made = read_progress(self._number, "run", recorder, failed=failed)
-            # A query that failed is one less to be asked.
-            told = {"queries": runner.read_queries()} if self._abortable else {}
-            return made.model_copy(
-                update=told | ({"done": made.done + failed} if by_number else {})
-            )
+            told: dict[str, Any] = runner.read_size()
+            if self._abortable:
+                told["queries"] = runner.read_queries()
+            if by_number:
+                # A query that failed is one less to be asked.
+                told["done"] = made.done + failed
+            return made.model_copy(update=told)
 
         with questions.feed(schedule.is_open), garbage_collection_paused():
             asker.open()
@@ -272,6 +274,11 @@ class QueryRunner:
             name: QueryProgress(latency=asked.latency.coarsen(), failed=asked.errors)
             for name, asked in self.asked.items()
         }
+
+    def read_size(self) -> dict[str, int]:
+        """Rows and bytes of the answers of the window so far. Called in another thread."""
+        asked = self.asked.values()
+        return {"rows": sum(one.rows for one in asked), "bytes": sum(one.bytes for one in asked)}
 
     def results(self) -> list[WorkerQuery]:
         """What was measured of each query, for the collector."""

@@ -54,7 +54,7 @@ class WritingWorker(Worker):
                 generate, writer.encoder, first + prefill, events, load.batch, schedule.is_open
             )
             feed.prime()
-            recorder = Recorder(schedule, feed.forget_costs)
+            recorder = Recorder(schedule, feed.forget_costs, self._by_second)
             with garbage_collection_paused():
                 if schedule.is_open:
                     sharpen_sleep()

@@ -29,6 +29,9 @@ from .schema import (
 )
 
 MAX_DEVICES = DEVICES_APART
+MAX_CLOCK_FACTOR = 10**7
+CLOCK_FACTOR = "clock_factor"
+"""The option of all workloads by which their clock is compressed."""
 
 SHARING_WORKERS = "sharing_workers"
 """The option of a workload with devices in all that says how many workers share them."""
@@ -47,6 +50,13 @@ class WorkloadOptions(BaseModel):
 
     device_spread: int = Field(
         1, ge=1, le=MAX_DEVICES, description="devices per worker; events are dealt to them in turn"
+    )
+    clock_factor: Annotated[int, Condition.WORKLOAD] = Field(
+        1,
+        ge=1,
+        le=MAX_CLOCK_FACTOR,
+        description="how many times as far apart in time a device's events are as the workload says, so that"
+        " days pass in a run of a minute",
     )
     tags: Annotated[Tags, Condition.SCHEMA] = Field(
         Tags.ROW,
@@ -98,6 +108,7 @@ class Workload(ABC):
         self.seed = seed
         self.options = self.options_model.model_validate(options)
         self.device_spread = self.options.device_spread
+        self.clock_factor = self.options.clock_factor
         schema = type(self).schema
         interval_ms = self.device_interval_ms
         self.schema = replace(
@@ -137,7 +148,7 @@ class Workload(ABC):
     @property
     def device_interval_ms(self) -> float:
         """The mean time from one event of a device to the next."""
-        return self.event_interval_ms * self.device_spread
+        return self.event_interval_ms * self.clock_factor * self.device_spread
 
     @abstractmethod
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:

@@ -152,7 +152,7 @@ class Cpu(Workload):
         is_apart = self.schema.is_apart("tags")
         columns: Mapping[str, NDArray[Any]] = {
             **({} if is_apart else {"tags": make_tags()}),
-            "ts": FIRST_TIMESTAMP_MS + places * INTERVAL_MS,
+            "ts": self._times_ms(places),
             **dict(zip(METRICS, _metrics(words), strict=True)),
         }
         if is_apart:
@@ -163,7 +163,10 @@ class Cpu(Workload):
         self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
     ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
         devices = device_ids(workers, numbers % self.device_spread)
-        return devices, FIRST_TIMESTAMP_MS + numbers * INTERVAL_MS
+        return devices, self._times_ms(numbers)
+
+    def _times_ms(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        return FIRST_TIMESTAMP_MS + numbers * (INTERVAL_MS * self.clock_factor)
 
     def _tags(
         self, worker: int, numbers: NDArray[np.int64], devices: NDArray[np.bytes_]

@@ -145,7 +145,7 @@ class Defined(Workload):
     @property
     def interval_ms(self) -> int:
         """Between two events of a device."""
-        return int(self.definition.interval)
+        return int(self.definition.interval) * self.clock_factor
 
     @property
     def device_interval_ms(self) -> float:

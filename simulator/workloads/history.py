@@ -79,6 +79,7 @@ class WithHistory(Workload):
         self.options = base.options
         self.schema = base.schema
         self.device_spread = base.device_spread
+        self.clock_factor = base.clock_factor
         self.disorder = base.disorder
 
     def remake(self, **changes: Any) -> Workload:

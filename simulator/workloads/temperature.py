@@ -101,7 +101,7 @@ class Temperature(Workload):
         # One word holds both values: its upper half the temperature, its lower half the jitter.
         high = low >> np.uint64(32)
         low &= np.uint64(0xFFFF_FFFF)
-        timestamps = _times_ms(places, low)
+        timestamps = self._times_ms(places, low)
         hundredths = _scale(high, 5501)
         hundredths -= 2000
         temperatures = np.empty(len(numbers), dtype=np.float32)
@@ -124,19 +124,20 @@ class Temperature(Workload):
     ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
         low = random_word(self.seed, workers, numbers)
         low &= np.uint64(0xFFFF_FFFF)
-        return device_ids(workers, numbers % self.device_spread), _times_ms(numbers.copy(), low)
+        return device_ids(workers, numbers % self.device_spread), self._times_ms(
+            numbers.copy(), low
+        )
+
+    def _times_ms(self, numbers: NDArray[np.int64], bits: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The times of events, by number and 32 random bits each, both of which are overwritten."""
+        numbers *= INTERVAL_MS * self.clock_factor
+        numbers += FIRST_TIMESTAMP_MS - JITTER_MS
+        numbers += _scale(bits, 2 * JITTER_MS + 1)
+        return numbers
 
     @property
     def instants_are_distinct(self) -> bool:
         return True  # times always rise
-
-
-def _times_ms(numbers: NDArray[np.int64], bits: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The times of events, by number and 32 random bits each, both of which are overwritten."""
-    numbers *= INTERVAL_MS
-    numbers += FIRST_TIMESTAMP_MS - JITTER_MS
-    numbers += _scale(bits, 2 * JITTER_MS + 1)
-    return numbers
 
 
 def _scale(bits: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
