@@ -16,15 +16,8 @@ from simulator.testing.server import Refusal
 from simulator.workloads.schema import ColumnType, Schema
 
 from .http_proxy import HttpRequest, Refuse
-from .http_server import (
-    ANSWER_LOST,
-    AWAY,
-    ENDED,
-    NO_ANSWER_IN_TIME,
-    REQUEST_LOST,
-    HttpServerUnderTest,
-    refused,
-)
+from .http_server import AWAY, ENDED, NO_ANSWER_IN_TIME, HttpServerUnderTest, refused
+from .lost import ANSWER_LOST, REQUEST_LOST
 
 _SAMPLE = "float64"
 
