@@ -17,7 +17,7 @@ from ..workloads.base import SHARING_WORKERS, Workload
 from ..workloads.common_queries import MOST_FIELDS
 from ..workloads.drawing import bind, draw
 from ..workloads.history import WithHistory
-from ..workloads.queries import Aggregate, Function, Query
+from ..workloads.queries import Aggregate, At, Function, Query, Window
 from .answers import answer
 from .beginning import Beginning
 from .comparing import compare_answers
@@ -78,7 +78,9 @@ def resume_history(begin: Beginning, module: AnyModule) -> Beginning:
     try:
         known = recognize_events(module, workload, found)
     except UnknownEvents:
-        return replace(begin, next_events=find_next(workload, found), is_certain=False)
+        next_events = find_next(workload, found)
+        _check_history(module, workload, found, next_events)
+        return replace(begin, next_events=next_events, is_certain=False)
     if known.workload is not workload:
         raise OtherEvents(
             f"they are those of {known.sharing_workers} workers that share the devices"
@@ -88,7 +90,7 @@ def resume_history(begin: Beginning, module: AnyModule) -> Beginning:
 
 def find_next(workload: WithHistory, found: DeviceInventory) -> dict[int, int]:
     """A number for each worker from which on nothing of it is stored, though there are gaps before it: behind
-    its last event in time. OtherEvents if not all devices have their history's first event."""
+    its last event in time. OtherEvents if not all devices have the history's first event."""
     next_events: dict[int, int] = {}
     known = 0
     while known < len(found):
@@ -99,7 +101,6 @@ def find_next(workload: WithHistory, found: DeviceInventory) -> dict[int, int]:
         if not (
             np.all(places >= 0)
             and np.array_equal(found.first_ms[places], first.columns[workload.schema.time])
-            and found.counts[places].sum() >= history
         ):
             raise OtherEvents("they are not the history's")
         border_ms = int(workload.block(worker, history, 1).columns[workload.schema.time][0])
@@ -107,6 +108,28 @@ def find_next(workload: WithHistory, found: DeviceInventory) -> dict[int, int]:
         next_events[worker] = history + (ceil(max(0, ticks)) + 1) * len(names) + workload.disorder
         known += len(names)
     return next_events
+
+
+def _check_history(
+    module: AnyModule, workload: WithHistory, found: DeviceInventory, workers: Iterable[int]
+) -> None:
+    """OtherEvents if some device has not as many events before the measured data as the history."""
+    time, count = workload.schema.time, workload.disorder + 1
+    end_ms = min(
+        int(workload.block(worker, workload.count_history(worker), count).columns[time].min())
+        for worker in workers
+    )
+    start_ms = int(found.first_ms.min())
+    query = Query(
+        name="history",
+        window=Window(span=end_ms - start_ms, at=At.FIRST),
+        compute=(Aggregate(function=Function.COUNT),),
+        per=(workload.schema.device,),
+    )
+    _require(module, query)
+    rows = module.fetch(module.compile(bind(query, start_ms)))
+    if len(rows) != len(found) or any(one[1] != workload.history.count for one in rows):
+        raise OtherEvents("they are not the history's")
 
 
 def _expect_prefill(begin: Beginning) -> list[StoredPart]:

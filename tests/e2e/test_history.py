@@ -61,7 +61,7 @@ def test_a_history_is_loaded_once_and_asked_about(tool: Tool) -> None:
 
 def test_a_search_keeps_one_history_for_all_steps(tool: Tool) -> None:
     done = tool.run_here(
-        "capacity", *_DATA, "-w", 2, "--batch", 20, "--step-duration", "1s", "--max-steps", 3,
+        "capacity", *_DATA, "-w", 2, "--batch", 1, "--step-duration", "2s", "--max-steps", 3,
         "--readers", 1, "--query-rate", 20, "--queries", "range",
     ).ok()  # fmt: skip
     runs = tool.result()["runs"]

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from ...collector.lookup import look_up
-from ...contract import Lookup, RunSettings, make_groups
+from ...contract import Load, Lookup, RunSettings, make_groups
 from ...modules.base import await_count
 from ...oracle.answers import answer_all
 from ...oracle.beginning import Beginning
 from ...oracle.comparing import compare_answers
 from ...oracle.stored import Stored, StoredPart
 from ...oracle.survey import (
+    OtherEvents,
     UnknownEvents,
     recognize_events,
     resume_history,
@@ -34,9 +35,9 @@ EVERY_MS = 90_000
 """Eighteen times as long as from one event of a device to the next."""
 
 
-def make_workload() -> WithHistory:
+def make_workload(every_ms: int = EVERY_MS) -> WithHistory:
     base = Cpu(seed=SEED, device_spread=DEVICES)
-    return WithHistory(base, History(EVERY_MS, STEPS, base.device_interval_ms))
+    return WithHistory(base, History(every_ms, STEPS, base.device_interval_ms))
 
 
 _ASKED: list[dict[str, Any]] = [
@@ -81,16 +82,11 @@ def test_a_history_and_what_follows_are_one(server: ServerUnderTest) -> None:
             pytest.skip(str(error))
         parts = [StoredPart(0, 0, stored_events)]
         assert recognize_events(module, workload, found).parts == parts
-        groups = make_groups(job.load)
-        settings = RunSettings(
-            run_id="suite", token="t", target="t", module=module.name, options={}, groups=groups
-        )
-        resumed = resume_history(Beginning(settings, workload), module)
-        assert (resumed.first_of(0), resumed.prefill, resumed.is_certain) == (
-            stored_events,
-            0,
-            True,
-        )
+        resumed = resume_history(begin(job.load, workload), module)
+        assert resumed.is_certain
+        assert (resumed.first_of(0), resumed.prefill) == (stored_events, 0)
+        with pytest.raises(OtherEvents, match="not the history's"):
+            resume_history(begin(job.load, make_workload(2 * EVERY_MS)), module)
         stored = Stored(workload, parts)
         border_ms = int(workload.block(0, history, 1).columns["ts"][0])
         shapes = frozenset(module.CAPABILITIES.shapes)
@@ -108,6 +104,24 @@ def test_a_history_and_what_follows_are_one(server: ServerUnderTest) -> None:
         assert look_up(module, workload, parts, border_ms) == Lookup(
             events=AFTER, missing=0, doubled=0, per_group=1
         )
+
+    # A run that left a gap: the next one goes on behind all that is there, and knows that it doesn't know.
+    far = stored_events + 20 * DEVICES
+    with connect(server.module(job).writer(job.load.batch)) as writer:
+        insert(writer, workload, DEVICES, job.load.batch, first=far)
+    with prepare_queries(server, workload) as module:
+        assert await_count(module.count, stored_events + DEVICES, module.settle_s)
+        resumed = resume_history(begin(job.load, workload), module)
+        assert not resumed.is_certain
+        assert resumed.first_of(0) >= far + DEVICES
+
+
+def begin(load: Load, workload: Workload) -> Beginning:
+    """Of a run with one writer."""
+    settings = RunSettings(
+        run_id="suite", token="t", target="t", module="m", options={}, groups=make_groups(load)
+    )
+    return Beginning(settings, workload)
 
 
 def devices_of(query: Query) -> tuple[str, ...] | None:
