@@ -31,7 +31,13 @@ from simulator.workloads.base import (
     SHARING_WORKERS,
     Workload,
 )
-from simulator.workloads.clock import count_own, find_clock_factor, make_retention
+from simulator.workloads.clock import (
+    MOST_PASSES,
+    count_own,
+    find_clock_factor,
+    find_span_ms,
+    make_retention,
+)
 from simulator.workloads.schema import Schema
 
 from .config import Target
@@ -381,18 +387,27 @@ def compress_clock(data: DataSet, load: Load) -> DataSet:
         raise ConfigError(
             "--retention deletes from tables of its own: leave --no-clean and --steps out"
         )
-    if data.workload_options.get(CLOCK_FACTOR, 1) != 1:
+    own, is_given = count_own(load), data.workload_options.get(CLOCK_FACTOR, 1) != 1
+    if own is None and is_given:
         return data
-    own = count_own(load)
     if own is None:
         raise ConfigError(
             "how much time passes at full speed isn't known before the run: with --retention give --rate, or"
             f" --num-inserts instead of --duration, or --workload-option {CLOCK_FACTOR}=NUMBER"
         )
-    factor = find_clock_factor(make_workload_of(data), data, load, own)
+    workload = make_workload_of(data)
+    passes = find_span_ms(workload, data, load, own) / (1000 * data.retention_s)
+    if passes > MOST_PASSES:
+        raise ConfigError(
+            f"the events would pass --retention {format_span(data.retention_s)} {passes:,.0f} times, and"
+            f" {MOST_PASSES} are the most: keep them for longer, or give more devices"
+        )
+    if is_given:
+        return data
+    factor = find_clock_factor(workload, data, load, own)
     if factor > MAX_CLOCK_FACTOR:
         raise ConfigError(
-            f"--retention {format_span(data.retention_s or 0)} is too long for {own:,} events: give a shorter"
+            f"--retention {format_span(data.retention_s)} is too long for {own:,} events: give a shorter"
             " one, or insert more"
         )
     return data.model_copy(
