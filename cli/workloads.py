@@ -10,6 +10,7 @@ from typing import Any
 
 from simulator.contract import DataSet
 from simulator.errors import OptionError, did_you_mean
+from simulator.modules import find_statement_problem
 from simulator.modules.options import parse_options
 from simulator.workloads import load_workload, workload_names
 from simulator.workloads.base import Workload, WorkloadOptions
@@ -56,7 +57,8 @@ def choose_workload(given: str, config: Config | None) -> ChosenWorkload:
 def _read_file(given: str) -> ChosenWorkload:
     from simulator.workloads.yaml_source import read_document
 
-    definition = read_document(Path(given).expanduser(), taken=workload_names())
+    file = Path(given).expanduser()
+    definition = read_document(file, workload_names(), find_statement_problem)
     return ChosenWorkload(load_workload(definition["name"], definition), definition, given)
 
 

@@ -29,7 +29,7 @@ from ..config import Config
 from ..errors import ConfigError
 from ..experiments.session import find_module
 from ..results.evidence import Question
-from ..results.requirements import Requirements
+from ..results.requirements import Requirements, find_pause_s
 from ..workloads import choose_workload, read_options
 from .definition import Definition, Step, locate_key
 from .plan import Candidate, name_target
@@ -334,7 +334,7 @@ class _Follow:
         history = {"prefill": self.question.history} if self.question.history else {}
         return {
             **self._base, **history, "rate": self.question.rate_per_s,
-            "duration": f"{ceil(BEFORE_S + outage_s + AFTER_S)}s", "warm-up": "0s",
+            "duration": f"{ceil(BEFORE_S + find_pause_s(fault) + outage_s + AFTER_S)}s", "warm-up": "0s",
             "patience": f"{ceil(2 * outage_s + AFTER_S)}s",
             "disturb": [f"{BEFORE_S}s {fault}"], "runs": 1,
         }  # fmt: skip

@@ -21,9 +21,9 @@ from .options import (
     set_warm_up,
     take_queries,
     workers_option,
+    write_options,
 )
-from .rates import query_rate_option
-from .values import Share
+from .values import Share, query_rate_option
 
 STEP_S = 30.0
 
@@ -78,13 +78,7 @@ STEP_S = 30.0
 @query_rate_option(click.FloatRange(0, min_open=True))
 @queries_option
 @reader_in_flight_option
-@options_of(
-    (Load, "batch"),
-    (Load, "in_flight"),
-    (Load, "patience_s"),
-    (Load, "primary_key"),
-    (Load, "tables"),
-)
+@write_options
 @option_of(
     Load, "arrivals", help="How requests follow each other: at equal intervals, or independently."
 )

@@ -21,8 +21,7 @@ from .options import (
     run,
     runs_option,
 )
-from .rates import RATE, STAGES, take_stages
-from .values import StagedRate
+from .values import RATE, STAGES, StagedRate, take_stages
 
 
 @click.command()

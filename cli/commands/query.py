@@ -24,8 +24,7 @@ from .options import (
     take_queries,
     workers_option,
 )
-from .rates import RATE, STAGES, take_stages
-from .values import StagedRate
+from .values import RATE, STAGES, StagedRate, take_stages
 
 
 @click.command()

@@ -16,17 +16,18 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from simulator.contract import Carried, GroupResult, Load, Role, RunResult
 
-from ..errors import RunFailed, RunGivenUp
-from ..faults.injector import check_times
+from ..errors import EXIT_FAILED, EXIT_LIMIT, RunFailed, RunGivenUp
+from ..faults.injector import add_pauses, check_pauses, check_times
 from ..live.serving import find_live, publish_end
 from ..output import note, say
 from ..plan import PlannedRun, PlannedSeries, Request
 from ..render.progress import Display, make_display
+from ..results.limits import Outcome, sum_up
 from ..results.model import Result
 from ..signals import Interrupted, Interrupts
 from .context import RunContext, new_token, open_context
-from .limits import choose_status
 from .session import Session
+from .statements import keep_statements
 
 _MOST_SHARE = 0.02
 """Of a command's time, for writing what was made so far."""
@@ -52,6 +53,8 @@ class Experiment(ABC, Generic[AnyRequest]):
         if not self.disturbed:
             session.disturbances = ()
         load, readers = request.load, request.readers
+        if session.disturbances:
+            load = add_pauses(load, session.disturbances)
         asks = load.role is Role.READ
         self.request = replace(
             request,
@@ -139,10 +142,11 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
     """Make the runs, write the result and show it; the exit status. What was done when something goes
     wrong is kept."""
     session = experiment.session
-    if session.request.disturb:
+    for load in experiment.lengths if session.disturbances else ():
         # A target's own are for runs of any length; what was asked for now is meant to be done.
-        for load in experiment.lengths:
+        if session.request.disturb:
             check_times(session.disturbances, load.duration_s)
+        check_pauses(load)
     if (checked := _checked.get()) is not None:
         checked.append(experiment)
         return 0
@@ -174,6 +178,16 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
     return choose_status(result)
 
 
+def choose_status(result: Result) -> int:
+    """The exit status of a command whose runs were all made: nothing may pass for kept that isn't."""
+    if not result.verdicts:
+        return 0 if result.valid else EXIT_FAILED
+    if not result.valid and any(run.failures for run in result.all_runs):
+        return EXIT_FAILED
+    outcome = sum_up([one.outcome for one in result.verdicts])
+    return 0 if outcome is Outcome.KEPT else EXIT_LIMIT
+
+
 def _name_end(stopped: RunFailed | Interrupted) -> str:
     """What ended a command, as its result says it."""
     return str(stopped) if isinstance(stopped, Interrupted) else "a run that failed"
@@ -188,6 +202,9 @@ class Runner:
         self._carried: Carried | None = None
         """What the last run left, which writers alone can go on from."""
         self._next_checkpoint_s = 0.0
+        request = experiment.request
+        readers = request.load if request.load.role is Role.READ else request.readers
+        self._statements = keep_statements(experiment.session, request.data, readers)
 
     def make_all(self) -> None:
         """Make all runs. RunFailed if one gave no figures and the experiment can't do without them."""
@@ -279,7 +296,11 @@ class Runner:
     def make_result(self, complete: bool) -> Result:
         """All runs so far; `complete`: none is missing."""
         experiment = self._experiment
-        measured = {"runs": experiment.runs, **experiment.summarize()}
+        measured = {
+            "runs": experiment.runs,
+            "statements": self._statements,
+            **experiment.summarize(),
+        }
         return self._context.make_result(
             experiment.list_options(), self._environment, complete=complete, **measured
         )

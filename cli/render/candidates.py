@@ -12,6 +12,7 @@ from ..results.caveats import Kind
 from ..results.conditions import find_declared, list_settings
 from ..results.model import Result, as_mapping
 from ..results.naming import format_value
+from ..results.statements import SentStatements, pool_statements
 from ..results.store import StoredResult
 from . import words
 from .notes import describe_answers, describe_caveats, describe_index_builds, list_outages
@@ -90,6 +91,8 @@ class CandidateSection:
     conditions: Mapping[str, Table]
     """Kind of condition -> its settings."""
     steps: Sequence[StepTables]
+    statements: Sequence[SentStatements]
+    """Its schema, and what each query was asked by."""
 
 
 def make_section(
@@ -112,6 +115,7 @@ def make_section(
             _make_step(step, [job for job in jobs if job.step == step], tabulated)
             for step in dict.fromkeys(job.step for job in jobs)
         ],
+        pool_statements(job.result.statements for job in jobs),
     )
 
 

@@ -16,6 +16,7 @@ from ..results.rules import spread_queries
 from ..results.statistics import UNSTABLE_CV
 from ..results.verdicts import find_caveats
 from .chart import describe_run
+from .limits import describe_limits
 from .tables import format_rate, strike
 
 MOST_LINES = 5
@@ -32,8 +33,8 @@ def list_notes(result: Result, terminal: bool) -> list[str]:
 
 
 def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[str]:
-    """The lines below a table, of which there are few: `above`, then the most important notes, one of each
-    kind. What has no room is named, and stands in `results show`."""
+    """The lines below a table, of which there are few: what became of limits, `above`, then the most
+    important notes, one of each kind. What has no room is named, and stands in `results show`."""
     of_kind: dict[Kind, list[Caveat]] = {}
     for caveat in find_caveats(result):
         of_kind.setdefault(caveat.kind, []).append(caveat)
@@ -48,7 +49,8 @@ def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[
         **lines,
     }
     told = {kind: line for kind, line in found.items() if line}
-    first = [line for line in above if line]
+    limits = [describe_limits(result)] if result.verdicts else []
+    first = [line for line in (*limits, *above) if line]
     room = MOST_LINES - len(first)
     if len(told) <= room:
         return [*first, *told.values()]
@@ -138,8 +140,7 @@ _BY_RUN = (Kind.CLIENT_BOUND, Kind.SATURATED)
 def list_outages(result: Result) -> list[str]:
     """A sentence for each thing that was done to the database; which run it was, if it was in several."""
     writers = result.writers
-    told = {place: describe_outages(one) for place, one in enumerate(writers)}
-    told = {place: texts for place, texts in told.items() if texts}
+    told = {place: describe_outages(one) for place, one in enumerate(writers) if one.group.outages}
     if len(told) == 1:
         return next(iter(told.values()))
     return [

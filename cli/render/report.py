@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..results.comparison import compare
 from ..results.naming import name_results
+from ..results.statements import SentStatements
 from ..results.store import StoredResult
 from . import words
 from .bars import draw_answer
@@ -48,6 +49,8 @@ class _Section:
     caveats: Sequence[tuple[str, str]]
     """(kind, text)."""
     tables: dict[str, Table]
+    statements: Sequence[SentStatements]
+    """The schema, and what each query was asked by."""
 
 
 def make_report(stored: Sequence[StoredResult], title: str) -> str:
@@ -82,6 +85,7 @@ def _make_section(stored: StoredResult, name: str) -> _Section:
         [*list_outages(result), *describe_index_builds(result)],
         describe_caveats(result),
         tabulate_result(result, terminal=False),
+        result.statements,
     )
 
 

@@ -183,7 +183,8 @@ class Requirements(RequiredPart):
     cost_per_month: Number | None = None
     faults: dict[str, Seconds] = {}
     """What is done to the database, as `--disturb` has it without its time -> how long nothing may be
-    acknowledged then. Nothing may be lost."""
+    acknowledged then; of `pause-fleet`, how long it may take to work off what was held back. Nothing may be
+    lost."""
 
     @field_validator("faults")
     @classmethod
@@ -215,6 +216,12 @@ def _read_fault(text: str) -> str:
         return str(parse_disturbance(f"1s {text}")).partition(" ")[2]
     except ConfigError as error:
         raise ValueError(error.message.replace("'1s ", "'")) from error
+
+
+def find_pause_s(fault: str) -> float:
+    """How long a fault cuts the fleet off; 0 if it is another."""
+    pause = parse_disturbance(f"1s {fault}").pause
+    return pause.length_s if pause is not None else 0.0
 
 
 # --- as rows of the verdict -----------------------------------------------------------------------
@@ -251,7 +258,10 @@ def _make_rows(needed: Requirements, rate_per_s: float) -> Iterator[Requirement]
         )
     for fault, outage_s in needed.faults.items():
         yield Requirement(
-            key=name_fault(fault), heading=f"outage by {fault}", unit=Unit.S, bound=outage_s
+            key=name_fault(fault),
+            heading=f"{'catching up after' if find_pause_s(fault) else 'outage by'} {fault}",
+            unit=Unit.S,
+            bound=outage_s,
         )
 
 

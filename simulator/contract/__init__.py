@@ -36,6 +36,7 @@ from .messages import (
     WorkerAnswers,
     WorkerFigures,
     WorkerOffer,
+    WorkerPause,
     WorkerQuery,
     WorkerResult,
     WorkerStage,
@@ -44,6 +45,7 @@ from .report import (
     BOUND_PAUSE_SHARE,
     LEAST_JUDGED_S,
     Answers,
+    CatchUp,
     Client,
     EarlyEnd,
     Execution,
@@ -52,7 +54,6 @@ from .report import (
     Lateness,
     LongWindows,
     Lookup,
-    Machine,
     Offered,
     Queryable,
     QueryResult,
@@ -64,7 +65,7 @@ from .report import (
     WorkerTimeline,
     WrongAnswer,
 )
-from .resources import Mark, Outage, Resources, SkippedFault
+from .resources import Machine, Mark, Outage, Resources, SkippedFault
 from .retention import (
     SHORTEST_S,
     STEPS,
@@ -78,29 +79,28 @@ from .retention import (
 from .settings import (
     MAX_IN_FLIGHT,
     MAX_WORKERS,
+    MOST_STAGES,
     Arrivals,
     Carried,
     CommaList,
     DataSet,
+    FleetPause,
     Group,
     Load,
     PrimaryKey,
+    RateStage,
     Role,
     RunSettings,
+    Stages,
     Tables,
     Timestamps,
     fields_of,
-    make_groups,
-    share,
-    split_list,
-)
-from .stages import (
-    MOST_STAGES,
-    RateStage,
-    Stages,
     find_mean_rate,
     format_stages,
+    make_groups,
     parse_stages,
+    share,
+    split_list,
     sum_durations_s,
 )
 from .storage import (

@@ -22,6 +22,7 @@ from ..workloads.base import Workload
 from ..workloads.clock import make_retention
 from .base import AnyModule, Job, Module
 from .options import Options, parse_options
+from .own_statements import refuse_statements
 
 ENTRY_POINTS = "iot_database_benchmark.modules"
 
@@ -65,6 +66,19 @@ def load_module(name: str) -> type[AnyModule]:
         if find_spec(late) is None:
             raise ModuleNotFoundError(f"No module named {late!r}", name=late)
     return found
+
+
+def find_statement_problem(name: str) -> str | None:
+    """Why a workload can't have statements of its own for a module; None if it can, as far as is known where
+    that may not be installed."""
+    if name not in module_names():
+        known = module_names()
+        return f"there is no module {name!r}{did_you_mean(name, known)} (known: {', '.join(known)})"
+    try:
+        language = load_module(name).CAPABILITIES.statements
+    except ModuleNotFoundError:
+        return None
+    return None if language else refuse_statements(name)
 
 
 def load_whole_module(name: str) -> type[AnyModule]:

@@ -37,6 +37,7 @@ from .capabilities import (
     support_keys,
 )
 from .options import LEAN, Options
+from .own_statements import check_own_statements, find_own_statement, refuse_statements
 from .sending import Encoder, Writer
 
 __all__ = [
@@ -175,6 +176,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         self._check_client()
         self._check_in_flight()
         self.CAPABILITIES.require_tags(job.schema, self.name)
+        check_own_statements(self)
         if job.retention is not None:
             self.CAPABILITIES.ageing.require(job.retention, self.name)
         options.mode(job.load.batch)
@@ -342,6 +344,16 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         Only called with what is made of `CAPABILITIES.shapes`."""
         raise OptionError(f"module {self.name} compiles no queries")
 
+    def take_statement(self, text: str, bound: BoundQuery) -> Any:
+        """What the module's asker takes of a workload's own statement, with what is bound for its parameters.
+        Only called with what is in the language of `CAPABILITIES.statements`."""
+        raise OptionError(refuse_statements(self.name))
+
+    def make_statement(self, bound: BoundQuery) -> Any:
+        """The statement that asks what is bound: the workload's own, or else what `compile` gives."""
+        text = find_own_statement(type(self), bound.query)
+        return self.compile(bound) if text is None else self.take_statement(text, bound)
+
     def describe_schema(self) -> list[str]:
         """What `prepare` makes, as it is sent, for a person to read; none: nothing is made before the events.
         Needs no connection. OptionError if the module can't show it."""
@@ -393,7 +405,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
             if name in own:
                 found[name] = own[name]
             elif description is not None and not description.is_drawn:
-                found[name] = self.compile(bind(description, self.job.schema.epoch_ms))
+                found[name] = self.make_statement(bind(description, self.job.schema.epoch_ms))
         return found
 
     def drawn_queries(self) -> Mapping[str, Description]:
@@ -432,11 +444,14 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         return schema.description(name) or schema.description(name.removesuffix(TUNED))
 
     def _described(self) -> dict[str, Description]:
-        """The described queries that can be compiled."""
-        schema, shapes = self.job.schema, frozenset(self.CAPABILITIES.shapes)
-        return {
-            query.name: query for query in schema.descriptions if query.shapes(schema) <= shapes
-        }
+        """The described queries that can be asked."""
+        return {query.name: query for query in self.job.schema.descriptions if self.can_ask(query)}
+
+    def can_ask(self, query: Description) -> bool:
+        """Whether it can be compiled, or has a statement of the workload's own."""
+        if find_own_statement(type(self), query) is not None:
+            return True
+        return query.shapes(self.job.schema) <= frozenset(self.CAPABILITIES.shapes)
 
     def explain_query(self, name: str, available: Sequence[str]) -> str:
         """Why a query can't be asked; `available`: those that can."""

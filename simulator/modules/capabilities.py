@@ -113,6 +113,8 @@ class Capabilities:
     shapes: Collection[Shape] = ()
     """What described queries may be made of, so that `Module.compile` can put them into the database's
     language. None: only the module's own queries can be asked."""
+    statements: str | None = None
+    """The language of statements that a workload may have of its own for the module; None: it takes none."""
 
     def __post_init__(self) -> None:
         if not self.queries and self.shapes:

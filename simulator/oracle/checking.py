@@ -12,6 +12,7 @@ from typing import Any
 from ..contract import Answers, GivenAnswer, GroupResult, WorkerAnswers, WrongAnswer
 from ..machine import free_memory_bytes
 from ..modules.base import AnyModule
+from ..modules.own_statements import find_own_statement
 from ..workloads.drawing import BoundQuery
 from .answers import answer_all, estimate_memory, find_needed
 from .comparing import compare_columns
@@ -130,6 +131,8 @@ class Checker:
             self._found.checked += len(one.workers)
             difference = one.malformed or compare_columns(right[one.bound], one.columns)
             if difference:
+                if find_own_statement(type(self._module), one.bound.query) is not None:
+                    difference += " (asked by the workload's own statement)"
                 _log.error("query %s: wrong answer: %s", one.query, difference)
                 self._found.wrong.append(
                     WrongAnswer(

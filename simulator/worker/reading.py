@@ -77,11 +77,13 @@ class ReadingWorker(Worker):
         def progress() -> Progress:
             failed = runner.failed
             made = read_progress(self._number, "run", recorder, failed=failed)
-            # A query that failed is one less to be asked.
-            told = {"queries": runner.read_queries()} if self._abortable else {}
-            return made.model_copy(
-                update=told | ({"done": made.done + failed} if by_number else {})
-            )
+            told: dict[str, Any] = runner.read_size()
+            if self._abortable:
+                told["queries"] = runner.read_queries()
+            if by_number:
+                # A query that failed is one less to be asked.
+                told["done"] = made.done + failed
+            return made.model_copy(update=told)
 
         with questions.feed(schedule.is_open), garbage_collection_paused():
             asker.open()
@@ -270,6 +272,11 @@ class QueryRunner:
             name: QueryProgress(latency=asked.latency.coarsen(), failed=asked.errors)
             for name, asked in self.asked.items()
         }
+
+    def read_size(self) -> dict[str, int]:
+        """Rows and bytes of the answers of the window so far. Called in another thread."""
+        asked = self.asked.values()
+        return {"rows": sum(one.rows for one in asked), "bytes": sum(one.bytes for one in asked)}
 
     def results(self) -> list[WorkerQuery]:
         """What was measured of each query, for the collector."""

@@ -82,10 +82,10 @@ def read_late(theirs: socket.socket, answer: bytes, read: Callable[[], object]) 
     """An answer that is read late has come when it came."""
     sent = time.perf_counter()
     theirs.sendall(answer)
-    arrived_by = time.perf_counter()
     time.sleep(LATE_S)
+    began_to_read = time.perf_counter()
     read()
-    assert sent <= find_arrival(sent) <= arrived_by + LATE_S / 2
+    assert sent <= find_arrival(sent) <= began_to_read - LATE_S / 2
 
 
 def test_what_is_read_late_has_come_when_it_came(pair: Pair) -> None:
@@ -146,6 +146,8 @@ class LateReader(Writer):
         super().__init__(NumberEncoder())
         self._ours, self._theirs = pair
         self.max_in_flight = max_in_flight
+        self.took_s: list[float] = []
+        """From right before a request left until its answer was there, if a busy machine stopped between."""
         assert stamp_arrivals(self._ours)
 
     def open(self) -> None:
@@ -156,8 +158,10 @@ class LateReader(Writer):
 
     def send(self, payload: Payload) -> int:
         time.sleep(LATE_S)
+        began = time.perf_counter()
         note_sending()
         self._theirs.sendall(b"answer")
+        self.took_s.append(time.perf_counter() - began)
         time.sleep(LATE_S)
         # No more than one: on a busy machine both threads' answers lie there, and either takes its own.
         receive_stamped(self._ours, bytearray(len(b"answer")))
@@ -177,7 +181,7 @@ def test_an_open_loop_leaves_out_how_late_an_answer_is_read(pair: Pair, in_fligh
     measured = recorder.result()
     service = merge_histograms(filter(None, [measured.service]))
     assert service.get_total_count() == 3
-    assert service.get_max_value() < LATE_S * 1e6 / 2
+    assert service.get_max_value() < (max(writer.took_s) + LATE_S / 2) * 1e6
     # Making a request is the client's delay, which devices do feel.
     response = merge_histograms([measured.histogram])
     assert LATE_S * 1e6 <= response.get_min_value() < 2 * LATE_S * 1e6

@@ -309,7 +309,7 @@ def test_a_reader_that_hands_in_no_answers_costs_no_figures(
         assert report.run.readers.answers.reasons == {f"worker 1: {said}": ["a", "b"]}
         assert report.run.invalid_reasons == []
 
-    play(story, **READERS, silence_timeout_s=60 if fails else 0.2)
+    play(story, **READERS, silence_timeout_s=60 if fails else 0.6)
 
 
 def test_nobody_waits_for_answers_that_nobody_wants(database: FakeDatabase) -> None:

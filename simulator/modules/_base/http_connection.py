@@ -2,20 +2,21 @@
 
 For a bulk request of 1,000 events, urllib3 takes about five times the CPU of what is here: it makes a
 dozen objects per request, and reads an answer's header by an e-mail parser. Here a request is one
-system call, and answers are read by llhttp (https://github.com/MagicStack/httptools). What is left out
-is what these servers do not use: redirects, cookies, compressed answers, answers that end with the
-connection.
+system call, and answers are read by llhttp (https://github.com/MagicStack/httptools), which is not asked
+for headers: few answers' are looked at. What is left out is what these servers do not use: redirects,
+cookies, compressed answers, answers that end with the connection.
 """
 
 from __future__ import annotations
 
 import gzip
+import re
 import select
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from httptools import HttpParserError, HttpResponseParser
@@ -46,8 +47,14 @@ kernel's own first repetition is.
 
 _PIECE = 1 << 18
 """Bytes read at once."""
+_COPIED = 1 << 14
+"""A body up to this size is copied behind its header: that takes less than to send from two places."""
 _END_BYTES = 1 << 14
 """How much is kept of an answer that isn't whole."""
+_HEAD_END = b"\r\n\r\n"
+_LEAST_FINAL = 200
+"""Answers of a lower status come before another."""
+_INTERIM = re.compile(rb"HTTP/1\.\d 1\d\d")
 
 
 class NoAnswer(Exception):
@@ -79,12 +86,41 @@ class HungUpInTls(TlsRefused):
     """The server ended the connection in the handshake: it doesn't speak TLS, or it has just ended."""
 
 
+class HttpRequest(NamedTuple):
+    """A request, ready to be sent."""
+
+    method: str
+    target: str
+    """Path and query, behind the path of the server's URL."""
+    body: bytes = b""
+    headers: Mapping[str, str] | None = None
+    """Besides those of all requests. Where many requests have the same ones, best the same object."""
+
+
+class _Headers:
+    """An answer's headers, split when they are asked for."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: bytes) -> None:
+        """`text`: what came, at least up to their end; answers of status 1xx may come before."""
+        self._text = text
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        head, _, rest = self._text.partition(_HEAD_END)
+        while _INTERIM.match(head):
+            head, _, rest = rest.partition(_HEAD_END)
+        for line in head.split(b"\r\n")[1:]:
+            name, _, value = line.partition(b":")
+            yield name, value.strip()
+
+
 class Answer(NamedTuple):
     """What a server answered."""
 
     status: int
     body: bytes
-    headers: Sequence[tuple[bytes, bytes]]
+    headers: Iterable[tuple[bytes, bytes]]
 
     def header(self, name: str) -> str | None:
         """The first header of that name, however it is written."""
@@ -155,18 +191,27 @@ class Connection:
     """One connection, with one request under way at most; also the parser's way to tell what it found."""
 
     def __init__(self, stream: socket.socket, stamped: bool = False) -> None:
+        self.owner: Any = None
+        """Whom the pool has it from."""
+        self.descriptor = stream.fileno()
         self._stream = stream
         self._stamped = stamped
-        self._is_tls = isinstance(stream, ssl.SSLSocket)
+        self._tls = stream if isinstance(stream, ssl.SSLSocket) else None
         self._events = select.poll()
         self._events.register(stream, select.POLLIN)
         self._timeout_s: float | None = None
         self._buffer = memoryview(bytearray(_PIECE))
-        self._parser = HttpResponseParser(self)
-        self._answer: Answer | None = None
-        self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
+        # Called by the parser, which then calls nothing of Python's.
+        self.on_body = self._body.append
+        self._parser = HttpResponseParser(self)
+        self._head = b""
+        self._head_is_whole = False
+        self._received = 0
+        self._is_complete = False
         self._keeps_alive = False
+        self._refused: OSError | None = None
+        """That the server hung up before it had read the whole request."""
 
     def close(self) -> None:
         self._stream.close()
@@ -179,27 +224,26 @@ class Connection:
         """Whether the server takes another request after the last one."""
         return self._keeps_alive
 
-    def exchange(self, head: bytes, body: bytes, timeout_s: float) -> Answer:
-        """Send a request and await its answer. SimulatorError if that is longer than memory allows."""
+    def begin(self, head: bytes, body: bytes, timeout_s: float) -> None:
+        """Send a request, whose answer `receive` is to read; each of both ends after so long."""
         if timeout_s != self._timeout_s:
             limit_waits(self._stream, timeout_s)
             self._timeout_s = timeout_s
-        self._headers, self._body, self._answer = [], [], None
+        self._head, self._head_is_whole, self._received = b"", False, 0
+        self._is_complete, self._refused = False, None
+        self._body.clear()
         if self._stamped:
             note_sending()
         try:
-            try:
-                self._send(head, body)
-            except (BrokenPipeError, ConnectionResetError) as error:
-                return self._read_refusal(error)
-            return self._receive()
-        except TIMEOUTS as error:
-            raise AnswerTimeout(f"no answer within {timeout_s:g} s") from error
+            self._send(head, body)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            # It may have said why.
+            self._refused = error
         except OSError as error:
-            raise ConnectionLost(one_line(error)) from error
+            raise self._explain(error) from error
 
     def _send(self, head: bytes, body: bytes) -> None:
-        if self._is_tls:
+        if self._tls is not None or len(body) <= _COPIED:
             self._stream.sendall(head + body)
             return
         sent = self._stream.sendmsg([head, body])
@@ -209,32 +253,63 @@ class Connection:
         if sent < len(head) + len(body):
             self._stream.sendall(memoryview(body)[sent - len(head) :])
 
-    def _read_refusal(self, error: OSError) -> Answer:
-        """The answer of a server that hung up before it had read the whole request."""
+    def receive(self) -> Answer | None:
+        """Wait for something to read, and read it: the answer, if that was the rest of it. SimulatorError if
+        it is longer than memory allows."""
         try:
-            answer = self._receive()
-        except (OSError, NoAnswer):
-            raise ConnectionLost(one_line(error)) from error
-        self._keeps_alive = False
+            answer = self._read()
+            while answer is None and self._tls is not None and self._tls.pending():
+                # Nothing else tells of what is decrypted.
+                answer = self._read()
+        except (OSError, NoAnswer) as error:
+            if isinstance(error, NoAnswer) and self._refused is None:
+                raise
+            raise self._explain(error) from error
+        if answer is not None and self._refused is not None:
+            self._keeps_alive = False
         return answer
 
-    def _receive(self) -> Answer:
-        received, most = 0, most_answer_bytes()
-        while self._answer is None:
-            if self._stamped:
-                size = receive_stamped(self._stream, self._buffer)
-            else:
-                size = self._stream.recv_into(self._buffer)
-            if not size:
-                raise self._explain_end()
-            received += size
-            if received > most:
-                raise explain_length(received)
-            try:
-                self._parser.feed_data(self._buffer[:size])
-            except HttpParserError as error:
-                raise ConnectionLost(f"the answer is not HTTP: {one_line(error)}") from error
-        return self._answer
+    def _read(self) -> Answer | None:
+        if self._stamped:
+            size = receive_stamped(self._stream, self._buffer)
+        else:
+            size = self._stream.recv_into(self._buffer)
+        if not size:
+            raise self._explain_end()
+        came = self._buffer[:size]
+        self._received += size
+        if self._received > most_answer_bytes():
+            raise explain_length(self._received)
+        if not self._head_is_whole:
+            self._head += came
+            self._head_is_whole = _HEAD_END in self._head
+        try:
+            self._parser.feed_data(came)
+        except HttpParserError as error:
+            raise ConnectionLost(f"the answer is not HTTP: {one_line(error)}") from error
+        if not self._is_complete:
+            return None
+        body = self._body
+        whole = body[0] if len(body) == 1 else b"".join(body)
+        return Answer(self._parser.get_status_code(), whole, _Headers(self._head))
+
+    def on_message_complete(self) -> None:
+        if self._parser.get_status_code() < _LEAST_FINAL:
+            self._head_is_whole = False
+            return
+        self._keeps_alive = self._parser.should_keep_alive()
+        self._is_complete = True
+
+    def explain_delay(self) -> AnswerTimeout:
+        """That nothing came in time."""
+        return AnswerTimeout(f"no answer within {self._timeout_s:g} s")
+
+    def _explain(self, error: Exception) -> NoAnswer:
+        if self._refused is not None:
+            return ConnectionLost(one_line(self._refused))
+        if isinstance(error, TIMEOUTS):
+            return self.explain_delay()
+        return ConnectionLost(one_line(error))
 
     def _explain_end(self) -> ConnectionLost:
         if not self._body:
@@ -242,19 +317,6 @@ class Connection:
         # What a server says of an error in the middle of an answer comes last.
         end = b"".join(self._body[-2:])[-_END_BYTES:]
         return ConnectionLost("the server hung up in the middle of its answer", end)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
-
-    def on_body(self, body: bytes) -> None:
-        self._body.append(body)
-
-    def on_message_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status >= 200:
-            self._keeps_alive = self._parser.should_keep_alive()
-            self._answer = Answer(status, b"".join(self._body), self._headers)
-        self._headers, self._body = [], []
 
 
 # Whom to trust with TLS.

@@ -76,7 +76,7 @@ from .._base.errors import nothing_to_query
 from .._base.row_order import Row
 from .._base.sql_queries import quote_name
 from ..asking import Asker
-from ..base import Ageing, Capabilities, Encoding, Job, Support, claim_queries
+from ..base import Ageing, Capabilities, Encoding, Job, Support, claim_queries, support_keys
 from ..sending import Writer
 from .encoding import CassandraEncoder, has_key_column
 from .options import (
@@ -149,13 +149,9 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         ),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
-        primary_keys={
-            PrimaryKey.SQL: Support.UNSUPPORTED,
-            PrimaryKey.DB: Support.FULL,
-            PrimaryKey.CLIENT: Support.FULL,
-            PrimaryKey.UUID: Support.FULL,
-            PrimaryKey.NONE: Support.FULL,
-        },
+        primary_keys=support_keys(
+            PrimaryKey.NONE, PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.UUID
+        ),
         multiple_tables=Support.FULL,
         queries=claim_queries(frozenset(Shape)),
         # The table's key is in the order that the queries need; no other index would serve them.
@@ -165,6 +161,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         missing_values=True,
         tags_table=Support.UNSUPPORTED,
         shapes=frozenset(Shape),
+        statements="CQL",
         clients=CLIENTS,
     )
     ENCODINGS = (
@@ -336,6 +333,9 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
 
     def compile(self, bound: BoundQuery) -> Selection | Plan:
         return self._queries.compile(bound)
+
+    def take_statement(self, text: str, bound: BoundQuery) -> Selection:
+        return self._queries.take_statement(text, bound)
 
     def describe_statement(self, statement: Selection | Plan) -> str:
         from .describing import describe_statement

@@ -102,6 +102,7 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT, PrimaryKey.UUID),
         multiple_tables=Support.FULL,
         shapes=ClickhouseDialect.SHAPES,
+        statements="SQL",
         indices=Support.UNSUPPORTED,
         column_types=TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),

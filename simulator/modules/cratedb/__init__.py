@@ -100,6 +100,7 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT, PrimaryKey.DB),
         multiple_tables=Support.FULL,
         shapes=CratedbDialect.SHAPES,
+        statements="SQL",
         # Every column is indexed anyway.
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,

@@ -62,7 +62,7 @@ from ...errors import OptionError, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType, Tags
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
-from .._base.sql_queries import Newest, SqlDialect, compile_query, quote_name
+from .._base.sql_queries import Newest, SqlDialect, compile_query, fill_sql, quote_name
 from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support, claim_queries
 from ..indexes import IndexedModule
@@ -138,6 +138,7 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         multiple_tables=Support.FULL,
         queries=claim_queries(SqlDialect.SHAPES),
         shapes=SqlDialect.SHAPES,
+        statements="SQL",
         indices=Support.FULL,
         column_types=_COLUMN_TYPES,
         most_columns=_MOST_COLUMNS,
@@ -407,6 +408,10 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         newest = self._indexed_newest if self.options.is_indexed else self._plain_newest
         newest = newest or NEWEST.get(bound.query.name, Newest.DIALECT)
         return compile_query(bound, self.job.schema, self.dialect.SQL, newest)
+
+    def take_statement(self, text: str, bound: BoundQuery) -> str:
+        schema = self.job.schema
+        return fill_sql(text, bound, schema, self.dialect.SQL, quote_name(schema.table))
 
     def make_asker(self, in_flight: int) -> Asker:
         return PostgresAsker(self, in_flight)

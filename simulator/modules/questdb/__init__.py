@@ -85,6 +85,7 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT),
         multiple_tables=Support.FULL,
         shapes=QuestdbDialect.SHAPES,
+        statements="SQL",
         # None on times and values; the option `index_devices` makes one on symbols.
         indices=Support.UNSUPPORTED,
         column_types=TYPES,
@@ -244,8 +245,11 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
         return True
 
     def compile(self, bound: BoundQuery) -> str:
-        schema = self.job.schema
-        return compile_query(bound, schema, QuestdbDialect(schema))
+        return compile_query(bound, self.job.schema, self.query_dialect)
+
+    @property
+    def query_dialect(self) -> QuestdbDialect:
+        return QuestdbDialect(self.job.schema)
 
     def make_asker(self, in_flight: int) -> Asker:
         kind = PgWireAsker if self.options.connection_string else QuestdbAsker

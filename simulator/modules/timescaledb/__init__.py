@@ -23,7 +23,7 @@ from ...contract import PrimaryKey, Storage
 from ...errors import OptionError, SimulatorError
 from ...workloads.schema import ID, Tags
 from .._base.sql_queries import Newest, quote_name, quote_text
-from ..base import Ageing, Job, Support
+from ..base import Ageing, Job, Support, support_keys
 from ..postgres import Postgres
 from ..postgres.connection import code_of
 from ..postgres.encoding import PostgresEncoder
@@ -51,14 +51,8 @@ class Timescaledb(Postgres):
     encoding_options_model = EncodingOptions
     CAPABILITIES = replace(
         Postgres.CAPABILITIES,
+        primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.SQL),
         ageing=Ageing("drop_chunks, of chunks as long as a step"),
-        primary_keys={
-            PrimaryKey.SQL: Support.FULL,
-            PrimaryKey.DB: Support.UNSUPPORTED,
-            PrimaryKey.CLIENT: Support.UNSUPPORTED,
-            PrimaryKey.UUID: Support.UNSUPPORTED,
-            PrimaryKey.NONE: Support.FULL,
-        },
     )
     TIME_ORDER = "DESC"
     KEY_CONSTRAINT = None

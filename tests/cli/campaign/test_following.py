@@ -118,6 +118,14 @@ def test_a_fault_comes_early_enough(tmp_path: Path) -> None:
     assert struck["rate"] == ["1600.0"]
 
 
+def test_a_fleet_that_is_cut_off_is_back_early_enough(tmp_path: Path) -> None:
+    text = FILE.replace("run ./a.sh: 60s", "pause-fleet 10m: 2m")
+    struck = _read_options(_open(tmp_path, text).turns[0][3])
+    assert struck["disturb"] == ["15s pause-fleet 10m"]
+    # 15 s before it, 10 min of it, 2 min in which to catch up, and 15 s more.
+    assert struck["duration"] == ["750s"]
+
+
 def test_what_is_too_old_goes_at_the_required_rate(tmp_path: Path) -> None:
     deleted = _read_options(_open(tmp_path).turns[0][-1])
     assert (deleted["retention"], deleted["rate"]) == (["7776000s"], ["1600.0"])

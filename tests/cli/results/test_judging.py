@@ -16,10 +16,12 @@ from cli.results.model import Result
 from cli.results.requirements import Requirements
 from simulator.contract import (
     GAP_S,
+    CatchUp,
     DeletionCost,
     GroupResult,
     LatencyMs,
     Level,
+    Mark,
     Offered,
     Outage,
     QueryResult,
@@ -374,6 +376,37 @@ def test_an_outage_that_outlasts_the_run_isnt_over() -> None:
     late.runs[0].groups[0].outages = [Outage(gap_s=4.0, gap_began_s=36.0, recovered_after_s=None)]
     found = _cell(_judge(FAULT, [late], [late]), "faults.kill-server")
     assert "the run was over before it was back" in (found.reason or "")
+
+
+PAUSED = {"events_per_s": 1000, "faults": {"pause-fleet 20s": "5s"}}
+
+
+def _cut_off(after_s: float | None, missing: int = 0) -> Result:
+    """The fleet was cut off from 10 to 30 s, of a run of 40."""
+    result = _strike(20.1, missing)
+    run = result.runs[0]
+    run.marks[0] = Mark(at_s=10.0, ended_s=30.0, action="10s pause-fleet 20s")
+    run.groups[0].catch_ups = [
+        CatchUp(begins_s=10.0, ends_s=30.0, held=20_000, after_s=after_s, lateness_s=20.5)
+    ]
+    return result
+
+
+@pytest.mark.parametrize(
+    ("after_s", "missing", "status", "value"),
+    [
+        (2.5, 0, Status.MET, 2.5), (6.0, 0, Status.MISSED, 6.0), (2.5, 1, Status.MISSED, None),
+        # It took the rest of the run at least.
+        (None, 0, Status.MISSED, 10.0),
+    ],
+)  # fmt: skip
+def test_of_a_fleet_that_was_cut_off_catching_up_counts(
+    after_s: float | None, missing: int, status: Status, value: float | None
+) -> None:
+    results = [[_cut_off(after_s, missing)], [_cut_off(after_s, missing)]]
+    found = _cell(_judge(PAUSED, *results), "faults.pause-fleet 20s")
+    assert found.status is status
+    assert found.value == pytest.approx(value)
 
 
 def test_runs_with_a_fault_dont_count_for_the_load() -> None:

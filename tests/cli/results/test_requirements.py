@@ -45,6 +45,11 @@ def test_each_is_a_row() -> None:
     ]
 
 
+def test_a_fleet_that_is_cut_off_has_a_time_to_catch_up_in() -> None:
+    *_, row = list_rows(_read(faults={"pause-fleet 10m": "2m"}), 800.0)
+    assert (row.heading, row.limit) == ("catching up after pause-fleet 10m", "≤ 120 s")
+
+
 def test_history_is_a_number_of_events() -> None:
     long = _read().history
     assert long is not None
