@@ -230,14 +230,22 @@ def test_a_coarse_history_is_loaded_by_the_first_step_and_kept_by_the_others(
     tmp_path: Path,
 ) -> None:
     turn = _open(tmp_path, COARSE).turns[0]
-    # The disk's tables are new, so it comes last.
-    assert [job.step for job in turn] == ["load", "capacity", "run-.-a.sh", "run-.-b.sh", "disk"]
+    # Tables of the disk and the retention are new, so they come last.
+    kept = ["load", "capacity", "run-.-a.sh", "run-.-b.sh"]
+    assert [job.step for job in turn] == [*kept, "disk", "retention"]
     options = [_read_options(job) for job in turn]
     for one in options[:4]:
         assert (one["prefill-span"], one["prefill-every"]) == (["30d"], ["10m"])
         assert not one.keys() & {"prefill", "fill"}
-    assert ["no-clean" in one for one in options] == [False, True, True, True, False]
-    assert "prefill-span" not in options[4]
+    assert ["no-clean" in one for one in options] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not any("prefill-span" in one for one in options[4:])
     # Who begins now begins anew in each step.
     now = COARSE.replace("boilers}", "boilers, workload-option: {epoch: now}}")
     assert not any("no-clean" in _read_options(job) for job in _open(tmp_path, now).turns[0])
@@ -247,7 +255,7 @@ def test_the_time_of_a_turn_has_the_history_once(tmp_path: Path) -> None:
     campaign = _open(tmp_path, COARSE.replace("[one]", "[one]\nrepeats: 1"))
     prepared = prepare(campaign)
     loads = [sum(prepared[job.name].prefills) for job in campaign.jobs]
-    assert loads == [8000 * 4320, 0, 0, 0, 0]
+    assert loads == [8000 * 4320, 0, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
