@@ -203,8 +203,8 @@ class Connection:
         events.register(stream, select.POLLIN)
         self._find_events = events.poll
         self._timeout_s: float | None = None
-        self._buffer = memoryview(bytearray(_PIECE))
-        self._bytes: bytearray = self._buffer.obj
+        self._bytes = bytearray(_PIECE)
+        self._buffer = memoryview(self._bytes)
         self._fresh = True
         """Whether nothing of an answer has come yet."""
         self._known: dict[bytes, tuple[int, int, _Headers]] = {}
