@@ -22,18 +22,14 @@ from simulator.contract import (
 )
 from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Job, Support, require
-from simulator.modules.options import Options, parse_options
-from simulator.units import format_count, format_span
+from simulator.modules.options import Options
+from simulator.units import format_count
 from simulator.workloads import load_options_model, load_workload, workload_names
-from simulator.workloads.base import (
-    CLOCK_FACTOR,
-    MAX_CLOCK_FACTOR,
-    SHARING_WORKERS,
-    Workload,
-)
-from simulator.workloads.clock import count_own, find_clock_factor, make_retention
+from simulator.workloads.base import SHARING_WORKERS, Workload
+from simulator.workloads.clock import make_retention
 from simulator.workloads.schema import Schema
 
+from .clock import check_prefill, compress_clock, make_workload_of
 from .config import Target
 from .errors import ConfigError
 from .workloads import count_history, parse_pairs
@@ -338,7 +334,7 @@ def plan_mix(mix: Mix) -> PlannedSeries:
     idle = mix.readers.model_copy(update={"role": Role.CHECK})
     filling = mix.load.model_copy(update={"role": Role.FILL})
     data = compress_clock(share_devices(mix.data, mix.load.workers), mix.load)
-    _check_prefill(data, mix.load)
+    check_prefill(data, mix.load)
     turns = [(f"{writers} and {readers}", (mix.load, mix.readers))]
     if mix.baseline:
         turns.append((f"{writers} alone", (mix.load, idle)))
@@ -383,62 +379,6 @@ def share_devices(data: DataSet, workers: int) -> DataSet:
     if SHARING_WORKERS not in fields or options.get(SHARING_WORKERS, 1) != 1:
         return data
     return data.model_copy(update={"workload_options": options | {SHARING_WORKERS: workers}})
-
-
-def compress_clock(data: DataSet, load: Load) -> DataSet:
-    """The data set with events so far apart that the retention passes in a run of this load, unless the user
-    says how far. ConfigError if it can't be told."""
-    if data.retention_s is None:
-        return data
-    if not data.clean:
-        raise ConfigError(
-            "--retention deletes from tables of its own: leave --no-clean and --steps out"
-        )
-    if data.workload_options.get(CLOCK_FACTOR, 1) != 1:
-        return data
-    own = count_own(load)
-    if own is None:
-        raise ConfigError(
-            "how much time passes at full speed isn't known before the run: with --retention give --rate, or"
-            f" --num-inserts instead of --duration, or --workload-option {CLOCK_FACTOR}=NUMBER"
-        )
-    factor = find_clock_factor(make_workload_of(data), data, load, own)
-    if factor > MAX_CLOCK_FACTOR:
-        raise ConfigError(
-            f"--retention {format_span(data.retention_s or 0)} is too long for {own:,} events: give a shorter"
-            " one, or insert more"
-        )
-    return data.model_copy(
-        update={"workload_options": data.workload_options | {CLOCK_FACTOR: factor}}
-    )
-
-
-ASKED = 2
-"""So many times as many events as are inserted while it is asked must be there before, so that a part of them
-stays to be asked about."""
-
-
-def _check_prefill(data: DataSet, load: Load) -> None:
-    """ConfigError if no event that is there when readers begin stays until the end of the run."""
-    if data.retention_s is None:
-        return
-    own = count_own(load)
-    if own is None:
-        raise ConfigError(
-            "--retention needs a --rate here: else it isn't known which events stay to be asked about"
-        )
-    if data.prefill < ASKED * own:
-        raise ConfigError(
-            f"with --retention questions are about prefilled events that stay until the end: give --prefill"
-            f" {ASKED * own} or more"
-        )
-
-
-def make_workload_of(data: DataSet) -> Workload:
-    """The workload of a data set, with its options; OptionError if they don't fit."""
-    kind = load_workload(data.workload, data.definition)
-    options = parse_options(kind.options_model, data.workload_options, str)
-    return kind(data.seed, **options.model_dump())
 
 
 def check_workload(load: Load, data: DataSet, module: type[AnyModule]) -> Job:

@@ -162,10 +162,6 @@ def check_history(data: DataSet) -> None:
             "--timestamps restart would put the measured data into the history of --prefill-span: leave one"
             " of them out"
         )
-    if data.retention_s is not None:
-        raise ConfigError(
-            "--retention compresses the clock, and a history of --prefill-span keeps to it: give one of them"
-        )
     try:
         count_history(data, 1)
     except OptionError as error:

@@ -223,12 +223,9 @@ class _Follow:
             yield from self._list_disk()
         unable = [label for label in self.definition.targets if not self._can_delete(label)]
         if needed.retention is not None and len(unable) < len(self.definition.targets):
-            # Its clock is compressed, and a coarse history isn't: then it fills the tables by itself.
-            offer = {
-                key: value
-                for key, value in self._offer(SHORTEST_WINDOW_S, "duration").items()
-                if key not in ("prefill-span", "prefill-every")
-            }
+            # The run fills the database itself, at a clock of its own.
+            offer = self._offer(SHORTEST_WINDOW_S, "duration")
+            offer = {key: value for key, value in offer.items() if not key.startswith("prefill-")}
             options = {**offer, "retention": f"{_write_decimal(needed.retention)}s", "runs": 1}
             yield self._make("insert", "retention", options, kept=_LENGTHS).leave_out(unable)
 

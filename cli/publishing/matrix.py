@@ -201,7 +201,10 @@ def _sort_naturally(text: str) -> list[tuple[int, str]]:
 
 
 def _name_version(result: Result) -> str:
-    return name_database(result) or f"{result.module}, version not known"
+    version = name_database(result)
+    if version is None:
+        return f"{result.module}, version not known"
+    return version if re.search("[a-zA-Z]", version) else f"{result.module} {version}"
 
 
 def describe_durability(result: Result) -> str:

@@ -307,25 +307,14 @@ def _tabulate_question(field: Field, columns: Sequence[tuple[int, Column]], quer
         for row, cell in sorted(judged, key=lambda pair: -(pair[1].share if pair[1] else 0)):
             if cell is not None:
                 results = field.list_tests()[column.test][row.candidate.name]
-                more = _list_more(results, query)
+                known = _list_more(results, query)
                 rows.append([
                     row.candidate.name, column.test, cell.rank or "-", cell.text,
-                    format_interval(cell.shown), *more,
+                    format_interval(cell.shown), *known,
                 ])  # fmt: skip
-    headings = [
-        FIGURES[key].heading
-        for key in ("cold_s", "rows_mean", "bytes_mean", "executions", "failed")
-    ]
-    headers = [
-        "Candidate",
-        "Test",
-        "Rank",
-        "Mean ms",
-        "95% interval",
-        "p50 ms",
-        "p99 ms",
-        *headings,
-    ]
+    times = ["Mean ms", "95% interval", "p50 ms", "p99 ms", f"{FIGURES['cold_s'].heading} ms"]
+    more = [FIGURES[key].heading for key in ("rows_mean", "bytes_mean", "executions", "failed")]
+    headers = ["Candidate", "Test", "Rank", *times, *more]
     return Table(headers, rows, ("Candidate", "Test"))
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from queue import SimpleQueue
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..contract import Carried, Role, RunSettings
+from ..contract import Carried, Role, RunSettings, Tables
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule, await_count
 from ..modules.indexes import CreateIndices, IndexedModule
@@ -349,3 +349,20 @@ class Preparation:
     def close(self) -> None:
         """Disconnect from the database."""
         self._held.close()
+
+
+def open_tables(module: AnyModule) -> Iterator[AnyModule]:
+    """The module, whose queries are of a single table; of several, connected to one after the other."""
+    job = module.job
+    if job.load.tables is Tables.SINGLE:
+        yield module
+        return
+    load = job.load.model_copy(update={"tables": Tables.SINGLE})
+    for name in job.table_names:
+        schema = replace(job.schema, table=name, tags_of=job.schema.table)
+        own = type(module)(module.options, replace(job, schema=schema, load=load))
+        own.open()
+        try:
+            yield own
+        finally:
+            own.close()

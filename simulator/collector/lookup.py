@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
 
-from ..contract import Lookup, Role, RunSettings, Tables, Timestamps
+from ..contract import Lookup, Role, RunSettings, Timestamps
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule
 from ..oracle.answers import answer, describe_answer
@@ -17,7 +15,7 @@ from ..workloads.base import Workload
 from ..workloads.drawing import bind
 from ..workloads.queries import Aggregate, At, Every, Function, Query, Window
 from .barrier import Barrier
-from .database import Preparation, ask
+from .database import Preparation, ask, open_tables
 
 MOST_ROWS = 200_000
 """So many rows the database is asked for at most: of more events, some are counted together."""
@@ -98,23 +96,6 @@ def look_up(
         doubled=(found - expected).total(),
         per_group=per_group,
     )
-
-
-def open_tables(module: AnyModule) -> Iterator[AnyModule]:
-    """The module, whose queries are of a single table; of several, connected to one after the other."""
-    job = module.job
-    if job.load.tables is Tables.SINGLE:
-        yield module
-        return
-    load = job.load.model_copy(update={"tables": Tables.SINGLE})
-    for name in job.table_names:
-        schema = replace(job.schema, table=name, tags_of=job.schema.table)
-        own = type(module)(module.options, replace(job, schema=schema, load=load))
-        own.open()
-        try:
-            yield own
-        finally:
-            own.close()
 
 
 def describe_wrong(found: Lookup) -> list[str]:

@@ -76,6 +76,8 @@ def make_report(
             run.groups[-1].deletion_cost = cost
     if deleter is not None and run.writers is not None:
         run.retention = deleter.make_result()
+        if deleter.kept_at_start is not None:
+            run.fill_level = deleter.kept_at_start
         run.writers.invalid_reasons += describe_remaining(run.retention)
     return report
 

@@ -26,8 +26,7 @@ from ..workloads.clock import find_time_ms
 from ..workloads.drawing import BoundQuery
 from ..workloads.queries import Aggregate, Function, Query, Window
 from .barrier import Barrier
-from .database import Preparation, ask
-from .lookup import open_tables
+from .database import Preparation, ask, open_tables
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +49,8 @@ class Deleter:
     """Those while writers were at work."""
     limit_ms: int | None = None
     """What is older is gone; None: nothing has been deleted."""
+    kept_at_start: int | None = None
+    """Of the prefill, what wasn't too old when the run began; None: nothing was deleted before it."""
     looked_at_s: float = -math.inf
     """When it was last asked for what is due while writers are at work."""
 
@@ -69,7 +70,7 @@ class Deleter:
                 count += result.figures.count
             elif result is None and told is not None and told.stage == "run":
                 count += told.done
-            found.append(StoredPart(worker, self.prepared.first_event, count))
+            found.append(StoredPart(worker, self.prepared.begin.first_event, count))
         return found
 
     def look(self) -> int | None:
@@ -104,6 +105,12 @@ class Deleter:
         self.delete(limit_ms)
         ended_s = self.barrier.elapsed_s()
         self.deletions.append(Deletion(before_ms=limit_ms, began_s=began_s, ended_s=ended_s))
+
+    def delete_from_prefill(self) -> None:
+        """Delete what is too old of the prefill, before writers begin."""
+        self.delete_rest()
+        if self.limit_ms is not None:
+            self.kept_at_start = self.count_kept()
 
     def delete_rest(self) -> None:
         """Delete what has become too old by now, of which no deletion is under way."""

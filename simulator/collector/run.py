@@ -366,7 +366,7 @@ class Collector:
                     await self._ask(self._prepared.await_prefill, what)
                 if self._deleter is not None:
                     what = "deleting what is too old of the prefill"
-                    await self._ask(self._deleter.delete_rest, what)
+                    await self._ask(self._deleter.delete_from_prefill, what)
                 if self._prepared.indexing.builds_before_run:
                     what = "building the indexes"
                     self._phases.enter(Phase.INDEX)

@@ -15,6 +15,9 @@ PASSES = 2
 """So many times a retention is passed by the events of a run and of its prefill: in the first half, or by the
 prefill, the database fills up, and from then on as much goes as comes."""
 
+MOST_PASSES = 50
+"""So many times at most: with more steps than that gives, databases would do little else."""
+
 
 def find_time_ms(workload: Workload, worker: int, number: int) -> int:
     """The time of an event."""
@@ -29,12 +32,17 @@ def count_own(load: Load) -> int | None:
     return None if load.rate_per_s is None else round(load.count_due(0.0, load.duration_s))
 
 
+def find_span_ms(workload: Workload, data: DataSet, load: Load, own: int) -> int:
+    """How much of event time a data set passes in a run of `own` events, with its prefill; 1 ms at least."""
+    last = max(1, -(-(data.prefill + own) // load.workers) - 1)
+    return max(1, find_time_ms(workload, 0, last) - workload.schema.epoch_ms)
+
+
 def find_clock_factor(workload: Workload, data: DataSet, load: Load, own: int) -> int:
     """The least factor by which a data set with a retention passes it so often in a run of `own` events.
     `workload`: as it is without one."""
     assert data.retention_s is not None
-    last = max(1, -(-(data.prefill + own) // load.workers) - 1)
-    span_ms = max(1, find_time_ms(workload, 0, last) - workload.schema.epoch_ms)
+    span_ms = find_span_ms(workload, data, load, own)
     return max(1, ceil(PASSES * data.retention_s * 1000 / span_ms))
 
 

@@ -79,7 +79,7 @@ def data_of(**changes: Any) -> DataSet:
         ("--prefill-every 10m", "as in --prefill-span 30d --prefill-every 10m"),
         (f"{SPAN} --prefill 5", "give one of them"),
         (f"{SPAN} --steps 2 --runs 1 -w 1", "--steps and --prefill can't be used together"),
-        (f"{SPAN} --retention 5d --num-inserts 5k", "--retention compresses the clock"),
+        (f"{SPAN} --retention 5d --num-inserts 5k", "leave --prefill-span out"),
         (f"{SPAN} --timestamps restart --no-clean", "leave one of them out"),
         (
             f"{MACHINES} --prefill-span 1h --prefill-every 5s",

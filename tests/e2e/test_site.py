@@ -112,6 +112,19 @@ def test_a_tie_looks_like_one(visit: Visit) -> None:
     assert leads.count() == 2
 
 
+def test_one_repetition_is_hatched_all_over(browser: Browser, tmp_path: Path) -> None:
+    speeds = {name: own[:1] for name, own in SPEEDS.items()}
+    keep_campaign(tmp_path / "night", make_results(speeds))
+    write_site(tmp_path / "site", make_site(find_sources([tmp_path / "night"]), "Which one?"))
+    visit = Visit(browser.new_page(), tmp_path / "site").open()
+    solid = "bar => getComputedStyle(bar, '::before').display !== 'none'"
+    bars = visit.page.locator(".bar")
+    assert bars.count() == 12
+    assert not any(bar.evaluate(solid) for bar in bars.all())
+    assert set(visit.page.locator("td[data-column] .rank").all_inner_texts()) == {""}
+    visit.page.close()
+
+
 def test_a_click_on_a_head_orders_by_it(visit: Visit) -> None:
     visit.open().sort("Questions, hot, ms")
     assert visit.names == ["beta", "alpha", "gamma"]

@@ -148,6 +148,8 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
 
     def prepare(self) -> None:
         self.connection.expects_tables = False
+        if self.job.retention is not None:
+            self.connection.require_module("reindex", "--retention deletes by _delete_by_query")
         if self.job.clean:
             self.drop()
         for table in self.job.table_names:
