@@ -25,6 +25,11 @@ def compress_clock(data: DataSet, load: Load) -> DataSet:
         raise ConfigError(
             "--retention deletes from tables of its own: leave --no-clean and --steps out"
         )
+    if data.has_history:
+        raise ConfigError(
+            "--retention fills its tables itself, at a compressed clock: leave --prefill-span out, or give a"
+            " number of events by --prefill"
+        )
     own, is_given = count_own(load), data.workload_options.get(CLOCK_FACTOR, 1) != 1
     if own is None and is_given:
         return data

@@ -32,7 +32,7 @@ from simulator.workloads.schema import Schema
 from .clock import check_prefill, compress_clock, make_workload_of
 from .config import Target
 from .errors import ConfigError
-from .workloads import parse_pairs
+from .workloads import count_history, parse_pairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,12 +134,22 @@ class PlannedRun:
     """The module's, if they aren't the target's."""
     loads_by_prefill: bool = False
     abort_limits: Sequence[RunLimit] = ()
+    chance: int | None = None
     """See there (`RunSettings`)."""
 
     @property
     def load(self) -> Load:
         """The load that says how long it goes on."""
         return self.loads[0]
+
+    @property
+    def prefill(self) -> int:
+        """Events that are inserted before it, unless a history is kept that is there."""
+        if not self.data.has_history:
+            return self.data.prefill
+        if self.load.role is Role.READ or not self.data.clean:
+            return 0
+        return count_history(self.data, self.load.workers)
 
     @property
     def at_work(self) -> list[Load]:
@@ -180,7 +190,10 @@ def public_fields(model: Load | DataSet, role: Role | None = None) -> dict[str, 
 def public_data(data: DataSet) -> dict[str, Any]:
     """The data set as it is kept in the result. The workload's options are among the module's."""
     own = {} if data.definition is None else {"definition": data.definition}
-    return public_fields(data) | own
+    shown = public_fields(data)
+    if not data.has_history:
+        del shown["prefill_span_s"], shown["prefill_every_s"]
+    return shown | own
 
 
 def public_load(load: Load) -> dict[str, Any]:
@@ -342,7 +355,7 @@ def _check_steps(sweep: Sweep) -> None:
         raise ConfigError("--steps needs one worker count: give a single number to --workers")
     if sweep.runs > 1:
         raise ConfigError("--steps makes one run per step: give --runs 1")
-    if sweep.data.prefill:
+    if sweep.data.prefill or sweep.data.has_history:
         raise ConfigError("--steps and --prefill can't be used together")
 
 

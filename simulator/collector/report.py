@@ -117,14 +117,18 @@ def _begin_report(settings: RunSettings, prepared: Preparation, barrier: Barrier
     }
     if ignored := list_ignored_keys(settings, type(module.options)):
         environment["ignored_secret_keys"] = ignored
-    run = RunResult(groups=[], index_build_s=prepared.indexing.build_s)
+    run = RunResult(
+        groups=[],
+        prefilled=barrier.prefilled or None,
+        index_build_s=prepared.indexing.build_s,
+    )
     if settings.groups_of(Role.WRITE):
         run.fill_level = prepared.baseline + barrier.prefilled
     _add_surroundings(run, barrier)
     return Report(
         run=run,
         environment=environment,
-        carried=Carried(next_event=prepared.first_event, stored=None),
+        carried=Carried(next_event=prepared.begin.first_event, stored=None),
     )
 
 
@@ -181,7 +185,7 @@ def _verify(
     writers.lateness = find_lateness(
         prepared.workload,
         [
-            StoredPart(w, prepared.first_event + barrier.ready[w].prefilled, part.count)
+            StoredPart(w, prepared.begin.first_of(w) + barrier.ready[w].prefilled, part.count)
             for w, part in parts.items()
         ],
     )
@@ -190,8 +194,22 @@ def _verify(
         writers.queryable = queryable(writers, lag_s)
     most_prefilled = max(message.prefilled for message in barrier.ready.values())
     most = max(part.count for part in parts.values())
-    next_event = prepared.first_event + most_prefilled + most
-    return writers, Carried(next_event=next_event, stored=stored)
+    next_event = prepared.begin.first_event + most_prefilled + most
+    carried = Carried(next_event=next_event, stored=stored)
+    if prepared.begin.has_history and prepared.begin.is_certain and verification.ok:
+        carried.next_events = find_next_events(prepared, barrier)
+    return writers, carried
+
+
+def find_next_events(prepared: Preparation, barrier: Barrier) -> dict[int, int]:
+    """The number with which each worker goes on that has stored something, in this run or before."""
+    begin = prepared.begin
+    until = {part.worker: part.count for part in begin.list_prefilled()}
+    for worker in begin.writers:
+        result = barrier.results.get(worker)
+        if result is not None and result.figures is not None:
+            until[worker] += result.figures.count
+    return until
 
 
 def _add_metrics(writers: GroupResult, prepared: Preparation) -> None:

@@ -26,8 +26,7 @@ from ..workloads.clock import find_time_ms
 from ..workloads.drawing import BoundQuery
 from ..workloads.queries import Aggregate, Function, Query, Window
 from .barrier import Barrier
-from .database import Preparation, ask
-from .lookup import open_tables
+from .database import Preparation, ask, open_tables
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +70,7 @@ class Deleter:
                 count += result.figures.count
             elif result is None and told is not None and told.stage == "run":
                 count += told.done
-            found.append(StoredPart(worker, self.prepared.first_event, count))
+            found.append(StoredPart(worker, self.prepared.begin.first_event, count))
         return found
 
     def look(self) -> int | None:

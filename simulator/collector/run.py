@@ -96,7 +96,8 @@ class Collector:
             self._deleter = make_deleter(self.settings, self._preparation, self.barrier)
             self._is_prepared = True
             self._phases.queries = self._preparation.queries
-            self._phases.enter(Phase.PREFILL if self.settings.data.prefill else Phase.BARRIER)
+            self._phases.prefill = self._preparation.begin.prefill
+            self._phases.enter(Phase.PREFILL if self._phases.prefill else Phase.BARRIER)
             self._notify()
             await self._watch()
 
@@ -323,7 +324,7 @@ class Collector:
         if self.failure is not None or not self._has_begun(stage):
             return Go(go=False, failure=self.failure)
         if stage is Stage.PREPARED:
-            return _publish_prepared(self._prepared)
+            return _publish_prepared(self._prepared, message.worker)
         start_at = self.barrier.start_at
         if stage is Stage.RUN and start_at is not None:
             return Go(go=True, start_in_s=max(0.0, start_at - time.monotonic()))
@@ -338,7 +339,7 @@ class Collector:
 
     def _arrive(self, message: Ready) -> None:
         complete = self.barrier.arrive(message)
-        prefilled = self.barrier.prefilled >= self.settings.data.prefill
+        prefilled = self.barrier.prefilled >= self._phases.prefill
         if self._phases.phase is Phase.PREFILL and prefilled:
             self._phases.enter(Phase.BARRIER)
         if complete and self._must_settle:
@@ -355,8 +356,7 @@ class Collector:
     @property
     def _asks_prefill(self) -> bool:
         """Whether readers may ask at once for what was prefilled right before."""
-        settings = self.settings
-        return bool(settings.data.prefill and settings.groups_of(Role.READ))
+        return bool(self._phases.prefill and self.settings.groups_of(Role.READ))
 
     async def _settle(self) -> None:
         what = "counting the prefill"
@@ -473,9 +473,10 @@ class Collector:
         return self._phases.status(self.barrier, self.failure)
 
 
-def _publish_prepared(prepared: Preparation) -> Go:
-    """What workers must know of the database before they connect to it."""
-    go = Go(go=True, first_event=prepared.first_event)
+def _publish_prepared(prepared: Preparation, worker: int) -> Go:
+    """What a worker must know of the database before it connects to it."""
+    begin = prepared.begin
+    go = Go(go=True, first_event=begin.first_of(worker), prefill=begin.prefill_of(worker))
     if prepared.drawn and not isinstance(prepared.known, str):
         go.stored = leave_out_deleted(prepared, prepared.known.events)
         go.sharing_workers = prepared.known.sharing_workers

@@ -54,6 +54,8 @@ class PhaseTracker:
         self._phase_began = born
         self.phases_s: dict[str, float] = {}
         """How long each phase that has ended lasted."""
+        self.prefill = settings.data.prefill
+        """Events that workers insert before the start, as far as that is known."""
         self.queries = 0
         """How many queries each reader asks in turn."""
         self._advanced_at = born
@@ -140,7 +142,7 @@ class PhaseTracker:
         return GroupStatus(
             role=Role.FILL,
             done=prefilled + barrier.prefilled,
-            total=self._settings.data.prefill,
+            total=self.prefill,
             rate_per_s=self._rate([m.worker for m in messages if m.worker not in barrier.ready]),
             retries=sum(message.retries for message in messages),
         )

@@ -55,6 +55,9 @@ class Go(Message):
     go: bool
     start_in_s: Instant = 0.0
     first_event: Count = 0
+    """Number of the worker's first event, its prefill's among them (stage PREPARED)."""
+    prefill: Count = 0
+    """Events that the worker is to insert before the start (stage PREPARED)."""
     stored: list[StoredEvents] = Field(default_factory=list)
     """What queries with drawn parameters can be drawn for, if there are such queries (stage PREPARED)."""
     sharing_workers: Count | None = None

@@ -385,6 +385,8 @@ class RunResult(Message):
     fill_level: int | None = None
     """Events in the database when the measured window began, if they were counted; of readers alone, counted
     after it."""
+    prefilled: int | None = None
+    """Events that were inserted before the start, outside of all figures; `phases_s` has their time."""
     began_at: str | None = None
     ended_at: str | None = None
     """The measured window by the collector's clock, in UTC (ISO 8601)."""

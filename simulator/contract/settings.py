@@ -301,6 +301,15 @@ class DataSet(Message):
         0, "Other events of the same kind; the same seed gives the same events.", ge=0, le=2**64 - 1
     )
     prefill: int = _option(0, "Insert this many events before the measured run, in batches.", ge=0)
+    prefill_span_s: float | None = _option(
+        None,
+        "Store a history of this length before the measured data begin (30d); with --no-clean one that is"
+        " there is kept.",
+        gt=0,
+    )
+    prefill_every_s: float | None = _option(
+        None, "Of each device, the history has an event every so often (10m).", gt=0
+    )
     clean: bool = _option(True, "Drop and recreate the tables before each run.")
     compact: bool = _option(
         False,
@@ -319,6 +328,11 @@ class DataSet(Message):
     )
 
     @property
+    def has_history(self) -> bool:
+        """Whether older events at a coarser interval come before all others."""
+        return self.prefill_span_s is not None
+
+    @property
     def workload_argument(self) -> str:
         """What --workload says of it, for messages that advise a command."""
         return self.workload_file or self.workload
@@ -331,6 +345,9 @@ class Carried(Message):
     """First event number that no worker has used."""
     stored: int | None
     """Events in the database."""
+    next_events: dict[int, int] | None = None
+    """With a history: the number with which each worker goes on, as all before it are stored. None: that
+    isn't certain."""
 
 
 class Group(Message):
@@ -373,6 +390,9 @@ class RunSettings(Message):
     """Whether each acknowledged event is looked up afterwards, as something is done to the database."""
     abort_limits: list[RunLimit] = Field(default_factory=list)
     """As soon as the run can't keep one of these any more, it is ended."""
+    chance: int | None = None
+    """By what arrivals and questions are drawn, if not by the data's seed: runs on the same events differ in
+    it."""
     linger_s: float = 600
     """How long a collector waits, after the run's end, to be asked for its report."""
 

@@ -20,6 +20,7 @@ from ..logs import hide
 from ..workloads import load_workload
 from ..workloads.base import Workload
 from ..workloads.clock import make_retention
+from ..workloads.history import add_history
 from .base import AnyModule, Job, Module
 from .options import Options, parse_options
 from .own_statements import refuse_statements
@@ -116,7 +117,8 @@ def build(settings: RunSettings) -> tuple[Workload, AnyModule]:
     workload_options = parse_options(
         workload_type.options_model, settings.data.workload_options, lambda _: "workload"
     )
-    workload = workload_type(settings.data.seed, **workload_options.model_dump())
+    base = workload_type(settings.data.seed, **workload_options.model_dump())
+    workload = add_history(base, settings.data)
     writing = settings.groups_of(Role.WRITE, Role.FILL)
     retention = make_retention(workload, settings.data, writing[0].load) if writing else None
     return workload, module_type(options, Job.of(settings, workload.schema, retention))

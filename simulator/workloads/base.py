@@ -18,7 +18,15 @@ from ..errors import OptionError
 from .common_queries import describe_queries, name_queries
 from .queries import Query
 from .random_streams import multiply_high
-from .schema import DEVICES_APART, ID, EventBlock, Schema, Tags, number_devices
+from .schema import (
+    DEVICES_APART,
+    ID,
+    EventBlock,
+    Schema,
+    Tags,
+    join_blocks,
+    number_devices,
+)
 
 MAX_DEVICES = DEVICES_APART
 MAX_CLOCK_FACTOR = 10**7
@@ -27,6 +35,9 @@ CLOCK_FACTOR = "clock_factor"
 
 SHARING_WORKERS = "sharing_workers"
 """The option of a workload with devices in all that says how many workers share them."""
+
+SCATTERED = 256
+"""Of fewer events that follow each other, `pick` is faster by single events."""
 
 _DEALT_STEP = 16_384
 _DEVICE_ROWS = 10_000
@@ -111,6 +122,10 @@ class Workload(ABC):
                 f"workload {self.name} has a column {ID}, which tags=table makes: call it something else"
             )
 
+    def remake(self, **changes: Any) -> Workload:
+        """The same workload with some other options."""
+        return type(self)(self.seed, **self.options.model_dump() | changes)
+
     @classmethod
     def begins_now(cls, options: WorkloadOptions) -> bool:
         """Whether its first event is to have the time of the command that inserts it."""
@@ -138,6 +153,16 @@ class Workload(ABC):
     @abstractmethod
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         """Events [first, first + count) of a worker. Event `time_origin` gets the first timestamp."""
+
+    def pick(self, worker: int, numbers: NDArray[np.int64]) -> EventBlock:
+        """Single events of a worker, one at least, by numbers that rise: those of `block`, but none is late.
+        This makes numbers that follow each other at once. A class that has another way for scattered ones
+        overrides it."""
+        runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
+        return join_blocks([self.block(worker, int(run[0]), len(run)) for run in runs])
+
+    def order_until(self, tick: int) -> None:  # noqa: B027 - without late events there is nothing to do
+        """Let late events begin with this tick of the devices: older ones are asked for by `pick` alone."""
 
     def locate(
         self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
@@ -253,9 +278,10 @@ def random_words(seed: int, worker: int, first: int, count: int, words: int) -> 
 
 
 def random_word(
-    seed: int, workers: NDArray[np.int64], numbers: NDArray[np.int64]
+    seed: int, workers: int | NDArray[np.int64], numbers: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """The random number of single events, as `random_words` has it where each has one.
+    """The random number of single events, as `random_words` has it where each has one. `workers`: whose all
+    are, or each is.
 
     Moving numpy's generator to each would take microseconds. So the rounds are made here.
     """

@@ -9,6 +9,7 @@ import pytest
 from cli.campaign.campaign import Campaign, open_campaign
 from cli.campaign.definition import EXAMPLES
 from cli.campaign.plan import Job
+from cli.campaign.running import prepare
 from cli.errors import ConfigError
 from cli.signals import Interrupts
 
@@ -220,3 +221,67 @@ def test_leaving_out_nobody_or_everybody_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         _open(tmp_path, TWO, *without)
+
+
+COARSE = FILE.replace("{span: 10m}", "{span: 30d, every: 10m}")
+
+
+def test_a_coarse_history_is_loaded_by_the_first_step_and_kept_by_the_others(
+    tmp_path: Path,
+) -> None:
+    turn = _open(tmp_path, COARSE).turns[0]
+    # Tables of the disk and the retention are new, so they come last.
+    kept = ["load", "capacity", "run-.-a.sh", "run-.-b.sh"]
+    assert [job.step for job in turn] == [*kept, "disk", "retention"]
+    options = [_read_options(job) for job in turn]
+    for one in options[:4]:
+        assert (one["prefill-span"], one["prefill-every"]) == (["30d"], ["10m"])
+        assert not one.keys() & {"prefill", "fill"}
+    assert ["no-clean" in one for one in options] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not any("prefill-span" in one for one in options[4:])
+    # Who begins now begins anew in each step.
+    now = COARSE.replace("boilers}", "boilers, workload-option: {epoch: now}}")
+    assert not any("no-clean" in _read_options(job) for job in _open(tmp_path, now).turns[0])
+
+
+def test_the_time_of_a_turn_has_the_history_once(tmp_path: Path) -> None:
+    campaign = _open(tmp_path, COARSE.replace("[one]", "[one]\nrepeats: 1"))
+    prepared = prepare(campaign)
+    loads = [sum(prepared[job.name].prefills) for job in campaign.jobs]
+    assert loads == [8000 * 4320, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        (
+            "{span: 30d, every: 1s}",
+            "needs.yaml:10: requirements.history.every: 1s is shorter than the 5s",
+        ),
+        (
+            "{span: 5m, every: 10m}",
+            "needs.yaml:10: requirements.history: a span of 5m has no event",
+        ),
+        (
+            "{events: 5, every: 10m}",
+            "needs.yaml:10: requirements.history: `every` goes with a span",
+        ),
+    ],
+)
+def test_a_history_without_events_is_refused(tmp_path: Path, new: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        _open(tmp_path, FILE.replace("{span: 10m}", new))
+    assert said in refused.value.message
+    assert len(refused.value.message.splitlines()) == 1
+
+
+def test_options_of_a_history_follow_from_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"prefill-every follows from requirements \(history\)"):
+        _open(tmp_path, FILE.replace("boilers}", "boilers, prefill-every: 5m}"))

@@ -125,9 +125,9 @@ def test_secrets_machines_and_paths_are_replaced() -> None:
     }
     found = redact_result(document)
     assert found == {
-        "environment": {"client": {"host": "***", "cpus": 2}},
+        "environment": {"client": {"host": "(a host)", "cpus": 2}},
         "options": {"module": {"password": "***", "token": "***", "url": "http://u:***@db:9000"}},
-        "runs": [{"node": "***", "others": {"(a path)": 0.5}}],
+        "runs": [{"node": "(a host)", "others": {"(a path)": 0.5}}],
         "label": "see (a path), password=*** host=db",
         "note": "PUT /api/v2/write?org=o, application/json, 5 MB/s",
     }

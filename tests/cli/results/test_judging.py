@@ -113,6 +113,25 @@ def test_a_run_under_other_conditions_doesnt_count(changes: dict[str, Any], said
     assert (found.status, found.reason) == (Status.UNDECIDED, said)
 
 
+@pytest.mark.parametrize(
+    ("had", "keeps"),
+    [
+        ({}, False),
+        ({"prefill_span_s": 86_400, "prefill_every_s": 600}, True),
+        ({"prefill_span_s": 172_800, "prefill_every_s": 60}, True),
+        ({"prefill_span_s": 80_000, "prefill_every_s": 600}, False),
+        ({"prefill_span_s": 86_400, "prefill_every_s": 700}, False),
+    ],
+)
+def test_a_coarse_history_must_have_been_there(had: dict[str, Any], keeps: bool) -> None:
+    needed = {**NEEDED, "history": {"span": "1d", "every": "10m"}}
+    loads = [_load(options=had) for _ in range(2)]
+    found = _cell(_judge(needed, *([load] for load in loads)), "insert.p99")
+    reason = "measured without the history of 1d, an event of each device every 10m"
+    assert (found.status is Status.MET) == keeps
+    assert keeps or (found.status, found.reason) == (Status.UNDECIDED, reason)
+
+
 def test_without_the_questions_beside_it_a_load_isnt_the_one_that_is_required() -> None:
     needed = {**NEEDED, "queries": {"last": {"p99": "1s", "rate": 2}}}
     alone = _cell(_judge(needed, [_load()], [_load()]), "insert.p99")
