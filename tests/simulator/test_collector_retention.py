@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from simulator.collector.retention import REST_S
 from simulator.contract import Progress, Report, Retention, RunResult
 from simulator.errors import SimulatorError
 from simulator.oracle.stored import Stored, StoredPart
@@ -86,6 +87,28 @@ def test_it_goes_by_the_writer_that_is_furthest_behind(ageing: AgeingDatabase) -
     assert run.writers.verification is not None
     assert run.writers.verification.expected == _count_kept()
     assert run.writers.deletion_cost is not None
+
+
+def test_there_are_seconds_without_a_deletion(ageing: AgeingDatabase) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        deleter = run.collector._deleter
+        assert deleter is not None
+        for done in (70, 100):
+            deleter.looked_at_s = -1e9
+            for worker in range(2):
+                told = Progress(worker=worker, stage="run", elapsed_s=1.0, done=done)
+                await run.post("/progress", told)
+            deleter.looked_at_s = -1e9
+            await run.post("/progress", told)
+            await until(lambda: len(deleter.deletions) == 1)
+        # The second would have been due at once.
+        assert deleter.find_due() == _find_limit(100)
+        assert deleter.look() is None
+        deleter.deletions[-1].ended_s -= REST_S
+        assert deleter.look() == _find_limit(100)
+
+    play(story, retention_s=20)
 
 
 @pytest.mark.parametrize("wrong", [1, -1])
