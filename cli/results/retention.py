@@ -11,6 +11,9 @@ from simulator.units import format_digits
 
 from .model import GroupRun, Result
 
+ENOUGH_S = 3
+"""Of fewer seconds between deletions, a rate says too little."""
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -18,7 +21,7 @@ class Loss:
 
     during: Stretch
     beside: Stretch
-    """Between deletions; without such seconds, before the first."""
+    """Between deletions; of too few such seconds, before the first."""
 
     @property
     def share(self) -> float | None:
@@ -32,7 +35,8 @@ def find_loss(cost: DeletionCost | None) -> Loss | None:
     """What deleting cost a group; None if there are no seconds to tell it by."""
     if cost is None or not cost.during.seconds:
         return None
-    beside = cost.between if cost.between.seconds else cost.before
+    beside = cost.between if cost.between.seconds >= ENOUGH_S else cost.before
+    beside = beside if beside.seconds else cost.between
     return Loss(cost.during, beside) if beside.seconds else None
 
 

@@ -33,6 +33,9 @@ _log = logging.getLogger(__name__)
 LOOK_INTERVAL_S = 0.5
 """How often it is looked whether something has become too old: workers report once a second."""
 
+REST_S = 2.0
+"""So long nothing is deleted after a deletion, so that there are seconds to hold those with one against."""
+
 _LONG_BEFORE_MS = 366 * 86_400_000
 """No event is so much older than the first timestamp."""
 
@@ -75,10 +78,12 @@ class Deleter:
 
     def look(self) -> int | None:
         """The limit by which to delete now, while writers are at work; None: nothing is due, or it is too
-        early to look again."""
+        early to look again, or to delete again."""
         elapsed_s = self.barrier.elapsed_s()
         # Who is done is no measure of the others' time.
         if elapsed_s - self.looked_at_s < LOOK_INTERVAL_S or self.barrier.results:
+            return None
+        if self.deletions and elapsed_s - self.deletions[-1].ended_s < REST_S:
             return None
         self.looked_at_s = elapsed_s
         return self.find_due()

@@ -44,6 +44,17 @@ def test_without_seconds_between_those_before_count() -> None:
     assert loss.share == pytest.approx(0.25)
 
 
+def test_too_few_seconds_between_say_nothing() -> None:
+    loss = find_loss(_run(_stretch(4, 90.0), between=_stretch(2, 500.0)).group.deletion_cost)
+    assert loss is not None
+    assert loss.beside.rate_per_s == 120
+    loss = find_loss(
+        _run(_stretch(4, 90.0), between=_stretch(2), before=_stretch(0)).group.deletion_cost
+    )
+    assert loss is not None
+    assert loss.beside.rate_per_s == 100
+
+
 def test_without_any_to_hold_against_it_is_not_told() -> None:
     nothing = _run(_stretch(4), before=_stretch(0), between=_stretch(0))
     assert find_loss(nothing.group.deletion_cost) is None
