@@ -35,7 +35,6 @@ What a ratio below 1 is made of: docs/method.md.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -48,7 +47,15 @@ from simulator.modules.options import parse_options
 from simulator.worker import connect, garbage_collection_paused
 
 from .insert_cases import GOAL, SYSTEMS, Line, System
-from .support import conclude, database, new_table, show, worker_in_turns, worker_path
+from .support import (
+    conclude,
+    database,
+    new_table,
+    run_systems,
+    show,
+    worker_in_turns,
+    worker_path,
+)
 from .thinnest import TimedTurn
 
 ROUNDS, QUICK_ROUNDS = 6, 2
@@ -184,16 +191,7 @@ def measure(name: str, quick: bool) -> int:
 
 def main() -> int:
     """Measure the systems; 0 if all goals are met."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="for CI; see above for the slack")
-    parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=", ".join(SYSTEMS))
-    given = parser.parse_args()
-    if unknown := set(given.systems) - set(SYSTEMS):
-        parser.error(f"no cases for {', '.join(sorted(unknown))}; there are: {', '.join(SYSTEMS)}")
-    names = given.systems or [name for name, system in SYSTEMS.items() if not system.missing]
-    return max([measure(name, given.quick) for name in names])
+    return run_systems(__doc__, SYSTEMS, measure)
 
 
 if __name__ == "__main__":

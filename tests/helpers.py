@@ -53,6 +53,30 @@ def swallowing() -> Iterator[socket.socket]:
         yield listener
 
 
+def begin_definition(
+    name: str,
+    device: str,
+    about: str = "About",
+    devices: int = 1,
+    interval: str = "1s",
+    more: str = "",
+) -> str:
+    """The beginning of a workload's definition: what follows are more columns than those of time and device.
+    `more`: lines before the columns."""
+    return f"""\
+name: {name}
+about: {about}
+table: {name}
+time: at
+device: {device}
+devices: {devices}
+interval: {interval}
+{more}columns:
+  - {{name: at, type: timestamp_ms}}
+  - {{name: {device}, type: text}}
+"""
+
+
 def make_room_later(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch, hang_up: bool = False
 ) -> list[float]:

@@ -324,9 +324,9 @@ def receive_stamped(stream: socket.socket, buffer: bytearray | memoryview, flags
     return size
 
 
-def note_sending() -> None:
-    """A request goes out now: what was done to make it was the client's own work."""
-    _latest.sent_s = time.perf_counter()
+def note_sending(at_s: float | None = None) -> None:
+    """A request goes out now (None), or went out then: what was done to make it was the client's own work."""
+    _latest.sent_s = time.perf_counter() if at_s is None else at_s
 
 
 def note_arrival() -> None:

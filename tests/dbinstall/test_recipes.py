@@ -31,6 +31,7 @@ from .rendering import (
     render,
     run_script,
     values_of,
+    without_nulls,
 )
 
 ROOT = FOLDER.parent
@@ -118,15 +119,6 @@ def test_objects_fit_their_schema(
         if "kind" in document and is_core(document):
             for version in (OLDEST_KUBERNETES, kubernetes_validate.latest_version()):
                 kubernetes_validate.validate(without_nulls(document), version, strict=True)
-
-
-def without_nulls(value: Any) -> Any:
-    """As the API server takes it: null is as good as absent."""
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [without_nulls(item) for item in value]
-    return value
 
 
 @every_combination

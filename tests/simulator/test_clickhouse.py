@@ -306,7 +306,10 @@ class Answers:
         headers = [(b"X-ClickHouse-Exception-Code", b"%d" % code)] if code else []
         self._answer = Answer(status, body, headers)
 
-    def request(self, *_: object, **__: object) -> Answer:
+    def begin(self, *_: object) -> None:
+        """Nothing is sent."""
+
+    def receive(self, *_: object) -> Answer:
         return self._answer
 
 

@@ -106,7 +106,10 @@ class Answers:
     def __init__(self, status: int, body: object) -> None:
         self._answer = Answer(status, json.dumps(body, separators=(",", ":")).encode(), [])
 
-    def request(self, *_: object, **__: object) -> Answer:
+    def begin(self, *_: object) -> None:
+        """Nothing is sent."""
+
+    def receive(self, *_: object) -> Answer:
         return self._answer
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ from simulator.workloads.schema import Column, ColumnType
 from simulator.workloads.temperature import Temperature
 from simulator.workloads.yaml_source import parse_definition
 
-from ..helpers import settings
+from ..helpers import begin_definition, settings
 
 JOB = Job(Temperature.schema, Load(batch=10))
 
@@ -191,20 +191,13 @@ def test_a_workload_depends_on_types_and_on_missing_values(
     assert can.workload(schema) is support
 
 
-EMPTY = """\
-name: mine
-about: About
-table: mine
-time: at
-device: thing
-devices: 1
-interval: 1s
-columns:
-  - {name: at, type: timestamp_ms}
-  - {name: thing, type: text}
+EMPTY = (
+    begin_definition("mine", "thing")
+    + """\
   - {name: level, type: int32, signal: {kind: uniform, low: 0, high: 9}}
   - {name: note, type: text, missing: 1%, signal: {kind: choice, values: [open, ""]}}
 """
+)
 
 
 def test_an_empty_text_beside_a_missing_one_is_refused_where_they_are_the_same() -> None:

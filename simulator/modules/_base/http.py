@@ -16,6 +16,7 @@ import logging
 import ssl
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,7 @@ from .http_connection import (
     AnswerTimeout,
     Connection,
     ConnectionLost,
+    HttpRequest,
     HungUpInTls,
     NoAnswer,
     NotConnected,
@@ -44,8 +46,11 @@ __all__ = [
     "SOCKET_OPTIONS",
     "Answer",
     "AnswerTimeout",
+    "Connection",
     "ConnectionLost",
+    "HttpClient",
     "HttpPool",
+    "HttpRequest",
     "NoAnswer",
     "NotConnected",
     "Probe",
@@ -112,7 +117,46 @@ class Probe:
     passes: Callable[[Answer], bool] = _is_served
 
 
-class HttpPool:
+class HttpClient(ABC):
+    """Who sends requests. Each is sent once; its answer is whatever a server says."""
+
+    @abstractmethod
+    def begin(self, request: HttpRequest, timeout_s: float | None = None) -> Connection:
+        """Send a request by a connection, which then is the caller's. `timeout_s`: how long to wait for a
+        server to take it, and for each part of its answer."""
+
+    @abstractmethod
+    def receive(self, connection: Connection) -> Answer | None:
+        """Wait for something to read, and read it: the answer, if that was the rest of it. The connection is
+        the caller's no more once there is an answer, or an error."""
+
+    @abstractmethod
+    def give_up(self, connection: Connection) -> Exception:
+        """Wait no longer for an answer; what that means."""
+
+    def finish(self, connection: Connection) -> Answer:
+        """Wait for the whole answer to what was begun."""
+        while (answer := self.receive(connection)) is None:
+            pass
+        return answer
+
+    def exchange(self, request: HttpRequest, timeout_s: float | None = None) -> Answer:
+        """Send a request and wait for its answer."""
+        return self.finish(self.begin(request, timeout_s))
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """As `exchange`, of a request that is put together here."""
+        return self.exchange(HttpRequest(method, target, body, headers), timeout_s)
+
+
+class HttpPool(HttpClient):
     """Connections to the nodes of a server, which are asked in turn; as many as threads need at once."""
 
     def __init__(
@@ -136,7 +180,6 @@ class HttpPool:
         self._live = tuple(self._nodes)
         self._turn = itertools.count()
         self._headers = _lines(headers)
-        self._more: tuple[Mapping[str, str], str] = {}, ""
         self._timeout_s = timeout_s
         self.probe = probe
         """What a dead node is asked."""
@@ -152,54 +195,61 @@ class HttpPool:
             for node in self._nodes:
                 node.close_idle()
 
-    def request(
-        self,
-        method: str,
-        target: str,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> Answer:
-        """One request, sent once, and its answer, whatever that says. NoAnswer if there is none."""
+    def begin(self, request: HttpRequest, timeout_s: float | None = None) -> Connection:
+        """NoAnswer if it can't be sent."""
         timeout_s = limit_wait(timeout_s or self._timeout_s)
         live = self._live
         node = live[next(self._turn) % len(live)] if live else self._choose(())
+        connection = node.take()
+        if connection is None:
+            try:
+                connection = node.connect(timeout_s)
+            except NotConnected as error:
+                node, connection = self._connect_elsewhere(node, error, timeout_s)
         try:
-            connection = node.connect(timeout_s)
-        except NotConnected as error:
-            node, connection = self._connect_elsewhere(node, error, timeout_s)
-        head = self._head(node, method, target, self._more_lines(headers), len(body))
+            connection.begin(self._head(node, request), request.body, timeout_s)
+        except BaseException as error:
+            self._lose(connection, error)
+            raise
+        return connection
+
+    def receive(self, connection: Connection) -> Answer | None:
+        """NoAnswer if there is none."""
         try:
-            answer = connection.exchange(head, body, timeout_s)
-        except AnswerTimeout as error:
-            connection.close()
-            self._declare_dead(node, error)
+            answer = connection.receive()
+        except BaseException as error:
+            self._lose(connection, error)
             raise
-        except BaseException:
-            connection.close()
-            raise
-        if node not in self._live and answer.status < _BAD_REQUEST:
-            self._declare_live(node)
-        node.give_back(connection)
+        if answer is not None:
+            node: _Node = connection.owner
+            if node not in self._live and answer.status < _BAD_REQUEST:
+                self._declare_live(node)
+            node.give_back(connection)
         return answer
 
-    def _more_lines(self, headers: Mapping[str, str] | None) -> str:
-        """The lines of headers besides those of all requests."""
-        if not headers:
-            return ""
-        known, lines = self._more
-        if known is not headers:
-            # Whoever sends many requests has the same for all of them.
-            lines = _lines(headers)
-            self._more = headers, lines
-        return lines
+    def give_up(self, connection: Connection) -> AnswerTimeout:
+        """Its node is dead until it has answered a probe."""
+        error = connection.explain_delay()
+        self._lose(connection, error)
+        return error
 
-    def _head(self, node: _Node, method: str, target: str, more: str, size: int) -> bytes:
-        """What comes before a body of that size; `more`: lines of headers besides those of all requests."""
-        return (
-            f"{method} {node.path}{target} HTTP/1.1\r\nhost: {node.authority}\r\n"
-            f"{self._headers}{more}content-length: {size}\r\n\r\n"
-        ).encode()
+    def _lose(self, connection: Connection, error: BaseException) -> None:
+        connection.close()
+        if isinstance(error, AnswerTimeout):
+            self._declare_dead(connection.owner, error)
+
+    def _head(self, node: _Node, request: HttpRequest) -> bytes:
+        """What comes before the body."""
+        method, target, body, headers = request
+        known_method, known_target, known_headers, lines = node.head
+        # Whoever sends many requests has the same of these for all of them.
+        if target is not known_target or headers is not known_headers or method != known_method:
+            lines = (
+                f"{method} {node.path}{target} HTTP/1.1\r\nhost: {node.authority}\r\n"
+                f"{self._headers}{_lines(headers) if headers else ''}content-length: "
+            ).encode()
+            node.head = method, target, headers, lines
+        return b"%b%d\r\n\r\n" % (lines, len(body))
 
     def _connect_elsewhere(
         self, node: _Node, error: NotConnected, timeout_s: float
@@ -279,8 +329,10 @@ class HttpPool:
         except NoAnswer:
             return False
         try:
-            head = self._head(node, probe.method, probe.target, "", len(probe.body))
-            answer = connection.exchange(head, probe.body, limit_s)
+            request = HttpRequest(probe.method, probe.target, probe.body)
+            connection.begin(self._head(node, request), probe.body, limit_s)
+            while (answer := connection.receive()) is None:
+                pass
         except NoAnswer:
             connection.close()
             return False
@@ -314,15 +366,27 @@ class _Node:
         host = f"[{self._host}]" if ":" in self._host else self._host
         self.authority = f"{host}:{self._port}"
         self.path = parts.path.rstrip("/")
+        self.head: tuple[str, str, Mapping[str, str] | None, bytes] = "", "", None, b""
+        """Of the last request: method, target, headers, and what is sent of them."""
         self._idle: list[Connection] = []
         self._reached = False
 
-    def connect(self, timeout_s: float) -> Connection:
-        """A connection that is open as far as one can tell: an idle one, or a new one."""
-        while connection := self._take():
+    def take(self) -> Connection | None:
+        """An idle connection that is open as far as one can tell, which then belongs to the caller."""
+        while True:
+            try:
+                # Whether it's empty isn't asked first: another thread could take the last one in between.
+                connection = self._idle.pop()
+            except IndexError:
+                return None
             if not connection.has_ended():
                 return connection
             connection.close()
+
+    def connect(self, timeout_s: float) -> Connection:
+        """A connection that is open as far as one can tell: an idle one, or a new one."""
+        if connection := self.take():
+            return connection
         limit_s = min(timeout_s, CONNECT_TIMEOUT_S)
         try:
             found = connect(self._host, self._port, self._tls, limit_s, self._stamped)
@@ -332,24 +396,17 @@ class _Node:
                 raise NotConnected(str(error)) from error
             raise
         self._reached = True
+        found.owner = self
         return found
 
     def give_back(self, connection: Connection) -> None:
         """Keep a connection for the next request, if the server takes one."""
-        if connection.reusable():
+        if connection.keeps_alive:
             self._idle.append(connection)
         else:
             connection.close()
 
     def close_idle(self) -> None:
         """Close the connections that nobody uses."""
-        while connection := self._take():
+        while connection := self.take():
             connection.close()
-
-    def _take(self) -> Connection | None:
-        """An idle connection, which then belongs to the caller."""
-        try:
-            # Whether it's empty isn't asked first: another thread could take the last one in between.
-            return self._idle.pop()
-        except IndexError:
-            return None

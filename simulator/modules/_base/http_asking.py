@@ -3,29 +3,47 @@ counted. Statements of SQL, and of languages like it, are made of a template for
 
 from __future__ import annotations
 
+import select
+import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 import orjson
 
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries, BoundQuery
-from ..asking import Asker, Received
+from ..asking import Received
+from ..own_statements import Drawn
+from ..sending import Outcome, find_arrival, find_sending, note_sending
 from .connected import Closable, ConnectedModule
-from .http import Answer
+from .http import Answer, Connection, HttpRequest
 from .http_database import SHOWN
-from .sql_queries import Literals, Template, make_template
+from .polled_asking import PolledAsker
+from .sql_queries import Template, make_template
 
 _SUCCESS = range(200, 300)
 
+Conversation = Generator[HttpRequest, bytes, Received]
+"""The requests that a question takes, one after the other: each is given its answer's body, and the last one
+returns what was received. Retryable or SimulatorError if an answer is none."""
+
 
 class Database(Closable, Protocol):
-    """What is asked: an `HttpDatabase`, or what has the same of it."""
+    """What is asked: an `HttpDatabase`, or the like. Its errors are Retryable or SimulatorError."""
 
-    @property
-    def request(self) -> Callable[..., Answer]:
-        """As `HttpDatabase.request`."""
+    def begin(self, request: HttpRequest, timeout_s: float | None = None) -> Connection:
+        """As `HttpClient.begin`."""
+
+    def receive(self, connection: Connection) -> Answer | None:
+        """As `HttpClient.receive`."""
+
+    def finish(self, connection: Connection) -> Answer:
+        """As `HttpClient.finish`."""
+
+    def give_up(self, connection: Connection) -> Exception:
+        """As `HttpClient.give_up`."""
 
     def explain(self, answer: Answer) -> Retryable | SimulatorError:
         """What an answer means that is no success."""
@@ -34,18 +52,21 @@ class Database(Closable, Protocol):
 DatabaseT = TypeVar("DatabaseT", bound=Database)
 
 
-class HttpRequest(NamedTuple):
-    """A question, ready to be sent."""
+@dataclass(slots=True)
+class _Asked:
+    """A question that is under way beside others."""
 
-    method: str
-    target: str
-    body: bytes = b""
-    headers: Mapping[str, str] | None = None
+    token: object
+    conversation: Conversation
+    connection: Connection
+    sent_s: float
+    latest_s: float
+    """When its latest request was sent."""
 
 
-class AnyHttpAsker(Asker, Generic[DatabaseT]):
-    """Asks by a database of its own, which several in flight share: it has a connection for each. A node that
-    is lost is its affair, too."""
+class AnyHttpAsker(PolledAsker, Generic[DatabaseT]):
+    """Asks by a database of its own, which has a connection for each question in flight. A node that is lost
+    is its affair, too."""
 
     module: ConnectedModule[Any, Any, DatabaseT]
 
@@ -56,14 +77,22 @@ class AnyHttpAsker(Asker, Generic[DatabaseT]):
         timeout_s: float | None = None,
     ) -> None:
         """`timeout_s`: how long an answer may take; None: as any other."""
-        super().__init__(module, in_flight)
-        self._timeout_s = timeout_s
+        super().__init__(module, in_flight, timeout_s or module.options.request_timeout_s)
         self._database: DatabaseT | None = None
+        self._begun: tuple[Conversation, Connection] | None = None
+        self._asked: dict[int, _Asked] = {}
+        """By the descriptor of its connection."""
 
     def open(self) -> None:
         self._database = self.module.connect()
 
     def close(self) -> None:
+        if self._begun is not None:
+            self._begun[1].close()
+        for asked in self._asked.values():
+            asked.connection.close()
+        self._begun = None
+        self._asked.clear()
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -74,19 +103,104 @@ class AnyHttpAsker(Asker, Generic[DatabaseT]):
         assert self._database is not None
         return self._database
 
-    def exchange(self, request: HttpRequest) -> Answer:
-        """One request and its answer, which is a success by its status; Retryable or SimulatorError."""
-        answer = self.database.request(*request, timeout_s=self._timeout_s)
+    @abstractmethod
+    def converse(self, request: Any) -> Conversation:
+        """The requests of a question."""
+
+    def _go_on(self, conversation: Conversation, answer: Answer) -> HttpRequest | Received:
+        """The next request, or what was received; Retryable or SimulatorError if the answer is none."""
         if answer.status not in _SUCCESS:
             raise self.database.explain(answer)
-        return answer
+        try:
+            return conversation.send(answer.body)
+        except StopIteration as end:
+            received: Received = end.value
+            return received
+
+    # --- one after the other
+
+    def begin(self, request: Any) -> None:
+        conversation = self.converse(request)
+        self._begun = conversation, self.database.begin(next(conversation), self._timeout_s)
+
+    def finish(self) -> Received:
+        assert self._begun is not None
+        conversation, connection = self._begun
+        database = self.database
+        while True:
+            self._begun = None
+            found = self._go_on(conversation, database.finish(connection))
+            if isinstance(found, Received):
+                return found
+            sent_s = find_sending(0.0)
+            connection = database.begin(found, self._timeout_s)
+            self._begun = conversation, connection
+            # The question was sent with its first request.
+            note_sending(sent_s)
+
+    # --- several at once
+
+    def submit(self, request: Any, token: object) -> None:
+        conversation = self.converse(request)
+        self._send(token, conversation, next(conversation))
+
+    def _send(
+        self,
+        token: object,
+        conversation: Conversation,
+        request: HttpRequest,
+        sent_s: float | None = None,
+    ) -> None:
+        """The next request of a question, whose first one was sent then (None: this is it)."""
+        latest_s = time.perf_counter()
+        try:
+            connection = self.database.begin(request, self._timeout_s)
+        except (Retryable, SimulatorError) as error:
+            self._found.append(Outcome(token, time.perf_counter(), error, sent_s))
+            return
+        if sent_s is None:
+            sent_s = find_sending(latest_s)
+        self._asked[connection.descriptor] = _Asked(
+            token, conversation, connection, sent_s, latest_s
+        )
+        self._poll.register(connection.descriptor, select.POLLIN)
+
+    def list_asked(self) -> Iterable[tuple[int, float]]:
+        return ((descriptor, one.latest_s) for descriptor, one in self._asked.items())
+
+    def take(self, descriptor: int) -> None:
+        asked = self._asked[descriptor]
+        result: HttpRequest | Received | Exception
+        try:
+            answer = self.database.receive(asked.connection)
+            if answer is None:
+                return
+            result = self._go_on(asked.conversation, answer)
+        except (Retryable, SimulatorError) as error:
+            result = error
+        self._forget(descriptor)
+        if isinstance(result, HttpRequest):
+            self._send(asked.token, asked.conversation, result, asked.sent_s)
+            return
+        answered_s = find_arrival(asked.latest_s)
+        self._found.append(Outcome(asked.token, answered_s, result, asked.sent_s))
+
+    def end_late(self, descriptor: int) -> None:
+        asked = self._forget(descriptor)
+        error = self.database.give_up(asked.connection)
+        self._found.append(Outcome(asked.token, time.perf_counter(), error, asked.sent_s))
+
+    def _forget(self, descriptor: int) -> _Asked:
+        # A connection may be closed before it is used again, and its descriptor be another's.
+        self._poll.unregister(descriptor)
+        return self._asked.pop(descriptor)
 
 
 class HttpAsker(AnyHttpAsker[DatabaseT]):
     """Asks by one request, whose answer's body is counted and decoded."""
 
-    def send(self, request: Any) -> Received:
-        body = self.exchange(request).body
+    def converse(self, request: Any) -> Conversation:
+        body = yield request
         return Received(self.count_rows(body), len(body), body)
 
     @abstractmethod
@@ -113,7 +227,7 @@ class SqlAsker(HttpAsker[DatabaseT]):
     def __init__(
         self,
         module: ConnectedModule[Any, Any, DatabaseT],
-        dialect: Literals,
+        dialect: Drawn,
         in_flight: int = 1,
         timeout_s: float | None = None,
     ) -> None:
@@ -136,8 +250,8 @@ class SqlAsker(HttpAsker[DatabaseT]):
         return self.make_request(whole.parts[0])
 
     def write_statement(self, bound: BoundQuery) -> str:
-        """What is compiled of a query, as a text."""
-        text: str = self.module.compile(bound)
+        """What asks a query, as a text."""
+        text: str = self.module.make_statement(bound)
         return text
 
     def prepare(self, template: Template) -> Template:

@@ -2,20 +2,21 @@
 
 For a bulk request of 1,000 events, urllib3 takes about five times the CPU of what is here: it makes a
 dozen objects per request, and reads an answer's header by an e-mail parser. Here a request is one
-system call, and answers are read by llhttp (https://github.com/MagicStack/httptools). What is left out
-is what these servers do not use: redirects, cookies, compressed answers, answers that end with the
-connection.
+system call, and answers are read by llhttp (https://github.com/MagicStack/httptools), which is not asked
+for headers: few answers' are looked at. What is left out is what these servers do not use: redirects,
+cookies, compressed answers, answers that end with the connection.
 """
 
 from __future__ import annotations
 
 import gzip
+import re
 import select
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from httptools import HttpParserError, HttpResponseParser
@@ -46,8 +47,16 @@ kernel's own first repetition is.
 
 _PIECE = 1 << 18
 """Bytes read at once."""
+_MOST_KNOWN = 64
+"""Heads of answers that a connection remembers."""
+_COPIED = 1 << 14
+"""A body up to this size is copied behind its header: that takes less than to send from two places."""
 _END_BYTES = 1 << 14
 """How much is kept of an answer that isn't whole."""
+_HEAD_END = b"\r\n\r\n"
+_LEAST_FINAL = 200
+"""Answers of a lower status come before another."""
+_INTERIM = re.compile(rb"HTTP/1\.\d 1\d\d")
 
 
 class NoAnswer(Exception):
@@ -79,12 +88,41 @@ class HungUpInTls(TlsRefused):
     """The server ended the connection in the handshake: it doesn't speak TLS, or it has just ended."""
 
 
+class HttpRequest(NamedTuple):
+    """A request, ready to be sent."""
+
+    method: str
+    target: str
+    """Path and query, behind the path of the server's URL."""
+    body: bytes = b""
+    headers: Mapping[str, str] | None = None
+    """Besides those of all requests. Where many requests have the same ones, best the same object."""
+
+
+class _Headers:
+    """An answer's headers, split when they are asked for."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: bytes) -> None:
+        """`text`: what came, at least up to their end; answers of status 1xx may come before."""
+        self._text = text
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        head, _, rest = self._text.partition(_HEAD_END)
+        while _INTERIM.match(head):
+            head, _, rest = rest.partition(_HEAD_END)
+        for line in head.split(b"\r\n")[1:]:
+            name, _, value = line.partition(b":")
+            yield name, value.strip()
+
+
 class Answer(NamedTuple):
     """What a server answered."""
 
     status: int
     body: bytes
-    headers: Sequence[tuple[bytes, bytes]]
+    headers: Iterable[tuple[bytes, bytes]]
 
     def header(self, name: str) -> str | None:
         """The first header of that name, however it is written."""
@@ -155,53 +193,63 @@ class Connection:
     """One connection, with one request under way at most; also the parser's way to tell what it found."""
 
     def __init__(self, stream: socket.socket, stamped: bool = False) -> None:
+        self.owner: Any = None
+        """Whom the pool has it from."""
+        self.descriptor = stream.fileno()
         self._stream = stream
         self._stamped = stamped
-        self._is_tls = isinstance(stream, ssl.SSLSocket)
-        self._events = select.poll()
-        self._events.register(stream, select.POLLIN)
+        self._tls = stream if isinstance(stream, ssl.SSLSocket) else None
+        events = select.poll()
+        events.register(stream, select.POLLIN)
+        self._find_events = events.poll
         self._timeout_s: float | None = None
-        self._buffer = memoryview(bytearray(_PIECE))
-        self._parser = HttpResponseParser(self)
-        self._answer: Answer | None = None
-        self._headers: list[tuple[bytes, bytes]] = []
+        self._bytes = bytearray(_PIECE)
+        self._buffer = memoryview(self._bytes)
+        self._fresh = True
+        """Whether nothing of an answer has come yet."""
+        self._known: dict[bytes, tuple[int, int, _Headers]] = {}
+        """By the heads of recent answers that came at once: status, length of the body, and headers."""
         self._body: list[bytes] = []
-        self._keeps_alive = False
+        # Called by the parser, which then calls nothing of Python's.
+        self.on_body = self._body.append
+        self._parser = HttpResponseParser(self)
+        self._head = b""
+        self._head_is_whole = False
+        self._received = 0
+        self._is_complete = False
+        self.keeps_alive = False
+        """Whether the server takes another request after the last one."""
+        self._refused: OSError | None = None
+        """That the server hung up before it had read the whole request."""
 
     def close(self) -> None:
         self._stream.close()
 
     def has_ended(self) -> bool:
         """Whether the server has hung up. Without a request, it can have nothing else to say."""
-        return bool(self._events.poll(0))
+        return bool(self._find_events(0))
 
-    def reusable(self) -> bool:
-        """Whether the server takes another request after the last one."""
-        return self._keeps_alive
-
-    def exchange(self, head: bytes, body: bytes, timeout_s: float) -> Answer:
-        """Send a request and await its answer. SimulatorError if that is longer than memory allows."""
+    def begin(self, head: bytes, body: bytes, timeout_s: float) -> None:
+        """Send a request, whose answer `receive` is to read; each of both ends after so long."""
         if timeout_s != self._timeout_s:
             limit_waits(self._stream, timeout_s)
             self._timeout_s = timeout_s
-        self._headers, self._body, self._answer = [], [], None
+        self._fresh = True
+        self._refused = None
         if self._stamped:
             note_sending()
         try:
-            try:
-                self._send(head, body)
-            except (BrokenPipeError, ConnectionResetError) as error:
-                return self._read_refusal(error)
-            return self._receive()
-        except TIMEOUTS as error:
-            raise AnswerTimeout(f"no answer within {timeout_s:g} s") from error
+            if self._tls is not None or len(body) <= _COPIED:
+                self._stream.sendall(head + body)
+            else:
+                self._send_apart(head, body)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            # It may have said why.
+            self._refused = error
         except OSError as error:
-            raise ConnectionLost(one_line(error)) from error
+            raise self._explain(error) from error
 
-    def _send(self, head: bytes, body: bytes) -> None:
-        if self._is_tls:
-            self._stream.sendall(head + body)
-            return
+    def _send_apart(self, head: bytes, body: bytes) -> None:
         sent = self._stream.sendmsg([head, body])
         if sent < len(head):
             self._stream.sendall(head[sent:])
@@ -209,52 +257,92 @@ class Connection:
         if sent < len(head) + len(body):
             self._stream.sendall(memoryview(body)[sent - len(head) :])
 
-    def _read_refusal(self, error: OSError) -> Answer:
-        """The answer of a server that hung up before it had read the whole request."""
+    def receive(self) -> Answer | None:
+        """Wait for something to read, and read it: the answer, if that was the rest of it. SimulatorError if
+        it is longer than memory allows."""
         try:
-            answer = self._receive()
-        except (OSError, NoAnswer):
-            raise ConnectionLost(one_line(error)) from error
-        self._keeps_alive = False
-        return answer
-
-    def _receive(self) -> Answer:
-        received, most = 0, most_answer_bytes()
-        while self._answer is None:
             if self._stamped:
                 size = receive_stamped(self._stream, self._buffer)
             else:
-                size = self._stream.recv_into(self._buffer)
+                size = self._stream.recv_into(self._bytes)
             if not size:
                 raise self._explain_end()
-            received += size
-            if received > most:
-                raise explain_length(received)
-            try:
-                self._parser.feed_data(self._buffer[:size])
-            except HttpParserError as error:
-                raise ConnectionLost(f"the answer is not HTTP: {one_line(error)}") from error
-        return self._answer
+            if self._fresh:
+                # Most heads are the same as those of answers before, but for the time of day.
+                begin = self._bytes.find(_HEAD_END, 0, size) + len(_HEAD_END)
+                if known := self._known.get(bytes(self._buffer[:begin])):
+                    status, length, headers = known
+                    if begin + length == size and self._refused is None:
+                        return Answer(status, bytes(self._buffer[begin:size]), headers)
+                self._fresh = False
+                self._head, self._head_is_whole, self._received = b"", False, 0
+                self._is_complete = False
+                self._body.clear()
+            answer = self._parse(size)
+            while answer is None and self._tls is not None and self._tls.pending():
+                # Nothing else tells of what is decrypted.
+                answer = self._parse(self._stream.recv_into(self._bytes))
+        except (OSError, NoAnswer) as error:
+            if isinstance(error, NoAnswer) and self._refused is None:
+                raise
+            raise self._explain(error) from error
+        if answer is not None and self._refused is not None:
+            self.keeps_alive = False
+        return answer
+
+    def _parse(self, size: int) -> Answer | None:
+        """Go on with so many bytes that have come."""
+        came = self._buffer[:size]
+        at_once = not self._received
+        self._received += size
+        if self._received > most_answer_bytes():
+            raise explain_length(self._received)
+        if not self._head_is_whole:
+            self._head += came
+            self._head_is_whole = _HEAD_END in self._head
+        try:
+            self._parser.feed_data(came)
+        except HttpParserError as error:
+            raise ConnectionLost(f"the answer is not HTTP: {one_line(error)}") from error
+        if not self._is_complete:
+            return None
+        body = b"".join(self._body)
+        status = self._parser.get_status_code()
+        if at_once and self.keeps_alive and len(body) <= _COPIED and self._head.endswith(body):
+            self._remember(self._head[: size - len(body)], status, len(body))
+        return Answer(status, body, _Headers(self._head))
+
+    def _remember(self, head: bytes, status: int, length: int) -> None:
+        """The head of an answer, if its body is what came behind it."""
+        if head.endswith(_HEAD_END) and head.count(_HEAD_END) == 1:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[head] = status, length, _Headers(head)
+
+    def on_message_complete(self) -> None:
+        if self._parser.get_status_code() < _LEAST_FINAL:
+            self._head_is_whole = False
+            return
+        self.keeps_alive = self._parser.should_keep_alive()
+        self._is_complete = True
+
+    def explain_delay(self) -> AnswerTimeout:
+        """That nothing came in time."""
+        return AnswerTimeout(f"no answer within {self._timeout_s:g} s")
+
+    def _explain(self, error: Exception) -> NoAnswer:
+        if self._refused is not None:
+            return ConnectionLost(one_line(self._refused))
+        if isinstance(error, TIMEOUTS):
+            return self.explain_delay()
+        return ConnectionLost(one_line(error))
 
     def _explain_end(self) -> ConnectionLost:
-        if not self._body:
+        if self._fresh or not self._body:
             return ConnectionLost("the server hung up without an answer")
         # What a server says of an error in the middle of an answer comes last.
         end = b"".join(self._body[-2:])[-_END_BYTES:]
         return ConnectionLost("the server hung up in the middle of its answer", end)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
-
-    def on_body(self, body: bytes) -> None:
-        self._body.append(body)
-
-    def on_message_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status >= 200:
-            self._keeps_alive = self._parser.should_keep_alive()
-            self._answer = Answer(status, b"".join(self._body), self._headers)
-        self._headers, self._body = [], []
 
 
 # Whom to trust with TLS.

@@ -7,7 +7,7 @@ what HTTP's own statuses mean are here.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -19,7 +19,10 @@ from .errors import unreachable
 from .http import (
     CONNECT_TIMEOUT_S,
     Answer,
+    Connection,
+    HttpClient,
     HttpPool,
+    HttpRequest,
     NoAnswer,
     Probe,
     interpret_no_answer,
@@ -33,7 +36,7 @@ SHOWN = 500
 HttpOptionsT = TypeVar("HttpOptionsT", bound=HttpOptions)
 
 
-class HttpDatabase(ABC, Generic[HttpOptionsT]):
+class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
     """The nodes in turn: requests in, answers out, errors translated. May be shared by threads."""
 
     SYSTEM: ClassVar[str]
@@ -114,20 +117,29 @@ class HttpDatabase(ABC, Generic[HttpOptionsT]):
         """Close all connections that nobody uses."""
         self.pool.close()
 
-    def request(
-        self,
-        method: str,
-        target: str,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> Answer:
-        """One request, sent once, and its answer, whatever that says; Retryable if there is none, or
-        SimulatorError without TLS."""
+    def begin(self, request: HttpRequest, timeout_s: float | None = None) -> Connection:
+        """Retryable if it can't be sent, or SimulatorError without TLS."""
         try:
-            return self.pool.request(method, target, body, headers, timeout_s)
+            return self.pool.begin(request, timeout_s)
         except NoAnswer as error:
             raise self.explain_silence(error) from error
+
+    def receive(self, connection: Connection) -> Answer | None:
+        """Retryable if there is none."""
+        try:
+            return self.pool.receive(connection)
+        except NoAnswer as error:
+            raise self.explain_silence(error) from error
+
+    def finish(self, connection: Connection) -> Answer:
+        """Retryable if there is none."""
+        try:
+            return self.pool.finish(connection)
+        except NoAnswer as error:
+            raise self.explain_silence(error) from error
+
+    def give_up(self, connection: Connection) -> Retryable | SimulatorError:
+        return self.explain_silence(self.pool.give_up(connection))
 
     def fetch(
         self,

@@ -16,7 +16,8 @@ import orjson
 from arango.exceptions import ArangoServerError
 
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.http_asking import HttpRequest, SqlAsker, read_json
+from .._base.http import HttpRequest
+from .._base.http_asking import Conversation, SqlAsker, read_json
 from .._base.official import ClientAsker
 from .._base.sql_queries import Template
 from ..asking import Received, Rows, explain_length, most_answer_bytes
@@ -55,11 +56,11 @@ class ArangoAsker(SqlAsker[Connection]):
     def make_request(self, escaped: str) -> HttpRequest:
         return HttpRequest("POST", self._target, escaped.encode(), server.JSON)
 
-    def send(self, request: HttpRequest) -> Received:
+    def converse(self, request: HttpRequest) -> Conversation:
         pages: list[bytes] = []
         rows = size = 0
         while True:
-            body = self.exchange(request).body
+            body = yield request
             pages.append(body)
             size += len(body)
             if len(pages) == 1:

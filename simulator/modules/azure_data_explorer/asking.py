@@ -21,7 +21,8 @@ from azure.kusto.data.exceptions import KustoError, KustoMultiApiError
 
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries, BoundQuery
-from .._base.http_asking import HttpRequest, SqlAsker, read_json
+from .._base.http import HttpRequest
+from .._base.http_asking import Conversation, SqlAsker, read_json
 from .._base.http_database import SHOWN
 from .._base.official import ClientAsker
 from .._base.sql_queries import Template
@@ -72,14 +73,15 @@ class AdxAsker(SqlAsker[Connection]):
     def encode(self, bounds: BoundQueries) -> Sequence[Question]:
         name = bounds.query.name
         if name not in self._reads:
-            self._reads[name] = self.module.compile(bounds[0]).reads
+            self._reads[name] = self.module.make_statement(bounds[0]).reads
         return [Question(request, self._reads[name]) for request in super().encode(bounds)]
 
     def encode_statement(self, statement: Compiled) -> Question:
         return Question(super().encode_statement(statement.text), statement.reads)
 
     def write_statement(self, bound: BoundQuery) -> str:
-        return self.module.compile(bound).text
+        text: str = self.module.make_statement(bound).text
+        return text
 
     def prepare(self, template: Template) -> Template:
         database = self.escape(self.module.options.kusto_db)
@@ -95,8 +97,8 @@ class AdxAsker(SqlAsker[Connection]):
         headers = {"content-type": "application/json; charset=utf-8", **name_request("query")}
         return HttpRequest("POST", "/v2/rest/query", escaped.encode(), headers)
 
-    def send(self, request: Question) -> Received:
-        body = self.exchange(request.request).body
+    def converse(self, request: Question) -> Conversation:
+        body = yield request.request
         return Received(self.count_rows(body), len(body), (request.reads, body))
 
     def count_rows(self, body: bytes) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -22,7 +22,8 @@ from azure.kusto.data.exceptions import (
 from ...contract import Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import connection_lost, missing_table
-from .._base.http import Answer, NoAnswer, interpret_no_answer
+from .._base.http import Answer, HttpClient, HttpRequest, NoAnswer, interpret_no_answer
+from .._base.http import Connection as HttpConnection
 from .._base.http_database import SHOWN
 from ..base import Job
 from .ingestion import QueuedIngestion, StreamingIngestion
@@ -38,7 +39,7 @@ _SOURCE = (
 _ResultT = TypeVar("_ResultT")
 
 
-class Connection:
+class Connection(HttpClient):
     """The official clients, with errors translated."""
 
     def __init__(self, options: AdxOptions, job: Job) -> None:
@@ -80,10 +81,7 @@ class Connection:
         try:
             return call(*arguments)
         except NoAnswer as error:
-            host = urlsplit(self.options.kusto_uri).netloc
-            raise interpret_no_answer(
-                error, "Azure Data Explorer", host, "REQUESTS_CA_BUNDLE"
-            ) from error
+            raise self._explain_silence(error) from error
         except KustoError as error:
             raise self.interpret(error, uri) from error
 
@@ -110,23 +108,31 @@ class Connection:
             raise
 
     def open_service(self) -> None:
-        """Make ready for `request`."""
+        """Make ready for requests."""
         options = self.options
         self._service = Service(self._client, options.kusto_uri, options.request_timeout_s)
         self.call(self._service.reach)
 
-    def request(
-        self,
-        method: str,
-        target: str,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> Answer:
-        """One request, sent once, and its answer, whatever that says; Retryable or SimulatorError if there is
-        none."""
+    @property
+    def service(self) -> Service:
+        """What `open_service` made ready."""
         assert self._service is not None
-        return self.call(self._service.request, method, target, body, headers or {}, timeout_s)
+        return self._service
+
+    def begin(self, request: HttpRequest, timeout_s: float | None = None) -> HttpConnection:
+        """Retryable or SimulatorError if it can't be sent."""
+        return self.call(self.service.begin, request, timeout_s)
+
+    def receive(self, connection: HttpConnection) -> Answer | None:
+        """Retryable or SimulatorError if there is none."""
+        return self.call(self.service.receive, connection)
+
+    def give_up(self, connection: HttpConnection) -> Retryable | SimulatorError:
+        return self._explain_silence(self.service.give_up(connection))
+
+    def _explain_silence(self, error: NoAnswer) -> Retryable | SimulatorError:
+        host = urlsplit(self.options.kusto_uri).netloc
+        return interpret_no_answer(error, "Azure Data Explorer", host, "REQUESTS_CA_BUNDLE")
 
     def explain(self, answer: Answer) -> Retryable | SimulatorError:
         """What an answer means that is no success by its status."""

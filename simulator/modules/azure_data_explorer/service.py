@@ -24,7 +24,16 @@ from azure.kusto.data.exceptions import (
 )
 
 from ...errors import one_line
-from .._base.http import CONNECT_TIMEOUT_S, Answer, HttpPool, scheme_port
+from .._base.http import (
+    CONNECT_TIMEOUT_S,
+    Answer,
+    Connection,
+    HttpClient,
+    HttpPool,
+    HttpRequest,
+    NoAnswer,
+    scheme_port,
+)
 from .._base.http_connection import make_tls_context_for
 from .._base.http_database import SHOWN
 
@@ -43,7 +52,7 @@ def make_pool(uri: str, headers: Mapping[str, str], timeout_s: float) -> HttpPoo
     )
 
 
-class Service:
+class Service(HttpClient):
     """A cluster's URI, asked as who a client of Microsoft's is."""
 
     def __init__(self, client: KustoClient, uri: str, timeout_s: float) -> None:
@@ -75,17 +84,17 @@ class Service:
         # The client asks this, too, before it logs in.
         self._pool.request("GET", "/v1/rest/auth/metadata", timeout_s=CONNECT_TIMEOUT_S)
 
-    def request(
-        self,
-        method: str,
-        target: str,
-        body: bytes,
-        headers: Mapping[str, str],
-        timeout_s: float | None = None,
-    ) -> Answer:
-        """One request, sent once, and its answer, whatever that says. NoAnswer if there is none; KustoError
-        without a token."""
-        return self._pool.request(method, target, body, {**headers, **self._authorize()}, timeout_s)
+    def begin(self, request: HttpRequest, timeout_s: float | None = None) -> Connection:
+        """NoAnswer if it can't be sent; KustoError without a token."""
+        headers = {**(request.headers or {}), **self._authorize()}
+        return self._pool.begin(request._replace(headers=headers), timeout_s)
+
+    def receive(self, connection: Connection) -> Answer | None:
+        """NoAnswer if there is none."""
+        return self._pool.receive(connection)
+
+    def give_up(self, connection: Connection) -> NoAnswer:
+        return self._pool.give_up(connection)
 
     def _authorize(self) -> dict[str, str]:
         """The header that lets a request in, from the client, which renews its token in time."""

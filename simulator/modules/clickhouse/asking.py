@@ -13,7 +13,8 @@ from urllib.parse import urlencode
 
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import connection_lost
-from .._base.http_asking import HttpRequest, SqlAsker
+from .._base.http import HttpRequest
+from .._base.http_asking import SqlAsker
 from .._base.official import ClientAsker
 from ..asking import Received, Rows
 from .native import NotNative, count_rows, read_rows

@@ -14,7 +14,8 @@ import orjson
 
 from ...errors import Retryable, SimulatorError
 from .._base.errors import connection_lost
-from .._base.http_asking import HttpRequest, SqlAsker, read_json
+from .._base.http import HttpRequest
+from .._base.http_asking import SqlAsker, read_json
 from .._base.official import ClientAsker
 from .._base.sql_queries import Template
 from ..asking import Received, Rows

@@ -17,11 +17,21 @@ import orjson
 
 from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
-from .._base.http_asking import AnyHttpAsker, HttpRequest, read_json
+from .._base.http import HttpRequest
+from .._base.http_asking import AnyHttpAsker, Conversation, read_json
 from .._base.official import ClientAsker
 from .._base.sql_queries import Template, make_template
 from ..asking import Received, Rows
-from .paging import ParsedPage, Plan, ScannedPage, Statement, fetch_pages
+from .paging import (
+    Fetched,
+    Pages,
+    ParsedPage,
+    Plan,
+    ScannedPage,
+    Statement,
+    fetch_pages,
+    list_pages,
+)
 from .server import Connection, find_target
 from .writing import explain_error, make_client
 
@@ -88,14 +98,16 @@ class ElasticsearchAsker(AnyHttpAsker[Connection]):
         body = begin + plan.tail
         return SearchRequest("POST", self._target, body, self._headers, len(begin), plan)
 
-    def send(self, request: SearchRequest) -> Received:
+    def converse(self, request: SearchRequest) -> Conversation:
         method, target, first, headers, begin, plan = request
-
-        def search(body: bytes) -> ScannedPage:
-            answer = self.exchange(HttpRequest(method, target, body, headers))
-            return ScannedPage(self.database.check_whole(answer.body))
-
-        fetched = fetch_pages(search, first, first[:begin], plan)
+        pages: Pages[ScannedPage] = list_pages(first, first[:begin], plan)
+        body = next(pages)
+        try:
+            while True:
+                answer = yield HttpRequest(method, target, body, headers)
+                body = pages.send(ScannedPage(self.database.check_whole(answer)))
+        except StopIteration as end:
+            fetched: Fetched[ScannedPage] = end.value
         bodies = [page.body for page in fetched.pages]
         return Received(fetched.rows, fetched.size, (fetched.plan, bodies))
 

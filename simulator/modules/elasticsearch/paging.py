@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import orjson
@@ -323,17 +323,18 @@ class Fetched(NamedTuple, Generic[PageT]):
     """In bytes, with those that came and aren't read."""
 
 
-def fetch_pages(
-    search: Callable[[bytes], PageT], first: bytes, begin: bytes, plan: Plan
-) -> Fetched[PageT]:
-    """All pages. `search`: sends a search; `first`: the first one; `begin`: what each begins with.
+Pages = Generator[bytes, PageT, Fetched[PageT]]
+"""The searches that an answer takes, one after the other: each is given its page."""
 
-    Raises what `search` does, and SimulatorError if there are too many pages for memory or they can't be told
-    apart.
+
+def list_pages(first: bytes, begin: bytes, plan: Plan) -> Pages[PageT]:
+    """All searches. `first`: the first one; `begin`: what each begins with.
+
+    Raises SimulatorError if there are too many pages for memory or they can't be told apart.
     """
     body, pages, rows, size = first, list[PageT](), 0, 0
     while True:
-        page = search(body)
+        page = yield body
         size += page.size
         if size > most_answer_bytes():
             raise explain_length(size)
@@ -346,3 +347,17 @@ def fetch_pages(
         if not taken.tail:
             return Fetched(plan, pages, rows if plan.most is None else min(rows, plan.most), size)
         body = begin + taken.tail
+
+
+def fetch_pages(
+    search: Callable[[bytes], PageT], first: bytes, begin: bytes, plan: Plan
+) -> Fetched[PageT]:
+    """All pages. `search`: sends a search. Raises what that does, and as `list_pages`."""
+    pages: Pages[PageT] = list_pages(first, begin, plan)
+    body = next(pages)
+    try:
+        while True:
+            body = pages.send(search(body))
+    except StopIteration as end:
+        fetched: Fetched[PageT] = end.value
+        return fetched

@@ -17,7 +17,8 @@ from influxdb_client.client.query_api import QueryApi
 
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries, BoundQuery
-from .._base.http_asking import AnyHttpAsker, HttpRequest
+from .._base.http import HttpRequest
+from .._base.http_asking import AnyHttpAsker, Conversation
 from .._base.official import ClientAsker
 from .._base.sql_queries import Template, make_template
 from ..asking import Received, Rows
@@ -80,15 +81,15 @@ class InfluxAsker(AnyHttpAsker[Connection]):
     def encode_statement(self, statement: Question) -> FluxRequest:
         return FluxRequest(statement, make_question(self._target, statement.text))
 
-    def send(self, request: FluxRequest) -> Received:
+    def converse(self, request: FluxRequest) -> Conversation:
         question, http = request
-        bodies = [self.exchange(http).body]
+        bodies = [(yield http)]
         lines = count_lines(bodies[0], question.counted)
         if question.is_scanned:
             return Received(question.count(lines), len(bodies[0]), (question, bodies))
         more = question.find_missing(_parse(question, bodies[0]))
         if more is not None:
-            bodies.append(self.exchange(make_question(self._target, more)).body)
+            bodies.append((yield make_question(self._target, more)))
             count_lines(bodies[1], None)
         rows = len(_read(question, bodies))
         return Received(rows, sum(map(len, bodies)), (question, bodies))

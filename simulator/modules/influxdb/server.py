@@ -25,11 +25,11 @@ from .._base.http import (
     Answer,
     AnswerTimeout,
     ConnectionLost,
+    HttpRequest,
     NoAnswer,
     TlsRefused,
     parse_body,
 )
-from .._base.http_asking import HttpRequest
 from .._base.http_database import SHOWN, HttpDatabase, read_retry_after_s
 from ..base import Job
 from ..sending import Payload

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from psycopg import pq
@@ -15,9 +14,10 @@ from psycopg.adapt import Transformer
 from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
 from .._base.errors import CONNECTION_LOST
+from .._base.polled_asking import PolledAsker
 from .._base.sql_queries import Template, make_template
-from ..asking import Received, Rows, SplitAsker
-from ..sending import Outcome, Poll, find_arrival
+from ..asking import Received, Rows
+from ..sending import Outcome, find_arrival
 from .connection import Connection, Connector, ServerError, no_answer, translate
 from .lines import (
     HEADER,
@@ -41,7 +41,7 @@ def _make_text(statement: str) -> Question:
     return Question(None, HEADER.pack(b"Q", len(text) + 5) + text + b"\0", ())
 
 
-class PostgresAsker(SplitAsker):
+class PostgresAsker(PolledAsker):
     """Asks what `Postgres.compile` gives."""
 
     RESULTS: ClassVar[pq.Format] = pq.Format.TEXT
@@ -53,10 +53,9 @@ class PostgresAsker(SplitAsker):
     module: Postgres
 
     def __init__(self, module: Postgres, in_flight: int) -> None:
-        super().__init__(module, in_flight)
         options = module.options
+        super().__init__(module, in_flight, options.query_timeout_s)
         self._is_prepared = options.prepared_statements
-        self._timeout_s = options.query_timeout_s
         self._connector = Connector(options.dsn, module.job.run_id)
         self._statements: dict[str, Prepared] = {}
         self._makers: dict[str, Callable[..., Question]] = {}
@@ -64,12 +63,8 @@ class PostgresAsker(SplitAsker):
         self._lines: list[Line] = []
         self._idle: deque[Line] = deque()
         """Those by which nothing is under way."""
-        self._poll = Poll()
         self._asked: dict[int, tuple[Line, object, float]] = {}
         """Descriptor -> what is under way there, the caller's name for it, and when it was sent."""
-        self._found: list[Outcome[Received]] = []
-        self._late_at_s = 0.0
-        """When to look for late answers next."""
 
     # --- requests
 
@@ -82,7 +77,7 @@ class PostgresAsker(SplitAsker):
 
     def _choose_maker(self, bounds: BoundQueries) -> Callable[..., Question]:
         dialect = self.module.dialect.SQL
-        template = make_template(bounds, self.module.compile, dialect)
+        template = make_template(bounds, self.module.make_statement, dialect)
         is_long = self.PLANS_ANEW and bounds.query.window is not None and bounds.devices is None
         if is_long or not self._is_prepared:
             return lambda *values: _make_text(
@@ -204,22 +199,10 @@ class PostgresAsker(SplitAsker):
         except (OSError, ServerError) as error:
             self._end(line, token, sent_s, error)
 
-    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[Received]]:
-        until_s = math.inf if timeout_s is None else time.perf_counter() + timeout_s
-        while not self._found:
-            now_s = time.perf_counter()
-            if now_s >= until_s:
-                break
-            if now_s >= self._late_at_s:
-                self._give_up_late(now_s)
-                continue
-            for descriptor, _ in self._poll.wait(min(until_s, self._late_at_s) - now_s):
-                self._take(descriptor)
-        found, self._found = self._found, []
-        return found
+    def list_asked(self) -> Iterable[tuple[int, float]]:
+        return ((descriptor, sent_s) for descriptor, (_, _, sent_s) in self._asked.items())
 
-    def _take(self, descriptor: int) -> None:
-        """What has come by a connection."""
+    def take(self, descriptor: int) -> None:
         asked = self._asked.get(descriptor)
         if asked is None:
             # To one that is idle a server has nothing to say but that it hangs up.
@@ -243,14 +226,8 @@ class PostgresAsker(SplitAsker):
         else:
             self._found.append(Outcome(token, find_arrival(sent_s), result))
 
-    def _give_up_late(self, now_s: float) -> None:
-        self._late_at_s = now_s + min(1.0, self._timeout_s / 4)
-        for line, token, sent_s in list(self._asked.values()):
-            if sent_s + self._timeout_s <= now_s:
-                self._end(line, token, sent_s, no_answer(self._timeout_s))
-
-    def stop_submitting(self) -> None:
-        """What is under way is cut off by `close`."""
+    def end_late(self, descriptor: int) -> None:
+        self._end(*self._asked[descriptor], no_answer(self._timeout_s))
 
     # --- answers
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
 from ...errors import one_line
-from .._base.http_asking import HttpRequest, SqlAsker, read_json
+from .._base.http import HttpRequest
+from .._base.http_asking import SqlAsker, read_json
 from ..asking import Received, Rows
 from .queries import QuestdbDialect
 from .server import Connection, limit_time, read_rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote_plus
@@ -11,7 +11,8 @@ from urllib.parse import quote_plus
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ...workloads.queries import Every
-from .._base.http_asking import AnyHttpAsker, HttpRequest
+from .._base.http import HttpRequest
+from .._base.http_asking import AnyHttpAsker, Conversation
 from .._base.sql_queries import Template
 from ..asking import Received, Rows, explain_length, most_answer_bytes
 from .forms import FORM_HEADERS, Form, check_answer, has_series, write_form, write_seconds
@@ -82,25 +83,27 @@ class VictoriaMetricsAsker(AnyHttpAsker[Connection]):
     def encode_statement(self, statement: Question) -> FormsRequest:
         return FormsRequest(statement, [write_form(form) for form in statement.forms])
 
-    def send(self, request: FormsRequest) -> Received:
+    def converse(self, request: FormsRequest) -> Conversation:
         question, bodies = request
         forms = question.forms
-        answers = self._ask_all(forms, bodies)
+        answers = yield from self._ask_all(forms, bodies)
         if question.spreads:
             forms = question.spread(answers[0])
-            answers = self._ask_all(forms, [write_form(form) for form in forms])
+            answers = yield from self._ask_all(forms, [write_form(form) for form in forms])
         if not any(map(has_series, answers)):
             # Series that aren't there are no error to the server.
             self.module.require_events(self.database)
         size = sum(map(len, answers))
         return Received(question.count(forms, answers), size, (question, forms, answers))
 
-    def _ask_all(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> list[bytes]:
+    def _ask_all(
+        self, forms: Sequence[Form], bodies: Sequence[bytes]
+    ) -> Generator[HttpRequest, bytes, list[bytes]]:
         """The answers, one after the other."""
         answers: list[bytes] = []
         size = 0
         for form, body in zip(forms, bodies, strict=True):
-            answer = self.exchange(HttpRequest("POST", form.path, body, FORM_HEADERS)).body
+            answer = yield HttpRequest("POST", form.path, body, FORM_HEADERS)
             check_answer(form, answer, self.database.place)
             answers.append(answer)
             size += len(answer)
