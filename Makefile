@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo install test test-fast check test-images e2e lint image bench example pictures clean
+.PHONY: demo install test test-fast check test-images e2e lint image bench example pictures clean \
+  comparison comparison-check comparison-table
 
 # An insert sweep and the five queries, against a PostgreSQL that comes with the Python packages.
 demo: $(VENV)/demo
@@ -93,6 +94,23 @@ pictures: $(VENV)/tool
 	$(PLOT) --output img/example_capacity.svg --kind rate $(EXAMPLE)-capacity.json
 	$(PLOT) --output img/example_disturbed.svg --kind time $(EXAMPLE)-disturbed.json
 	$(PLOT) --output img/example_rolling.svg --kind time $(EXAMPLE)-rolling.json
+
+# The published comparison (comparison/README.md). SERVERS names the script that starts servers; SIZE=quick takes
+# shorter windows, into campaigns/. What a database has lost or missed (exit status 1 and 3) is a result.
+SIZE ?=
+CAMPAIGN_WITH = $(BIN)/python run.py campaign -c comparison/config.yaml --allow-run \
+  $(if $(SIZE),--size $(SIZE),--output comparison/results/$$name)
+comparison: $(VENV)/tool
+	for name in fleet temperature; do $(CAMPAIGN_WITH) comparison/$$name.yaml; status=$$?; \
+	  [ $$status -le 3 ] || exit $$status; done
+
+# Whether what is there may be published, and what must be said with it.
+comparison-check: $(VENV)/tool
+	@if [ -d comparison/results ]; then $(BIN)/python run.py results check comparison/results/*/; \
+	else echo "comparison/results: nothing is published yet"; fi
+
+comparison-table: $(VENV)/tool
+	$(BIN)/python -m comparison.table
 
 clean:
 	rm -rf $(VENV)

@@ -131,6 +131,7 @@ class Config:
 
     def workload_definition(self, name: str) -> dict[str, Any]:
         """One of them, as it is in JSON; ConfigError if anything is wrong with it."""
+        from simulator.modules import find_statement_problem
         from simulator.workloads.definition import read_name
         from simulator.workloads.yaml_source import check_document, read_document
 
@@ -141,7 +142,8 @@ class Config:
             if name in workload_names():
                 raise ValueError(f"{name} is a workload of this tool: take another name")
             if isinstance(value, str):
-                found = read_document(self.path.parent / Path(value).expanduser())
+                file = self.path.parent / Path(value).expanduser()
+                found = read_document(file, find_problem=find_statement_problem)
                 return {**found, "name": name}
             if isinstance(value, dict) and value.setdefault("name", name) != name:
                 raise ValueError("the key above is its name: remove `name`")
@@ -151,7 +153,7 @@ class Config:
         for key in keys:
             node = next(below for above, below in node.value if above.value == key)
         try:
-            return check_document(node, value, str(self.path), keys)
+            return check_document(node, value, str(self.path), keys, find_statement_problem)
         except OptionError as error:
             raise ConfigError(str(error)) from error
 

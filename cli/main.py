@@ -29,6 +29,7 @@ COMMANDS = {
     "compare": "Compare results with the first one.",
     "plot": "Draw a figure of one result, or of several together.",
     "report": "Write one HTML file that says what was measured and found.",
+    "publish": "Write a static site that compares candidates.",
     "targets": "List the targets of the config file and their options.",
     "workloads": "List the workloads, or show one's columns and a few events.",
     "ceiling": "Print how fast this machine could generate and encode events.",

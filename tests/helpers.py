@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+
+import pytest
 
 from simulator.contract import (
     Carried,
@@ -48,6 +51,57 @@ def swallowing() -> Iterator[socket.socket]:
             waiting.setblocking(False)
             waiting.connect_ex(listener.getsockname())
         yield listener
+
+
+def begin_definition(
+    name: str,
+    device: str,
+    about: str = "About",
+    devices: int = 1,
+    interval: str = "1s",
+    more: str = "",
+) -> str:
+    """The beginning of a workload's definition: what follows are more columns than those of time and device.
+    `more`: lines before the columns."""
+    return f"""\
+name: {name}
+about: {about}
+table: {name}
+time: at
+device: {device}
+devices: {devices}
+interval: {interval}
+{more}columns:
+  - {{name: at, type: timestamp_ms}}
+  - {{name: {device}, type: text}}
+"""
+
+
+def make_room_later(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch, hang_up: bool = False
+) -> list[float]:
+    """Let the second attempt to connect to a swallowing listener come through; the limits of all attempts, as
+    they are made. `hang_up`: the connection is ended at once."""
+    limits_s: list[float] = []
+    connect = socket.create_connection
+
+    def attempt(address: tuple[str, int], timeout_s: float) -> socket.socket:
+        limits_s.append(timeout_s)
+        if len(limits_s) == 1:
+            return connect(address, timeout_s)
+        # One of those that wait, or an attempt before that came after its time.
+        while select.select([listener], [], [], 0)[0]:
+            listener.accept()[0].close()
+        stream = connect(address, timeout_s)
+        while hang_up:
+            accepted, peer = listener.accept()
+            accepted.close()
+            if peer == stream.getsockname():
+                break
+        return stream
+
+    monkeypatch.setattr(socket, "create_connection", attempt)
+    return limits_s
 
 
 class NumberEncoder(Encoder):

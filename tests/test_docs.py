@@ -21,7 +21,12 @@ from simulator.workloads.yaml_source import parse_definition
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("dbinstall/**/*.md")]
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("comparison/*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("dbinstall/**/*.md"),
+    ]
 )
 IDS = [str(document.relative_to(ROOT)) for document in DOCUMENTS]
 

@@ -113,10 +113,13 @@ def open_campaign(
     output: Path | None,
     interrupts: Interrupts,
     without: Sequence[str] = (),
+    size: str | None = None,
 ) -> Campaign:
-    """Read and plan; ConfigError if the file is wrong. `without`: candidates that are left out."""
-    definition = load_definition(file)
-    folder = CampaignFolder(output or Path("campaigns") / file.stem)
+    """Read and plan; ConfigError if the file is wrong. `without`: candidates that are left out; `size`: which
+    of those that the file names."""
+    definition = load_definition(file, size)
+    name = file.stem if size is None else f"{file.stem}-{size}"
+    folder = CampaignFolder(output or Path("campaigns") / name)
     config = load_config(config_file)
     question = make_question(definition, config, file)
     definition = add_steps(definition, question, config, file)
@@ -179,10 +182,15 @@ def _leave_out(turns: list[Turn], definition: Definition, config: Config) -> lis
 # --- what its file runs on this machine: begun only when the user allows it, who may not have read it ---
 
 
-def list_commands(sessions: Iterable[Session]) -> list[str]:
+def list_commands(campaign: Campaign, sessions: Iterable[Session]) -> list[str]:
     """A line for each command that a campaign's file has run here, and for each of its kubeconfigs, with
     the programs that it starts. Those of the config file are the user's own."""
     found: dict[str, None] = {}
+    for label in dict.fromkeys(one.target for one in campaign.list_candidates()):
+        target = campaign.definition.targets[label]
+        if target.start is not None:
+            found[f"start of {label}: {target.start}"] = None
+            found[f"stop of {label}: {target.stop}"] = None
     for session in sessions:
         if session.request.disturb:
             for one in session.disturbances:

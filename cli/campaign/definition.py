@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,12 +15,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     ValidationError,
     field_validator,
     model_validator,
 )
 
-from simulator.documents import DocumentError, read_yaml
+from simulator.documents import DocumentError, merge_values, read_yaml
 from simulator.errors import OptionError, did_you_mean
 from simulator.units import read_duration_s
 from simulator.workloads.yaml_source import check_tree, find_place
@@ -52,11 +53,11 @@ COMMANDS = {
 }  # fmt: skip
 """What a step may be -> the command that keeps its result."""
 
+SIZES = "sizes"
+"""The key of a file below which sizes of the campaign are named, as in {quick: {repeats: 1}}."""
+
 TARGET = "target"
 """The key of a labelled target that says which one of the config file it is."""
-
-OWN_KEYS = (TARGET, "nodes", "install")
-"""The keys of a labelled target that are no options."""
 
 _NAME = re.compile(r"\w[\w.+=-]{0,23}")
 
@@ -123,6 +124,10 @@ NodeCounts = Annotated[
 ]
 
 
+Command = Annotated[str, Field(min_length=1)]
+"""Of this machine's shell: run only if the user allows it."""
+
+
 class Target(_Part):
     """A target below its label. What isn't named here is an option of the command line."""
 
@@ -132,11 +137,20 @@ class Target(_Part):
     nodes: NodeCounts | dict[Annotated[int, Field(ge=1)], str] | None = None
     """Numbers of nodes to install; or number -> the target that has so many."""
     install: Installing = None
+    start: Command | None = None
+    stop: Command | None = None
+    """What starts its server before each of its turns, and stops it afterwards."""
 
     @property
     def options(self) -> dict[str, Any]:
         """Its own."""
         return dict(self.model_extra or {})
+
+    @model_validator(mode="after")
+    def _has_both(self) -> Target:
+        if (self.start is None) is not (self.stop is None):
+            raise ValueError("start and stop belong together: give both, or neither")
+        return self
 
 
 class Step(_Part):
@@ -153,6 +167,18 @@ class Step(_Part):
     disturb: Options = {}
     """An insert in whose runs something is done to the database."""
     label: str | None = None
+    _without: frozenset[str] = PrivateAttr(frozenset())
+
+    @property
+    def without(self) -> frozenset[str]:
+        """Labels of the targets that don't have it, since they can't do what it is about."""
+        return self._without
+
+    def leave_out(self, targets: Iterable[str]) -> Step:
+        """The same without these."""
+        found = self.model_copy()
+        found._without = frozenset(targets)
+        return found
 
     @model_validator(mode="before")
     @classmethod
@@ -257,6 +283,10 @@ class Definition(_Part):
     def _check_nodes(self) -> Definition:
         for label, target in self.targets.items():
             installed = self.find_installation(label) is not None
+            if installed and target.start is not None:
+                raise ValueError(
+                    f"target {label}: it is installed, or it has start and stop: not both"
+                )
             if isinstance(target.nodes, dict) and installed:
                 raise ValueError(
                     f"target {label}: nodes names a target for each number: such are not installed"
@@ -324,8 +354,9 @@ def _check_name(name: str) -> None:
         )
 
 
-def load_definition(path: Path) -> Definition:
-    """Read a campaign's file; ConfigError with file, line and key if it can't be used."""
+def load_definition(path: Path, size: str | None = None) -> Definition:
+    """Read a campaign's file, with what it says of this size; ConfigError with file, line and key if it
+    can't be used."""
     try:
         root, document = read_yaml(path)
         check_tree(root, str(path))
@@ -341,10 +372,40 @@ def load_definition(path: Path) -> Definition:
         raise ConfigError(
             f"{path}:1: a campaign is keys with values, at least `targets:`, and `steps:` or `requirements:`"
         )
+    document = _choose_size(document, size, path)
     try:
         return Definition.model_validate(document)
     except ValidationError as error:
         raise ConfigError(_locate(error, root, path)) from error
+
+
+def _choose_size(document: Mapping[str, Any], size: str | None, path: Path) -> Mapping[str, Any]:
+    """The document with what it says below `sizes` for this one over the rest: keys of the file, and options
+    of steps by the steps' names."""
+    rest = dict(document)
+    sizes = rest.pop(SIZES, None) or {}
+    if size is None:
+        return rest
+    own = sizes.get(size) if isinstance(sizes, dict) else None
+    if not isinstance(own, dict):
+        known = ", ".join(map(str, sizes)) or "none"
+        raise ConfigError(f"{path}: there is no size {size!r} below `{SIZES}` (there are: {known})")
+    over = dict(own.get("steps") or {})
+    rest = merge_values(rest, {key: value for key, value in own.items() if key != "steps"})
+    rest["steps"] = [
+        _merge_step(step, over) if isinstance(step, dict) else step
+        for step in rest.get("steps") or []
+    ]
+    if over:
+        raise ConfigError(f"{path}: {SIZES}.{size}.steps: there is no step {', '.join(over)}")
+    return rest
+
+
+def _merge_step(step: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Takes what is the step's out of `over`."""
+    kind = next((name for name in COMMANDS if name in step), "")
+    options = over.pop(step.get("label") or kind, None)
+    return {**step, kind: merge_values(step[kind] or {}, options)} if options else step
 
 
 def _locate(error: ValidationError, root: yaml.Node, path: Path) -> str:

@@ -34,6 +34,8 @@ class CampaignFolder:
         self.verdict = path / VERDICT
         self.installed = path / "installed.json"
         """Which database the campaign has installed, while it is there."""
+        self.started = path / "started.json"
+        """Whose server the campaign has started, while it runs."""
         self._replaced = path / "replaced"
         self._plan = path / "plan.json"
         self._failed = path / "failed.json"

@@ -8,6 +8,8 @@ from itertools import chain
 from math import inf
 from statistics import fmean
 
+from simulator.units import join_words
+
 from ..render.clients import describe_client_costs
 from ..render.ratios import MOST_PLACES, format_factor, format_speed_interval, lead_comparison
 from ..render.tables import format_ms, format_rate
@@ -104,6 +106,7 @@ def rank_candidates(
         told = ", ".join(f"{name} {count:,}" for name, count in chosen.items())
         lines.append(f"Inserts of each at its best number of workers: {told}.")
     lines += _name_best_settings(measured)
+    lines += _name_own_statements(measured)
     for name, own in collected.items():
         if not own.samples:
             why = f"no figure: {_describe_missing(own) or 'not measured yet'}"
@@ -115,6 +118,19 @@ def rank_candidates(
         lines.append(_ONE_REPETITION)
     lines += _warn_of_levels(chain.from_iterable(measured.values()))
     return Ranking(f"Ranking by {step}", lines, standings)
+
+
+def _name_own_statements(measured: Measured) -> list[str]:
+    """Who asked by statements of the workload's own, and what."""
+    found = {
+        name: dict.fromkeys(chain.from_iterable(one.own_statements for one in results))
+        for name, results in measured.items()
+    }
+    return [
+        f"{name}: {join_words(list(own))} asked by the workload's own statement."
+        for name, own in found.items()
+        if own
+    ]
 
 
 def describe_client_costs_of(step: str, measured: Measured) -> Ranking:
@@ -170,7 +186,7 @@ class Rank:
 def find_ranks(measured: Mapping[str, CandidateFigures]) -> list[Rank]:
     """The ranks of candidates that have figures, the fastest first. A pair is decided by the interval of the
     ratio of their speeds, over all that both have measured; those that are alike share a rank."""
-    error = _share_error(len(measured))
+    error = share_error(len(measured))
     ranks = []
     for name, own in measured.items():
         ratios = [
@@ -190,7 +206,7 @@ def find_ranks(measured: Mapping[str, CandidateFigures]) -> list[Rank]:
     return sorted(ranks, key=lambda rank: (rank.best, -speeds[rank.name]))
 
 
-def _share_error(candidates: int) -> float:
+def share_error(candidates: int) -> float:
     return RANKING_ERROR / max(1, candidates * (candidates - 1) // 2)
 
 
@@ -222,7 +238,7 @@ def _list_figures(measured: Mapping[str, CandidateFigures]) -> list[Standing]:
 
 
 def _compare_with(head: str, base: CandidateFigures, own: CandidateFigures, candidates: int) -> str:
-    error = _share_error(candidates)
+    error = share_error(candidates)
     ratio = estimate_speed(own, base, error)
     if ratio is None:
         return f"nothing measured that {head} has, too"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from ..errors import EXIT_FAILED, EXIT_LIMIT, RunFailed
-from ..experiments.limits import choose_status
+from ..experiments.experiment import choose_status
 from ..installation import program
 from ..output import print_prose, say, terminal_width, write_whole
 from ..render.campaign import CampaignPage, Cell, Summary, make_campaign_report

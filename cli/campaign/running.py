@@ -26,6 +26,7 @@ from .campaign import Campaign, allow_commands, list_commands
 from .installing import Installer
 from .plan import Estimate, Job, Turn, check_schemas, estimate_left, list_left, model_job
 from .reporting import report_campaign, write_report
+from .servers import TurnServer
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -87,7 +88,7 @@ def show_plan(campaign: Campaign) -> None:
         rows.append([number, job.name, state, " ".join([job.command, *job.arguments])])
     left_of = ("Job", "State", "Command")
     say(Table(["No.", *left_of], rows, left_of).text(width=terminal_width()))
-    for command in list_commands(one.session for one in prepared.values()):
+    for command in list_commands(campaign, (one.session for one in prepared.values())):
         say(f"runs on this machine: {command}")
     print_prose(describe_time(left, prepared, campaign))
 
@@ -105,6 +106,8 @@ def describe_time(
         text += f", and {runs} until the last event or query, of which nothing is known yet"
     if any(job.name in campaign.sites for job in jobs):
         text += "; installing databases comes on top"
+    if any(campaign.definition.targets[job.candidate.target].start for job in jobs):
+        text += "; starting servers comes on top"
     return text
 
 
@@ -113,7 +116,7 @@ def estimate_campaign(
 ) -> Estimate:
     """How long these jobs still take, by those that were measured where there are such."""
     modelled = {
-        name: model_job(one.lengths, one.prefill, one.session.executor)
+        name: model_job(one.lengths, one.prefills, one.session.executor)
         for name, one in prepared.items()
     }
     times = campaign.folder.find_times()
@@ -142,7 +145,7 @@ def run_campaign(
     """Run what is left, and report; the exit status. `allow_run`: the file's commands may be run unasked."""
     _need_packages_of_report()
     prepared = prepare(campaign)
-    commands = list_commands(one.session for one in prepared.values())
+    commands = list_commands(campaign, (one.session for one in prepared.values()))
     if not allow_commands(campaign.file, commands, allow_run):
         return 0
     folder, targets = campaign.folder, campaign.digest_targets()
@@ -160,15 +163,18 @@ def run_campaign(
             if (to_install or installer.present) and not installer.check(consent, campaign.jobs):
                 return 0
             folder.keep_plan(campaign.file, campaign.definition, targets, campaign.turns)
+            server = TurnServer(campaign.definition, folder.started, prepared, campaign.interrupts)
             try:
-                _CampaignRun(campaign, installer, leases, stop_on_error, debug, prepared).run()
+                _CampaignRun(
+                    campaign, installer, server, leases, stop_on_error, debug, prepared
+                ).run()
             except (Interrupted, RunFailed) as end:
                 _show_time_left(end, installer)
                 if isinstance(end, Interrupted):
                     with campaign.interrupts.shield():
                         write_report(campaign)
                 raise
-        return report_campaign(campaign, installer.left)
+        return report_campaign(campaign, [*installer.left, *server.left])
 
 
 def _show_time_left(end: Interrupted | RunFailed, installer: Installer) -> None:
@@ -187,6 +193,7 @@ class _CampaignRun:
         self,
         campaign: Campaign,
         installer: Installer,
+        server: TurnServer,
         leases: Sequence[Lease],
         stop_on_error: bool,
         debug: bool,
@@ -196,6 +203,7 @@ class _CampaignRun:
         self._prepared = prepared
         self._left: list[Job] = []
         self._installer = installer
+        self._server = server
         self._leases = leases
         self._stop_on_error = stop_on_error
         self._debug = debug
@@ -220,11 +228,15 @@ class _CampaignRun:
             note(describe_time(jobs, self._prepared, self._campaign))
         plan_jobs(names, set(names) - again)
         number = len(names) - len(jobs)
-        for turn in turns:
-            self._forget_failures(turn)
-            if not self._make_turn(turn, number, first=turn is turns[0]) and self._stop_on_error:
-                break
-            number += len(turn)
+        try:
+            for turn in turns:
+                self._forget_failures(turn)
+                first = turn is turns[0]
+                if not self._make_turn(turn, number, first) and self._stop_on_error:
+                    break
+                number += len(turn)
+        finally:
+            self._server.stop()
         self._installer.remove()
 
     def _check_leases(self) -> None:
@@ -247,7 +259,7 @@ class _CampaignRun:
                 time.sleep(self._campaign.definition.settle)
             self._show_time(f"job {number + place + 1} of {len(self._campaign.names)}: {job.name}")
             note_job(job.name, JobState.RUNNING)
-            why = self._installer.provide(job)
+            why = self._installer.provide(job) or self._server.provide(job)
             began = time.monotonic()
             if why is None and self._make(job):
                 self._folder.keep_time(job.name, time.monotonic() - began)

@@ -16,7 +16,8 @@ from .options import config_option, debug_option, live_options, take_live
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of this campaign, with all results; default: campaigns/ and the file's name.",
+    help="Folder of this campaign, with all results; default: campaigns/ and the file's name"
+    " (with --size: and the size's).",
 )
 @click.option(
     "--dry-run", is_flag=True, help="Check everything, print the plan and its time, start nothing."
@@ -44,6 +45,7 @@ from .options import config_option, debug_option, live_options, take_live
     help="Leave out a target, or one of its variants: it isn't measured, nor in the report; what it has"
     " measured is kept. May be repeated.",
 )
+@click.option("--size", help="One of those that FILE names below `sizes`, as in quick.")
 @click.option(
     "--report-only",
     is_flag=True,
@@ -72,6 +74,7 @@ def campaign(
     confirm_context: str | None,
     allow_run: bool,
     without: tuple[str, ...],
+    size: str | None,
     report_only: bool,
     example: str | None,
     debug: bool,
@@ -95,7 +98,7 @@ def campaign(
         return
     if file is None:
         raise click.UsageError("name a FILE; to begin with one: campaign --example > campaign.yaml")
-    found = open_campaign(file, config_file, output, ctx.obj, without)
+    found = open_campaign(file, config_file, output, ctx.obj, without, size)
     if dry_run:
         show_plan(found)
         return

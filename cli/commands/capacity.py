@@ -21,9 +21,9 @@ from .options import (
     set_warm_up,
     take_queries,
     workers_option,
+    write_options,
 )
-from .rates import query_rate_option
-from .values import Share
+from .values import Share, query_rate_option
 
 STEP_S = 30.0
 
@@ -68,6 +68,19 @@ STEP_S = 30.0
     flag="--fill",
     help="Insert this many events before each step, in batches; all steps begin with as many.",
 )
+@option_of(
+    DataSet,
+    "prefill_span_s",
+    help="Store a history of this length before the first step (30d); the other steps keep it, and go on with"
+    " what steps have added.",
+)
+@option_of(DataSet, "prefill_every_s")
+@option_of(
+    DataSet,
+    "clean",
+    help="With --prefill-span: drop and recreate the tables before the first step, or keep the history that"
+    " is there.",
+)
 @click.option(
     "--readers",
     default=0,
@@ -78,13 +91,7 @@ STEP_S = 30.0
 @query_rate_option(click.FloatRange(0, min_open=True))
 @queries_option
 @reader_in_flight_option
-@options_of(
-    (Load, "batch"),
-    (Load, "in_flight"),
-    (Load, "patience_s"),
-    (Load, "primary_key"),
-    (Load, "tables"),
-)
+@write_options
 @option_of(
     Load, "arrivals", help="How requests follow each other: at equal intervals, or independently."
 )

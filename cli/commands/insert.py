@@ -21,8 +21,7 @@ from .options import (
     run,
     runs_option,
 )
-from .rates import RATE, STAGES, take_stages
-from .values import StagedRate
+from .values import RATE, STAGES, StagedRate, take_stages
 
 
 @click.command()
@@ -41,6 +40,8 @@ from .values import StagedRate
     (Load, "tables"),
     (Load, "events"),
     (DataSet, "prefill"),
+    (DataSet, "prefill_span_s"),
+    (DataSet, "prefill_every_s"),
     (Load, "batch"),
     (Load, "in_flight"),
     (Load, "patience_s"),
@@ -52,6 +53,7 @@ from .values import StagedRate
     (Load, "warm_up_s"),
     (DataSet, "clean"),
     (DataSet, "compact"),
+    (DataSet, "retention_s"),
 )
 @click.option(
     "--steps",

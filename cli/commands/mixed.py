@@ -23,9 +23,9 @@ from .options import (
     run,
     runs_option,
     workers_option,
+    write_options,
 )
-from .rates import STAGES, query_rate_option, take_stages
-from .values import StagedRate
+from .values import STAGES, StagedRate, query_rate_option, take_stages
 
 
 @click.command()
@@ -57,15 +57,14 @@ from .values import StagedRate
     help="Make each run with writers alone and with readers alone, too, and say what each costs the"
     " other.",
 )
+@write_options
 @options_of(
-    (Load, "batch"),
-    (Load, "in_flight"),
-    (Load, "patience_s"),
-    (Load, "primary_key"),
-    (Load, "tables"),
     (DataSet, "prefill"),
+    (DataSet, "prefill_span_s"),
+    (DataSet, "prefill_every_s"),
     (DataSet, "clean"),
     (DataSet, "compact"),
+    (DataSet, "retention_s"),
     (DataSet, "timestamps"),
     (DataSet, "seed"),
     (Load, "redraw"),

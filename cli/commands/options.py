@@ -17,7 +17,7 @@ from simulator.contract import MAX_WORKERS, DataSet, Load, Role
 from simulator.units import read_duration_s
 
 from ..installation import CONFIG_FILE
-from .values import Amount, Label, Limit, Pair, Rate
+from .values import Amount, Function, Label, Limit, Pair, Rate, on_command_line
 
 if TYPE_CHECKING:
     from ..experiments.experiment import Experiment
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..live.serving import LiveOptions
     from ..plan import Request
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Model = TypeVar("Model", bound=BaseModel)
 AnyRequest = TypeVar("AnyRequest", bound="Request")
 
@@ -218,7 +217,8 @@ disturb_option = click.option(
     "--disturb", "disturb", multiple=True, metavar="'WHEN ACTION …'",
     help="Do something to the database during the run: '30s restart-server', '30s kill-server',"
     " '30s delete-pods app=db', '30s restart statefulset/db', '30s scale statefulset/db 0',"
-    " '30s run COMMAND'; may be repeated. Default: the target's disturbances.",
+    " '30s run COMMAND'; or cut the devices off for so long, and have them send their events afterwards:"
+    " '30s pause-fleet 10s'. May be repeated. Default: the target's disturbances.",
 )  # fmt: skip
 """What is done to the database."""
 
@@ -302,6 +302,12 @@ reader_in_flight_option = option_of(
 """Of every command that has readers: their own, beside the writers'."""
 
 
+write_options = options_of(
+    (Load, "batch"), (Load, "in_flight"), (Load, "patience_s"), (Load, "primary_key"), (Load, "tables")
+)  # fmt: skip
+"""How events are sent."""
+
+
 def fill_model(model: type[Model], given: Mapping[str, Any], **more: Any) -> Model:
     """A message from those of the values that are its fields."""
     own = {name: given[name] for name in model.model_fields if name in given}
@@ -382,13 +388,6 @@ def output_option(default: str | None, text: str) -> Callable[[Function], Functi
         "--output", default=default, show_default=default is not None,
         type=click.Path(path_type=Path, dir_okay=False), help=text,
     )  # fmt: skip
-
-
-def on_command_line(ctx: click.Context) -> frozenset[str]:
-    """Names of the options that were given, not left at their defaults."""
-    given = click.core.ParameterSource.COMMANDLINE
-    names = [parameter.name for parameter in ctx.command.params if parameter.name]
-    return frozenset(name for name in names if ctx.get_parameter_source(name) is given)
 
 
 def run(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import Function, debug_option, output_option, results_option
-from .values import Pair, Since
+from .options import debug_option, output_option, results_option
+from .values import Function, Pair, Since
 
 if TYPE_CHECKING:
     from ..results.store import StoredResult
@@ -27,7 +27,7 @@ class _ListByDefault(click.Group):
 
 @click.group(cls=_ListByDefault)
 def results() -> None:
-    """List what is stored, show one result, or export all runs.
+    """List what is stored, show one result, export all runs, or check whether results may be published.
 
     Without another word: list.
     """
@@ -124,6 +124,45 @@ def export(names: tuple[str, ...], output: Path | None, results_folder: Path, de
     else:
         write_whole(output, content)
         note(f"Written: {output}")
+
+
+@results.command(short_help="Check whether results may be published.")
+@click.argument("folders", nargs=-1, required=True, metavar="FOLDER…",
+                type=click.Path(path_type=Path))  # fmt: skip
+@click.option(
+    "--write",
+    is_flag=True,
+    help="If nothing else speaks against it: note the hashes of all files in SHA256SUMS.",
+)
+@debug_option
+@click.pass_context
+def check(ctx: click.Context, folders: tuple[Path, ...], write: bool, debug: bool) -> None:
+    """Check whether results may be published: of campaigns, or of other commands.
+
+    Complete, valid, counted, answers checked, versions, settings and client known, the machine not busy,
+    three repetitions at least, no secret, all files as SHA256SUMS has them. Says what belongs beside
+    the figures. Exit status 0: they may be; 1: not, and why.
+    """  # fmt: skip
+    from simulator.units import format_count
+
+    from ..output import print_prose, say
+    from ..results.manifest import MANIFEST, write_manifest
+    from ..results.publication import check_publication
+
+    refused = False
+    for folder in folders:
+        found = check_publication(folder, with_manifest=not write)
+        if write and not found.problems:
+            write_manifest(folder)
+            say(f"Written: {folder / MANIFEST}")
+        verdict = "not to be published" if found.problems else "may be published"
+        say(f"{folder}: {format_count(len(found.results), 'result')}, {verdict}")
+        for problem in found.problems:
+            print_prose(f"problem: {problem}")
+        for line in found.beside:
+            print_prose(f"beside it: {line}")
+        refused = refused or bool(found.problems)
+    ctx.exit(1 if refused else 0)
 
 
 def _open_results(names: tuple[str, ...], folder: Path) -> list[StoredResult]:

@@ -18,6 +18,7 @@ from .options import (
     runs_option,
     set_warm_up,
     workers_option,
+    write_options,
 )
 
 RUN_S = 5.0
@@ -51,12 +52,8 @@ RUN_S = 5.0
 )
 @workers_option("Workers, if they aren't varied.")
 @option_of(DataSet, "prefill", flag="--fill", help="Insert this many events before each run.")
+@write_options
 @options_of(
-    (Load, "batch"),
-    (Load, "in_flight"),
-    (Load, "patience_s"),
-    (Load, "primary_key"),
-    (Load, "tables"),
     (DataSet, "seed"),
 )
 @click.pass_context

@@ -12,10 +12,10 @@ from .options import (
     config_option,
     debug_option,
     extra_option,
-    on_command_line,
     output_option,
     workload_option,
 )
+from .values import on_command_line
 
 if TYPE_CHECKING:
     from ..experiments.session import CommonOptions
@@ -107,23 +107,23 @@ def _describe_queries(request: CommonOptions, seed: int) -> str:
     """What a target's module makes and sends for the workload; ConfigError if it can't store or ask it."""
     from simulator.contract import DataSet, Load, Role
     from simulator.errors import OptionError
-    from simulator.modules.base import Job
 
     from ..errors import ConfigError
     from ..experiments.session import open_session
+    from ..experiments.statements import collect_statements, make_module
     from ..plan import check_workload
     from ..render.statements import describe_statements
 
     session = open_session(request)
     data = session.complete(DataSet(seed=seed))
     load = session.choose_queries(Load(role=Role.READ))
-    module = session.module
+    kind = session.module
     try:
-        if not module.CAPABILITIES.queries:
-            raise OptionError(f"module {module.name} stores nothing that could be queried")
-        check_workload(load, data, module)
-        workload = session.workload.kind(seed, **session.workload_options.model_dump())
-        job = Job(workload.schema, load, target=request.target)
-        return describe_statements(module(session.assume_options(), job), workload)
+        if not kind.CAPABILITIES.queries:
+            raise OptionError(f"module {kind.name} stores nothing that could be queried")
+        check_workload(load, data, kind)
+        module, workload = make_module(session, data, load)
+        heading = f"Target {request.target}, module {kind.name}, workload {workload.name}: schema"
+        return describe_statements(collect_statements(module, workload), heading)
     except OptionError as error:
         raise ConfigError(str(error)) from error

@@ -58,24 +58,16 @@ class RunContext:
 
         RunGivenUp if it ended early and something was measured.
         """
-        session = self.session
-        injector = FaultInjector(session.disturbances, self.doers, self.interrupts)
-
-        def follow(status: Status) -> None:
-            injector.follow(status)
-            watch(status.model_copy(update={"marks": injector.list_marks()}))
-
         try:
-            with injector:
-                report = series.run(settings, session.request.timeout_s, follow)
+            if self.session.disturbances:
+                report = self._run_disturbed(series, settings, watch)
+            else:
+                report = series.run(settings, self.session.request.timeout_s, watch)
         except RunFailed as error:
             failed = RunFailed(self._explain(error.message))
-            failed.marks, failed.undone = injector.marks, injector.undone
+            failed.marks, failed.undone = error.marks, error.undone
             raise failed from error
         run = report.run
-        run.marks, run.undone = injector.marks, injector.undone
-        if run.writers is not None:
-            run.writers.outages = find_outages(run)
         failure = None if report.failure is None else self._explain(report.failure)
         for group in run.groups:
             reasons = [
@@ -85,6 +77,25 @@ class RunContext:
             group.invalid_reasons = name_durations(reasons, self.command)
         if failure is not None:
             raise RunGivenUp(failure, report)
+        return report
+
+    def _run_disturbed(self, series: Series, settings: RunSettings, watch: Watch) -> Report:
+        injector = FaultInjector(self.session.disturbances, self.doers, self.interrupts)
+
+        def follow(status: Status) -> None:
+            injector.follow(status)
+            watch(status.model_copy(update={"marks": injector.list_marks()}))
+
+        try:
+            with injector:
+                report = series.run(settings, self.session.request.timeout_s, follow)
+        except RunFailed as error:
+            error.marks, error.undone = injector.marks, injector.undone
+            raise
+        run = report.run
+        run.marks, run.undone = injector.marks, injector.undone
+        if run.writers is not None:
+            run.writers.outages = find_outages(run)
         return report
 
     def _explain(self, failure: str) -> str:
@@ -108,6 +119,7 @@ class RunContext:
             look_up=bool(self.session.disturbances),
             loads_by_prefill=planned.loads_by_prefill,
             abort_limits=list(planned.abort_limits),
+            chance=planned.chance,
         )
 
     def make_result(
@@ -159,7 +171,8 @@ def open_context(session: Session, command: str, interrupts: Interrupts) -> Iter
                 target.database_pids,
             )
         )
-        executor.check_disturbances(session.disturbances)
+        if session.disturbances:
+            executor.check_disturbances(session.disturbances)
         if command != "doctor":
             who = f"{command} (process {os.getpid()})"
             stack.enter_context(claim_databases(list_claims([session]), who))
@@ -170,7 +183,7 @@ def open_context(session: Session, command: str, interrupts: Interrupts) -> Iter
             folder,
             interrupts,
             started.isoformat(timespec="seconds"),
-            doers=executor.find_doers(),
+            doers=executor.find_doers() if session.disturbances else {},
         )
         if target.start_server:
             assert target.data_dir is not None

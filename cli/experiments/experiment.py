@@ -16,17 +16,19 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from simulator.contract import Carried, GroupResult, Load, Role, RunResult
 
-from ..errors import RunFailed, RunGivenUp
-from ..faults.injector import check_times
+from ..errors import EXIT_FAILED, EXIT_LIMIT, RunFailed, RunGivenUp
+from ..faults.injector import add_pauses, check_pauses, check_times
 from ..live.serving import find_live, publish_end
 from ..output import note, say
-from ..plan import PlannedRun, PlannedSeries, Request
+from ..plan import PlannedRun, PlannedSeries, Request, share_devices
 from ..render.progress import Display, make_display
+from ..results.limits import Outcome, sum_up
 from ..results.model import Result
 from ..signals import Interrupted, Interrupts
+from ..workloads import check_history
 from .context import RunContext, new_token, open_context
-from .limits import choose_status
 from .session import Session
+from .statements import keep_statements
 
 _MOST_SHARE = 0.02
 """Of a command's time, for writing what was made so far."""
@@ -52,6 +54,8 @@ class Experiment(ABC, Generic[AnyRequest]):
         if not self.disturbed:
             session.disturbances = ()
         load, readers = request.load, request.readers
+        if session.disturbances:
+            load = add_pauses(load, session.disturbances)
         asks = load.role is Role.READ
         self.request = replace(
             request,
@@ -59,14 +63,21 @@ class Experiment(ABC, Generic[AnyRequest]):
             readers=readers and session.choose_queries(readers),
             data=session.complete(request.data, existing=asks or not request.data.clean),
         )
+        check_history(share_devices(self.request.data, load.workers))
         self.session = session
         self.runs: list[RunResult] = []
         """Those made so far, those that failed among them."""
 
     @property
-    def prefill(self) -> int:
-        """Events that are inserted before each run."""
-        return self.request.data.prefill
+    def prefills(self) -> Sequence[int]:
+        """Events that are inserted before each of the runs of `lengths`."""
+        return [self.request.data.prefill] * len(self.lengths)
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether its first run loads a history that the others keep."""
+        data = self.request.data
+        return data.has_history and not data.clean
 
     @property
     def workers(self) -> Sequence[int]:
@@ -139,17 +150,18 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
     """Make the runs, write the result and show it; the exit status. What was done when something goes
     wrong is kept."""
     session = experiment.session
-    if session.request.disturb:
+    for load in experiment.lengths if session.disturbances else ():
         # A target's own are for runs of any length; what was asked for now is meant to be done.
-        for load in experiment.lengths:
+        if session.request.disturb:
             check_times(session.disturbances, load.duration_s)
+        check_pauses(load)
     if (checked := _checked.get()) is not None:
         checked.append(experiment)
         return 0
     stopped: RunFailed | Interrupted | None = None
     with (
         open_context(session, experiment.command, interrupts) as context,
-        make_display(experiment.lengths, find_live()) as display,
+        make_display(experiment.lengths, find_live(), experiment.keeps_history) as display,
     ):
         runner = Runner(experiment, context, display)
         try:
@@ -174,6 +186,16 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
     return choose_status(result)
 
 
+def choose_status(result: Result) -> int:
+    """The exit status of a command whose runs were all made: nothing may pass for kept that isn't."""
+    if not result.verdicts:
+        return 0 if result.valid else EXIT_FAILED
+    if not result.valid and any(run.failures for run in result.all_runs):
+        return EXIT_FAILED
+    outcome = sum_up([one.outcome for one in result.verdicts])
+    return 0 if outcome is Outcome.KEPT else EXIT_LIMIT
+
+
 def _name_end(stopped: RunFailed | Interrupted) -> str:
     """What ended a command, as its result says it."""
     return str(stopped) if isinstance(stopped, Interrupted) else "a run that failed"
@@ -186,8 +208,11 @@ class Runner:
         self._experiment, self._context, self._display = experiment, context, display
         self._environment: dict[str, Any] = {}
         self._carried: Carried | None = None
-        """What the last run left, which writers alone can go on from."""
+        """What the last run left, which writers alone can go on from, and whoever has a history."""
         self._next_checkpoint_s = 0.0
+        request = experiment.request
+        readers = request.load if request.load.role is Role.READ else request.readers
+        self._statements = keep_statements(experiment.session, request.data, readers)
 
     def make_all(self) -> None:
         """Make all runs. RunFailed if one gave no figures and the experiment can't do without them."""
@@ -227,12 +252,13 @@ class Runner:
                     report = context.run(opened, own, display.update)
                     del left[0]
                     self._environment = join_environments(self._environment, report.environment)
-                    if len(planned.loads) == 1:
+                    if len(planned.loads) == 1 or report.carried.next_events is not None:
                         self._carried = report.carried
                     self._take_in(planned, report.run)
         except RunFailed as error:
             if left:
                 self._take_in(left[0][0], self._make_failed(left[0][0], error), error)
+            self._carried = None  # nobody knows what the run has stored
             raise
 
     def _make_failed(self, planned: PlannedRun, error: RunFailed) -> RunResult:
@@ -241,7 +267,7 @@ class Runner:
             latest = error.report.environment
             self._environment = join_environments(self._environment, latest)
             return error.report.run
-        level = planned.data.prefill
+        level = planned.prefill
         if not planned.data.clean and self._carried:
             level += self._carried.stored or 0
         return RunResult(
@@ -279,7 +305,11 @@ class Runner:
     def make_result(self, complete: bool) -> Result:
         """All runs so far; `complete`: none is missing."""
         experiment = self._experiment
-        measured = {"runs": experiment.runs, **experiment.summarize()}
+        measured = {
+            "runs": experiment.runs,
+            "statements": self._statements,
+            **experiment.summarize(),
+        }
         return self._context.make_result(
             experiment.list_options(), self._environment, complete=complete, **measured
         )

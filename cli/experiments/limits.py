@@ -20,10 +20,8 @@ from simulator.errors import OptionError, did_you_mean
 from simulator.histograms import LEAST_REQUESTS
 from simulator.units import parse_duration_ms, parse_share
 
-from ..errors import EXIT_FAILED, EXIT_LIMIT
 from ..plan import check_workload
-from ..results.limits import LimitVerdict, Outcome, RunVerdict, find_query, measure, sum_up
-from ..results.model import Result
+from ..results.limits import LimitVerdict, Outcome, RunVerdict, find_query, measure
 from .session import Session
 
 _SYNTAX = re.compile(r"(?:query:(?P<query>[^:=]+):)?(?P<measure>[^:=]+)=(?P<value>.*)")
@@ -250,14 +248,6 @@ def conclude(run: RunResult, limits: Sequence[RunLimit], per_request: int) -> Ru
         return RunVerdict(outcome=Outcome.UNDECIDED, reasons=reasons, limits=kept)
     outcomes = {None: Outcome.UNDECIDED, True: Outcome.KEPT, False: Outcome.MISSED}
     return RunVerdict(outcome=outcomes[found.holds], reasons=reasons, limits=kept)
-
-
-def choose_status(result: Result) -> int:
-    """The exit status of a command whose runs were all made: nothing may pass for kept that isn't."""
-    if not result.valid and (not result.verdicts or any(run.failures for run in result.all_runs)):
-        return EXIT_FAILED
-    outcome = sum_up([one.outcome for one in result.verdicts])
-    return 0 if outcome is Outcome.KEPT else EXIT_LIMIT
 
 
 def _describe_offer(offered: Offered) -> str:

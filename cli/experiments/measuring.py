@@ -27,10 +27,9 @@ from ..plan import (
     public_load,
     share_devices,
 )
-from ..render.limits import describe_limits
 from ..render.notes import describe_answers, list_outages, summarize_notes
 from ..render.stored import tabulate_figures, tabulate_readers, tabulate_stages
-from ..render.tables import describe_durations, describe_load
+from ..render.tables import describe_durations, describe_load, tabulate_writers
 from ..results.model import Result
 from ..results.summaries import summarize_inserts, summarize_queries
 from .experiment import Experiment, Plan
@@ -51,22 +50,28 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
         self.lengths = [planned.load for one in series for planned in one.runs]
 
     @property
+    def prefills(self) -> list[int]:
+        return [planned.prefill for series in self._series for planned in series.runs]
+
+    @property
     def workers(self) -> list[int]:
         return [planned.workers for series in self._series for planned in series.runs]
 
     def plan(self) -> Plan:
+        limited = self.request.abort_on_limit
         for series in self._series:
-            yield replace(series, runs=[self._add_limits(one) for one in series.runs])
+            runs = map(self._add_limits, series.runs)
+            yield replace(series, runs=list(runs)) if limited else series
 
     def _add_limits(self, planned: PlannedRun) -> PlannedRun:
         """With the limits that end it early: they are about runs in which all groups are at work."""
-        if not self.request.abort_on_limit or len(planned.at_work) < len(planned.loads):
+        if len(planned.at_work) < len(planned.loads):
             return planned
         return replace(planned, abort_limits=self._limits)
 
     def _set_limits(self, asked: Sequence[str] | None) -> None:
         """`asked`: the readers' queries; None: there are no readers. ConfigError if they don't fit."""
-        if self.request.abort_on_limit and not self.request.limits:
+        if not self.request.limits:
             raise ConfigError(
                 "--abort-on-limit ends a run that can't keep its limits: give a --limit, as in p99=100ms"
             )
@@ -105,7 +110,8 @@ class InsertExperiment(_PlannedExperiment[Sweep]):
                 raise ConfigError(
                     f"--limit {limit} is about a query, and insert asks none: use mixed"
                 )
-        self._set_limits(None)
+        if self.request.limits or self.request.abort_on_limit:
+            self._set_limits(None)
 
     def summarize(self) -> dict[str, Any]:
         summary = summarize_inserts(self.runs, by_fill_level=self.request.steps > 0)
@@ -121,10 +127,10 @@ class InsertExperiment(_PlannedExperiment[Sweep]):
             say(f"Stepsize: {sweep.counts[0] * sweep.load.events:,}")
         if not result.by_fill_level:
             say("Inserts per second")
-        say(tabulate_figures(result, terminal).text(width=terminal_width()))
-        show_stages(result)
-        above = describe_limits(result), describe_load(sweep.load)
-        for line in summarize_notes(result, terminal, *above):
+        say(tabulate_writers(result, terminal).text(width=terminal_width()))
+        if sweep.load.stages:
+            show_stages(result)
+        for line in summarize_notes(result, terminal, describe_load(sweep.load)):
             print_prose(line)
 
 
@@ -151,7 +157,9 @@ class QueryExperiment(_PlannedExperiment[Request]):
         load, kept = self.request.load, public_data(self.request.data)
         # Of the data set, which events were asked for.
         asked: dict[str, Any] = {
-            name: kept[name] for name in ("workload", "seed", "definition") if name in kept
+            name: kept[name]
+            for name in ("workload", "seed", "definition", "prefill_span_s", "prefill_every_s")
+            if name in kept
         }
         own = {"workers": load.workers, "reader_in_flight": load.in_flight}
         return {**own, **public_load(load), **asked, **self.request.list_limits()}
@@ -166,7 +174,7 @@ class QueryExperiment(_PlannedExperiment[Request]):
         for title, table in tabulate_readers(result, terminal).items():
             say(f"{title}\n{table.text(width=terminal_width())}\n")
         say(tabulate_figures(result, terminal).text(width=terminal_width()))
-        above = describe_limits(result), describe_durations(result), describe_answers(result)
+        above = describe_durations(result), describe_answers(result)
         for line in summarize_notes(result, terminal, *above):
             print_prose(line)
 
@@ -206,13 +214,12 @@ class MixedExperiment(_PlannedExperiment[Mix]):
     def show(self, result: Result) -> None:
         terminal = sys.stdout.isatty()
         if any(run.writers and run.writers.rate_per_s is not None for run in result.runs):
-            table = tabulate_figures(result, terminal)
+            table = tabulate_writers(result, terminal)
             say(f"Inserts per second\n{table.text(width=terminal_width())}")
         for title, table in tabulate_readers(result, terminal).items():
             if table.rows:
                 say(f"\n{title}\n{table.text(width=terminal_width())}")
         show_stages(result)
         say("")
-        above = describe_limits(result), describe_answers(result)
-        for line in summarize_notes(result, terminal, *above):
+        for line in summarize_notes(result, terminal, describe_answers(result)):
             print_prose(line)

@@ -243,7 +243,9 @@ def open_session(request: CommonOptions) -> Session:
         workload_options,
         split.queries,
         options,
-        _read_disturbances(request, target, executor),
+        _read_disturbances(request, target, executor)
+        if request.disturb or target.disturbances
+        else (),
         {key: text for key, text in target.written.items() if key not in from_command_line},
     )
 
@@ -252,7 +254,7 @@ def _read_disturbances(
     request: CommonOptions, target: Target, executor: ExecutorName
 ) -> Sequence[Disturbance]:
     found = list(map(parse_disturbance, request.disturb)) or target.disturbances
-    actions = [Action.RUN]
+    actions = [Action.RUN, Action.PAUSE_FLEET]
     if executor is ExecutorName.KUBERNETES:
         actions += [Action.DELETE_PODS, Action.RESTART, Action.SCALE]
     if target.start_server:

@@ -1,4 +1,4 @@
-"""What is done to the database during the run: how it is written, and when it is done."""
+"""What is done to the database, or to the fleet, during the run: how it is written, and when it is done."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from tempfile import NamedTemporaryFile
 
-from simulator.contract import Mark, Phase, SkippedFault, Status
+from simulator.contract import FleetPause, Load, Mark, Phase, SkippedFault, Status
 from simulator.errors import did_you_mean, one_line
 from simulator.logs import Redactor
 from simulator.units import parse_duration_s
@@ -45,6 +46,8 @@ class Action(StrEnum):
     DELETE_PODS = "delete-pods"
     RESTART = "restart"
     SCALE = "scale"
+    PAUSE_FLEET = "pause-fleet"
+    """The devices are cut off for so long: the workers hold their events back, and send them afterwards."""
 
 
 ARGUMENTS: Mapping[Action, str] = {
@@ -54,6 +57,7 @@ ARGUMENTS: Mapping[Action, str] = {
     Action.DELETE_PODS: "LABEL=VALUE",
     Action.RESTART: "KIND/NAME",
     Action.SCALE: "KIND/NAME REPLICAS",
+    Action.PAUSE_FLEET: "DURATION",
 }
 """What each is told."""
 
@@ -80,6 +84,14 @@ class Disturbance:
         return self.written or " ".join(
             filter(None, [f"{self.at_s:g}s", self.action, self.argument])
         )
+
+    @property
+    def pause(self) -> FleetPause | None:
+        """When the fleet is cut off, if that is what is to be done."""
+        length_s = parse_duration_s(self.argument, "s")
+        if self.action is not Action.PAUSE_FLEET or not length_s:
+            return None
+        return FleetPause(begins_s=self.at_s, length_s=length_s)
 
 
 @dataclass(frozen=True)
@@ -149,7 +161,10 @@ def parse_disturbance(text: str) -> Disturbance:
             parse_workload(action, split_namespace(argument)[0])
         except ConfigError as error:
             raise ConfigError(f"{text!r}: {error.message}") from error
-    return Disturbance(at_s, action, argument)
+    found_now = Disturbance(at_s, action, argument)
+    if action is Action.PAUSE_FLEET and found_now.pause is None:
+        raise ConfigError(f"{text!r}: write how long it is cut off, as in '{when} {action} 30s'")
+    return found_now
 
 
 def read_disturbance(written: str, resolved: str, values: Collection[str]) -> Disturbance:
@@ -192,6 +207,40 @@ def check_times(disturbances: Sequence[Disturbance], duration_s: float | None) -
             raise ConfigError(
                 f"--disturb '{one}' comes when the run of {duration_s:g} s is over: give an earlier time or a"
                 " longer --duration"
+            )
+
+
+def add_pauses(load: Load, disturbances: Sequence[Disturbance]) -> Load:
+    """The load with the times in which its fleet is cut off. ConfigError if they don't go with it."""
+    away = [(pause, one) for one in disturbances if (pause := one.pause) is not None]
+    if not away:
+        return load
+    away.sort(key=lambda pair: pair[0].begins_s)
+    if load.rate_per_s is None:
+        raise ConfigError(
+            f"--disturb '{away[0][1]}' holds events back that become due, and without a rate none do: give"
+            " --rate, the events per second of the fleet"
+        )
+    for (before, _), (pause, one) in pairwise(away):
+        if pause.begins_s < before.ends_s:
+            raise ConfigError(
+                f"--disturb '{one}' begins while the fleet is cut off already: give a time from"
+                f" {before.ends_s:g} s on"
+            )
+    return load.model_copy(update={"pauses": [pause for pause, _ in away]})
+
+
+def check_pauses(load: Load) -> None:
+    """ConfigError if the fleet is not back when the last event becomes due: then nothing shows how the
+    database takes in what was held back."""
+    length_s = load.duration_s
+    if length_s is None and load.rate_per_s is not None:
+        length_s = load.workers * load.events / load.rate_per_s
+    for pause in load.pauses:
+        if length_s is not None and pause.ends_s >= length_s:
+            raise ConfigError(
+                f"the fleet, cut off at {pause.begins_s:g} s for {pause.length_s:g} s, is not back before the"
+                f" run's end at {length_s:g} s: give a longer --duration"
             )
 
 
@@ -264,6 +313,11 @@ class FaultInjector:
             if self._closed.wait(max(0.0, wait_s)):
                 return
             del self._left[0]
+            if (pause := one.pause) is not None:
+                # By the workers themselves, exactly then.
+                mark = Mark(at_s=pause.begins_s, ended_s=pause.ends_s, action=str(one))
+                self.marks.append(mark)
+                continue
             began_s = time.monotonic() - self._origin_s
             self._under_way = Mark(at_s=began_s, action=str(one))
             said = self._do(one)

@@ -12,9 +12,16 @@ from ..results.caveats import Kind
 from ..results.conditions import find_declared, list_settings
 from ..results.model import Result, as_mapping
 from ..results.naming import format_value
+from ..results.statements import SentStatements, pool_statements
 from ..results.store import StoredResult
 from . import words
-from .notes import describe_answers, describe_caveats, describe_index_builds, list_outages
+from .notes import (
+    describe_answers,
+    describe_caveats,
+    describe_history,
+    describe_index_builds,
+    list_outages,
+)
 from .stored import tabulate_result
 from .tables import Table
 
@@ -90,6 +97,8 @@ class CandidateSection:
     conditions: Mapping[str, Table]
     """Kind of condition -> its settings."""
     steps: Sequence[StepTables]
+    statements: Sequence[SentStatements]
+    """Its schema, and what each query was asked by."""
 
 
 def make_section(
@@ -112,11 +121,12 @@ def make_section(
             _make_step(step, [job for job in jobs if job.step == step], tabulated)
             for step in dict.fromkeys(job.step for job in jobs)
         ],
+        pool_statements(job.result.statements for job in jobs),
     )
 
 
 def _list_remarks(result: Result) -> list[str]:
-    return [*list_outages(result), *describe_index_builds(result)]
+    return [*list_outages(result), *describe_history(result), *describe_index_builds(result)]
 
 
 def _count_answers(jobs: Sequence[DoneJob]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.conditions import Condition
+from simulator.units import join_words
 
 from ..output import wrap_lines
 from ..results.comparison import MetricComparison, compare, find_missing
@@ -291,5 +292,10 @@ def list_remarks(names: Sequence[str], results: Sequence[Result]) -> list[str]:
         f"warning: {name}: {'; '.join(doubts)}"
         for name, result in zip(names, results, strict=True)
         if (doubts := summarize_doubts(result))
+    ]
+    lines += [
+        f"own statements: {name}: {join_words(own)} asked by the workload's own"
+        for name, result in zip(names, results, strict=True)
+        if (own := result.own_statements)
     ]
     return lines + list_differences(names, results)

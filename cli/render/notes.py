@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulator.units import join_words
+from simulator.contract import Phase
+from simulator.units import format_duration, join_words
 
 from ..results.bottleneck import find_bottlenecks
 from ..results.caveats import Caveat, Kind
 from ..results.faults import describe_outages
 from ..results.model import Result
+from ..results.retention import describe_deletions
 from ..results.rules import spread_queries
 from ..results.statistics import UNSTABLE_CV
 from ..results.verdicts import find_caveats
 from .chart import describe_run
+from .limits import describe_limits
 from .tables import format_rate, strike
 
 MOST_LINES = 5
@@ -26,13 +29,13 @@ _MOST_OUTAGES = 3
 def list_notes(result: Result, terminal: bool) -> list[str]:
     """What held the runs back, and one line for each caveat, the gravest first."""
     caveats = [f"{kind}: {text}" for kind, text in describe_caveats(result, terminal)]
-    told = list_outages(result) + describe_index_builds(result) + describe_bottlenecks(result)
-    return told + caveats
+    told = list_outages(result) + describe_deletions(result) + describe_history(result)
+    return told + describe_index_builds(result) + describe_bottlenecks(result) + caveats
 
 
 def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[str]:
-    """The lines below a table, of which there are few: `above`, then the most important notes, one of each
-    kind. What has no room is named, and stands in `results show`."""
+    """The lines below a table, of which there are few: what became of limits, `above`, then the most
+    important notes, one of each kind. What has no room is named, and stands in `results show`."""
     of_kind: dict[Kind, list[Caveat]] = {}
     for caveat in find_caveats(result):
         of_kind.setdefault(caveat.kind, []).append(caveat)
@@ -40,13 +43,16 @@ def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[
     grave = [str(kind) for kind in of_kind if kind in _GRAVE]
     found = {
         "disturbances": _join_outages(list_outages(result)),
+        "retention": " ".join(describe_deletions(result)),
         **{kind: lines[kind] for kind in grave},
         "bottleneck": _join_bottlenecks(result),
+        "history": " ".join(describe_history(result)),
         "indices": " ".join(describe_index_builds(result)),
         **lines,
     }
     told = {kind: line for kind, line in found.items() if line}
-    first = [line for line in above if line]
+    limits = [describe_limits(result)] if result.verdicts else []
+    first = [line for line in (*limits, *above) if line]
     room = MOST_LINES - len(first)
     if len(told) <= room:
         return [*first, *told.values()]
@@ -136,14 +142,37 @@ _BY_RUN = (Kind.CLIENT_BOUND, Kind.SATURATED)
 def list_outages(result: Result) -> list[str]:
     """A sentence for each thing that was done to the database; which run it was, if it was in several."""
     writers = result.writers
-    told = {place: describe_outages(one) for place, one in enumerate(writers)}
-    told = {place: texts for place, texts in told.items() if texts}
+    told = {place: describe_outages(one) for place, one in enumerate(writers) if one.group.outages}
     if len(told) == 1:
         return next(iter(told.values()))
     return [
         f"{describe_run(result, writers[place])}: {text}"
         for place, texts in told.items()
         for text in texts
+    ]
+
+
+def describe_history(result: Result) -> list[str]:
+    """What was stored before, and how long that took, in one line at most."""
+    data = result.settings.data
+    if data.prefill_span_s is None or data.prefill_every_s is None or result.command == "query":
+        return []
+    every, span = map(format_duration, (data.prefill_every_s, data.prefill_span_s))
+    loads = [
+        (run.prefilled, run.phases_s[Phase.PREFILL])
+        for run in result.runs
+        if run.prefilled and run.phases_s.get(Phase.PREFILL)
+    ]
+    text = f"history: an event of each device every {every} for {span}"
+    if not loads:
+        return [f"{text}, kept as it was there"]
+    rates = ", ".join(
+        f"{events:,} events in {took_s:,.3g} s ({events / took_s:,.0f}/s)"
+        for events, took_s in loads[:_MOST_LOADS]
+    )
+    more = len(loads) - _MOST_LOADS
+    return [
+        f"{text}, loaded before the window: {rates}{f' and {more} times more' if more > 0 else ''}"
     ]
 
 
@@ -182,6 +211,7 @@ def describe_caveat(caveat: Caveat, terminal: bool = False) -> str:
 
 
 _MOST_NAMED = 3
+_MOST_LOADS = 3
 
 
 def describe_answers(result: Result) -> str | None:

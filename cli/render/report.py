@@ -7,13 +7,20 @@ from dataclasses import dataclass
 
 from ..results.comparison import compare
 from ..results.naming import name_results
+from ..results.statements import SentStatements
 from ..results.store import StoredResult
 from . import words
 from .bars import draw_answer
 from .chart import Chart, NamedResult
 from .charts import draw_all, name_sources
 from .comparison import list_remarks, tabulate_overview, tabulate_ratios
-from .notes import describe_answers, describe_caveats, describe_index_builds, list_outages
+from .notes import (
+    describe_answers,
+    describe_caveats,
+    describe_history,
+    describe_index_builds,
+    list_outages,
+)
 from .pages import place_figure, render_page
 from .ratios import describe_ratios, lead_comparison
 from .stored import describe_name, tabulate_result
@@ -48,6 +55,8 @@ class _Section:
     caveats: Sequence[tuple[str, str]]
     """(kind, text)."""
     tables: dict[str, Table]
+    statements: Sequence[SentStatements]
+    """The schema, and what each query was asked by."""
 
 
 def make_report(stored: Sequence[StoredResult], title: str) -> str:
@@ -79,9 +88,10 @@ def _make_section(stored: StoredResult, name: str) -> _Section:
         describe_name(result).strip(),
         words.describe_measurement(result),
         " ".join(filter(None, [words.give_answer(result), describe_answers(result)])),
-        [*list_outages(result), *describe_index_builds(result)],
+        [*list_outages(result), *describe_history(result), *describe_index_builds(result)],
         describe_caveats(result),
         tabulate_result(result, terminal=False),
+        result.statements,
     )
 
 

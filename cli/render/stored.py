@@ -21,14 +21,14 @@ from .clients import tabulate_clients, tabulate_questions, tabulate_turns
 from .limits import tabulate_limits
 from .notes import describe_answers, list_notes
 from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
+from .statements import describe_statements
 from .tables import (
     Table,
     describe_load,
     list_places,
     locate,
-    tabulate_inserts,
     tabulate_runs,
-    tabulate_steps,
+    tabulate_writers,
 )
 from .tuning import advise, tabulate_tuning
 
@@ -53,6 +53,7 @@ def describe_result(stored: StoredResult, terminal: bool, width: int | None = No
         f"{title}\n{found.text(width=width)}"
         for title, found in tabulate_result(result, terminal).items()
     ]
+    sections.append(describe_statements(result.statements))
     return "\n\n".join([*filter(None, sections), f"File: {stored.file}"])
 
 
@@ -89,6 +90,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         "Response times of a request, ms": tabulate_runs("Latencies", result, offered, terminal),
         "Service times of a request, ms": tabulate_runs("Service times", result, runs, terminal),
         "What was due": tabulate_runs("What was due", result, runs, terminal),
+        "Deletions": tabulate_runs("Deletions", result, runs, terminal),
         "On disk": tabulate_runs("On disk", result, runs, terminal),
         "What the database used": tabulate_runs(
             "What the database used", result, runs or result.readers, terminal
@@ -107,7 +109,6 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
 
 def tabulate_figures(result: Result, terminal: bool) -> Table:
     """The table that the command itself has printed."""
-    runs, cost = result.writers, result.cost_per_hour
     if result.command == "capacity":
         return tabulate_capacity(result, terminal)
     if result.command == "tune":
@@ -116,9 +117,7 @@ def tabulate_figures(result: Result, terminal: bool) -> Table:
         return tabulate_clients(result)
     if result.command == "query":
         return tabulate_reads_by_query(result)
-    if result.by_fill_level:
-        return tabulate_steps(runs, terminal, cost)
-    return tabulate_inserts(runs, result.insert_summary, terminal, cost)
+    return tabulate_writers(result, terminal)
 
 
 def tabulate_readers(result: Result, terminal: bool) -> dict[str, Table]:

@@ -103,6 +103,14 @@ def strike(text: str, terminal: bool) -> str:
     return f"{STRIKE}{text}{STRIKE_END}" if terminal else f"~~{text}~~"
 
 
+def tabulate_writers(result: Result, terminal: bool) -> Table:
+    """What `insert` and `mixed` print of their writers: by worker count, or by fill level."""
+    runs, cost = result.writers, result.cost_per_hour
+    if result.by_fill_level:
+        return tabulate_steps(runs, terminal, cost)
+    return tabulate_inserts(runs, result.insert_summary, terminal, cost)
+
+
 def tabulate_inserts(
     runs: Sequence[GroupRun],
     summary: Sequence[InsertSummary],

@@ -62,6 +62,7 @@ class Kind(StrEnum):
     SATURATED = "saturated"
     NOT_AS_ASKED = "not as asked"
     CLIENTS_PART = "client's part"
+    OWN_STATEMENTS = "own statements"
     BUSY = "busy"
     RETRIES = "retries"
     SHORT = "short"

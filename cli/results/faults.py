@@ -1,19 +1,16 @@
-"""What faults did to a run: how long nothing was acknowledged, when the rate was back, and which faults were
-not injected, or failed. Pure."""
+"""What faults did to a run: how long nothing was acknowledged, and when the rate was back. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import inf
 from statistics import median
 
-from simulator.contract import GAP_S, GroupResult, Mark, Outage, RunResult
+from simulator.contract import GAP_S, CatchUp, GroupResult, Mark, Outage, RunResult
 from simulator.errors import one_line
-from simulator.units import format_count
+from simulator.units import format_count, format_digits
 
-from .caveats import Caveat, Kind
-from .model import GroupRun, Result
-from .rules import locate_run
+from .model import GroupRun
 
 BEFORE_S = 10
 """Seconds before a mark whose median rate is the one to be reached again."""
@@ -133,8 +130,30 @@ def describe_outages(one: GroupRun) -> list[str]:
     return [_describe(place, outage, one) for place, outage in enumerate(one.group.outages)]
 
 
+def find_catch_up(mark: Mark, writers: GroupResult) -> CatchUp | None:
+    """How it was made up for that the fleet was cut off, if that is what was done."""
+    return next((one for one in writers.catch_ups if one.begins_s == mark.at_s), None)
+
+
+def _describe_catch_up(mark: Mark, found: CatchUp, group: GroupResult) -> str:
+    held = format_count(found.held, "event")
+    text = f"After {name_mark(mark)} at {mark.at_s:.1f} s {held} that had been held back came at once; "
+    if found.after_s is None:
+        text += "they were not worked off before the run was over, or the fleet cut off again"
+    else:
+        text += f"after {format_digits(found.after_s)} s they were worked off"
+    for latency, when in ((found.burst_ms, "meanwhile"), (found.later_ms, "afterwards")):
+        if latency is not None and latency.p99 is not None:
+            text += f", {when} p99 was {format_digits(latency.p99)} ms"
+    if found.held:
+        text += f"; the latest was stored {found.lateness_s:.1f} s after it was due"
+    return f"{text}; {_describe_loss(group)}."
+
+
 def _describe(place: int, outage: Outage, one: GroupRun) -> str:
     mark = one.run.marks[place]
+    if (catch_up := find_catch_up(mark, one.group)) is not None:
+        return _describe_catch_up(mark, catch_up, one.group)
     what = name_mark(mark)
     text = f"After {what} at {mark.at_s:.1f} s "
     if not mark.ok:
@@ -217,24 +236,3 @@ def _describe_loss(group: GroupResult) -> str:
 
 def _count_events(count: int, what: str) -> str:
     return f"{format_count(count, 'event is', 'events are')} {what}"
-
-
-# The rule by which disturbances are told of that were not done, or failed. Pure.
-
-
-def find_skipped_faults(result: Result) -> Iterator[Caveat]:
-    """What became of disturbances that weren't done as they were asked for: each once, with the runs of which
-    it is true."""
-    disturbed = [*result.writers, *result.alone]
-    found: dict[tuple[str, str], list[tuple[GroupRun, str]]] = {}
-    for one in disturbed:
-        for mark in one.run.marks:
-            if not mark.ok:
-                found.setdefault((mark.action, "failed"), []).append((one, mark.said or ""))
-        for skipped in one.run.undone:
-            found.setdefault((skipped.action, "was not done"), []).append((one, skipped.reason))
-    for (action, what), told in found.items():
-        (one, reason), *others = told
-        often = f" in {len(told)} of {len(disturbed)} runs" if len(disturbed) > 1 else ""
-        place = None if others else locate_run(result, one)
-        yield Caveat(Kind.DISTURBANCE, f"'{action}' {what}{often}: {reason}", place)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from simulator.contract import GAP_S, GroupResult, RunResult
+from simulator.contract import GAP_S, GroupResult, Mark, Outage, RunResult
 from simulator.units import format_count
 
 from .decision import Requirement, Sample
 from .evidence import ALMOST, Question, Repetition, cite, join, make_sample, stay_silent
+from .faults import find_catch_up
 from .store import StoredResult
 
 
@@ -48,17 +49,28 @@ def _judge_mark(
     offered = writers.offered.rate_per_s if writers.offered else None
     if offered is None or offered < ALMOST * question.rate_per_s:
         return make_sample(None, None, "the required load was not offered meanwhile", evidence)
-    outage = writers.outages[place]
-    value = max(outage.gap_s, GAP_S)
+    value, is_over = _measure_outage(writers, mark, writers.outages[place])
     if value > row.bound:
         return make_sample(False, value, None, evidence)
-    ended_s = outage.gap_began_s + outage.gap_s
-    if outage.gap_s and ended_s > writers.warm_up_s + (writers.window_s or 0.0) - GAP_S:
+    if not is_over:
         why = "the run was over before it was back: a longer one would decide"
         return make_sample(None, value, why, evidence)
     if lost is None:
         return make_sample(None, value, "what was lost is not known", evidence)
     return make_sample(True, value, None, evidence)
+
+
+def _measure_outage(writers: GroupResult, mark: Mark, outage: Outage) -> tuple[float, bool]:
+    """How long nothing was acknowledged, or, after a fleet was cut off, how long it took to work off what had
+    been held back; and whether that was done when the run was over."""
+    end_s = writers.warm_up_s + (writers.window_s or 0.0)
+    catch_up = find_catch_up(mark, writers)
+    if catch_up is None:
+        ended_s = outage.gap_began_s + outage.gap_s
+        return max(outage.gap_s, GAP_S), not outage.gap_s or ended_s <= end_s - GAP_S
+    if catch_up.after_s is None:
+        return end_s - catch_up.ends_s, False
+    return catch_up.after_s, True
 
 
 def _count_lost(writers: GroupResult) -> int | None:

@@ -22,6 +22,7 @@ from simulator.contract import (
 
 from .capacity import Capacity
 from .limits import RunVerdict
+from .statements import SentStatements
 from .tuning import Tuning
 
 FORMAT: Literal[2] = 2
@@ -236,6 +237,9 @@ class Result(Bounded, BaseModel):
     """Of a tune command: what was varied, and what each combination gave."""
     clients: ClientComparison | None = None
     """Of a clients command: what each run inserted, or asked, by."""
+    statements: list[SentStatements] = []
+    """What the database was sent: the schema, and of readers what each query was asked by. None in a result
+    of an older version, or if only the cluster knew the module's options."""
 
     @model_validator(mode="after")
     def _of_one_command(self) -> Result:
@@ -317,6 +321,11 @@ class Result(Bounded, BaseModel):
     def asked(self) -> list[QueryResult]:
         """What was asked in the runs, those of the baseline left out."""
         return [query for one in self.readers for query in one.group.queries]
+
+    @property
+    def own_statements(self) -> list[str]:
+        """The queries that were asked by a statement of the workload's own, and not by the module's."""
+        return [one.query for one in self.statements if one.own and one.query]
 
     @property
     def fill_level(self) -> int | None:

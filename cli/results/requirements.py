@@ -17,6 +17,7 @@ from simulator.contract import Measure, RunLimit
 from simulator.errors import one_line
 from simulator.units import (
     format_count,
+    format_duration,
     parse_amount,
     parse_bytes,
     parse_duration_ms,
@@ -144,27 +145,27 @@ class History(RequiredPart):
 
     events: Count | None = None
     span: Seconds | None = None
-    """As many events as the required rate gives in so long."""
+    """How long before the measured data it begins."""
     every: Seconds | None = None
-
-    @field_validator("every")
-    @classmethod
-    def _refuse_every(cls, every: float | None) -> float | None:
-        if every is not None:
-            raise ValueError(
-                "history can only have the workload's own interval so far: leave `every` out, and give a"
-                " shorter span, or events: NUMBER"
-            )
-        return every
+    """How often each device has an event in it; None: as often as in the measured data."""
 
     @model_validator(mode="after")
     def _is_one(self) -> History:
         if (self.events is None) == (self.span is None):
             raise ValueError("give one of span (30d) and events (10M)")
+        if self.every is not None and self.span is None:
+            raise ValueError("`every` goes with a span, as in {span: 30d, every: 10m}")
+        if self.every is not None and self.span is not None and self.span < self.every:
+            raise ValueError(
+                f"a span of {format_duration(self.span)} has no event every"
+                f" {format_duration(self.every)}: give a longer one"
+            )
         return self
 
     def count_events(self, rate_per_s: float) -> int:
-        """How many events that is, at the required rate."""
+        """How many events that is at the required rate; 0 if it is `every` that says it."""
+        if self.every is not None:
+            return 0
         return self.events or round((self.span or 0.0) * rate_per_s)
 
 
@@ -183,7 +184,8 @@ class Requirements(RequiredPart):
     cost_per_month: Number | None = None
     faults: dict[str, Seconds] = {}
     """What is done to the database, as `--disturb` has it without its time -> how long nothing may be
-    acknowledged then. Nothing may be lost."""
+    acknowledged then; of `pause-fleet`, how long it may take to work off what was held back. Nothing may be
+    lost."""
 
     @field_validator("faults")
     @classmethod
@@ -215,6 +217,12 @@ def _read_fault(text: str) -> str:
         return str(parse_disturbance(f"1s {text}")).partition(" ")[2]
     except ConfigError as error:
         raise ValueError(error.message.replace("'1s ", "'")) from error
+
+
+def find_pause_s(fault: str) -> float:
+    """How long a fault cuts the fleet off; 0 if it is another."""
+    pause = parse_disturbance(f"1s {fault}").pause
+    return pause.length_s if pause is not None else 0.0
 
 
 # --- as rows of the verdict -----------------------------------------------------------------------
@@ -251,7 +259,10 @@ def _make_rows(needed: Requirements, rate_per_s: float) -> Iterator[Requirement]
         )
     for fault, outage_s in needed.faults.items():
         yield Requirement(
-            key=name_fault(fault), heading=f"outage by {fault}", unit=Unit.S, bound=outage_s
+            key=name_fault(fault),
+            heading=f"{'catching up after' if find_pause_s(fault) else 'outage by'} {fault}",
+            unit=Unit.S,
+            bound=outage_s,
         )
 
 

@@ -13,6 +13,7 @@ from simulator.contract import (
     Machine,
     Role,
 )
+from simulator.units import join_words
 
 from .caveats import Caveat, Kind, Place
 from .model import GroupRun, InsertSummary, Result
@@ -59,6 +60,13 @@ def find_in_whole(result: Result) -> Iterator[Caveat]:
     if not result.complete:
         how = f"ended by {result.ended_by}" if result.ended_by else "ended, or is still at work"
         yield Caveat(Kind.INCOMPLETE, f"not all runs were made: the command was {how}")
+
+
+def find_own_statements(result: Result) -> Iterator[Caveat]:
+    """In what was asked."""
+    if own := result.own_statements:
+        text = f"{join_words(own)} asked by the workload's own, not by what the module makes of the query"
+        yield Caveat(Kind.OWN_STATEMENTS, text)
 
 
 def find_in_inserts(result: Result) -> Iterator[Caveat]:

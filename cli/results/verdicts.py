@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from .caveats import Caveat, Kind
-from .faults import find_skipped_faults
-from .model import Result
+from .model import GroupRun, Result
 from .rules import (
     find_in_inserts,
     find_in_queries,
     find_in_reads,
     find_in_whole,
     find_not_as_asked,
+    find_own_statements,
     find_unknown_use,
+    locate_run,
     spread_queries,
 )
 from .searches import find_in_capacity, find_in_clients, find_in_tuning
@@ -28,10 +31,28 @@ def find_caveats(result: Result) -> list[Caveat]:
         rules = [find_in_tuning]
     if result.command == "clients":
         rules = [find_in_clients]
-    rules += [find_not_as_asked, find_unknown_use]
+    rules += [find_not_as_asked, find_own_statements, find_unknown_use]
     return [
         caveat for rule in (find_in_whole, find_skipped_faults, *rules) for caveat in rule(result)
     ]
+
+
+def find_skipped_faults(result: Result) -> Iterator[Caveat]:
+    """What became of disturbances that weren't done as they were asked for: each once, with the runs of which
+    it is true."""
+    disturbed = [*result.writers, *result.alone]
+    found: dict[tuple[str, str], list[tuple[GroupRun, str]]] = {}
+    for one in disturbed:
+        for mark in one.run.marks:
+            if not mark.ok:
+                found.setdefault((mark.action, "failed"), []).append((one, mark.said or ""))
+        for skipped in one.run.undone:
+            found.setdefault((skipped.action, "was not done"), []).append((one, skipped.reason))
+    for (action, what), told in found.items():
+        (one, reason), *others = told
+        often = f" in {len(told)} of {len(disturbed)} runs" if len(disturbed) > 1 else ""
+        place = None if others else locate_run(result, one)
+        yield Caveat(Kind.DISTURBANCE, f"'{action}' {what}{often}: {reason}", place)
 
 
 def is_stable(result: Result) -> bool | None:

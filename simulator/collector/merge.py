@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ..contract import (
     GAP_S,
     LEAST_JUDGED_S,
+    CatchUp,
     GroupResult,
     LatencyMs,
     Load,
@@ -108,6 +109,7 @@ def merge_group(
         if mean_duration_s > 0:
             group.rate_per_s_mean_duration = measured / mean_duration_s
         group.gaps = _find_common([part.gaps for part in every])
+        group.catch_ups = list(_merge_pauses(every, load, span[1]))
         group.slowest_worker = _find_slowest(parts)
         group.invalid_reasons = _find_lost(group, load)
     else:
@@ -231,6 +233,25 @@ def _find_common(gaps: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[fl
             if max(began, other) < min(ended, end)
         ]
     return [(began, ended) for began, ended in common if ended - began >= GAP_S]
+
+
+def _merge_pauses(every: Sequence[WorkerFigures], load: Load, end_s: float) -> Iterator[CatchUp]:
+    """How each time was made up for in which the fleet was cut off, of those that began before the run's
+    end."""
+    for number, pause in enumerate(load.pauses):
+        own = [part.pauses[number] for part in every if part.pauses]
+        if not own or pause.begins_s >= end_s:
+            continue
+        done_s = [one.caught_up_s for one in own if one.caught_up_s is not None]
+        yield CatchUp(
+            begins_s=pause.begins_s,
+            ends_s=pause.ends_s,
+            held=sum(one.held for one in own),
+            after_s=max(done_s) - pause.ends_s if len(done_s) == len(own) else None,
+            lateness_s=max(one.lateness_s for one in own),
+            burst_ms=_merge_latency(one.burst for one in own)[0],
+            later_ms=_merge_latency(one.after for one in own)[0],
+        )
 
 
 def _find_slowest(parts: Mapping[int, WorkerFigures]) -> WorkerTimeline:

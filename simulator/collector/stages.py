@@ -26,7 +26,10 @@ def merge_stages(
         own = [part.stages[number] for part in parts if part.stages]
         begins_s = max(ended_s - stage.duration_s, load.warm_up_s)
         duration_s = min(ended_s, end_s) - begins_s
-        due, backlog = sum(one.due for one in own), sum(one.backlog for one in own)
+        due = sum(one.due for one in own)
+        # What devices that are cut off hold back isn't the database's.
+        held = round(load.count_held(ended_s))
+        backlog = max(0, sum(one.backlog for one in own) - held)
         if own and duration_s >= _SHORTEST_S:
             found.append(
                 StageResult(

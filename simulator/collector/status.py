@@ -54,6 +54,8 @@ class PhaseTracker:
         self._phase_began = born
         self.phases_s: dict[str, float] = {}
         """How long each phase that has ended lasted."""
+        self.prefill = settings.data.prefill
+        """Events that workers insert before the start, as far as that is known."""
         self.queries = 0
         """How many queries each reader asks in turn."""
         self._advanced_at = born
@@ -104,12 +106,16 @@ class PhaseTracker:
             duration_s=max(load.duration_s or 0.0 for load in loads) or None,
             workers_ready=len(barrier.ready),
             waiting_for=barrier.missing[:MAX_NAMED],
-            quiet_s=self._quiet_s() if self.phase in _STAGES else 0.0,
+            quiet_s=self._quiet_s(elapsed_s) if self.phase in _STAGES else 0.0,
             failure=failure,
         )
 
-    def _quiet_s(self) -> float:
+    def _quiet_s(self, elapsed_s: float) -> float:
         quiet_s = time.monotonic() - self._advanced_at
+        for pause in (pause for group in self._settings.groups for pause in group.load.pauses):
+            if self.phase is Phase.RUN and elapsed_s > pause.begins_s:
+                # While devices are cut off nothing is sent.
+                quiet_s = max(0.0, min(quiet_s, elapsed_s - pause.ends_s))
         if quiet_s >= QUIET_S and not self._quiet_noted:
             self._quiet_noted = True
             _log.warning("nothing has come back from the database for %.0f s", quiet_s)
@@ -136,7 +142,7 @@ class PhaseTracker:
         return GroupStatus(
             role=Role.FILL,
             done=prefilled + barrier.prefilled,
-            total=self._settings.data.prefill,
+            total=self.prefill,
             rate_per_s=self._rate([m.worker for m in messages if m.worker not in barrier.ready]),
             retries=sum(message.retries for message in messages),
         )

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from .message import Count, Instant, Message, Seconds
-from .report import Execution, Machine
-from .resources import Mark
+from .report import Execution
+from .resources import Machine, Mark
 from .settings import Role
 
 RUN_HEADER, TOKEN_HEADER = "X-Run-Id", "X-Run-Token"
@@ -55,6 +55,9 @@ class Go(Message):
     go: bool
     start_in_s: Instant = 0.0
     first_event: Count = 0
+    """Number of the worker's first event, its prefill's among them (stage PREPARED)."""
+    prefill: Count = 0
+    """Events that the worker is to insert before the start (stage PREPARED)."""
     stored: list[StoredEvents] = Field(default_factory=list)
     """What queries with drawn parameters can be drawn for, if there are such queries (stage PREPARED)."""
     sharing_workers: Count | None = None
@@ -164,6 +167,22 @@ class WorkerStage(Message):
     """Response times of what was due in it in the window: as in `WorkerFigures`."""
 
 
+class WorkerPause(Message):
+    """A time in which the fleet was cut off, and the requests of one worker after it."""
+
+    held: Count
+    """Events that were due by its end, and sent after it."""
+    caught_up_s: Instant | None = None
+    """When all had been acknowledged that was due and not sent when the fleet was back, or became due before
+    that was done, since the common start; None: that was not before the run's end."""
+    lateness_s: Seconds
+    """The longest time of these from when it was due to its acknowledgement."""
+    burst: str
+    """Their response times, from when the fleet was back: as in `WorkerFigures`."""
+    after: str
+    """Those of all later ones, until the next such time."""
+
+
 class WorkerFigures(Message):
     """What one worker measured. Times count from the common start."""
 
@@ -185,8 +204,13 @@ class WorkerFigures(Message):
     """Of an open loop."""
     stages: list[WorkerStage] = Field(default_factory=list)
     """Of a rate that changes."""
+    pauses: list[WorkerPause] = Field(default_factory=list)
+    """Of a fleet that was cut off meanwhile."""
     timeline: list[tuple[Count, Count]]
     """(second, events acknowledged or queries answered in it)."""
+    seconds: list[tuple[Count, CoarseCounts]] = Field(default_factory=list)
+    """Of a run with a retention: (second since the common start, latencies of the requests of it); a second
+    may be there several times."""
     in_flight: Count = 1
     """Requests that could be under way at once."""
     # Of writers.

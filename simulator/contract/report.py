@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import Field, computed_field, model_validator
 
 from .message import Message
-from .resources import Mark, Outage, Resources, SkippedFault
+from .resources import Machine, Mark, Outage, Resources, SkippedFault
+from .retention import DeletionCost, RetentionResult
 from .settings import Carried, Role
 from .storage import Storage
 
@@ -77,26 +78,23 @@ class StageResult(Message):
     """Response times of what was due in it."""
 
 
-class Machine(Message):
-    """How busy a machine on which workers ran was meanwhile. Shares are of the CPU time of all its
-    CPUs; None for what could not be seen."""
+class CatchUp(Message):
+    """How a time in which the fleet was cut off was made up for."""
 
-    node: str
-    cpus: int | None = None
-    load_average_1m: float | None = None
-    """Over the minute before the run's start: what the tool itself did then is in it."""
-    busy_share: float | None = None
-    """By whomever. This and `steal_share`: from the common start on, warm-up and all."""
-    steal_share: float | None = None
-    """Given to other machines by the hypervisor, while this one had work."""
-    others_share: float | None = None
-    """By processes (on Kubernetes: pods) that are neither of the run nor of the database, in the
-    measured window."""
-    others: dict[str, float] = Field(default_factory=dict)
-    """Those of them that took most, by name."""
-    link_share: float | None = None
-    """Bytes by whomever over the busiest of its links of known speed, in the busier direction, ÷ what that
-    could carry."""
+    begins_s: float
+    ends_s: float
+    """From when to when it was cut off, since the common start."""
+    held: int
+    """Events that were due by then, and sent once it was back."""
+    after_s: float | None = None
+    """From when it was back until these, and what became due before that was done, had been acknowledged;
+    None: not before the run's end."""
+    lateness_s: float
+    """The longest time of these from when it was due at its device to its acknowledgement."""
+    burst_ms: LatencyMs | None = None
+    """Their response times, from when the fleet was back."""
+    later_ms: LatencyMs | None = None
+    """Those of all that was due afterwards."""
 
 
 BOUND_PAUSE_SHARE = 0.5
@@ -322,6 +320,8 @@ class GroupResult(Message):
     timeline: list[tuple[int, int]] = Field(default_factory=list)
     """(second since the common start, events acknowledged or queries answered in it) of all workers
     together."""
+    deletion_cost: DeletionCost | None = None
+    """Of a run with a retention in which something was deleted."""
     slowest_worker: WorkerTimeline | None = None
     """The worker with the lowest rate; the others' timelines are only in the sum."""
     per_worker: list[WorkerSpan] = Field(default_factory=list)
@@ -332,6 +332,8 @@ class GroupResult(Message):
     half a second or more."""
     outages: list[Outage] = Field(default_factory=list)
     """What each of the run's marks did."""
+    catch_ups: list[CatchUp] = Field(default_factory=list)
+    """One for each time in which the fleet was cut off."""
     lookup: Lookup | None = None
     """Of a run in which something was done to the database."""
     lateness: Lateness | None = None
@@ -383,6 +385,8 @@ class RunResult(Message):
     fill_level: int | None = None
     """Events in the database when the measured window began, if they were counted; of readers alone, counted
     after it."""
+    prefilled: int | None = None
+    """Events that were inserted before the start, outside of all figures; `phases_s` has their time."""
     began_at: str | None = None
     ended_at: str | None = None
     """The measured window by the collector's clock, in UTC (ISO 8601)."""
@@ -397,6 +401,8 @@ class RunResult(Message):
     """What was done to the database meanwhile."""
     undone: list[SkippedFault] = Field(default_factory=list)
     """What was to be done to the database, and wasn't."""
+    retention: RetentionResult | None = None
+    """Of a run whose events are deleted when they are too old."""
     phases_s: dict[str, float] = Field(default_factory=dict)
     aborted: EarlyEnd | None = None
     """Only of a run that was ended early: that is among its `invalid_reasons`, too, since its figures are of

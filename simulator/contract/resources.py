@@ -1,4 +1,5 @@
-"""What the database's own processes or pods used while it was measured."""
+"""What was seen beside a run: what the database's own processes or pods used, how busy the workers' machines
+were, and what was done to the database."""
 
 from __future__ import annotations
 
@@ -44,6 +45,28 @@ class Resources(Message):
     """(second since the common start, CPUs in use in it, bytes of memory at its end)."""
     reason: str | None = None
     """Why there is nothing here."""
+
+
+class Machine(Message):
+    """How busy a machine on which workers ran was meanwhile. Shares are of the CPU time of all its
+    CPUs; None for what could not be seen."""
+
+    node: str
+    cpus: int | None = None
+    load_average_1m: float | None = None
+    """Over the minute before the run's start: what the tool itself did then is in it."""
+    busy_share: float | None = None
+    """By whomever. This and `steal_share`: from the common start on, warm-up and all."""
+    steal_share: float | None = None
+    """Given to other machines by the hypervisor, while this one had work."""
+    others_share: float | None = None
+    """By processes (on Kubernetes: pods) that are neither of the run nor of the database, in the
+    measured window."""
+    others: dict[str, float] = Field(default_factory=dict)
+    """Those of them that took most, by name."""
+    link_share: float | None = None
+    """Bytes by whomever over the busiest of its links of known speed, in the busier direction, ÷ what that
+    could carry."""
 
 
 class Mark(Message):

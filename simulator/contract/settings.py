@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
+from itertools import accumulate
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from ..conditions import Condition
+from ..units import parse_amount, parse_duration_s
 from .limits import RunLimit
-from .message import Message
-from .stages import Stages, count_due_between
+from .message import Message, Seconds
+from .retention import SHORTEST_S
 
 MAX_WORKERS = 100_000
 MAX_IN_FLIGHT = 10_000
@@ -75,6 +78,99 @@ class Role(StrEnum):
     """Ask queries."""
     CHECK = "check"
     """Connect, and change nothing."""
+
+
+# --- a rate that changes, and a fleet that is cut off ---------------------------------------------
+
+MOST_STAGES = 100
+"""Each worker keeps a histogram for each."""
+
+
+class RateStage(Message):
+    """So long at this rate."""
+
+    duration_s: float = Field(gt=0)
+    rate_per_s: float = Field(ge=0)
+    """Of all workers together; 0: a pause."""
+
+    def __str__(self) -> str:
+        return f"{self.duration_s:.10g}s:{self.rate_per_s:.10g}"
+
+
+class FleetPause(Message):
+    """So long the fleet of devices is cut off: events go on becoming due, and are sent once it is back."""
+
+    begins_s: Seconds
+    """Since the common start."""
+    length_s: float = Field(gt=0, le=1e9)
+
+    @property
+    def ends_s(self) -> float:
+        """Since the common start."""
+        return self.begins_s + self.length_s
+
+
+def parse_stages(text: str) -> list[RateStage]:
+    """`2m:1000,10m:5k`; ValueError says how to write them."""
+    stages = [_parse_stage(part.strip()) for part in text.split(",")]
+    if len(stages) > MOST_STAGES:
+        raise ValueError(f"{len(stages)} stages: {MOST_STAGES} at most")
+    if not any(stage.rate_per_s for stage in stages):
+        raise ValueError(f"{text!r}: one stage at least needs a rate above 0")
+    return stages
+
+
+def _parse_stage(part: str) -> RateStage:
+    length, colon, rate = part.partition(":")
+    duration_s, amount = parse_duration_s(length), parse_amount(rate)
+    if not colon or duration_s is None or duration_s <= 0 or amount is None or amount < 0:
+        raise ValueError(f"{part!r}: write stages as in 2m:1000,10m:5000,2m:1000")
+    return RateStage(duration_s=duration_s, rate_per_s=float(amount))
+
+
+def _read_stages(value: object) -> Any:
+    if isinstance(value, str):
+        return parse_stages(value) if value else []
+    return value
+
+
+def format_stages(stages: Sequence[RateStage]) -> str:
+    """As `parse_stages` reads it; empty of none."""
+    return ",".join(map(str, stages))
+
+
+Stages = Annotated[
+    list[RateStage],
+    BeforeValidator(_read_stages),
+    PlainSerializer(format_stages, return_type=str, when_used="json"),
+]
+"""In files and messages as they are written on a command line."""
+
+
+def sum_durations_s(stages: Sequence[RateStage]) -> float:
+    """How long all of them take."""
+    return round(sum(stage.duration_s for stage in stages), 9)
+
+
+def find_mean_rate(stages: Sequence[RateStage]) -> float:
+    """What is due in all of them by the time that they take."""
+    return _count_all(stages) / sum_durations_s(stages)
+
+
+def _count_all(stages: Sequence[RateStage]) -> float:
+    return sum(stage.duration_s * stage.rate_per_s for stage in stages)
+
+
+def count_due_between(stages: Sequence[RateStage], from_s: float, until_s: float) -> float:
+    """What is due in a stretch, counted from the begin of the first stage."""
+    ends = list(accumulate(stage.duration_s for stage in stages))
+    return sum(
+        stage.rate_per_s * max(0.0, min(until_s, end) - max(from_s, end - stage.duration_s))
+        for stage, end in zip(stages, ends, strict=True)
+    )
+
+
+# --- what a run is told ---------------------------------------------------------------------------
 
 
 def _option(default: Any, description: str, role: Role | None = None, **limits: Any) -> Any:
@@ -167,6 +263,8 @@ class Load(Message):
     """The queries that readers ask; None: the workload's own, as far as the module has them."""
     weights: dict[str, float] = Field(default_factory=dict)
     """How often readers ask a query in proportion to the others; 1 for those that aren't named."""
+    pauses: list[FleetPause] = Field(default_factory=list)
+    """When the devices whose events writers send are cut off, in order."""
 
     @property
     def events_per_request(self) -> int:
@@ -179,6 +277,11 @@ class Load(Message):
         if self.stages:
             return count_due_between(self.stages, from_s, until_s)
         return (self.rate_per_s or 0.0) * max(0.0, until_s - from_s)
+
+    def count_held(self, at_s: float) -> float:
+        """Events that are due by then, and held back since the fleet is cut off."""
+        away = [pause for pause in self.pauses if pause.begins_s < at_s < pause.ends_s]
+        return sum(self.count_due(pause.begins_s, at_s) for pause in away)
 
 
 class DataSet(Message):
@@ -198,16 +301,36 @@ class DataSet(Message):
         0, "Other events of the same kind; the same seed gives the same events.", ge=0, le=2**64 - 1
     )
     prefill: int = _option(0, "Insert this many events before the measured run, in batches.", ge=0)
+    prefill_span_s: float | None = _option(
+        None,
+        "Store a history of this length before the measured data begin (30d); with --no-clean one that is"
+        " there is kept.",
+        gt=0,
+    )
+    prefill_every_s: float | None = _option(
+        None, "Of each device, the history has an event every so often (10m).", gt=0
+    )
     clean: bool = _option(True, "Drop and recreate the tables before each run.")
     compact: bool = _option(
         False,
         "After each run, have the database also do what a night would do (vacuum, merge, compress) and"
         " show what is on disk before and after.",
     )
+    retention_s: Annotated[float | None, Condition.LOAD] = _option(
+        None,
+        "Delete events that are older than this by their own time, as the database does it best, while others"
+        " are inserted (90d); their clock is compressed so that all of it passes in the run.",
+        ge=SHORTEST_S,
+    )
     timestamps: Timestamps = _option(
         Timestamps.CONTINUE,
         "On existing data: go on in time, or start again at the first timestamp.",
     )
+
+    @property
+    def has_history(self) -> bool:
+        """Whether older events at a coarser interval come before all others."""
+        return self.prefill_span_s is not None
 
     @property
     def workload_argument(self) -> str:
@@ -222,6 +345,9 @@ class Carried(Message):
     """First event number that no worker has used."""
     stored: int | None
     """Events in the database."""
+    next_events: dict[int, int] | None = None
+    """With a history: the number with which each worker goes on, as all before it are stored. None: that
+    isn't certain."""
 
 
 class Group(Message):
@@ -264,6 +390,9 @@ class RunSettings(Message):
     """Whether each acknowledged event is looked up afterwards, as something is done to the database."""
     abort_limits: list[RunLimit] = Field(default_factory=list)
     """As soon as the run can't keep one of these any more, it is ended."""
+    chance: int | None = None
+    """By what arrivals and questions are drawn, if not by the data's seed: runs on the same events differ in
+    it."""
     linger_s: float = 600
     """How long a collector waits, after the run's end, to be asked for its report."""
 

@@ -54,6 +54,11 @@ def format_singles(row: bytes, columns: Sequence[NDArray[Any]]) -> list[bytes]:
     return format_rows(row, ROW_SEPARATOR, columns).split(ROW_SEPARATOR)
 
 
+def format_lines(line: bytes, columns: Sequence[NDArray[Any]], batch: int) -> list[bytes]:
+    """Requests of `batch` lines each; 0: of one each, without an end of line."""
+    return format_requests(line, b"\n", columns, batch) if batch else format_singles(line, columns)
+
+
 def text_form(column: Column, form: bytes) -> bytes:
     """How a row has a column whose values are written in `form`, as `text_values` gives them."""
     return b"%b" if column.nullable else form

@@ -52,12 +52,13 @@ class Asker(Requester[Any, Received]):
         """A request for each execution, in order. What is left for when they are iterated over is done one by
         one, just before a question is due. Needs no connection; a module that can do better than compile each
         anew does."""
-        compiled = self.module.compile
-        return [self.encode_statement(compiled(bound)) for bound in bounds]
+        make = self.module.make_statement
+        return [self.encode_statement(make(bound)) for bound in bounds]
 
     @abstractmethod
     def encode_statement(self, statement: Any) -> Any:
-        """The request for what `Module.compile` gives, or `Module.workload_queries`. Needs no connection."""
+        """The request for what `Module.make_statement` gives, or `Module.workload_queries`. Needs no
+        connection."""
 
     @abstractmethod
     def decode(self, received: Received) -> Rows:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from numpy.typing import NDArray
 
 from ..conditions import Condition
-from ..contract import Load, Role, RunSettings, Storage, Tables
+from ..contract import Load, Retention, Role, RunSettings, Storage, Tables
 from ..errors import OptionError, did_you_mean
 from ..workloads import name_events
 from ..workloads.drawing import BoundQuery, bind
@@ -28,6 +28,7 @@ from ..workloads.queries import Query as Description
 from ..workloads.schema import Schema, Tags
 from .asking import Asker, CallingAsker, Rows
 from .capabilities import (
+    Ageing,
     Capabilities,
     OfficialClient,
     Support,
@@ -36,11 +37,13 @@ from .capabilities import (
     support_keys,
 )
 from .options import LEAN, Options
+from .own_statements import check_own_statements, find_own_statement, refuse_statements
 from .sending import Encoder, Writer
 
 __all__ = [
     "TABLE_COUNT",
     "TUNED",
+    "Ageing",
     "AnyModule",
     "Capabilities",
     "Encoding",
@@ -81,9 +84,11 @@ class Job:
     """How those begin."""
     reads_by_clock: bool = False
     """Whether readers ask in an open loop."""
+    retention: Retention | None = None
+    """How long events are kept; None: nothing is deleted."""
 
     @classmethod
-    def of(cls, settings: RunSettings, schema: Schema) -> Job:
+    def of(cls, settings: RunSettings, schema: Schema, retention: Retention | None = None) -> Job:
         """The job of a run's settings."""
         writing = settings.groups_of(Role.WRITE, Role.FILL)
         load = (writing or settings.groups)[0].load
@@ -99,6 +104,7 @@ class Job:
             name_events(data),
             settings.program,
             any(group.load.rate_per_s is not None for group in settings.groups_of(Role.READ)),
+            retention,
         )
 
     @property
@@ -170,6 +176,9 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         self._check_client()
         self._check_in_flight()
         self.CAPABILITIES.require_tags(job.schema, self.name)
+        check_own_statements(self)
+        if job.retention is not None:
+            self.CAPABILITIES.ageing.require(job.retention, self.name)
         options.mode(job.load.batch)
 
     @property
@@ -319,6 +328,12 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         there is nothing of the kind."""
         return False
 
+    def delete_older(self, before_ms: int) -> None:
+        """Delete all events of the job's tables that are older, in ms since 1970, and wait until they are
+        gone: as `CAPABILITIES.ageing` says, while others insert. `before_ms` is one of the limits of
+        `Job.retention`; may be repeated. Raises Retryable or SimulatorError."""
+        raise OptionError(f"module {self.name} deletes nothing by its age")
+
     def workload_queries(self) -> Mapping[str, Any]:
         """Statements of queries of the job's workload that aren't compiled from a description: the module's
         own texts, or variants that suit the database better."""
@@ -328,6 +343,16 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         """The statement, in the database's language, that asks what is bound: what the module's asker takes.
         Only called with what is made of `CAPABILITIES.shapes`."""
         raise OptionError(f"module {self.name} compiles no queries")
+
+    def take_statement(self, text: str, bound: BoundQuery) -> Any:
+        """What the module's asker takes of a workload's own statement, with what is bound for its parameters.
+        Only called with what is in the language of `CAPABILITIES.statements`."""
+        raise OptionError(refuse_statements(self.name))
+
+    def make_statement(self, bound: BoundQuery) -> Any:
+        """The statement that asks what is bound: the workload's own, or else what `compile` gives."""
+        text = find_own_statement(type(self), bound.query)
+        return self.compile(bound) if text is None else self.take_statement(text, bound)
 
     def describe_schema(self) -> list[str]:
         """What `prepare` makes, as it is sent, for a person to read; none: nothing is made before the events.
@@ -380,7 +405,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
             if name in own:
                 found[name] = own[name]
             elif description is not None and not description.is_drawn:
-                found[name] = self.compile(bind(description, self.job.schema.epoch_ms))
+                found[name] = self.make_statement(bind(description, self.job.schema.epoch_ms))
         return found
 
     def drawn_queries(self) -> Mapping[str, Description]:
@@ -419,11 +444,14 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         return schema.description(name) or schema.description(name.removesuffix(TUNED))
 
     def _described(self) -> dict[str, Description]:
-        """The described queries that can be compiled."""
-        schema, shapes = self.job.schema, frozenset(self.CAPABILITIES.shapes)
-        return {
-            query.name: query for query in schema.descriptions if query.shapes(schema) <= shapes
-        }
+        """The described queries that can be asked."""
+        return {query.name: query for query in self.job.schema.descriptions if self.can_ask(query)}
+
+    def can_ask(self, query: Description) -> bool:
+        """Whether it can be compiled, or has a statement of the workload's own."""
+        if find_own_statement(type(self), query) is not None:
+            return True
+        return query.shapes(self.job.schema) <= frozenset(self.CAPABILITIES.shapes)
 
     def explain_query(self, name: str, available: Sequence[str]) -> str:
         """Why a query can't be asked; `available`: those that can."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -201,6 +202,13 @@ def _to_whole(value: Any) -> int:
     return whole
 
 
+def _to_time(value: Any) -> int:
+    """In ms since 1970: a workload's own statement may give it as the driver has times."""
+    if isinstance(value, datetime):
+        return round(value.replace(tzinfo=value.tzinfo or UTC).timestamp() * 1000)
+    return _to_whole(value)
+
+
 def _to_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
@@ -220,7 +228,7 @@ def _to_float32(value: Any) -> float:
 
 
 _FORMS: dict[ColumnType, Callable[[Any], Any]] = {
-    ColumnType.TIMESTAMP_MS: _to_whole,
+    ColumnType.TIMESTAMP_MS: _to_time,
     ColumnType.INT64: _to_whole,
     ColumnType.INT32: _to_whole,
     ColumnType.FLOAT32: _to_float32,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
 
-from ..histograms import merge_histograms
 from ..modules.base import AnyModule
 from ..modules.sending import Payload, Writer
 from ..worker import connect
@@ -13,6 +13,18 @@ from ..worker.loop import insert_all
 from ..worker.measure import Recorder
 from ..workloads.base import Workload
 from ..workloads.schema import EventBlock, Tags
+
+
+class NotingRecorder(Recorder):
+    """Knows of each request when it was under way: (submitted, answered), by `time.perf_counter`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spans: list[tuple[float, float]] = []
+
+    def record(self, sent: float, answered: float, events: int) -> None:
+        self.spans.append((sent, answered))
+        super().record(sent, answered, events)
 
 
 class HookedFeed(Feed):
@@ -39,7 +51,7 @@ def insert(
     max_retries: int = 8,
     patience_s: float | None = None,
     abort: Callable[[], object] = lambda: None,
-) -> Recorder:
+) -> NotingRecorder:
     """Insert events as a worker does; what was recorded. `before`: request number -> hook."""
 
     def generate(start: int, size: int) -> EventBlock:
@@ -51,7 +63,7 @@ def insert(
     feed = HookedFeed(generate, writer.encoder, first, count, batch)
     feed.before = before or {}
     feed.prime()
-    recorder = Recorder()
+    recorder = NotingRecorder()
     recorder.begin(0.0)
     insert_all(feed, writer, recorder, max_retries, ask, patience_s=patience_s)
     recorder.end()
@@ -66,7 +78,7 @@ def store_devices_of(module: AnyModule, workload: Workload, worker: int) -> None
 
 def insert_with(
     module: AnyModule, workload: Workload, count: int, *, worker: int = 0, first: int = 0
-) -> Recorder:
+) -> NotingRecorder:
     """Insert events by a writer of the module's own job, and before them the rows of their devices."""
     batch = module.job.load.batch
     store_devices_of(module, workload, worker)
@@ -74,12 +86,12 @@ def insert_with(
         return insert(writer, workload, count, batch, worker=worker, first=first)
 
 
-def requests_at_once(recorder: Recorder) -> float:
-    """How many requests were under way on average: their latencies together by the window.
+def most_at_once(recorder: NotingRecorder) -> int:
+    """How many requests were under way at the same time, at most.
 
-    A busy machine makes both longer, so this holds on any.
+    No average: between two requests a busy machine may let a client wait for longer than all of them took.
     """
-    measured = recorder.result()
-    histogram = merge_histograms([measured.histogram])
-    together_s = histogram.get_mean_value() * histogram.get_total_count() / 1e6
-    return float(together_s / (measured.end_s - measured.start_s))
+    changes = [(sent, 1) for sent, _ in recorder.spans]
+    changes += [(answered, -1) for _, answered in recorder.spans]
+    # Of two at the same instant the end comes first.
+    return max(accumulate(change for _, change in sorted(changes)))

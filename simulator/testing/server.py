@@ -91,6 +91,10 @@ class ServerUnderTest(ABC):
     keyless: ClassVar[frozenset[PrimaryKey]] = frozenset({PrimaryKey.NONE})
     """Modes in which the tables have no key beside the events' own columns."""
 
+    time_column: ClassVar[str | None] = None
+    """What the column of time is called in tables, if not as in the workload."""
+    takes_statements: ClassVar[bool] = True
+    """A workload may have statements of its own, if the module takes some."""
     tells_size: ClassVar[bool] = True
     """It says, as the database does, what a table takes on disk."""
     events_for_size: ClassVar[int] = 20_000

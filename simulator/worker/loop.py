@@ -133,9 +133,11 @@ class _OneByOne(_Sender):
         free = clock()
         for payload in feed:
             sent = clock()
-            due = schedule.next_due(sent)
-            if sent < due < schedule.ends:
-                schedule.await_due(due)
+            due = at = schedule.next_due(sent)
+            if is_open:
+                at = schedule.find_opening(due, sent)
+            if sent < at and due < schedule.ends:
+                schedule.await_due(at)
                 sent = clock()
             ends = schedule.ends  # it may have been ended meanwhile
             if sent >= ends or due >= ends:
@@ -218,14 +220,15 @@ class _InFlight(_Sender):
         now = clock()
         due = schedule.next_due(now)
         while now < schedule.ends and due < schedule.ends:
+            at = schedule.find_opening(due, now)
             if self._is_full():
                 self._next_event(schedule.ends - now)
-            elif due <= now:
+            elif at <= now:
                 return due
             elif self._under_way + len(self._waiting):
-                self._next_event(due - now)
+                self._next_event(min(at, schedule.ends) - now)
             else:
-                schedule.await_due(due)
+                schedule.await_due(at)
             now = clock()
         if schedule.is_open and due < schedule.ends:
             self._recorder.leave_unsent(due, events)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..contract import GAP_S, WorkerFigures, WorkerOffer
 from ..histograms import CoarseCounts, LatencyRecorder, encode_histogram
 from .schedule import ClosedLoop, Schedule
+from .seconds import SecondRecorder
 from .stages import StageRecorder
 
 if TYPE_CHECKING:
@@ -31,9 +32,13 @@ class Recorder:
     """
 
     def __init__(
-        self, schedule: Schedule | None = None, open_window: Callable[[], None] = lambda: None
+        self,
+        schedule: Schedule | None = None,
+        open_window: Callable[[], None] = lambda: None,
+        by_second: bool = False,
     ) -> None:
-        """`open_window` is called when a warm-up is over, in another thread."""
+        """`open_window` is called when a warm-up is over, in another thread; `by_second`: latencies are kept
+        second by second, too."""
         self._schedule = schedule or ClosedLoop()
         self._open_window = open_window
         self.events = 0
@@ -58,6 +63,7 @@ class Recorder:
         self._due = self._unsent = self._failed = 0
         ends_s = self._schedule.stage_ends_s
         self._stages = StageRecorder(ends_s) if ends_s else None
+        self._by_second = SecondRecorder() if by_second else None
         self.latency_so_far()  # What that makes once is made now, and not while requests are sent.
 
     def begin(self, origin: float) -> None:
@@ -94,6 +100,8 @@ class Recorder:
         """One request of a closed loop: submitted and acknowledged at these `perf_counter` times."""
         if sent >= self._from:
             self._latency.record(answered - sent)
+            if self._by_second is not None:
+                self._by_second.record(sent - self._origin, answered - sent)
         self._count(answered, events)
 
     def settle(self) -> None:
@@ -104,16 +112,25 @@ class Recorder:
     def record_due(
         self, due: float, free: float, sent: float, answered: float, events: int
     ) -> None:
-        """One request of an open loop, which was due and had a place in flight `free` at these times."""
+        """One request of an open loop, which was due and had a place in flight `free` at these times. If it
+        was held back since the fleet was cut off, it has arrived that much later."""
         self._due_seconds[int(due - self._origin)] += events
+        pauses = self._schedule.pauses
+        arrived = due if pauses is None else due + pauses.measure_held_s(due, sent)
+        response_s = answered - arrived
         if due >= self._from:
             self._due += events
-            self._latency.record(answered - due)
+            self._latency.record(response_s)
             self._service.record(answered - sent)
-            self._own_delay.record(sent - max(due, free))
+            self._own_delay.record(sent - max(arrived, free))
+            if self._by_second is not None:
+                self._by_second.record(due - self._origin, response_s)
+        if pauses is not None:
+            pauses.record(due, sent, answered, response_s, events)
         if self._stages is not None:
             since_s = answered - self._origin
-            self._stages.record(due - self._origin, since_s, events, due >= self._from)
+            counted_s = response_s if due >= self._from else None
+            self._stages.record(due - self._origin, since_s, events, counted_s)
             if self._from <= answered <= self._to:
                 self._stages.achieve(since_s, events)
         self._count(answered, events)
@@ -155,9 +172,11 @@ class Recorder:
 
     def _record_waiting(self, times: FloatArray) -> None:
         """What was due then has waited till the window's end."""
-        self._latency.record_many(self._to - times)
+        pauses = self._schedule.pauses
+        waited_s = self._to - times if pauses is None else pauses.measure_waiting_s(times, self._to)
+        self._latency.record_many(waited_s)
         if self._stages is not None:
-            self._stages.add_waiting(times - self._origin, self._to - self._origin)
+            self._stages.add_waiting(times - self._origin, waited_s)
 
     def give_up(self, events_per_request: int, most: int | None = None) -> None:
         """Close the window now, and not when the schedule is over. Of an open loop all counts that was due by
@@ -220,6 +239,7 @@ class Recorder:
     def result(self, **more: Any) -> WorkerFigures:
         """What was measured, for the collector; `more`: what only writers, or only readers, have."""
         start_s, end_s = self.window_s()
+        pauses = self._schedule.pauses
         return WorkerFigures(
             start_s=start_s,
             end_s=end_s,
@@ -230,7 +250,9 @@ class Recorder:
             service=encode_histogram(self._service.finish()) if self._schedule.is_open else None,
             offer=self._offer(),
             stages=self._stages.result() if self._stages is not None else [],
+            pauses=pauses.result(not self._unsent) if pauses is not None else [],
             timeline=sorted(self._seconds.items()),
+            seconds=self._by_second.result() if self._by_second is not None else [],
             gaps=self._list_gaps(),
             retries=self.retries,
             errors=dict(self.errors),

@@ -49,7 +49,9 @@ class ReadingWorker(Worker):
         self._module.open()
         asker = self._module.asker(load.in_flight or 1)
         try:
-            questions = Questions(self._module, asker, self._workload, go, number, load.redraw)
+            questions = Questions(
+                self._module, asker, self._workload, go, number, load.redraw, self._settings.chance
+            )
             self._answers = FirstAnswers(questions, load.check)
             return self._run_queries(questions, asker, number)
         finally:
@@ -67,8 +69,8 @@ class ReadingWorker(Worker):
             weights = {name: load.weights.get(name, 1.0) for name in names}
             # Readers that all began with the same query would ask it in step.
             turns = islice(take_turns(weights), number, None)
-        schedule = make_schedule(load, number, self._data.seed)
-        recorder = Recorder(schedule)
+        schedule = make_schedule(load, number, self._chance)
+        recorder = Recorder(schedule, by_second=self._by_second)
         own = self._number if by_number else None
         runner = QueryRunner(
             questions, asker, turns, recorder, schedule, self._check_on, self._answers.note, own

@@ -15,7 +15,8 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..contract import Arrivals, Load, RateStage, Role
+from ..contract import Arrivals, FleetPause, Load, RateStage, Role
+from .pauses import Pauses
 from .stages import Pace
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class Schedule(ABC):
     """Whether requests are due by the clock (an open loop) and not by the answer before."""
     stage_ends_s: Sequence[float] = ()
     """Of a rate that changes: when each stage ends, since the start."""
+    pauses: Pauses | None = None
+    """Times in which what is due is held back."""
 
     def __init__(self, warm_up_s: float = 0.0, duration_s: float | None = None) -> None:
         self._warm_up_s = warm_up_s
@@ -82,6 +85,10 @@ class Schedule(ABC):
     @abstractmethod
     def next_due(self, now: float) -> float:
         """When the next request is due; not after `now`: at once. `ends` or later: there is none."""
+
+    def find_opening(self, due: float, now: float) -> float:
+        """When a request that is due then can be sent, if not before `now`."""
+        return due if self.pauses is None else self.pauses.find_opening(max(due, now))
 
     def count_due(self, until: float) -> int | None:
         """How many requests of an open loop are due by then; None of a closed one. May be asked in
@@ -132,8 +139,10 @@ class OpenLoop(Schedule):
         warm_up_s: float = 0.0,
         duration_s: float | None = None,
         stages: Sequence[RateStage] = (),
+        pauses: Sequence[FleetPause] = (),
     ) -> None:
         super().__init__(warm_up_s, duration_s)
+        self.pauses = Pauses(pauses) if pauses else None
         self._stages = stages
         self._pace = Pace(stages) if stages else None
         self.stage_ends_s = list(accumulate(stage.duration_s for stage in stages))
@@ -154,7 +163,18 @@ class OpenLoop(Schedule):
         """A request's number, and the due times from it on, counted from the common start."""
         self._last_drawn_s = 0.0
 
+    def begin(self, start: float) -> None:
+        super().begin(start)
+        if self.pauses is not None:
+            self.pauses.begin(start)
+
     def next_due(self, now: float) -> float:
+        due = self._find_due()
+        if self.pauses is not None:
+            self.pauses.take_turn(due, now)
+        return due
+
+    def _find_due(self) -> float:
         number = self._asked
         self._asked += 1
         if self._computed:
@@ -249,6 +269,7 @@ def make_schedule(load: Load, worker: int, seed: int) -> Schedule:
         load.warm_up_s,
         load.duration_s,
         load.stages,
+        load.pauses,
     )
 
 

@@ -59,14 +59,16 @@ class StageRecorder:
         )
         self._latency = [LatencyRecorder() for _ in self._all_due]
 
-    def record(self, due_s: float, answered_s: float, events: int, counts: bool) -> None:
-        """A request that was answered; `counts`: it was due in the window."""
+    def record(
+        self, due_s: float, answered_s: float, events: int, response_s: float | None
+    ) -> None:
+        """A request that was answered; `response_s`: None if it was due before the window."""
         due_in, done_in = bisect_right(self._ends_s, due_s), bisect_right(self._ends_s, answered_s)
         self._all_due[due_in] += events
         self._all_done[done_in] += events
-        if counts:
+        if response_s is not None:
             self._due[due_in] += events
-            self._latency[due_in].record(answered_s - due_s)
+            self._latency[due_in].record(response_s)
 
     def achieve(self, answered_s: float, events: int) -> None:
         """What was answered in the window, whenever it was due."""
@@ -82,13 +84,13 @@ class StageRecorder:
             self._all_due[place] += int(events[own].sum())
             self._due[place] += int(events[own & counts].sum())
 
-    def add_waiting(self, due_s: FloatArray, until_s: float) -> None:
-        """Requests of the window that were due then, and have waited until now."""
+    def add_waiting(self, due_s: FloatArray, waited_s: FloatArray) -> None:
+        """Requests of the window that were due then, and have waited so long until now."""
         import numpy as np
 
         places = np.searchsorted(self._ends_s, due_s, side="right")
         for place in np.unique(places).tolist():
-            self._latency[place].record_many(until_s - due_s[places == place])
+            self._latency[place].record_many(waited_s[places == place])
 
     def forget_due(self) -> None:
         """What was due is added anew."""

@@ -8,7 +8,7 @@ document that names the device stands for its name. Rows come in any order unles
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -23,6 +23,7 @@ from pydantic import (
 
 from ..errors import OptionError, did_you_mean, list_names
 from ..units import read_duration_ms
+from . import statements
 
 if TYPE_CHECKING:
     from .schema import Schema
@@ -158,6 +159,20 @@ def _read_devices(value: object) -> object:
     return value
 
 
+def _read_statements(value: object) -> object:
+    if not isinstance(value, Mapping):
+        raise ValueError(
+            "write a statement for each module that is to ask otherwise, as in {postgres: SELECT ...}"
+        )
+    return value
+
+
+def _read_statement(value: object) -> object:
+    if value is not None and not isinstance(value, str):
+        raise ValueError("a statement is a text")
+    return value or ""
+
+
 class Query(_Part):
     """What is asked, before the parameters of an execution are drawn."""
 
@@ -183,6 +198,16 @@ class Query(_Part):
     """Each device's newest event only."""
     order: Order | None = None
     limit: int | None = Field(None, ge=1)
+    statement: Annotated[
+        Mapping[str, Annotated[str, BeforeValidator(_read_statement)]],
+        BeforeValidator(_read_statements),
+    ] = Field(default_factory=dict)
+    """Module -> the workload's own statement for it, instead of what it makes of the description, whose the
+    parameters and the right answers stay: see `statements`."""
+
+    def __hash__(self) -> int:
+        # A mapping has none. A workload's queries have different names.
+        return hash(self.name)
 
     @model_validator(mode="after")
     def _check(self) -> Query:
@@ -219,6 +244,26 @@ class Query(_Part):
         """Whether each execution has parameters of its own, or depends on what is stored."""
         at_stored = self.window is not None and self.window.at is not At.FIRST
         return isinstance(self.devices, int) or at_stored or self.instant
+
+    @property
+    def parameters(self) -> list[str]:
+        """Those that a statement of the workload's own may have."""
+        named = 0 if self.devices == "all" else self.devices
+        count = named if isinstance(named, int) else len(named)
+        in_time = self.window is not None or self.instant
+        where = self.where
+        found = {
+            statements.TABLE: True,
+            statements.DEVICE: count == 1,
+            statements.DEVICES: count > 0,
+            statements.START: in_time,
+            statements.END: in_time,
+            statements.EVERY: any(isinstance(part, Every) for part in self.per),
+            statements.ABOVE: where is not None and where.above is not None,
+            statements.BELOW: where is not None and where.below is not None,
+            statements.LIMIT: self.limit is not None,
+        }
+        return [name for name, there in found.items() if there]
 
     def shapes(self, schema: Schema) -> frozenset[Shape]:
         """What it is made of."""
@@ -262,6 +307,9 @@ class Query(_Part):
                     ("per", number),
                     f"{part} is neither the device ({schema.device}) nor a tag",
                 )
+        for module, text in self.statement.items():
+            for problem in statements.find_problems(text, self.parameters):
+                yield ("statement", module), problem
 
     def _check_aggregate(self, schema: Schema, one: Aggregate, number: int) -> Iterator[Problem]:
         if one.column is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,22 @@ MOST_BYTES = 100_000
 holds 1 MiB (https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size)."""
 
 
-def read_document(path: Path, taken: Collection[str] = ()) -> dict[str, Any]:
+FindProblem = Callable[[str], str | None]
+"""Why a workload can't have statements of its own for a module; None if it can."""
+
+
+def _know_no_module(name: str) -> str | None:
+    """Modules are not looked at."""
+    return None
+
+
+def read_document(
+    path: Path, taken: Collection[str] = (), find_problem: FindProblem = _know_no_module
+) -> dict[str, Any]:
     """The definition in a file, as it is in JSON; OptionError if there is anything wrong with it, or if
     its name is `taken`."""
     try:
-        return _take_document(*read_yaml(path), str(path), taken)
+        return _take_document(*read_yaml(path), str(path), taken, find_problem)
     except FileNotFoundError as error:
         raise OptionError(f"{path} can't be read: {error.strerror}") from error
     except DocumentError as error:
@@ -49,9 +60,13 @@ def parse_document(text: str, source: str, taken: Collection[str] = ()) -> dict[
 
 
 def _take_document(
-    root: yaml.Node, document: Any, source: str, taken: Collection[str]
+    root: yaml.Node,
+    document: Any,
+    source: str,
+    taken: Collection[str],
+    find_problem: FindProblem = _know_no_module,
 ) -> dict[str, Any]:
-    found = check_document(root, document, source)
+    found = check_document(root, document, source, find_problem=find_problem)
     if found["name"] in taken:
         line, _ = find_place(root, ["name"])
         problem = f"{found['name']} is a workload of this tool: take another name"
@@ -65,7 +80,11 @@ def parse_definition(text: str, source: str) -> Definition:
 
 
 def check_document(
-    root: yaml.Node, document: Any, source: str, keys: Sequence[str] = ()
+    root: yaml.Node,
+    document: Any,
+    source: str,
+    keys: Sequence[str] = (),
+    find_problem: FindProblem = _know_no_module,
 ) -> dict[str, Any]:
     """A definition that was read from these nodes of `source`, below `keys`, as it is in JSON.
 
@@ -76,9 +95,14 @@ def check_document(
         raise OptionError(f"{where}: a definition is keys with values, at least `name:`")
     check_tree(root, source)
     try:
-        Definition.read(document)
+        definition = Definition.read(document)
     except ValidationError as error:
         raise OptionError(_locate(error, root, source, keys)) from error
+    for number, query in enumerate(definition.queries):
+        for module in query.statement:
+            if problem := find_problem(module):
+                where = _name_place(root, ("queries", number, "statement", module), source, keys)
+                raise OptionError(where + problem)
     octets = to_json(document)
     if len(octets) > MOST_BYTES:
         raise OptionError(
@@ -101,10 +125,14 @@ def _locate(
     way, cause = tuple(first["loc"]), first.get("ctx", {}).get("error")
     if isinstance(cause, MisplacedError):
         way += cause.way
+    return _name_place(root, way, source, keys) + _describe(first["type"], way, first["msg"])
+
+
+def _name_place(root: yaml.Node, way: Sequence[str | int], source: str, keys: Sequence[str]) -> str:
+    """File, line and key, for the start of an error message."""
     line, names = find_place(root, way)
     where = ".".join([*keys, *names])
-    where = f"{source}:{line}: " + (f"{where}: " if where else "")
-    return where + _describe(first["type"], way, first["msg"])
+    return f"{source}:{line}: " + (f"{where}: " if where else "")
 
 
 def _describe(kind: str, way: Sequence[str | int], message: str) -> str:

@@ -117,11 +117,11 @@ def test_only_its_own_requests_are_broken_off(api: Api, client: KubeClient) -> N
         thread.start()
     eventually(lambda: len(api.asked) == 2, "both ask")
     client.break_off()
-    threads[0].join(5)
+    threads[0].join(15)
     assert isinstance(outcomes["first"], UNREACHABLE)
     assert "other" not in outcomes
     free.set()
-    threads[1].join(5)
+    threads[1].join(15)
     assert outcomes["other"] == [{}]
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from cli.experiments.statements import EVENTS, collect_statements
 from cli.main import commands
-from cli.render.statements import EVENTS, describe_statements
+from cli.render.statements import describe_statements
 from simulator.modules.base import Job, Module
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
@@ -188,7 +189,8 @@ class Silent(Postgres):
 def test_a_module_that_shows_nothing_says_so() -> None:
     workload = load_workload("temperature")(0)
     options = parse_options(Postgres.options_model, {"connection_string": "host=x"}, str)
-    text = describe_statements(Silent(options, Job(workload.schema)), workload)
+    module = Silent(options, Job(workload.schema))
+    text = describe_statements(collect_statements(module, workload))
     assert "  module silent doesn't show what it makes\n" in text
     below = split(text)["Query count-events"]
     assert below == "  module silent doesn't show what it sends"

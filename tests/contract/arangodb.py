@@ -155,10 +155,7 @@ class ArangoUnderTest(HttpServerUnderTest):
         ]  # fmt: skip
 
     FAULTS: ClassVar[Sequence[Fault]] = (
-        http_server.ANSWER_LOST,
-        http_server.REQUEST_LOST,
-        http_server.ENDED,
-        http_server.AWAY,
+        *http_server.LOST,
         refused("queue full", "too_many_requests", Refuse(503, _BUSY)),
         http_server.GATEWAY_GAVE_UP,
         http_server.NO_ANSWER_IN_TIME,

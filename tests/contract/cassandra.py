@@ -23,6 +23,7 @@ from simulator.workloads.schema import ColumnType, Schema
 
 from ..helpers import eventually
 from .cassandra_proxy import Fate, Proxy
+from .lost import ANSWER_LOST, REQUEST_LOST
 
 
 def quoted(name: str) -> str:
@@ -225,14 +226,8 @@ class CassandraUnderTest(ServerUnderTest):
 
     FAULTS: ClassVar[Sequence[Fault]] = (
         Fault("killed", {"connection_lost": 1}, killed, thorough=True),
-        Fault(
-            "answer lost", {"connection_lost": 1},
-            lambda server, job: server.fated("drop answer"), thorough=True,
-        ),
-        Fault(
-            "request lost", {"connection_lost": 1},
-            lambda server, job: server.fated("drop request"),
-        ),
+        ANSWER_LOST,
+        REQUEST_LOST,
         Fault(
             "no answer", {"client_timeout": 1},
             lambda server, job: server.unanswered(), reconnects=True,

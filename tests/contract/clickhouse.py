@@ -180,10 +180,7 @@ class ClickhouseUnderTest(HttpServerUnderTest):
         ]  # fmt: skip
 
     FAULTS = (
-        http_server.ANSWER_LOST,
-        http_server.REQUEST_LOST,
-        http_server.ENDED,
-        http_server.AWAY,
+        *http_server.LOST,
         refused("too many parts", "too_many_parts", _TOO_MANY_PARTS),
         http_server.GATEWAY_GAVE_UP,
         http_server.NO_ANSWER_IN_TIME,

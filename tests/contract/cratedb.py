@@ -162,10 +162,7 @@ class CratedbUnderTest(HttpServerUnderTest):
         ]  # fmt: skip
 
     FAULTS = (
-        http_server.ANSWER_LOST,
-        http_server.REQUEST_LOST,
-        http_server.ENDED,
-        http_server.AWAY,
+        *http_server.LOST,
         refused("queue full", "too_many_requests", Refuse(500, _OVERLOADED)),
         http_server.GATEWAY_GAVE_UP,
         http_server.NO_ANSWER_IN_TIME,

@@ -191,11 +191,8 @@ class SearchUnderTest(HttpServerUnderTest):
         block(False)
 
     FAULTS = (
-        http_server.ANSWER_LOST,
+        *http_server.LOST,
         Fault("index blocked", {"too_many_requests": 1}, blocked, thorough=True),
-        http_server.REQUEST_LOST,
-        http_server.ENDED,
-        http_server.AWAY,
         refused("queue full", "too_many_requests", Refuse(429, _QUEUE_FULL)),
         http_server.GATEWAY_GAVE_UP,
         http_server.NO_ANSWER_IN_TIME,

@@ -14,6 +14,7 @@ from simulator.modules.base import Job
 from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
 
 from .http_proxy import UNAUTHORIZED, Fate, HttpProxy, HttpRequest, Refuse, http_proxy
+from .lost import ANSWER_LOST, REQUEST_LOST
 
 
 class HttpServerUnderTest(ServerUnderTest):
@@ -138,19 +139,14 @@ class HttpServerUnderTest(ServerUnderTest):
         assert not self.proxy.refused_connections
 
 
-ANSWER_LOST = Fault(
-    "answer lost", {"connection_lost": 1},
-    lambda server, job: server.fated("drop answer"), thorough=True,
-)  # fmt: skip
-REQUEST_LOST = Fault(
-    "request lost", {"connection_lost": 1}, lambda server, job: server.fated("drop request")
-)
 ENDED = Fault(
     "connection ended", {}, lambda server, job: server.ended(job), reconnects=True, once=True
 )
 AWAY = Fault(
     "away for a while", {"connection_lost": 2}, lambda server, job: server.away(job), once=True
 )
+LOST = (ANSWER_LOST, REQUEST_LOST, ENDED, AWAY)
+"""What may happen to the connection of each."""
 GATEWAY_GAVE_UP = Fault(
     "gateway gave up", {"unavailable": 1}, lambda server, job: server.fated("give up")
 )

@@ -8,6 +8,7 @@ import socket
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from simulator.contract import PrimaryKey
@@ -18,6 +19,7 @@ from simulator.workloads.schema import ColumnType, Schema, Tags
 
 from ..helpers import eventually
 from .iotdb_proxy import Fate, Proxy
+from .lost import ANSWER_LOST, REQUEST_LOST
 
 _PATIENCE_S = 60.0
 
@@ -41,6 +43,7 @@ class IotdbUnderTest(ServerUnderTest):
         ColumnType.JSON: "STRING",
     }
     locks: ClassVar = False
+    time_column: ClassVar = "time"
     keyless: ClassVar = frozenset({PrimaryKey.DB, PrimaryKey.NONE})
     model: ClassVar = "table"
 
@@ -191,14 +194,8 @@ class IotdbUnderTest(ServerUnderTest):
 
     FAULTS: ClassVar[Sequence[Fault]] = (
         Fault("killed", {"connection_lost": 1}, killed, thorough=True),
-        Fault(
-            "answer lost", {"connection_lost": 1},
-            lambda server, job: server.fated("drop answer"), thorough=True,
-        ),
-        Fault(
-            "request lost", {"connection_lost": 1},
-            lambda server, job: server.fated("drop request"), once=True,
-        ),
+        ANSWER_LOST,
+        replace(REQUEST_LOST, once=True),
         Fault(
             "no answer", {"timeout": 1},
             lambda server, job: server.fated("swallow answer", request_timeout_s=0.5),

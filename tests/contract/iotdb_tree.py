@@ -23,6 +23,7 @@ class IotdbTreeUnderTest(IotdbUnderTest):
 
     model: ClassVar = "tree"
     joins: ClassVar = False
+    takes_statements: ClassVar = False
     tables_come_with_events: ClassVar = True
     tells_missing_tables: ClassVar = False
 

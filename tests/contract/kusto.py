@@ -28,7 +28,8 @@ from simulator.workloads.schema import Column, ColumnType, Schema, Tags
 from ..helpers import eventually
 from . import kql
 from .http_proxy import Fate, HttpRequest, Refuse
-from .http_server import ANSWER_LOST, REQUEST_LOST, HttpServerUnderTest, refused
+from .http_server import HttpServerUnderTest, refused
+from .lost import ANSWER_LOST, REQUEST_LOST
 
 _FRESH_S = 0.1
 """For how long a table is as it was when it was asked about, in one request after the other."""

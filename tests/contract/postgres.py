@@ -23,6 +23,7 @@ from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTes
 from simulator.workloads.schema import ColumnType, Schema, Tags
 
 from ..helpers import eventually
+from .lost import ANSWER_LOST, REQUEST_LOST
 from .postgres_proxy import Fate, proxy_to
 
 _GUARDED = "guarded"
@@ -173,7 +174,7 @@ class PostgresUnderTest(ServerUnderTest):
 
     def clear(self) -> None:
         for table in self.tables():
-            self.ask(f"DROP TABLE {quoted(table)} CASCADE")
+            self.ask(f"DROP TABLE IF EXISTS {quoted(table)} CASCADE")  # partitions go with theirs
         for extension in self.extensions("installed"):
             self.ask(f"DROP EXTENSION {quoted(extension)} CASCADE")
 
@@ -441,14 +442,8 @@ class PostgresUnderTest(ServerUnderTest):
 
     CONNECTION_FAULTS = (
         Fault("killed", {"connection_lost": 1}, killed, thorough=True),
-        Fault(
-            "answer lost", {"connection_lost": 1},
-            lambda server, job: server.fated("drop answer"), thorough=True,
-        ),
-        Fault(
-            "request lost", {"connection_lost": 1},
-            lambda server, job: server.fated("drop request"),
-        ),
+        ANSWER_LOST,
+        REQUEST_LOST,
         Fault(
             "answer doubtful", {"connection_lost": 1},
             lambda server, job: server.fated("doubtful answer"),

@@ -15,6 +15,8 @@ from typing import Literal
 
 import psycopg2.extensions
 
+from .tcp_proxy import accept_all
+
 Fate = Literal["drop request", "drop answer", "doubtful answer", "hold request", "hold answer"]
 """What happens to the request that commits next:
 
@@ -97,11 +99,7 @@ class Proxy:
         return fate
 
     def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
+        for client in accept_all(self._listener):
             if self.refusals:
                 self.refusals -= 1
                 client.close()

@@ -173,10 +173,7 @@ class QuestdbUnderTest(HttpServerUnderTest):
         ]
 
     FAULTS = (
-        http_server.ANSWER_LOST,
-        http_server.REQUEST_LOST,
-        http_server.ENDED,
-        http_server.AWAY,
+        *http_server.LOST,
         replace(
             refused("unavailable", "unavailable", Refuse(503, {"message": "overloaded"})), once=True
         ),

@@ -7,9 +7,19 @@ import socket
 import ssl
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import BinaryIO, Generic, Self, TypeVar
+
+
+def accept_all(listener: socket.socket) -> Iterator[socket.socket]:
+    """Clients, until the listener is shut down."""
+    while True:
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            return
+        yield client
 
 
 class Line(ABC):
@@ -87,17 +97,14 @@ class Proxy(ABC, Generic[FateT, LineT]):
             line.close()
 
     def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
+        for client in accept_all(self._listener):
+            end = client
             try:
                 if self._tls:
-                    client = self._tls.wrap_socket(client, server_side=True)
-                line = self._connect(client, socket.create_connection(self._target))
+                    end = self._tls.wrap_socket(client, server_side=True)
+                line = self._connect(end, socket.create_connection(self._target))
             except OSError:
-                client.close()
+                end.close()
                 continue
             self._lines.append(line)
             line.start()

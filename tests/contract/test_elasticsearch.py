@@ -269,6 +269,17 @@ def send(writer: ElasticsearchWriter, payload: Payload) -> int:
 # --- queries --------------------------------------------------------------------------------------
 
 
+def open_filled(search: SearchUnderTest, workload: Any) -> Any:
+    """The module, ready to be asked about 50 events."""
+    job = new_job(workload.schema, batch=50)
+    prepared(search, job)
+    insert_with(search.module(job), workload, 50)
+    module = search.module(job)
+    module.open()
+    module.prepare_queries()
+    return module
+
+
 def test_all_pages_of_an_answer_are_fetched(
     search: SearchUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,12 +289,7 @@ def test_all_pages_of_an_answer_are_fetched(
         (Temperature(device_spread=8), {"newest-per-device": 8}),
         (Cpu(device_spread=10), {"last-point": 10, "high-cpu": 6}),
     ):
-        job = new_job(workload.schema, batch=50)
-        prepared(search, job)
-        insert_with(search.module(job), workload, 50)
-        module = search.module(job)
-        module.open()
-        module.prepare_queries()
+        module = open_filled(search, workload)
         asked = module.queries()
         for name, rows in answers.items():
             assert len(module.fetch(asked[name])) == rows, name
@@ -349,12 +355,7 @@ def test_described_queries_of_several_shards_and_by_pages(
 @pytest.mark.parametrize("kind", [Temperature, Cpu])
 def test_no_answer_comes_from_the_cache(search: SearchUnderTest, kind: Any) -> None:
     workload = kind()
-    job = new_job(workload.schema, batch=50)
-    prepared(search, job)
-    insert_with(search.module(job), workload, 50)
-    module = search.module(job)
-    module.open()
-    module.prepare_queries()
+    module = open_filled(search, workload)
     for _ in range(2):
         for statement in module.queries().values():
             module.fetch(statement)

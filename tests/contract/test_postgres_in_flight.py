@@ -91,8 +91,8 @@ FATES: dict[str, Callable[[PostgresUnderTest, Job], AbstractContextManager[Fault
     "answer lost": fated("drop answer"),
     "request lost": fated("drop request"),
     "answer doubtful": fated("doubtful answer"),
-    "no answer in time": fated("hold answer", request_timeout_s=0.3),
-    "no request in time": fated("hold request", request_timeout_s=0.3),
+    "no answer in time": fated("hold answer", request_timeout_s=0.5),
+    "no request in time": fated("hold request", request_timeout_s=0.5),
     "away for a while": lambda server, job: server.away(job),
 }
 

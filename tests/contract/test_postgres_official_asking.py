@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,22 @@ def end_connections(server: PostgresUnderTest) -> None:
         )
 
 
+@contextmanager
+def held_back(server: PostgresUnderTest, key: int) -> Iterator[Callable[[], int]]:
+    """Questions that need this advisory lock wait until the end; how many do."""
+    with closing(psycopg2.connect(server.dsn)) as connection, connection.cursor() as cursor:
+
+        def count_waiting() -> int:
+            cursor.execute(
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            )
+            [(count,)] = cursor.fetchall()
+            return int(count)
+
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [key])
+        yield count_waiting
+
+
 def ask(asker: Asker, statement: str) -> list[tuple[Any, ...]]:
     received = asker.send(asker.encode_statement(statement))
     rows = list(asker.decode(received))
@@ -83,12 +99,15 @@ def test_several_in_flight_have_a_connection_each(postgres: PostgresUnderTest, c
     asker = make_asker(postgres, client, in_flight=3)
     with closing(asker):
         asker.open()
-        question = asker.encode_statement("SELECT pg_backend_pid(), pg_sleep(0.2)")
-        began = time.monotonic()
-        for number in range(3):
-            asker.submit(question, number)
+        question = asker.encode_statement(
+            "SELECT pg_backend_pid(), pg_advisory_xact_lock_shared(7)"
+        )
+        # They are answered once all of them are there.
+        with held_back(postgres, 7) as count_waiting:
+            for number in range(3):
+                asker.submit(question, number)
+            eventually(lambda: count_waiting() == 3, "three questions under way at once")
         found = collect(asker, 3)
-        assert time.monotonic() - began < 0.55
         assert sorted(one.request for one in found) == [0, 1, 2]
         backends = {one.result.data[0][0] for one in found if isinstance(one.result, Received)}
         assert len(backends) == 3
@@ -114,8 +133,15 @@ def test_who_waits_too_long_is_told(postgres: PostgresUnderTest, client: str) ->
         asker.open()
         with pytest.raises(Retryable, match=r"no answer within 0\.3 s"):
             ask(asker, "SELECT pg_sleep(20)")
-        asker.recover()
-        assert ask(asker, "SELECT 1") == [(1,)]
+
+        def is_answered() -> bool:
+            asker.recover()
+            # A busy machine may take too long once more.
+            with suppress(Retryable):
+                return ask(asker, "SELECT 1") == [(1,)]
+            return False
+
+        eventually(is_answered, "an answer by a new connection")
 
 
 @pytest.mark.usefixtures("postgres")
@@ -129,6 +155,7 @@ def test_what_is_under_way_at_the_end_is_cut_off(postgres: PostgresUnderTest, cl
     asker.close()
     [lost] = collect(asker, 1)
     assert isinstance(lost.result, Retryable)
-    assert time.monotonic() - began < 5
+    # It would take 20 s.
+    assert time.monotonic() - began < 15
     asker.stop_submitting()
     eventually(lambda: threading.active_count() <= before, "all threads to end")

@@ -107,3 +107,12 @@ def values_of(document: Any, *keys: str) -> list[Any]:
 
 
 LOCAL_COMBINATIONS = [one for one in COMBINATIONS if one.variant == LOCAL]
+
+
+def without_nulls(value: Any) -> Any:
+    """As the API server takes it: null is as good as absent."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value

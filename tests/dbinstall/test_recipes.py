@@ -31,6 +31,7 @@ from .rendering import (
     render,
     run_script,
     values_of,
+    without_nulls,
 )
 
 ROOT = FOLDER.parent
@@ -70,12 +71,16 @@ def test_the_same_file_names_everywhere(recipe: Recipe) -> None:
         assert (recipe.folder / script).stat().st_mode & 0o111
 
 
-def test_shellcheck() -> None:
-    scripts = [
-        *FOLDER.rglob("*.sh"),
-        *(ROOT / "tests" / "kubernetes").rglob("*.sh"),
-        ROOT / ".ci" / "run",
-    ]
+SCRIPTS = [*FOLDER.rglob("*.sh"), *(ROOT / "tests" / "kubernetes").rglob("*.sh")]
+
+
+@pytest.mark.parametrize(
+    "folder", [*sorted({script.parent for script in SCRIPTS}), ROOT / ".ci"],
+    ids=lambda folder: folder.name,
+)  # fmt: skip
+def test_shellcheck(folder: Path) -> None:
+    """Folder by folder, as it takes seconds for all of them."""
+    scripts = sorted(folder.glob("*.sh")) or [folder / "run"]
     program = Path(sys.executable).with_name("shellcheck")
     done = subprocess.run(
         [program, "--external-sources", *scripts],
@@ -114,15 +119,6 @@ def test_objects_fit_their_schema(
         if "kind" in document and is_core(document):
             for version in (OLDEST_KUBERNETES, kubernetes_validate.latest_version()):
                 kubernetes_validate.validate(without_nulls(document), version, strict=True)
-
-
-def without_nulls(value: Any) -> Any:
-    """As the API server takes it: null is as good as absent."""
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [without_nulls(item) for item in value]
-    return value
 
 
 @every_combination

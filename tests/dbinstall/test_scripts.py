@@ -252,7 +252,7 @@ def test_a_script_does_not_outlive_a_tool_that_was_killed(
     group = os.getpgid(processes[0].pid)
     os.kill(tool, signal.SIGKILL)
     os.waitpid(tool, 0)
-    _, alive = psutil.wait_procs(processes, 10)
+    _, alive = psutil.wait_procs(processes, 60)
     assert not alive
     eventually(lambda: not _has_members(group), "the end of its group")
 

@@ -35,6 +35,7 @@ from .rendering import (
     objects,
     render,
     values_of,
+    without_nulls,
 )
 
 _ALTINITY = (
@@ -108,15 +109,6 @@ def strict(schema: Any) -> Any:
         if isinstance(made.get(key), dict):
             made[key] = strict(made[key])
     return made
-
-
-def without_nulls(value: Any) -> Any:
-    """As the API server takes it: null is as good as absent."""
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [without_nulls(item) for item in value]
-    return value
 
 
 @pytest.mark.parametrize("combination", CUSTOM, ids=str)

@@ -25,7 +25,16 @@ from cli.results.decision import (
 from cli.results.store import StoredResult
 
 from ..cli.campaign.stored_campaign import CANDIDATES, make_campaign
-from .test_report_page import CUT_OFF, OVERLAPS, SCROLLED, UNREADABLE, Opened, luminance
+from .test_report_page import (
+    CUT_OFF,
+    OVERLAPS,
+    SCROLLED,
+    UNREADABLE,
+    Opened,
+    each_scheme,
+    luminance,
+    read_colours,
+)
 
 SCREEN_PX = 900
 MOST_SCREENS = 10
@@ -172,28 +181,17 @@ def test_nothing_is_cut_off_or_too_small(opened: Opened, width: int) -> None:
         details.evaluate("(one) => { one.open = false; }")
 
 
-COLOURS = """() => {
-  const style = (selector, name) =>
-    getComputedStyle(document.querySelector(selector)).getPropertyValue(name);
-  return {
-    paper: style("body", "background-color"),
-    text: style("body", "color"),
-    muted: style(".aside", "color"),
-    swatch: style(".swatch path", "stroke"),
-    bar: style("#figures .mark-rect path", "fill"),
-  };
-}"""
-
-
-@pytest.mark.parametrize(
-    ("scheme", "media", "dark"),
-    [("light", "screen", False), ("dark", "screen", True), ("dark", "print", False)],
-)
+@each_scheme
 def test_it_is_readable_in_light_and_dark(
     opened: Opened, scheme: Any, media: Any, dark: bool
 ) -> None:
     opened.page.emulate_media(color_scheme=scheme, media=media)
-    found = opened.page.evaluate(COLOURS)
+    found = read_colours(
+        opened.page,
+        muted=(".aside", "color"),
+        swatch=(".swatch path", "stroke"),
+        bar=("#figures .mark-rect path", "fill"),
+    )
     light = {name: luminance(colour) for name, colour in found.items()}
     assert (light["paper"] < 0.2) is dark
     for name in ("text", "muted", "swatch", "bar"):

@@ -87,6 +87,60 @@ def test_a_rate_in_stages_has_figures_of_each(tool: Tool) -> None:
     assert "Stages" in (tool.place / "r.html").read_text()
 
 
+def test_a_fleet_that_is_cut_off_sends_its_events_late(tool: Tool) -> None:
+    """For two seconds nothing is sent of what two workers have to send at 400 events a second each."""
+    done = tool.run(
+        "insert", "-t", "embedded", "-w", 2, "-r", 1, "--batch", 10, "--rate", 800, "--arrivals", "even",
+        "--duration", "7s", "--disturb", "2s pause-fleet 2s",
+    ).ok()  # fmt: skip
+    (run,) = tool.runs()
+    assert run["valid"] is True
+    (mark,), (catch_up,), ((began, ended),) = run["marks"], run["catch_ups"], run["gaps"]
+    assert (mark["at_s"], mark["ended_s"], mark["ok"]) == (2.0, 4.0, True)
+    assert began == pytest.approx(2.0, abs=0.2)
+    assert ended >= 4.0
+    assert dict(run["timeline"]).get(3) is None
+    assert run["offered"]["due"] == pytest.approx(5600, abs=40)
+    assert dict(run["offered"]["backlog"])[3] == pytest.approx(1600, abs=40)
+    assert (catch_up["begins_s"], catch_up["ends_s"]) == (2.0, 4.0)
+    assert catch_up["held"] == pytest.approx(1600, abs=40)
+    assert catch_up["after_s"] is not None, run
+    assert 0 < catch_up["after_s"] < 3
+    assert 2.0 <= catch_up["lateness_s"] < 4
+    # The two seconds are the fleet's, not the database's.
+    assert run["latency_ms"]["max"] < 1000 * (catch_up["after_s"] + 0.5)
+    assert catch_up["later_ms"]["p50"] < catch_up["burst_ms"]["p99"] <= run["latency_ms"]["max"]
+    assert run["verification"]["ok"] is True
+    assert (run["lookup"]["missing"], run["lookup"]["doubled"]) == (0, 0)
+    assert "After pause-fleet 2s at 2.0 s " in done.out
+    assert "nothing was lost or stored twice." in done.out
+
+
+def test_readers_go_on_while_the_fleet_is_cut_off(tool: Tool) -> None:
+    """The fleet is cut off while a stage becomes the next."""
+    tool.run(
+        "mixed", "-t", "embedded", "-w", 1, "--readers", 1, "--in-flight", 4, "--arrivals", "even", "-r", 1,
+        "--rate", "2s:100,3s:300", "--query-rate", 20, "--queries", "count-events", "--prefill", 1000,
+        "--disturb", "1s pause-fleet 2s",
+    ).ok()  # fmt: skip
+    (run,), (reads,) = tool.runs(), tool.runs("read")
+    assert [one["saturated"] for one in run["stages"]] == [False, False]
+    # 100 of the first stage, and a second of the next.
+    assert run["catch_ups"][0]["held"] == pytest.approx(400, abs=4)
+    assert run["count"] == pytest.approx(1100, abs=4)
+    assert run["lookup"]["missing"] == 0
+    asked = dict(reads["timeline"])
+    assert min(asked[second] for second in range(5)) >= 15
+
+
+def test_a_fleet_that_is_cut_off_needs_events_that_become_due(tool: Tool) -> None:
+    pause = ("insert", "-t", "embedded", "-w", 2, "-r", 1, "--disturb", "2s pause-fleet 2s")
+    error = tool.run(*pause, "--duration", "5s").error(2)
+    assert "holds events back that become due, and without a rate none do: give --rate" in error
+    error = tool.run(*pause, "--rate", 100, "--duration", "4s").error(2)
+    assert "is not back before the run's end at 4 s: give a longer --duration" in error
+
+
 def test_the_embedded_server_is_killed_and_comes_back(tool: Tool) -> None:
     done = tool.run(
         "insert", "-t", "embedded", "-w", 2, "-r", 1, "--batch", 10, "--rate", 1000, "--duration", "6s",

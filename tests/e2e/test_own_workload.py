@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from ..helpers import begin_definition
 from .tool import Tool, flatten
 
 DEFINITION = """\
@@ -47,3 +48,66 @@ def test_it_is_stored_and_its_answers_are_right(tool: Tool) -> None:
     assert [query["query"] for query in asked["queries"]][:2] == ["per-group", "point"]
     assert asked["answers"]["checked"] == len(asked["queries"]) == 11
     assert asked["answers"]["wrong"] == []
+
+
+STATED = (
+    begin_definition(
+        "stated", "machine", "Asked by a statement of its own", devices=4, interval="10s"
+    )
+    + """\
+  - {name: heat, type: float64, signal: {kind: wander, low: 0, high: 9, period: 1h}}
+queries:
+  - name: means
+    devices: 1
+    window: {span: 10m}
+    compute: [{function: avg, column: heat}, {function: count}]
+    per: [{every: 2m}]
+    statement:
+      postgres: |
+        SELECT at - at % :every, avg(heat), count(*)::bigint  -- ':start' is none
+        FROM :table WHERE machine = :device AND at BETWEEN :start AND :end - 1
+        GROUP BY 1;
+      questdb: SELECT 1
+  - {name: counts, compute: [{function: count}], per: [machine]}
+"""
+)
+
+
+def test_a_statement_of_its_own_is_asked_and_a_wrong_one_found_out(tool: Tool) -> None:
+    file = tool.place / "stated.yaml"
+    file.write_text(STATED)
+    mine = ("-t", "embedded", "--workload", "stated.yaml")
+    tool.run_here("insert", *mine, "-w", 1, "-r", 1, "--batch", 100, "--num-inserts", 2000).ok()
+    # An insert asks nothing: its result has the schema.
+    kept = json.loads((tool.folders()[-1] / "result.json").read_text())["statements"]
+    assert [part["title"] for part in kept] == ["Schema"]
+    ask = ("query", *mine, "-r", 3, "-w", 2, "--queries", "means,counts")
+    done = tool.run_here(*ask).ok()
+    assert "Answers: 4 checked, all right." in done.out
+    assert "own statements" in done.out
+    folder = tool.folders()[-1]
+    kept = json.loads((folder / "result.json").read_text())["statements"]
+    assert [(part["query"], part["own"]) for part in kept] == [
+        (None, False), ("means", True), ("counts", False),
+    ]  # fmt: skip
+    assert "at BETWEEN" in kept[1]["lines"][1]
+    shown = tool.run_here("results", "show", folder.name).ok().out
+    assert "own statements: means asked by the workload's own" in shown
+    assert (
+        "Query means, the workload's own statement\n  SELECT at - at % 120000, avg(heat)" in shown
+    )
+
+    file.write_text(STATED.replace(":end - 1", ":end - 60000"))
+    failed = tool.run_here(*ask)
+    assert failed.status == 1
+    assert "query means gave a wrong answer to worker" in failed.out
+    assert "(asked by the workload's own statement)" in failed.out
+    assert "query counts" not in failed.out
+    file.write_text(STATED.replace(" GROUP BY 1;", " GROUP BY 2;"))
+    refused = tool.run_here(*ask)
+    assert refused.status == 1
+    assert "aggregate functions are not allowed in GROUP BY" in refused.out + refused.err
+    file.write_text(STATED.replace(":every", ":bucket"))
+    assert "stated.yaml:19: queries[means].statement.postgres: there is no parameter :bucket" in (
+        tool.run_here(*ask).error(2)
+    )

@@ -176,27 +176,34 @@ def luminance(colour: str) -> float:
     return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255
 
 
-COLOURS = """() => {
-  const style = (selector, name) =>
-    getComputedStyle(document.querySelector(selector)).getPropertyValue(name);
-  return {
-    paper: style("body", "background-color"),
-    text: style("body", "color"),
-    label: style("#figure-workers .role-axis-label text", "fill"),
-    line: style("#figure-workers .mark-line path", "stroke"),
-  };
-}"""
+COLOURS = {"paper": ("body", "background-color"), "text": ("body", "color")}
+READ_COLOURS = """(wanted) => Object.fromEntries(Object.entries(wanted).map(([name, [selector, style]]) =>
+    [name, getComputedStyle(document.querySelector(selector)).getPropertyValue(style)]))"""
 
 
-@pytest.mark.parametrize(
+def read_colours(page: Page, **places: tuple[str, str]) -> dict[str, str]:
+    """The colours of a page's paper and text, and of these places: a selector and a style."""
+    found: dict[str, str] = page.evaluate(READ_COLOURS, {**COLOURS, **places})
+    return found
+
+
+each_scheme = pytest.mark.parametrize(
     ("scheme", "media", "dark"),
     [("light", "screen", False), ("dark", "screen", True), ("dark", "print", False)],
 )
+
+
+@each_scheme
 def test_it_is_readable_in_dark_light_and_on_paper(
     opened: Opened, scheme: Any, media: Any, dark: bool
 ) -> None:
     opened.page.emulate_media(color_scheme=scheme, media=media)
-    found = {name: luminance(colour) for name, colour in opened.page.evaluate(COLOURS).items()}
+    colours = read_colours(
+        opened.page,
+        label=("#figure-workers .role-axis-label text", "fill"),
+        line=("#figure-workers .mark-line path", "stroke"),
+    )
+    found = {name: luminance(colour) for name, colour in colours.items()}
     assert (found["paper"] < 0.2) is dark
     for name in ("text", "label", "line"):
         assert abs(found[name] - found["paper"]) > 0.4, (name, found)

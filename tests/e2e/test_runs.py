@@ -102,6 +102,7 @@ RESULT: dict[str, Check] = {
 RUN: dict[str, Check] = {
     "run": is_count,
     "fill_level": is_count,
+    "prefilled": optional(is_count),
     "began_at": is_time,
     "ended_at": is_time,
     "index_build_s": lambda value: value is None or is_seconds(value),
@@ -227,15 +228,18 @@ PER_WORKER: dict[str, Check] = {
     "cpu_s": is_seconds,
     "clock_offset_s": is_number,
 }
-INSERT_SUMMARY: dict[str, Check] = {
-    "workers": is_count,
-    "fill_level": optional(is_count),
+SUMMARY: dict[str, Check] = {
     "runs": is_count,
     "min": is_seconds,
     "max": is_seconds,
     "avg": is_seconds,
     "median": is_seconds,
     "ci95": is_interval,
+}
+INSERT_SUMMARY: dict[str, Check] = {
+    "workers": is_count,
+    "fill_level": optional(is_count),
+    **SUMMARY,
     "cv": optional(is_seconds),
     "stable": optional(is_flag),
 }
@@ -249,12 +253,7 @@ EXECUTION: dict[str, Check] = {
 }
 QUERY_SUMMARY: dict[str, Check] = {
     "query": is_text,
-    "runs": is_count,
-    "min": is_seconds,
-    "max": is_seconds,
-    "avg": is_seconds,
-    "median": is_seconds,
-    "ci95": is_interval,
+    **SUMMARY,
     "p95": is_seconds,
     "cold": is_seconds,
     "rows": is_count,

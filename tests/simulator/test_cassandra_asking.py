@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast
 
-import numpy as np
 import pytest
 from cassandra.cqltypes import DoubleType, LongType, UTF8Type
 
@@ -25,10 +24,11 @@ from simulator.modules.cassandra.statements import Plan, Selection, Statement
 from simulator.modules.cassandra.wire import Connection, Node, Reply
 from simulator.workloads import load_workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.drawing import BoundQueries, BoundQuery
+from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Query
 from simulator.workloads.temperature import Temperature
 
+from .bounds import make_bounds
 from .test_cassandra_wire import Server
 
 _RESULT, _ERROR, _EXECUTE = 0x08, 0x00, 0x0A
@@ -139,18 +139,6 @@ def end(asker: CassandraAsker) -> Any:
 # --- requests -------------------------------------------------------------------------------------
 
 
-def bounds_of(workload: Any, query: Query) -> BoundQueries:
-    count = query.devices if isinstance(query.devices, int) else 0
-    names = np.array([[b"w00000d%06d" % (9 * i + j) for j in range(count)] for i in range(3)])
-    starts = np.array([1_700_000_000_000, 5, 1_800_000_000_000])
-    spans = 1 if query.instant else np.array([3_600_000, 2, 86_400_000])
-    is_windowed = query.window is not None or query.instant
-    return BoundQueries(
-        query, 3, names if count else None, starts if is_windowed else None,
-        starts + spans if is_windowed else None,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("flavor", ["cassandra", "ycql"])
 @pytest.mark.parametrize(
     "workload",
@@ -161,7 +149,7 @@ def test_a_block_of_questions_is_what_compile_gives_for_each(workload: Any, flav
     asker = CassandraAsker(make_module(workload, flavor=flavor))
     kinds = set()
     for query in workload.schema.descriptions:
-        bounds = bounds_of(workload, query)
+        bounds = make_bounds(query)
         for request, bound in zip(asker.encode(bounds), bounds, strict=True):
             compiled = asker.module.compile(bound)
             kinds.add(type(compiled))
@@ -282,7 +270,8 @@ def test_no_more_of_a_question_are_under_way_than_an_application_would_have(
     received = None
     for answered in range(40):
         server.answer(numbers.pop(0), _RESULT, page(row(b"w", 1), columns=2))
-        for outcome in asker.outcomes(0.2 if answered < 39 else 10):
+        # What is there is taken; there is no outcome before the last.
+        for outcome in asker.outcomes(0.02 if answered < 39 else 10):
             received = outcome.result
         if answered < 24:
             numbers.append(server.request()[0])

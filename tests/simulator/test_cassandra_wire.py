@@ -6,7 +6,6 @@ import io
 import socket
 import ssl
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,7 @@ from simulator.modules.cassandra.pool import ConnectionPool
 from simulator.modules.cassandra.wire import Connection, Node, Pending
 from simulator.modules.sending import Outcome
 
-from ..helpers import eventually, swallowing
+from ..helpers import eventually, make_room_later, swallowing
 
 _HEADER = struct.Struct("!BBhBi")
 _EXECUTE, _RESULT, _ERROR, _EVENT = 0x0A, 0x08, 0x00, 0x0C
@@ -247,23 +246,14 @@ def test_late_answers_are_nobodys(server: Server) -> None:
 
 
 def test_what_is_swallowed_is_tried_again_by_a_new_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The kernel repeats what it sends after a second: a test that takes less sees only what is here.
+    # Less than the second after which the kernel repeats what a socket has sent.
     monkeypatch.setattr(http_connection, "_FIRST_CONNECT_S", 0.1)
     with swallowing() as listener:
-
-        def hang_up_on_all() -> None:
-            for _ in range(3):
-                listener.accept()[0].close()
-
-        accepting = threading.Timer(0.2, hang_up_on_all)
-        began_s = time.monotonic()
-        accepting.daemon = True
-        accepting.start()
+        tried = make_room_later(listener, monkeypatch, hang_up=True)
         with pytest.raises(OSError, match=r"closed|reset"):
             wire.connect("node", listener.getsockname(), None, 4, 10.0, "test", None, [])
-        took_s = time.monotonic() - began_s
-        accepting.join(5)
-    assert 0.2 < took_s < 0.95
+    # One socket alone would come through as well, after seconds.
+    assert len(tried) > 1
 
 
 # --- pools ----------------------------------------------------------------------------------------
@@ -461,7 +451,8 @@ def test_a_request_without_an_answer_fails_and_its_connection_with_it(
 def test_a_node_that_answers_others_is_kept(
     cluster: Cluster, pool_to: Callable[..., ConnectionPool]
 ) -> None:
-    pool = pool_to(timeout_s=0.4)
+    # A busy machine answers the others within it.
+    pool = pool_to(timeout_s=0.8)
     server = cluster.servers["a"]
     pool.submit(b"a", _EXECUTE, b"", "never", 1)
     server.request()

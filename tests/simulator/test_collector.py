@@ -309,7 +309,7 @@ def test_a_reader_that_hands_in_no_answers_costs_no_figures(
         assert report.run.readers.answers.reasons == {f"worker 1: {said}": ["a", "b"]}
         assert report.run.invalid_reasons == []
 
-    play(story, **READERS, silence_timeout_s=60 if fails else 0.2)
+    play(story, **READERS, silence_timeout_s=60 if fails else 0.6)
 
 
 def test_nobody_waits_for_answers_that_nobody_wants(database: FakeDatabase) -> None:
@@ -446,7 +446,7 @@ def test_a_result_that_was_long_on_its_way_makes_no_late_start(database: FakeDat
 def test_a_worker_that_gives_up_ends_the_run_and_all_hand_in_what_they_have(
     database: FakeDatabase, monkeypatch: pytest.MonkeyPatch, silent: bool
 ) -> None:
-    monkeypatch.setattr("simulator.collector.run._OTHERS_PATIENCE_S", 0.2 if silent else LIMIT_S)
+    monkeypatch.setattr("simulator.collector.run._OTHERS_PATIENCE_S", 0.5 if silent else LIMIT_S)
 
     async def story(run: Run) -> None:
         await run.start()

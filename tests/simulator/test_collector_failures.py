@@ -212,17 +212,18 @@ def test_a_worker_that_falls_silent_is_found(database: FakeDatabase) -> None:
         talking = pending(talk())
         await until(lambda: run.collector.failure is not None)
         talking.cancel()
-        assert time.monotonic() - began >= 0.4
-        await is_over(run, "no word from worker 1 for 0.5 s")
+        assert time.monotonic() - began >= 0.7
+        await is_over(run, "no word from worker 1 for 0.8 s")
 
-    play(story, silence_timeout_s=0.5)
+    # A busy machine lets worker 0 speak more often than that.
+    play(story, silence_timeout_s=0.8)
 
 
 def test_a_worker_that_is_done_may_be_silent(database: FakeDatabase) -> None:
     async def story(run: Run) -> None:
         await run.start()
         await run.result(0)
-        until_s = time.monotonic() + 0.6
+        until_s = time.monotonic() + 1.0
         while time.monotonic() < until_s:
             await run.post("/progress", Progress(worker=1, stage="run", elapsed_s=1, done=1))
             await asyncio.sleep(0.02)
@@ -230,4 +231,5 @@ def test_a_worker_that_is_done_may_be_silent(database: FakeDatabase) -> None:
         await run.result(1)
         assert (await run.report()).status_code == 200
 
-    play(story, silence_timeout_s=0.4)
+    # A busy machine lets worker 1 speak more often than that.
+    play(story, silence_timeout_s=0.8)

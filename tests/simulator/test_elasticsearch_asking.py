@@ -29,15 +29,14 @@ from simulator.modules.elasticsearch.paging import (
     Taken,
 )
 from simulator.modules.options import parse_options
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
-from simulator.workloads.drawing import draw_block
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import Schema
 from simulator.workloads.temperature import Temperature
 
+from .bounds import draw_blocks
 from .test_http import Scripted, answers
 
 WORKLOADS = [Temperature(device_spread=9), Sundry(), load_workload("machines")(device_spread=9)]
@@ -53,12 +52,8 @@ def test_searches_ask_what_is_compiled(workload: Workload) -> None:
     """Of each execution, as if it were compiled alone."""
     module = make_module(workload.schema)
     asker = ElasticsearchAsker(module, 1)
-    stored = Stored(workload, [StoredPart(0, 0, 1000)])
     differing = 0
-    for query in workload.schema.descriptions:
-        if not query.is_drawn:
-            continue
-        bounds = draw_block(query, stored, 3, 5, 20)
+    for bounds in draw_blocks(workload):
         asked = asker.encode(bounds)
         alone = [asker.encode_statement(module.compile(bound)) for bound in bounds]
         assert [one[:5] for one in asked] == [one[:5] for one in alone]

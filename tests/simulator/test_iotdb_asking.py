@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import numpy as np
 import pytest
 
 from simulator.contract import Load, Role
@@ -35,9 +34,11 @@ from simulator.modules.iotdb.thrift import (
 from simulator.modules.iotdb.tree_queries import Computation
 from simulator.workloads import load_workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.drawing import BoundQueries, BoundQuery
+from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Query
 from simulator.workloads.temperature import Temperature
+
+from .bounds import make_bounds
 
 _INT64, _STRING = 2, 11
 _NAME = re.compile(rb"\x80\x01\x00\x01....(\w+)", re.DOTALL)
@@ -165,18 +166,6 @@ def asking(node: Node, in_flight: int = 1, **options: Any) -> Iterator[IotdbAske
 # --- requests -------------------------------------------------------------------------------------
 
 
-def bounds_of(workload: Any, query: Query) -> BoundQueries:
-    count = query.devices if isinstance(query.devices, int) else 0
-    names = np.array([[b"w00000d%06d" % (9 * i + j) for j in range(count)] for i in range(3)])
-    starts = np.array([1_700_000_000_000, 5, 1_800_000_000_000])
-    spans = 1 if query.instant else np.array([3_600_000, 2, 86_400_000])
-    is_windowed = query.window is not None or query.instant
-    return BoundQueries(
-        query, 3, names if count else None, starts if is_windowed else None,
-        starts + spans if is_windowed else None,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("model", ["table", "tree"])
 @pytest.mark.parametrize(
     "workload",
@@ -187,7 +176,7 @@ def test_a_block_of_questions_is_what_compile_gives_for_each(workload: Any, mode
     module = make_module(workload, model=model)
     asker = module.make_asker(1)
     for query in workload.schema.descriptions:
-        bounds = bounds_of(workload, query)
+        bounds = make_bounds(query)
         for request, bound in zip(asker.encode(bounds), bounds, strict=True):
             single = asker.encode_statement(module.compile(bound))
             assert type(request.asked) is type(single.asked)
@@ -205,7 +194,7 @@ def test_tags_of_their_own_keep_their_place_in_statements() -> None:
     module = make_module(workload)
     asker = module.make_asker(1)
     for query in workload.schema.descriptions:
-        bounds = bounds_of(workload, query)
+        bounds = make_bounds(query)
         for request, bound in zip(asker.encode(bounds), bounds, strict=True):
             statement = module.compile(bound)
             assert isinstance(statement, str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from math import sqrt
 
 import pytest
 
@@ -186,9 +187,11 @@ def test_all_workers_are_told_the_same_end_and_the_run_is_verified(
     async def story(run: Run) -> None:
         await run.start()
         heard: list[Heard] = []
+        told_s: list[float] = []
 
         async def tell(worker: int) -> None:
             message = progress(0, 5, worker=worker, elapsed_s=0.1)
+            told_s.append(time.monotonic())
             heard.append(Heard.model_validate_json((await run.post("/progress", message)).content))
 
         await until(lambda: run.collector.barrier.elapsed_s() > 0)
@@ -196,9 +199,11 @@ def test_all_workers_are_told_the_same_end_and_the_run_is_verified(
         assert heard[-1].ends_in_s is None  # found once
         await tell(1)
         await tell(0)
-        assert [one.ends_in_s for one in heard[1:]] == [
-            pytest.approx(NOTICE_S, abs=0.3), pytest.approx(NOTICE_S, abs=0.3),
-        ]  # fmt: skip
+        now_s = time.monotonic()
+        for one in heard[1:]:
+            # The same instant, from whenever each of them was told.
+            assert one.ends_in_s is not None
+            assert NOTICE_S - (now_s - told_s[1]) <= one.ends_in_s <= NOTICE_S + 1e-6
         for worker in (0, 1):
             await run.result(worker, end_s=1.6, count=40, histogram=histogram_of(200_000, 200_000))
         report = Report.model_validate_json((await run.report()).content)
@@ -235,19 +240,31 @@ def test_a_worker_ends_when_it_is_told(schedule: Schedule, in_flight: int) -> No
     recorder = Recorder(schedule)
     began = time.perf_counter()
     recorder.begin(began)
-    told = threading.Timer(0.1, lambda: recorder.end_early(time.perf_counter() + 0.1))
+    ends: list[float] = []
+
+    def tell() -> None:
+        # A busy machine lets a timer come late: what counts is when it came.
+        ends.append(time.perf_counter() + 0.1)
+        recorder.end_early(ends[0])
+
+    told = threading.Timer(0.1, tell)
     told.start()
     insert_all(feed(10**9, 1)[0], writer, recorder, 0, lambda: None, schedule)
+    ended = time.perf_counter()
     recorder.end()
     told.join()
-    assert 0.15 < time.perf_counter() - began < 2.0
+    # Not before it is told, though before the end if nothing is due until then. One that doesn't hear of it
+    # goes on for an hour, or for good.
+    assert ends[0] - 0.1 <= ended < ends[0] + 60
     end_s = recorder.window_s()[1]
-    assert end_s == pytest.approx(0.2, abs=0.1)
+    assert end_s == pytest.approx(ends[0] - began)
     figures = recorder.result()
     assert figures.measured is not None
     assert figures.measured <= figures.count
     if figures.offer is not None:
-        assert figures.offer.due <= end_s / 0.01 + 30
+        most = end_s / 0.01
+        # By chance some more.
+        assert figures.offer.due <= most + 10 * sqrt(most)
 
 
 def test_a_worker_that_ends_before_is_not_made_to_wait() -> None:

@@ -12,7 +12,7 @@ import pytest
 from simulator.errors import Retryable, SimulatorError
 from simulator.histograms import latency_ms, merge_histograms
 from simulator.modules.sending import Outcome, Payload
-from simulator.testing.inserting import insert, requests_at_once
+from simulator.testing.inserting import insert, most_at_once
 from simulator.worker import garbage_collection_paused
 from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder
@@ -159,9 +159,10 @@ def test_no_wait_is_shorter_than_the_server_asked_for(monkeypatch: pytest.Monkey
 
 
 def test_a_requests_latency_includes_its_retries() -> None:
-    recorder = insert(FakeWriter(failing(1, backoff_s=0.08)), Temperature(), 4, 2)
+    # So many others that a busy machine doesn't hold up all of them.
+    recorder = insert(FakeWriter(failing(1, backoff_s=0.08)), Temperature(), 40, 2)
     requests, shortest, longest = latencies(recorder)
-    assert requests == 2
+    assert requests == 20
     assert shortest < 20
     assert longest >= 40
 
@@ -196,23 +197,28 @@ def test_each_latency_counts_from_its_own_submission() -> None:
     def answer(numbers: list[int]) -> int:
         if numbers == [0]:
             assert slow_may_end.wait(LIMIT_S)
-        elif numbers == [5]:
+        elif numbers == [19]:
             time.sleep(0.06)
             slow_may_end.set()
         return 1
 
-    recorder = insert(FakeWriter(answer, 2), Temperature(), 6, 0)
+    # So many others that a busy machine doesn't hold up all of them.
+    recorder = insert(FakeWriter(answer, 2), Temperature(), 20, 0)
     requests, shortest, longest = latencies(recorder)
-    assert requests == 6
+    assert requests == 20
     assert shortest < 30
     assert longest >= 60
 
 
 def test_a_known_latency_is_measured() -> None:
-    """20 ms each, four at a time: the latency stays what it is, the time is a fourth."""
+    """20 ms each, four at a time: each has its own, whatever the others take."""
+    taken: list[float] = []
+    given: list[float] = []
 
     def answer(numbers: list[int]) -> int:
+        taken.append(time.perf_counter())
         time.sleep(0.02)
+        given.append(time.perf_counter())
         return len(numbers)
 
     began = time.perf_counter()
@@ -222,8 +228,11 @@ def test_a_known_latency_is_measured() -> None:
     assert requests == 24
     assert shortest >= 19.9
     assert took >= 6 * 0.0199
-    # On a machine that is busy with other things, hardly more than one.
-    assert 1.05 < requests_at_once(recorder) <= 4.01
+    # Measured around what the database has observed, whatever a busy machine makes of it.
+    sent, answered = map(sorted, zip(*recorder.spans, strict=True))
+    assert all(one <= other for one, other in zip(sent, sorted(taken), strict=True))
+    assert all(one >= other for one, other in zip(answered, sorted(given), strict=True))
+    assert 1 < most_at_once(recorder) <= 4
 
 
 def test_retries_in_flight() -> None:
@@ -258,21 +267,32 @@ def test_in_flight_what_one_waited_for_in_vain_the_others_do_not_wait_for_again(
     """Otherwise a server that is gone would end the run after minutes."""
 
     class Gone(FakeWriter):
+        """Loses all that is under way at once, and waits for the server in vain."""
+
+        def __init__(self) -> None:
+            super().__init__(len, 8)
+            self._held: list[object] = []
+
+        def submit(self, payload: Payload, request: object) -> None:
+            self._held.append(request)
+
+        def outcomes(self, timeout_s: float | None) -> list[Outcome[int]]:
+            lost, self._held = self._held, []
+            error = Retryable("lost", "connection lost", 0.0001)
+            return [Outcome(request, time.perf_counter(), error) for request in lost]
+
         def recover(self, payload: Payload) -> bool:
             self.recovered.append(payload.data)
             time.sleep(0.02)
             raise Retryable("gone", "no server", 0.0001)
 
-    def lost(numbers: list[int]) -> int:
-        raise Retryable("lost", "connection lost", 0.0001)
-
-    writer = Gone(lost, 8)
+    writer = Gone()
     recorder = Recorder()
     recorder.begin(0.0)
     with pytest.raises(SimulatorError, match=r"gave up after 5 retries \(gone\)"):
         insert_all(feed(8, 0)[0], writer, recorder, 5, lambda: None)
-    # Five times for all of them together, or once more each time for those that came a little later.
-    assert 5 <= len(writer.recovered) <= 10
+    # For all of them together.
+    assert len(writer.recovered) == 5
     assert recorder.errors["lost"] == 8
     assert recorder.errors["gone"] >= 4 * 8
     assert recorder.retries <= sum(recorder.errors.values())

@@ -91,17 +91,36 @@ def offer(writer: Writer, schedule: Schedule, max_retries: int = 8) -> Offered:
     return Offered(origin, recorder, recorder.result(in_flight=writer.max_in_flight))
 
 
-class Notebook(FakeWriter):
-    """Notes when each request was sent, and takes its time: `delay_s(number of the event)`."""
+class InOrder(FakeWriter):
+    """Knows the order in which requests left; a busy machine's threads take them in any."""
+
+    def __init__(self, answer: Callable[[list[int]], int], in_flight: int) -> None:
+        super().__init__(answer, in_flight)
+        self.order: list[int] = []
+
+    def submit(self, payload: Payload, request: object) -> None:
+        self.order.append(payload.data[0])
+        super().submit(payload, request)
+
+    def send(self, payload: Payload) -> int:
+        if self.max_in_flight == 1:
+            self.order.append(payload.data[0])
+        return super().send(payload)
+
+
+class Notebook(InOrder):
+    """Notes when each request was sent and answered, and takes its time: `delay_s(number of the event)`."""
 
     def __init__(self, in_flight: int, delay_s: Callable[[int], float] = lambda number: 0) -> None:
         super().__init__(self._take, in_flight)
         self.times: dict[int, float] = {}
+        self.answered: list[float] = []
         self._delay_s = delay_s
 
     def _take(self, numbers: list[int]) -> int:
         self.times.setdefault(numbers[0], time.perf_counter())
         time.sleep(self._delay_s(numbers[0]))
+        self.answered.append(time.perf_counter())
         return 1
 
 
@@ -124,7 +143,7 @@ def test_none_is_skipped_behind_a_stall_and_all_have_waited_for_it(in_flight: in
     has waited. A closed loop would have shown as many slow requests as were under way."""
     writer = Notebook(in_flight, lambda number: 0.2 if number < in_flight else 0)
     done = offer(writer, Due(*TENTHS))
-    assert [numbers[0] for numbers in writer.sent][in_flight:] == list(range(in_flight, 12))
+    assert writer.order == list(range(12))
     assert done.recorder.events == 12
     # The last was due at 0.11 s and had to wait for at least 0.09 s.
     assert done.response_ms(0) >= 85
@@ -135,20 +154,27 @@ def test_none_is_skipped_behind_a_stall_and_all_have_waited_for_it(in_flight: in
 
 @pytest.mark.parametrize("in_flight", [1, 4])
 def test_what_a_database_holds_up_is_not_the_clients_own_delay(in_flight: int) -> None:
-    done = offer(Notebook(in_flight, lambda number: 0.3), Due(*TENTHS[: in_flight + 2]))
+    writer = Notebook(in_flight, lambda number: 0.3)
+    done = offer(writer, Due(*TENTHS[: in_flight + 2]))
     assert done.response_ms(100) >= 500
-    assert _at(done.offer.own_delay, 100) < 200
+    # How late a busy machine was, as the database has seen it: behind the answers that made room.
+    made_room = sorted(writer.answered)[::in_flight]
+    late_s = [
+        sent - max([done.origin + TENTHS[number], *made_room[: number // in_flight]])
+        for number, sent in writer.times.items()
+    ]
+    assert _at(done.offer.own_delay, 100) <= max(late_s) * 1000 * 1.01 + 1
 
 
 @pytest.mark.parametrize("in_flight", [1, 4])
 def test_the_end_comes_while_all_places_are_taken(in_flight: int) -> None:
     """Those under way are waited for, and the others are counted with what they have waited."""
-    writer = Notebook(in_flight, lambda number: 0.5)
-    done = offer(writer, Due(*TENTHS, duration_s=0.3))
+    writer = Notebook(in_flight, lambda number: 0.6)
+    done = offer(writer, Due(*TENTHS, duration_s=0.5))
     assert len(writer.times) == in_flight
     assert (done.recorder.events, done.recorder.measured) == (in_flight, 0)
     assert (done.offer.due, done.offer.unsent) == (12, 12 - in_flight)
-    assert done.measured.end_s == pytest.approx(0.3)
+    assert done.measured.end_s == pytest.approx(0.5)
     assert done.response_ms(100) >= 500
 
 
@@ -162,12 +188,13 @@ def test_what_is_due_after_the_end_is_not_due(in_flight: int) -> None:
 
 @pytest.mark.parametrize("in_flight", [1, 4])
 def test_a_closed_loop_sends_until_the_end_and_waits_for_what_is_under_way(in_flight: int) -> None:
-    writer = Notebook(in_flight, lambda number: 0.4)
-    done = offer(writer, ClosedLoop(0.0, 0.6))
+    writer = Notebook(in_flight, lambda number: 0.2)
+    done = offer(writer, ClosedLoop(0.0, 0.5))
+    ends = done.origin + 0.5
+    assert in_flight < done.recorder.events <= 3 * in_flight
     late = done.recorder.events - done.recorder.measured
-    assert in_flight <= done.recorder.measured
-    assert 0 < late <= in_flight
-    assert done.recorder.events <= 2 * in_flight
+    # An answer is taken a little later than it was given.
+    assert sum(answered > ends for answered in writer.answered) <= late <= in_flight
     assert done.measured.offer is None
 
 
@@ -180,10 +207,10 @@ def test_retries_count_into_the_response_time(in_flight: int) -> None:
 
 
 def test_while_one_waits_for_its_retry_the_others_go_on() -> None:
-    """Request 2 is sent again after 0.8 s at least: by then all others are answered."""
-    writer = FakeWriter(failing(1, backoff_s=1.6), 4)
+    """Request 2 is sent again after 0.8 s: by then all others are answered."""
+    writer = InOrder(failing(1, at_least_s=0.8), 4)
     done = offer(writer, Due(*TENTHS[:8]))
-    assert [numbers[0] for numbers in writer.sent] == [0, 1, 2, 3, 4, 5, 6, 7, 2]
+    assert writer.order == [0, 1, 2, 3, 4, 5, 6, 7, 2]
     # Behind it they would have waited for 0.7 s.
     assert done.response_ms(50) < 500
 

@@ -22,6 +22,8 @@ from simulator.workloads import load_workload
 from simulator.workloads.drawing import BoundQueries, BoundQuery
 from simulator.workloads.temperature import Temperature
 
+from .bounds import make_bounds
+
 _INT8, _TEXT = 20, 25
 _READY = b"Z\0\0\0\x05I"
 
@@ -132,20 +134,6 @@ def make_asker(workload: Any, **options: Any) -> PostgresAsker:
     return PostgresAsker(module, 1)
 
 
-def bounds_of(workload: Any, name: str) -> BoundQueries:
-    query = workload.schema.description(name)
-    assert query is not None
-    devices = query.devices if isinstance(query.devices, int) else 0
-    names = np.array([[b"w00000d%06d" % (9 * i + j) for j in range(devices)] for i in range(3)])
-    starts = np.array([1_700_000_000_000, 5, 1_800_000_000_000])
-    spans = 1 if query.instant else np.array([3_600_000, 2, 86_400_000])
-    is_windowed = query.window is not None or query.instant
-    return BoundQueries(
-        query, 3, names if devices else None, starts if is_windowed else None,
-        starts + spans if is_windowed else None,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("tags", ["row", "table"])
 @pytest.mark.parametrize(
     "name", [one.name for one in load_workload("machines")().schema.descriptions]
@@ -154,7 +142,7 @@ def test_a_statement_with_places_is_the_compiled_one(name: str, tags: str) -> No
     """Filled in as texts, it is what `compile` gives for each execution."""
     workload = load_workload("machines")(devices=50, tags=tags)
     asker = make_asker(workload, prepared_statements=False)
-    bounds = bounds_of(workload, name)
+    bounds = make_bounds(workload.schema.description(name))
     sent = [question.message[5:-1].decode() for question in asker.encode(bounds)]
     assert sent == [asker.module.compile(bound) for bound in bounds]
 
@@ -193,7 +181,7 @@ def test_a_prepared_question_has_its_values_in_the_protocols_types() -> None:
 def test_a_window_of_all_devices_has_a_plan_of_its_own(name: str, is_text: bool) -> None:
     workload = load_workload("machines")(devices=50)
     asker = make_asker(workload)
-    bounds = bounds_of(workload, name)
+    bounds = make_bounds(workload.schema.description(name))
     questions = list(asker.encode(bounds))
     assert [question.statement is None for question in questions] == [is_text] * 3
     if is_text:

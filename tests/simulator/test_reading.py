@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -40,6 +42,7 @@ class Answers(Asker):
         self.right_rows: int | None = None
         self.under_way = 0
         self.most_under_way = 0
+        self._lock = threading.Lock()
 
     def make(self, name: str) -> str:
         return name
@@ -72,10 +75,12 @@ class Answers(Asker):
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
-        self.under_way += 1
-        self.most_under_way = max(self.most_under_way, self.under_way)
+        with self._lock:
+            self.under_way += 1
+            self.most_under_way = max(self.most_under_way, self.under_way)
         time.sleep(answer)
-        self.under_way -= 1
+        with self._lock:
+            self.under_way -= 1
         return Received(rows, 10 * rows, [(1,)] * rows)
 
 
@@ -97,7 +102,10 @@ def test_each_query_is_asked_so_often_and_every_execution_is_kept() -> None:
         (1, 7, 1, None), (2, 7, 3, None), (3, 7, None, "gone"),
         (1, 7, None, "no such column"), (2, 7, 4, None), (3, 7, 6, None),
     ]  # fmt: skip
-    assert two.each[2].duration_s == pytest.approx(0.3, abs=0.1)
+    # Its own time, without the three others'.
+    duration_s = two.each[2].duration_s
+    assert duration_s is not None
+    assert 0.3 <= duration_s <= figures.end_s - figures.start_s - 3 * 0.01
     assert (figures.count, figures.measured, one.executions, two.error) == (
         4,
         4,
@@ -192,11 +200,13 @@ def test_recorders_do_what_takes_long_between_two_questions(
     assert not any(under_way)
 
 
-def ask(database: Answers, schedule: Schedule) -> tuple[QueryRunner, Recorder]:
-    """Ask until the schedule is over."""
+def ask(
+    database: Answers, schedule: Schedule, most: int | None = None
+) -> tuple[QueryRunner, Recorder]:
+    """Ask until the schedule is over, or so many questions."""
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
-    turns = take_turns({"one": 1, "two": 1})
+    turns: Iterator[str] = islice(take_turns({"one": 1, "two": 1}), most)
     asker = QueryRunner(database, database, turns, recorder, schedule)
     asker.run_queries()
     recorder.end()
@@ -220,13 +230,14 @@ def test_a_closed_loop_asks_one_after_the_other_until_the_time_is_over() -> None
 
 
 def test_a_query_that_outlasts_the_run_counts_with_its_time_but_not_in_the_rate() -> None:
-    asker, recorder = ask(Answers(0.3), OpenLoop(0.02, duration_s=0.09))
+    # A busy machine begins in time.
+    asker, recorder = ask(Answers(0.5), OpenLoop(0.1, duration_s=0.45))
     reads = recorder.result(queries=asker.results())
     assert reads.measured == 0
     assert [one.executions for one in reads.queries] == [1, 0]
     found = latency_ms(merge_histograms([reads.histogram]))
     assert found is not None
-    assert found.max >= 300
+    assert found.max >= 500
     # Those that were due meanwhile have waited, and none of them is skipped.
     assert reads.offer is not None
     assert (reads.offer.due, reads.offer.unsent) == (5, 4)
@@ -235,29 +246,26 @@ def test_a_query_that_outlasts_the_run_counts_with_its_time_but_not_in_the_rate(
 
 def test_a_query_that_fails_keeps_no_other_from_being_asked() -> None:
     database = Answers(SimulatorError("no such column"), 0.001)
-    asker, recorder = ask(database, OpenLoop(0.01, 0, Arrivals.EVEN, duration_s=0.099))
+    asker, recorder = ask(database, OpenLoop(0.01), 10)
     one, two = asker.asked.values()
     offer = recorder.result().offer
     assert (one.errors, one.error) == (1, "no such column")
     assert (two.errors, two.error) == (0, None)
-    # On a machine that is late the last ones may be left when the time is over.
-    assert offer is not None and len(database.asked) + offer.unsent == 10
-    assert (offer.due, offer.failed) == (10, 1)
-    assert len(database.asked) > 2
+    assert offer is not None and (offer.due, offer.unsent, offer.failed) == (10, 0, 1)
+    assert database.asked == ["one", "two"] * 5
     assert database.connected == 1
 
 
 def test_a_reader_that_lost_its_connection_connects_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simulator.worker.reading._RECONNECT_S", 0.01)
     database = Answers(Retryable("connection_lost", "gone"), 0.001)
-    asker, recorder = ask(database, OpenLoop(0.01, 0, Arrivals.EVEN, duration_s=0.099))
+    asker, recorder = ask(database, OpenLoop(0.01), 10)
     one, two = asker.asked.values()
     offer = recorder.result().offer
     assert database.connected == 2
     assert one.errors + two.errors == 1
-    # On a machine that is late the last ones may be left when the time is over.
-    assert offer is not None and len(database.asked) + offer.unsent == 10
-    assert len(database.asked) > 2
+    assert offer is not None and (offer.due, offer.unsent, offer.failed) == (10, 0, 1)
+    assert database.asked == ["one", "two"] * 5
 
 
 def test_an_answer_of_the_wrong_length_is_an_error() -> None:

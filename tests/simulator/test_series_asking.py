@@ -31,6 +31,7 @@ from simulator.workloads.queries import Query
 from simulator.workloads.schema import Schema
 from simulator.workloads.temperature import Temperature
 
+from .bounds import draw_blocks
 from .test_http import Script, Scripted, answers
 from .test_http_asking import answer_of
 
@@ -62,12 +63,8 @@ def test_flux_asks_what_is_compiled(workload: Workload) -> None:
     """Of each execution, as if it were compiled alone."""
     module = make_module("influxdb", workload.schema)
     asker = InfluxAsker(module, 1)
-    stored = Stored(workload, [StoredPart(0, 0, 1000)])
     differing = 0
-    for query in workload.schema.descriptions:
-        if not query.is_drawn:
-            continue
-        bounds = draw_block(query, stored, 3, 5, 20)
+    for bounds in draw_blocks(workload):
         requests = asker.encode(bounds)
         assert [read_flux(one.http.body) for one in requests] == [
             module.compile(bound).text for bound in bounds

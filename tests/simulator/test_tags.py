@@ -25,6 +25,8 @@ from simulator.workloads.schema import LazyColumns, number_devices
 from simulator.workloads.temperature import Temperature
 from simulator.workloads.yaml_source import parse_definition
 
+from ..helpers import begin_definition
+
 KINDS = (Temperature, Cpu, Sundry)
 
 
@@ -106,20 +108,8 @@ def test_each_device_has_one_row(workload: Workload, workers: list[int]) -> None
 
 
 def test_a_column_of_that_name_is_refused() -> None:
-    text = """\
-name: mine
-about: About
-table: mine
-time: at
-device: thing
-devices: 1
-interval: 1s
-columns:
-  - {name: at, type: timestamp_ms}
-  - {name: thing, type: text}
-  - {name: tags_id, type: int32, signal: {kind: uniform, low: 0, high: 9}}
-"""
-    kind = define(parse_definition(text, "mine.yaml"))
+    column = "  - {name: tags_id, type: int32, signal: {kind: uniform, low: 0, high: 9}}\n"
+    kind = define(parse_definition(begin_definition("mine", "thing") + column, "mine.yaml"))
     kind()
     with pytest.raises(OptionError, match="has a column tags_id, which tags=table makes"):
         kind(tags="table")

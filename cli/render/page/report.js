@@ -26,7 +26,7 @@ function sort(head) {
 }
 
 document.addEventListener("click", (event) => {
-  const button = event.target.closest("th button");
+  const button = event.target.closest("table:not(.scores) th button");
   if (button) sort(button.parentNode);
 });
 

@@ -15,12 +15,13 @@ import orjson
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ..asking import Received
+from ..own_statements import Drawn
 from ..sending import Outcome, find_arrival, find_sending, note_sending
 from .connected import Closable, ConnectedModule
 from .http import Answer, Connection, HttpRequest
 from .http_database import SHOWN
 from .polled_asking import PolledAsker
-from .sql_queries import Literals, Template, make_template
+from .sql_queries import Template, make_template
 
 _SUCCESS = range(200, 300)
 
@@ -226,7 +227,7 @@ class SqlAsker(HttpAsker[DatabaseT]):
     def __init__(
         self,
         module: ConnectedModule[Any, Any, DatabaseT],
-        dialect: Literals,
+        dialect: Drawn,
         in_flight: int = 1,
         timeout_s: float | None = None,
     ) -> None:
@@ -249,8 +250,8 @@ class SqlAsker(HttpAsker[DatabaseT]):
         return self.make_request(whole.parts[0])
 
     def write_statement(self, bound: BoundQuery) -> str:
-        """What is compiled of a query, as a text."""
-        text: str = self.module.compile(bound)
+        """What asks a query, as a text."""
+        text: str = self.module.make_statement(bound)
         return text
 
     def prepare(self, template: Template) -> Template:

@@ -16,7 +16,7 @@ from ...workloads.schema import Column, ColumnType
 from ..base import EncodingT, OptionsT
 from .connected import TableModule
 from .errors import INSERT_REMEDY, MissingTable
-from .sql_queries import SqlDialect, compile_query, quote_name
+from .sql_queries import SqlDialect, compile_query, fill_sql, quote_name
 
 
 class SqlConnection(Protocol):
@@ -151,3 +151,12 @@ class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
 
     def compile(self, bound: BoundQuery) -> str:
         return compile_query(bound, self.job.schema, self.DIALECT)
+
+    def take_statement(self, text: str, bound: BoundQuery) -> str:
+        table = self.name_table(self.job.schema.table)
+        return fill_sql(text, bound, self.job.schema, self.query_dialect, table)
+
+    @property
+    def query_dialect(self) -> SqlDialect:
+        """How queries have their parameters."""
+        return self.DIALECT

@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import ClassVar
 
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, Schema
+from ..own_statements import Drawn, fill_statement
 
 
 class Newest(Enum):
@@ -125,6 +126,34 @@ class SqlDialect:
     def select_newest_of_one(self, values: Sequence[str], time: str, source: str) -> str:
         """The same where `source` has the events of one device."""
         return f"SELECT {list_aliased(values)} FROM {source} ORDER BY {time} DESC LIMIT 1"
+
+
+class NewestByFunction(SqlDialect):
+    """A dialect without DISTINCT ON whose function finds what the newest event has: in one pass, without
+    sorting, and NULL if that has no value."""
+
+    NEWEST: ClassVar[str]
+    """Of a value and a time."""
+
+    def aggregate(self, one: Aggregate, schema: Schema) -> str:
+        if one.function is Function.LAST:
+            return self._find_newest(quote_name(one.column or ""), quote_name(schema.time))
+        return super().aggregate(one, schema)
+
+    def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
+        device, *others = values
+        found = [
+            value
+            if value == device
+            else f"max({time})"
+            if value == time
+            else self._find_newest(value, time)
+            for value in others
+        ]
+        return f"SELECT {list_aliased([device, *found])} FROM {source} GROUP BY 1"
+
+    def _find_newest(self, value: str, time: str) -> str:
+        return f"{self.NEWEST}({value}, {time})"
 
 
 def compile_query(
@@ -352,21 +381,20 @@ def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def fill_sql(text: str, bound: BoundQuery, schema: Schema, dialect: SqlDialect, table: str) -> str:
+    """A statement of the workload's own with its parameters filled in, `table` for its table."""
+
+    def write_number(value: float, column: Column) -> str:
+        return dialect.number(value, column.type)
+
+    return fill_statement(text, bound, schema, dialect, write_number, table)
+
+
 # --- statements with places for what is drawn -------------------------------------------------------
 
 # No workload's events are of these times, and no device has such a name.
 _START_MS, _END_MS = 4_102_444_800_123, 4_102_531_200_456
 _NAMES = "\ue000%d\ue001"
-
-
-class Literals(Protocol):
-    """How a language writes parameters; a `SqlDialect` knows it."""
-
-    def text(self, text: str) -> str:
-        """A text as a constant."""
-
-    def instant(self, time_ms: int) -> str:
-        """A time, in ms since 1970, to compare an event's with."""
 
 
 @dataclass(frozen=True)
@@ -402,7 +430,7 @@ class Template:
 
 
 def make_template(
-    bounds: BoundQueries, compiled: Callable[[BoundQuery], str], literals: Literals
+    bounds: BoundQueries, compiled: Callable[[BoundQuery], str], literals: Drawn
 ) -> Template:
     """What the statements of a query's executions have in common. `compiled` puts each parameter into the
     statement as `literals` writes it, and makes no other difference."""

@@ -50,12 +50,13 @@ from ...workloads.schema import ID, ColumnType
 from .._base.connected import CountingModule
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from ..asking import Asker
-from ..base import Capabilities, Encoding, Job, Support, support_keys
+from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..indexes import IndexedModule
+from ..own_statements import fill_statement
 from ..sending import Writer
 from .encoding import DocumentEncoder, InsertMethod, encode_devices
 from .options import CLIENTS, ArangoOptions, EncodingOptions
-from .queries import SHAPES, compile_query, name_field
+from .queries import LITERALS, SHAPES, compile_query, name_field, write_number
 
 if TYPE_CHECKING:
     from arango.collection import StandardCollection
@@ -91,6 +92,9 @@ class Arangodb(
         "key_options": Condition.SCHEMA,
     }
     CAPABILITIES = Capabilities(
+        ageing=Ageing(
+            reason="its TTL indexes go by today's date, and AQL would remove documents one by one"
+        ),
         # https://docs.arangodb.com/stable/components/arangodb-server/options/#--rocksdbwrite-buffer-size
         allocation=Allocation(
             unit_bytes=64 * MIB, cause="RocksDB writes files of 64 MiB, and merges them later"
@@ -100,6 +104,7 @@ class Arangodb(
         primary_keys=support_keys(PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.UUID),
         multiple_tables=Support.FULL,
         shapes=SHAPES,
+        statements="AQL",
         indices=Support.FULL,
         column_types=_JSON_TYPES,
         in_flight=dict.fromkeys(InsertMethod, Support.FULL),
@@ -271,6 +276,10 @@ class Arangodb(
 
     def compile(self, bound: BoundQuery) -> str:
         return compile_query(bound, self.job.schema)
+
+    def take_statement(self, text: str, bound: BoundQuery) -> str:
+        schema = self.job.schema
+        return fill_statement(text, bound, schema, LITERALS, write_number, f"`{schema.table}`")
 
     def make_asker(self, in_flight: int) -> Asker:
         from .asking import ArangoAsker

@@ -161,13 +161,13 @@ def _find_ids(name: str, condition: str, schema: Schema) -> str:
 def _compare(where: Where, schema: Schema) -> str:
     column, field = schema.column(where.column), name_field(schema, where.column)
     if where.above is not None:
-        return f"{field} > {_number(where.above, column)}"
+        return f"{field} > {write_number(where.above, column)}"
     assert where.below is not None
-    below = f"{field} < {_number(where.below, column)}"
+    below = f"{field} < {write_number(where.below, column)}"
     return f"{field} != null AND {below}" if column.nullable else below
 
 
-def _number(value: float, column: Column) -> str:
+def write_number(value: float, column: Column) -> str:
     """A number to compare a column's values with, which are the decimal fractions that were sent."""
     if column.type is ColumnType.FLOAT32:
         # Numbers of 64 bits: what is the same in 32 bits must be the same text.

@@ -60,11 +60,11 @@ from .._base.connected import TableModule
 from .._base.errors import INSERT_REMEDY
 from .._base.http_database import SHOWN
 from ..asking import Asker
-from ..base import Capabilities, Encoding, Job, Support, support_keys
+from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
 from .encoding import MAPPING, CsvEncoder, InsertMode, encode_devices
 from .options import CLIENTS, STREAMED_VISIBLE_S, AdxOptions, EncodingOptions
-from .queries import SHAPES, Compiled, compile_query, quote_name, select_ids
+from .queries import SHAPES, Compiled, compile_query, quote_name, select_ids, take_statement
 
 if TYPE_CHECKING:
     from .server import Connection
@@ -102,10 +102,12 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
         "ingestionbatching policy": Condition.BATCH,
     }
     CAPABILITIES = Capabilities(
+        ageing=Ageing(reason="its retention goes by when events were ingested"),
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),
         multiple_tables=Support.FULL,
         shapes=SHAPES,
+        statements="KQL",
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
@@ -222,6 +224,9 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
 
     def compile(self, bound: BoundQuery) -> Compiled:
         return compile_query(bound, self.job.schema)
+
+    def take_statement(self, text: str, bound: BoundQuery) -> Compiled:
+        return take_statement(text, bound, self.job.schema)
 
     def describe_statement(self, statement: Compiled) -> str:
         return statement.text

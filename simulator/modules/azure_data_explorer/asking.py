@@ -73,14 +73,15 @@ class AdxAsker(SqlAsker[Connection]):
     def encode(self, bounds: BoundQueries) -> Sequence[Question]:
         name = bounds.query.name
         if name not in self._reads:
-            self._reads[name] = self.module.compile(bounds[0]).reads
+            self._reads[name] = self.module.make_statement(bounds[0]).reads
         return [Question(request, self._reads[name]) for request in super().encode(bounds)]
 
     def encode_statement(self, statement: Compiled) -> Question:
         return Question(super().encode_statement(statement.text), statement.reads)
 
     def write_statement(self, bound: BoundQuery) -> str:
-        return self.module.compile(bound).text
+        text: str = self.module.make_statement(bound).text
+        return text
 
     def prepare(self, template: Template) -> Template:
         database = self.escape(self.module.options.kusto_db)

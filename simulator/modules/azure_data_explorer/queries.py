@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from ...encoding.columns import text_format
+from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, Schema
+from ..own_statements import fill_statement
 
 SHAPES = frozenset(Shape)
 
@@ -39,7 +41,10 @@ class Compiled:
     reads: Sequence[Read]
 
     def read(self, rows: Sequence[Sequence[Any]]) -> list[Row]:
-        """The answer's rows."""
+        """The answer's rows; SimulatorError if they have other values than so many."""
+        for row in rows[:1]:
+            if len(row) != len(self.reads):
+                raise SimulatorError(f"a row has {len(row)} values, not {len(self.reads)}")
         return [
             tuple(read(value) for read, value in zip(self.reads, row, strict=True)) for row in rows
         ]
@@ -52,16 +57,12 @@ def compile_query(bound: BoundQuery, schema: Schema) -> Compiled:
     names = _name_values(0, query.width)
     if query.newest:
         steps += _ask_newest(query, schema)
-        reads = [_choose_read(schema, name) for name in (schema.device, *query.events)]
     elif query.events:
         values = (_name_column(name, schema) for name in query.events)
         steps += _join_tags(query.events, schema)
         steps.append(f"project {_assign(names, values)}")
-        reads = [_choose_read(schema, name) for name in query.events]
     else:
         steps += _compute(query, schema)
-        reads = [_choose_read(schema, part) for part in query.per]
-        reads += [_choose_read_computed(schema, one) for one in query.compute]
     if query.order is not None:
         direction = "desc" if query.order.descending else "asc"
         by = [f"{names[query.order.by]} {direction} nulls last"]
@@ -69,7 +70,14 @@ def compile_query(bound: BoundQuery, schema: Schema) -> Compiled:
         steps.append(f"sort by {', '.join(by)}")
     if query.limit is not None:
         steps.append(f"take {query.limit}")
-    return Compiled(" | ".join(steps), reads)
+    return Compiled(" | ".join(steps), _choose_reads(query, schema))
+
+
+def take_statement(text: str, bound: BoundQuery, schema: Schema) -> Compiled:
+    """A statement of the workload's own, and how to read its answer."""
+    table = quote_name(schema.table)
+    filled = fill_statement(text, bound, schema, KqlLiterals(), _write_number, table)
+    return Compiled(filled, _choose_reads(bound.query, schema))
 
 
 # --- conditions -----------------------------------------------------------------------------------
@@ -329,6 +337,13 @@ def _read_mean(value: float | str | None) -> float | str | None:
 
 def _read_as_it_is(value: Any) -> Any:
     return value
+
+
+def _choose_reads(query: Query, schema: Schema) -> list[Read]:
+    """How each value of a row is read."""
+    own = (schema.device, *query.events) if query.newest else query.events or query.per
+    reads = [_choose_read(schema, part) for part in own]
+    return reads + [_choose_read_computed(schema, one) for one in query.compute]
 
 
 def _choose_read(schema: Schema, part: str | Every) -> Read:

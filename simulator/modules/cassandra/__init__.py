@@ -76,7 +76,7 @@ from .._base.errors import nothing_to_query
 from .._base.row_order import Row
 from .._base.sql_queries import quote_name
 from ..asking import Asker
-from ..base import Capabilities, Encoding, Job, Support, claim_queries
+from ..base import Ageing, Capabilities, Encoding, Job, Support, claim_queries, support_keys
 from ..sending import Writer
 from .encoding import CassandraEncoder, has_key_column
 from .options import (
@@ -144,15 +144,14 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         "protocol_version": Condition.CLIENT,
     }
     CAPABILITIES = Capabilities(
+        ageing=Ageing(
+            "a DELETE by range of time for each device: a TTL goes by when a row was written"
+        ),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
-        primary_keys={
-            PrimaryKey.SQL: Support.UNSUPPORTED,
-            PrimaryKey.DB: Support.FULL,
-            PrimaryKey.CLIENT: Support.FULL,
-            PrimaryKey.UUID: Support.FULL,
-            PrimaryKey.NONE: Support.FULL,
-        },
+        primary_keys=support_keys(
+            PrimaryKey.NONE, PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.UUID
+        ),
         multiple_tables=Support.FULL,
         queries=claim_queries(frozenset(Shape)),
         # The table's key is in the order that the queries need; no other index would serve them.
@@ -162,6 +161,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         missing_values=True,
         tags_table=Support.UNSUPPORTED,
         shapes=frozenset(Shape),
+        statements="CQL",
         clients=CLIENTS,
     )
     ENCODINGS = (
@@ -314,6 +314,15 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         plans = map(self._queries.count, self.job.table_names)
         return sum(int(events) for plan in plans for (events,) in self.fetch(plan))
 
+    def delete_older(self, before_ms: int) -> None:
+        """https://cassandra.apache.org/doc/latest/cassandra/developing/cql/dml.html#delete_statement"""
+        schema = self.job.schema
+        device, time = quote_name(schema.device_path or schema.device), quote_name(schema.time)
+        for table in self.job.table_names:
+            devices = self.session.ask(f"SELECT DISTINCT {device} FROM {self._table(table)}")
+            delete = f"DELETE FROM {self._table(table)} WHERE {device} = ? AND {time} < ?"
+            self.session.repeat(delete, [(name, before_ms) for (name,) in devices])
+
     def storage(self) -> Storage:
         options = self.options
         if options.flavor is Flavor.YCQL:
@@ -324,6 +333,9 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
 
     def compile(self, bound: BoundQuery) -> Selection | Plan:
         return self._queries.compile(bound)
+
+    def take_statement(self, text: str, bound: BoundQuery) -> Selection:
+        return self._queries.take_statement(text, bound)
 
     def describe_statement(self, statement: Selection | Plan) -> str:
         from .describing import describe_statement

@@ -23,6 +23,7 @@ from cassandra.protocol import ErrorMessage, ExecuteMessage, PreparedQueryNotFou
 from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
 from ..asking import Asker, Received, Rows, explain_length, most_answer_bytes
+from ..own_statements import find_own_statement
 from ..sending import Outcome, note_arrival
 from .encoding import Prepared
 from .executions import (
@@ -103,8 +104,9 @@ class CassandraAsker(Asker):
     # --- requests
 
     def encode(self, bounds: BoundQueries) -> Iterable[Request]:
-        first = self.module.compile(bounds[0])
-        if isinstance(first, Plan) or bounds.devices is None or not first.asked:
+        first = self.module.make_statement(bounds[0])
+        is_own = find_own_statement(type(self.module), bounds.query) is not None
+        if is_own or isinstance(first, Plan) or bounds.devices is None or not first.asked:
             return super().encode(bounds)
         statement = self._expect(first.statement)
         return [Request(statement, one) for one in encode_block(first, bounds)]

@@ -15,13 +15,16 @@ from itertools import chain, pairwise
 from typing import Any
 
 from ...errors import Retryable
+from ...workloads import statements
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Function, Where
 from ...workloads.queries import Query as Description
 from ...workloads.schema import ColumnType, Schema
+from ...workloads.statements import parse_statement
 from .._base import partials
 from .._base.row_order import Row, put_in_order
 from .._base.sql_queries import quote_name
+from ..own_statements import write_constants
 from .options import CassandraOptions, Flavor
 from .statements import Parts, Plan, Selection, Statement, Step, Steps, ask
 
@@ -155,6 +158,24 @@ class CassandraQueries:
             return Plan(bound, self._schema.table)
         source, statement = self._select_events(bound)
         return Selection(statement, self._list_asked(source, bound.devices))
+
+    def take_statement(self, text: str, bound: BoundQuery) -> Selection:
+        """A statement of the workload's own, with what is bound for its markers."""
+        constants = write_constants(
+            bound.query, self._schema, lambda value, _: f"{value:g}", self._name(self._schema.table)
+        )
+        times = {statements.START: bound.start_ms, statements.END: bound.end_ms}
+        parsed, kinds, values = parse_statement(text), list[ColumnType](), list[Any]()
+        marked = [parsed.parts[0]]
+        for name, part in zip(parsed.names, parsed.parts[1:], strict=True):
+            if name in constants:
+                marked += [constants[name], part]
+                continue
+            own = [times[name]] if name in times else list(bound.devices or ())
+            kinds += [ColumnType.TIMESTAMP_MS if name in times else ColumnType.TEXT] * len(own)
+            values += own
+            marked += [", ".join("?" * len(own)), part]
+        return Selection(Statement("".join(marked), tuple(kinds)), [tuple(values)])
 
     def count(self, table: str) -> Plan:
         """What asks for the number of events in a table: one row with one value."""

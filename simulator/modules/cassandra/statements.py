@@ -21,7 +21,7 @@ class Statement(NamedTuple):
     @property
     def is_of_partition(self) -> bool:
         """Whether the first of them is a partition's key."""
-        return self.kinds[0] is ColumnType.TEXT
+        return self.kinds[:1] == (ColumnType.TEXT,)
 
 
 class Selection(NamedTuple):

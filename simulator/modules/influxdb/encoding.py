@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ...contract import Tables
 from ...encoding.columns import bounds, escape, is_constant, octets_of, text_format
-from ...encoding.rows import format_requests, format_singles, text_form, text_values
+from ...encoding.rows import format_lines, text_form, text_values
 from ...errors import OptionError, SimulatorError
 from ...workloads.schema import Column, ColumnType, EventBlock, Schema
 from .._base.http_connection import compress
@@ -91,12 +91,7 @@ class LineEncoder(Encoder):
         return b"," + _literal(column.name) + b"=" + value
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        columns = self._columns(block)
-        lines = (
-            format_requests(self._line, b"\n", columns, batch)
-            if batch
-            else format_singles(self._line, columns)
-        )
+        lines = format_lines(self._line, self._columns(block), batch)
         return [
             Payload(self._body(body), stop - start, block, stop - 1)
             for body, (start, stop) in zip(lines, bounds(len(block), batch or 1), strict=True)

@@ -56,9 +56,19 @@ from ...workloads.schema import Tags
 from .._base.connected import ConnectedModule
 from .._base.errors import QUERY_REMEDY
 from .._base.row_order import Row
-from .._base.sql_queries import SqlDialect
-from ..base import Capabilities, Encoding, Job, OfficialClient, Support, claim_queries
+from .._base.sql_queries import SqlDialect, fill_sql, quote_name
+from ..base import (
+    Ageing,
+    Capabilities,
+    Encoding,
+    Job,
+    OfficialClient,
+    Support,
+    claim_queries,
+    support_keys,
+)
 from ..options import LEAN
+from ..own_statements import list_own_statements
 from ..sending import Encoder
 from .asking import IotdbAsker
 from .models import Layout, Statement, Tables, Tree
@@ -86,15 +96,10 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
         "nodes": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
+        ageing=Ageing("DELETE of a range of time: a TTL goes by today's date"),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
-        primary_keys={
-            PrimaryKey.SQL: Support.UNSUPPORTED,
-            PrimaryKey.DB: Support.FULL,
-            PrimaryKey.CLIENT: Support.UNSUPPORTED,
-            PrimaryKey.UUID: Support.UNSUPPORTED,
-            PrimaryKey.NONE: Support.FULL,
-        },
+        primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.DB),
         multiple_tables=Support.FULL,
         queries=claim_queries(IotdbDialect.SHAPES),
         # Tags and time are the order of everything on disk.
@@ -112,6 +117,7 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
         # Sums and means are DOUBLE.
         rounded=frozenset({Function.SUM, Function.AVG}),
         shapes=IotdbDialect.SHAPES,
+        statements="SQL",
     )
     ENCODINGS = (
         Encoding("batch", {"insert_mode": "batch"}),
@@ -127,6 +133,11 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
             )
         if options.model is Model.TREE:
             check_measurements(job.schema)
+            for name in list_own_statements(type(self), job.schema):
+                raise OptionError(
+                    f"query {name}: statement: module iotdb takes a workload's own in its table model only:"
+                    " leave it out, or use model=table"
+                )
         else:
             check_names(job.schema)
             if job.schema.tags is Tags.TABLE:
@@ -178,11 +189,18 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
     def count(self) -> int:
         return self._layout.count()
 
+    def delete_older(self, before_ms: int) -> None:
+        self._layout.delete_older(before_ms)
+
     def storage(self) -> Storage:
         return self.connection.read_storage(self._layout.database)
 
     def compile(self, bound: BoundQuery) -> Statement:
         return self._layout.compile(bound)
+
+    def take_statement(self, text: str, bound: BoundQuery) -> str:
+        schema = self.job.schema
+        return fill_sql(text, bound, schema, self.query_dialect, quote_name(schema.table))
 
     def make_asker(self, in_flight: int) -> IotdbAsker:
         return IotdbAsker(self, in_flight)

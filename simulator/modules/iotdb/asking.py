@@ -92,7 +92,7 @@ class IotdbAsker(Asker):
     def encode(self, bounds: BoundQueries) -> Iterable[Request]:
         name = bounds.query.name
         if name not in self._templates:
-            first = self.module.compile(bounds[0])
+            first = self.module.make_statement(bounds[0])
             if isinstance(first, Computation):
                 return super().encode(bounds)
             template = make_template(bounds, self._write, self.module.query_dialect)
@@ -117,7 +117,7 @@ class IotdbAsker(Asker):
 
     def _write(self, bound: BoundQuery) -> str:
         """The statement of a question that has one."""
-        compiled = self.module.compile(bound)
+        compiled = self.module.make_statement(bound)
         assert not isinstance(compiled, Computation)
         return compiled if isinstance(compiled, str) else compiled.text
 

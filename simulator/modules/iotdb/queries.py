@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Aggregate, Function, Query, Where
+from ...workloads.queries import Query, Where
 from ...workloads.schema import ID, ColumnType, Schema
 from .._base.partials import compare
-from .._base.sql_queries import SqlDialect, compile_query, list_aliased, quote_name
+from .._base.sql_queries import NewestByFunction, compile_query, quote_name
 from .schema import TIME, describe_tags, list_columns
 
 
-class IotdbDialect(SqlDialect):
+class IotdbDialect(NewestByFunction):
     """https://iotdb.apache.org/UserGuide/latest-Table/SQL-Manual/overview_apache.html"""
+
+    NEWEST = "last_by"
 
     NUMBERS: Mapping[ColumnType, str] = {
         ColumnType.INT32: "INT32",
@@ -64,24 +66,6 @@ class IotdbDialect(SqlDialect):
         return super().number(
             float(np.float32(value)) if kind is ColumnType.FLOAT32 else value, ColumnType.FLOAT64
         )
-
-    def aggregate(self, one: Aggregate, schema: Schema) -> str:
-        if one.function is Function.LAST:
-            return _last(quote_name(one.column or ""), quote_name(schema.time))
-        return super().aggregate(one, schema)
-
-    def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
-        device, *others = values
-        found = [
-            value if value == device else f"max({time})" if value == time else _last(value, time)
-            for value in others
-        ]
-        return f"SELECT {list_aliased([device, *found])} FROM {source} GROUP BY 1"
-
-
-def _last(value: str, time: str) -> str:
-    """Of the newest event; NULL if that has no value."""
-    return f"last_by({value}, {time})"
 
 
 def compile_statement(bound: BoundQuery, schema: Schema) -> str:

@@ -77,7 +77,7 @@ class PostgresAsker(PolledAsker):
 
     def _choose_maker(self, bounds: BoundQueries) -> Callable[..., Question]:
         dialect = self.module.dialect.SQL
-        template = make_template(bounds, self.module.compile, dialect)
+        template = make_template(bounds, self.module.make_statement, dialect)
         is_long = self.PLANS_ANEW and bounds.query.window is not None and bounds.devices is None
         if is_long or not self._is_prepared:
             return lambda *values: _make_text(

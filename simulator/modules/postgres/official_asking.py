@@ -59,7 +59,7 @@ class DriverAsker(Asker):
     def encode(self, bounds: BoundQueries) -> Sequence[Question]:
         name = bounds.query.name
         if name not in self._templates:
-            template = make_template(bounds, self.module.compile, self.module.dialect.SQL)
+            template = make_template(bounds, self.module.make_statement, self.module.dialect.SQL)
             parts = [part.replace("%", "%%") for part in template.parts]
             self._templates[name] = template, "%s".join(parts)
         template, text = self._templates[name]

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ...contract import PrimaryKey, Tables
 from ...encoding.columns import KEY_COLUMN, bounds, client_keys, escape, text_format
-from ...encoding.rows import format_requests, format_singles, text_form, text_values
+from ...encoding.rows import format_lines, text_form, text_values
 from ...errors import SimulatorError
 from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
 from .._base.tables import deal_in_turn
@@ -180,12 +180,7 @@ class LineEncoder(Encoder):
         return name + value
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        columns = self._columns(block)
-        lines = (
-            format_requests(self._line, b"\n", columns, batch)
-            if batch
-            else format_singles(self._line, columns)
-        )
+        lines = format_lines(self._line, self._columns(block), batch)
         spans = bounds(len(block), batch or 1)
         if self._doubles:
             lines = self._fill_holes(lines, spans, block)

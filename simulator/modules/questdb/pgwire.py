@@ -44,8 +44,9 @@ class _Asked:
     def job(self) -> Job:
         return self.module.job
 
-    def compile(self, bound: BoundQuery) -> str:
-        return self.module.compile(bound)
+    def make_statement(self, bound: BoundQuery) -> str:
+        text: str = self.module.make_statement(bound)
+        return text
 
 
 def _view(module: Questdb) -> Postgres:

@@ -106,7 +106,8 @@ def test_secrets_are_not_shown(server: ServerUnderTest) -> None:
 
 
 def test_who_is_not_let_in_learns_why(server: ServerUnderTest) -> None:
-    """Within seconds: where, what, and what to do; no password. All at once: most is waiting."""
+    """Within seconds, also on a busy machine, and not after a driver's own minute: where, what, and what to
+    do; no password. All at once: most is waiting."""
 
     def check(refusal: Refusal, connect: Callable[[], object]) -> None:
         began = time.monotonic()
@@ -117,7 +118,7 @@ def test_who_is_not_let_in_learns_why(server: ServerUnderTest) -> None:
         assert refusal.remedy in text
         assert refusal.secret not in text
         assert "\n" not in text
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 25
 
     with ThreadPoolExecutor() as threads:
         modules = [

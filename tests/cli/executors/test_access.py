@@ -83,11 +83,9 @@ def next_of(events: SimpleQueue[Event], kind: type[Event]) -> Any:
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    """Of an impatient tool."""
+    """Of a tool that has no patience with proxies, but with a busy machine."""
     monkeypatch.setattr(access, "POLL_S", 0.01)
     monkeypatch.setattr(access, "PROXY_PATIENCE_S", 0.05)
-    monkeypatch.setattr(access, "LOST_PATIENCE_S", 0.2)
-    monkeypatch.setattr(access, "_STATUS_TIMEOUT_S", (1.0, 0.1))
     with Api() as api:
         yield api
 
@@ -128,7 +126,10 @@ def test_a_page_of_somebody_in_between_is_no_report(api: Api) -> None:
         assert next_of(events, ReportArrived).report == REPORT
 
 
-def test_a_proxy_that_never_answers_is_given_up_for_the_log(api: Api) -> None:
+def test_a_proxy_that_never_answers_is_given_up_for_the_log(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "_STATUS_TIMEOUT_S", (5.0, 0.3))
     free = threading.Event()
 
     def hold() -> tuple[int, bytes]:
@@ -169,7 +170,11 @@ def test_a_collector_that_has_not_begun_is_waited_for(api: Api) -> None:
             assert not isinstance(event, PartChanged)
 
 
-def test_a_collector_that_can_not_be_heard_at_all_ends_the_run_with_both_causes(api: Api) -> None:
+def test_a_collector_that_can_not_be_heard_at_all_ends_the_run_with_both_causes(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "LOST_PATIENCE_S", 0.2)
+
     def answer(method: str, path: str) -> tuple[int, bytes]:
         if "/proxy/" in path:
             return 503, b"no tunnel"
@@ -184,7 +189,10 @@ def test_a_collector_that_can_not_be_heard_at_all_ends_the_run_with_both_causes(
     assert "nor can its log be read: 500 dial kubelet: timeout" in reason
 
 
-def test_an_api_server_that_is_away_is_not_taken_for_a_proxy_that_does_not_work(api: Api) -> None:
+def test_an_api_server_that_is_away_is_not_taken_for_a_proxy_that_does_not_work(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "LOST_PATIENCE_S", 0.2)
     with heard(api) as events:
         api.server.socket.close()
         api.server.shutdown()

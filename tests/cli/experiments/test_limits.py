@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cli.errors import ConfigError
+from cli.experiments.experiment import choose_status
 from cli.experiments.limits import (
     check_limits,
-    choose_status,
     conclude,
     judge_run,
     parse_limit,

@@ -9,7 +9,16 @@ import pytest
 
 from cli.results.faults import describe_outages, find_outages
 from cli.results.model import GroupRun
-from simulator.contract import GroupResult, Lookup, Mark, Role, RunResult, Verification
+from simulator.contract import (
+    CatchUp,
+    GroupResult,
+    LatencyMs,
+    Lookup,
+    Mark,
+    Role,
+    RunResult,
+    Verification,
+)
 
 RESTART = Mark(at_s=20.4, ended_s=21.0, action="20s restart-server")
 
@@ -209,3 +218,44 @@ def test_marks_that_share_a_gap_say_so_and_have_the_same_rate_before() -> None:
 def test_another_mark_right_after_says_nothing_of_the_rate() -> None:
     run = make_run([100] * 40, marks=make_marks(20, 20.5))
     assert [outage.recovered_after_s for outage in run.group.outages] == [0.0, 0.0]
+
+
+PAUSE = Mark(at_s=10.0, ended_s=15.0, action="10s pause-fleet 5s")
+
+
+def catch_up(after_s: float | None, p99: float | None = 900.0) -> GroupRun:
+    """The fleet was cut off for 5 s, and 500 events were held back."""
+    one = make_run([100] * 10 + [0] * 5 + [600] + [100] * 10, [(9.99, 15.1)], marks=[PAUSE])
+    latency = LatencyMs(p50=500.0, p90=800.0, p99=p99, max=901.0)
+    one.group.catch_ups = [
+        CatchUp(
+            begins_s=10.0, ends_s=15.0, held=500, after_s=after_s, lateness_s=5.4, burst_ms=latency,
+            later_ms=None if after_s is None else LatencyMs(p50=1.0, p90=2.0, p99=3.14, max=4.0),
+        )
+    ]  # fmt: skip
+    return one
+
+
+def test_after_a_fleet_was_cut_off_its_events_are_worked_off() -> None:
+    [text] = describe_outages(catch_up(after_s=0.912))
+    assert text == (
+        "After pause-fleet 5s at 10.0 s 500 events that had been held back came at once; after 0.912 s they"
+        " were worked off, meanwhile p99 was 900 ms, afterwards p99 was 3.14 ms; the latest was stored 5.4 s"
+        " after it was due; nothing was lost or stored twice."
+    )
+    [text] = describe_outages(catch_up(after_s=None, p99=None))
+    assert text == (
+        "After pause-fleet 5s at 10.0 s 500 events that had been held back came at once; they were not worked"
+        " off before the run was over, or the fleet cut off again; the latest was stored 5.4 s after it was"
+        " due; nothing was lost or stored twice."
+    )
+
+
+def test_what_else_is_done_meanwhile_has_its_own_sentence() -> None:
+    one = catch_up(after_s=0.5)
+    one.run.marks.append(Mark(at_s=12.0, ended_s=12.5, action="12s kill-server"))
+    one.group.outages = find_outages(one.run)
+    first, second = describe_outages(one)
+    assert first.startswith("After pause-fleet 5s at 10.0 s 500 events that had been held back")
+    assert second.startswith("After kill-server at 12.0 s nothing was acknowledged for 3.1 s")
+    assert "(shared with pause-fleet 5s at 10.0 s)" in second

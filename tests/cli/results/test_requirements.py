@@ -45,6 +45,11 @@ def test_each_is_a_row() -> None:
     ]
 
 
+def test_a_fleet_that_is_cut_off_has_a_time_to_catch_up_in() -> None:
+    *_, row = list_rows(_read(faults={"pause-fleet 10m": "2m"}), 800.0)
+    assert (row.heading, row.limit) == ("catching up after pause-fleet 10m", "≤ 120 s")
+
+
 def test_history_is_a_number_of_events() -> None:
     long = _read().history
     assert long is not None
@@ -67,7 +72,9 @@ def test_history_is_a_number_of_events() -> None:
         ({"insert": {"error_share": "200%"}}, "write a share"),
         ({"queries": {"a": {"p99": "1s"}}}, "Field required"),
         ({"queries": {"a": {"rate": 1}}}, "say what it must keep to, as in p99: 1s"),
-        ({"history": {"span": "30d", "every": "10m"}}, "leave `every` out"),
+        ({"history": {"every": "10m"}}, "give one of span (30d) and events (10M)"),
+        ({"history": {"events": 5, "every": "10m"}}, "`every` goes with a span, as in {span: 30d"),
+        ({"history": {"span": "5m", "every": "10m"}}, "a span of 5m has no event every 10m"),
         ({"history": {}}, "give one of span (30d) and events (10M)"),
         ({"history": {"span": "1d", "events": 5}}, "give one of span"),
         ({"retention": "90"}, "write a time above 0 with its unit"),

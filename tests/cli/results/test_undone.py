@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from cli.results.caveats import Caveat, Kind, Place
-from cli.results.faults import find_skipped_faults
 from cli.results.model import Result
-from cli.results.verdicts import list_kinds, summarize_doubts
+from cli.results.verdicts import find_skipped_faults, list_kinds, summarize_doubts
 from simulator.contract import GroupResult, Mark, Role, RunResult, SkippedFault
 
 from ..made import inserts

@@ -1,0 +1,250 @@
+"""What can matter of a database, and how much of it a candidate's repetitions show. Pure.
+
+An aspect's samples are speeds: the more, the better, so that all are compared in one way. Of times, bytes and
+CPU they are the reciprocals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, fsum, log
+from statistics import fmean, geometric_mean
+
+from simulator.units import format_count
+
+from ..campaign.samples import CandidateFigures, Samples, collect_measured
+from ..results.caveats import Place
+from ..results.comparison import collect_samples
+from ..results.figures import FIGURES, Entry, Form, list_entries
+from ..results.model import Result
+from ..results.summaries import weigh_each, weigh_together
+
+OUTAGE_SHIFT_S = 1.0
+"""What is added to each outage before they are compared: one that can't be seen is not infinitely better than
+one of a tenth of a second."""
+
+
+@dataclass(frozen=True)
+class Aspect:
+    """Something that can matter."""
+
+    key: str
+    name: str
+    """In the choice of what matters."""
+    heading: str
+    """Of its column."""
+    about: str
+    form: Form
+    collect: Callable[[Result], Mapping[str, float]]
+    """What a result shows: place (of questions: which; else empty) -> figure in the heading's unit."""
+    less: bool = False
+    """Whether less is better."""
+    several: bool = True
+    """Whether each test of it has a column; else only that which most candidates have a figure in."""
+    shift: float = 0.0
+    """What is added before figures are compared."""
+
+    def to_speed(self, value: float) -> float:
+        """A figure as the more, the better."""
+        return 1 / (value + self.shift) if self.less else value
+
+    def from_speed(self, speed: float) -> float:
+        """And back."""
+        return 1 / speed - self.shift if self.less else speed
+
+    def show(self, value: float) -> str:
+        """As it is written in a cell."""
+        return self.form.show(max(0.0, value))
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a candidate's repetitions show of an aspect in a test."""
+
+    aspect: Aspect
+    figures: CandidateFigures
+    """Of speeds."""
+    detail: str = ""
+    """What must stand beside the figure."""
+
+    @property
+    def value(self) -> float:
+        """The geometric mean over repetitions and places, in the heading's unit."""
+        return self.aspect.from_speed(geometric_mean(self.scores))
+
+    @property
+    def scores(self) -> list[float]:
+        """The speed of each repetition, all in all."""
+        return [
+            geometric_mean([fmean(own) for own in one.values()]) for one in self.figures.samples
+        ]
+
+    @property
+    def logs(self) -> dict[str, float]:
+        """Question, or nothing -> logarithm of its speed, the mean over the repetitions that have it."""
+        found: dict[str, list[float]] = {}
+        for one in self.figures.samples:
+            for place, values in one.items():
+                found.setdefault(place.group, []).append(log(fmean(values)))
+        return {place: fmean(own) for place, own in found.items()}
+
+    @property
+    def variance(self) -> float | None:
+        """The squared standard error of the logarithm of the value; None of one repetition."""
+        logs = [log(one) for one in self.scores]
+        if len(logs) < 2:
+            return None
+        mean = fmean(logs)
+        own = fsum((one - mean) ** 2 for one in logs) / (len(logs) - 1)
+        # Of a search the answers of all repetitions may be one and the same step.
+        return max(own, log(1 + self.figures.precision) ** 2 / 12) / len(logs)
+
+
+def _is_closed(result: Result) -> bool:
+    """Whether a rate that was measured is how fast the database is, and not what it was asked for."""
+    load = result.settings.load
+    return load.rate_per_s is None and not load.stages and not _is_disturbed(result)
+
+
+def _is_disturbed(result: Result) -> bool:
+    return any(run.marks for run in result.runs)
+
+
+def _list_valid(result: Result) -> list[Entry]:
+    if result.command not in ("insert", "mixed"):
+        return []
+    return [entry for entry in list_entries(result.writers) if entry.group.valid]
+
+
+def _average(key: str, entries: Sequence[Entry]) -> dict[str, float]:
+    """The geometric mean of a figure of the registry."""
+    values = [value for entry in entries if (value := FIGURES[key].read(entry)) is not None]
+    values = [value for value in values if value > 0]
+    return {"": geometric_mean(values)} if values else {}
+
+
+def _collect_inserts(result: Result) -> dict[str, float]:
+    """At the number of workers at which it inserts fastest; on growing data over all fill levels."""
+    entries = _list_valid(result) if _is_closed(result) else []
+    if result.by_fill_level:
+        return _average("inserts_per_s", entries)
+    counts = {entry.group.workers for entry in entries}
+    found = [
+        _average("inserts_per_s", [one for one in entries if one.group.workers == count])
+        for count in counts
+    ]
+    return max((one for one in found if one), key=lambda one: one[""], default={})
+
+
+def _collect_response(result: Result) -> dict[str, float]:
+    """Of open loops, whose times count from when a request was due."""
+    entries = [] if _is_disturbed(result) else _list_valid(result)
+    return _average("latency_p99_ms", [one for one in entries if one.group.offered])
+
+
+def _collect_capacity(result: Result) -> dict[str, float]:
+    found = result.capacity
+    return {"": found.events_per_s} if found and found.events_per_s else {}
+
+
+def _collect_hot(result: Result) -> dict[str, float]:
+    return {
+        place.query: 1000 * fmean(values)
+        for place, values in collect_samples(result).items()
+        if place.query is not None
+    }
+
+
+def _collect_cold(result: Result) -> dict[str, float]:
+    if result.command != "query":
+        return {}
+    return {one.query: 1000 * one.cold for one in result.query_summary if one.cold}
+
+
+def _collect_disk(result: Result) -> dict[str, float]:
+    weigh = weigh_together if result.command == "capacity" else weigh_each
+    size = weigh([one for one in result.writers if one.group.valid]).lasting_bytes
+    return {"": size} if size else {}
+
+
+def _collect_cpu(result: Result) -> dict[str, float]:
+    """Of inserts alone."""
+    entries = [] if _is_disturbed(result) else _list_valid(result)
+    return _average("cpu_us_per_event", [one for one in entries if one.one.run.readers is None])
+
+
+def _collect_outage(result: Result) -> dict[str, float]:
+    gaps = [outage.gap_s for one in result.writers for outage in one.group.outages]
+    return {"": max(gaps)} if gaps and result.valid else {}
+
+
+ASPECTS = (
+    Aspect("inserts", "Inserts", FIGURES["inserts_per_s"].heading,
+           "events acknowledged per second in a closed loop, at the number of workers that suits best",
+           Form.RATE, _collect_inserts),
+    Aspect("capacity", "Capacity", "Capacity, events/s",
+           "the highest rate that holds within the limits", Form.RATE, _collect_capacity),
+    Aspect("response", "Response time", "Response p99 ms",
+           "p99 of inserts at a given rate, from when each was due", Form.DIGITS, _collect_response,
+           less=True),
+    Aspect("hot", "Questions, hot", "Questions, hot, ms",
+           "geometric mean over the questions of the mean time of all but each reader's first execution",
+           Form.DIGITS, _collect_hot, less=True),
+    Aspect("cold", "Questions, cold", "Questions, cold, ms",
+           "the same of each reader's first execution", Form.DIGITS, _collect_cold, less=True, several=False),
+    Aspect("disk", "Disk", "Disk, " + FIGURES["bytes_per_event"].heading,
+           "bytes that an event takes, told from growth, after compaction where there is one",
+           Form.BYTES, _collect_disk, less=True, several=False),
+    Aspect("cpu", "CPU per event", "CPU, " + FIGURES["cpu_us_per_event"].heading,
+           "the database's CPU by events acknowledged, of inserts alone",
+           FIGURES["cpu_us_per_event"].form, _collect_cpu, less=True, several=False),
+    Aspect("outage", "Outage", "Outage s",
+           "the longest time after a fault in which nothing was acknowledged", Form.TENTHS, _collect_outage,
+           less=True, shift=OUTAGE_SHIFT_S),
+)  # fmt: skip
+
+
+def measure(aspect: Aspect, results: Sequence[Result], failed: int = 0) -> Shown | None:
+    """What a candidate's repetitions of a test show; None without a figure. `failed`: jobs that have no
+    result."""
+    samples: list[Samples] = []
+    none = failed
+    for result in results:
+        found = aspect.collect(result)
+        if found:
+            samples.append({
+                Place(group=place): [aspect.to_speed(value)]
+                for place, value in found.items()
+            })  # fmt: skip
+        else:
+            none += 1
+    if not samples:
+        return None
+    if aspect.key == "capacity":
+        # A search knows its answer as an interval, and no rate that holds as an answer, too.
+        figures = collect_measured(results, failed)
+    else:
+        figures = CandidateFigures(samples, failed=none)
+    return Shown(aspect, figures, _describe(figures))
+
+
+def _describe(figures: CandidateFigures) -> str:
+    least = "at least" if float("inf") in figures.bounds else ""
+    counted = len(figures.samples)
+    given = (
+        ""
+        if figures.complete
+        else f"in {counted} of {format_count(figures.repetitions, 'repetition')}"
+    )
+    return ", ".join(filter(None, [least, given]))
+
+
+def find_interval(shown: Shown, quantile: Callable[[int], float]) -> tuple[float, float] | None:
+    """Within which the value's speed is, by Student's t on the logarithms; None of one repetition."""
+    variance = shown.variance
+    if variance is None:
+        return None
+    half = min(20.0, quantile(len(shown.scores) - 1) * variance**0.5)
+    middle = log(geometric_mean(shown.scores))
+    return exp(middle - half), exp(middle + half)

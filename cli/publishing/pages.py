@@ -1,0 +1,352 @@
+"""The pages of a site: what stands on each, and their files. Decides nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from simulator.units import format_count
+
+from ..campaign.charts import draw_campaign
+from ..render.campaign import draw_swatch
+from ..render.candidates import DoneJob, make_section
+from ..render.chart import NamedResult
+from ..render.comparison import list_differences
+from ..render.matrix import make_matrix
+from ..render.pages import place_figure, render_page
+from ..render.ratios import format_factor, format_speed_interval
+from ..render.tables import Table, format_ms
+from ..render.verdict import list_doubts
+from ..results.figures import FIGURES
+from ..results.model import Result
+from ..results.statistics import Ratio
+from ..results.student import t_quantile
+from .aspects import ASPECTS, OUTAGE_SHIFT_S, Aspect, Shown, find_interval
+from .matrix import (
+    Candidate,
+    Cell,
+    Column,
+    Field,
+    Row,
+    find_candidates,
+    find_families,
+    is_better,
+    judge_alone,
+    make_fields,
+    name_slugs,
+    restrict,
+)
+from .sources import Sources
+
+MOST_TABULATED = 40
+"""Results of a candidate whose runs have their tables on its page."""
+
+
+@dataclass(frozen=True)
+class QuestionPage:
+    """A question, and who was asked it."""
+
+    field: Field
+    query: str
+    slug: str
+    table: Table
+    statements: Mapping[str, Sequence[Candidate]]
+    """Statement -> the candidates that were asked by it."""
+
+
+def make_site(sources: Sources, title: str) -> dict[str, bytes]:
+    """All files of the site: path -> content. The same sources give the same bytes."""
+    candidates = find_candidates(sources)
+    fields = make_fields(candidates)
+    questions = [page for field in fields for page in _make_questions(field)]
+    drawn = {field.slug: found for field in fields if (found := _draw(field))}
+    named = [NamedResult(one.name, own.result) for one in candidates for own in one.sources]
+    swatches = {one.name: draw_swatch(place) for place, one in enumerate(candidates)}
+    more = {
+        f"verdict-{name}.html": f"Verdict: {one.title}" for name, one in sources.verdicts.items()
+    }
+    more |= {
+        f"figures-{field.slug}.html": f"Charts: {field.workload}"
+        for field in fields
+        if field.slug in drawn
+    }
+    shared = {"title": title, "pages": more}
+    pages = {
+        "index.html": render_page(
+            "site_index.html", root="", fields=fields, candidates=candidates, questions=questions,
+            swatches=swatches,
+            aspects=_list_aspects(fields), filters=_list_filters(fields), cell_data=_describe_cell,
+            results=format_count(len(sources.done), "result"), failed=sources.failed,
+            differences={field.slug: _list_differences(field) for field in fields},
+            families={field.slug: find_families(field) for field in fields}, **shared,
+        ),
+        "method.html": render_page(
+            "site_method.html", root="", aspects=ASPECTS, shift_s=OUTAGE_SHIFT_S,
+            doubts=list_doubts(named, "candidates"), **shared,
+        ),
+    }  # fmt: skip
+    for field in fields:
+        if field.slug in drawn:
+            figures = drawn[field.slug]
+            pages[f"figures-{field.slug}.html"] = render_page(
+                "site_figures.html", root="", field=field, figures=figures, **shared
+            )
+    for name, verdict in sources.verdicts.items():
+        known = {one.sources[0].candidate: one for one in candidates}
+        pages[f"verdict-{name}.html"] = render_page(
+            "site_verdict.html", root="", heading=verdict.title, matrix=make_matrix(verdict),
+            swatches={
+                each.candidate: swatches[known[each.candidate].name] if each.candidate in known else ""
+                for each in verdict.candidates
+            },
+            links={n: f"candidates/{one.slug}.html" for n, one in known.items()}, **shared,
+        )  # fmt: skip
+    for place, one in enumerate(candidates):
+        rows = [(field, row) for field in fields for row in field.rows if row.candidate is one]
+        versions = [(field, _compare_versions(field, row)) for field, row in rows]
+        pages[f"candidates/{one.slug}.html"] = render_page(
+            "site_candidate.html", root="../", candidate=one, swatch=swatches[one.name],
+            tables=[(field, _tabulate_figures(field, row)) for field, row in rows],
+            versions=[(field, table) for field, table in versions if table is not None],
+            section=make_section(place, one.name, _list_jobs(one), len(one.sources) <= MOST_TABULATED),
+            commands=dict.fromkeys(source.command for source in one.sources),
+            campaigns=sources.campaigns, **shared,
+        )  # fmt: skip
+    for page in questions:
+        pages[f"questions/{page.slug}.html"] = render_page(
+            "site_question.html", root="../", page=page, **shared
+        )
+    files = {path: text.encode() for path, text in pages.items()}
+    for source in sources.done:
+        files[f"results/{source.name}.json"] = source.result.model_dump_json(indent=1).encode()
+    files |= {f"campaigns/{name}.yaml": text.encode() for name, text in sources.campaigns.items()}
+    return dict(sorted(files.items()))
+
+
+def list_digests(files: Mapping[str, bytes]) -> bytes:
+    """What the site has, with the SHA-256 of each file, as JSON."""
+    digests = {path: sha256(content).hexdigest() for path, content in sorted(files.items())}
+    return json.dumps(digests, indent=1).encode()
+
+
+# --- the first page -------------------------------------------------------------------------------
+
+
+def _list_aspects(fields: Sequence[Field]) -> list[tuple[Aspect, int]]:
+    """Those of which there is a figure, with the weight that they have at first: 1 where all have one, in the
+    first table or else in the others."""
+    found = []
+    for aspect in ASPECTS:
+        own = [
+            [
+                all(row.cells[place] for row in field.rows)
+                for place, column in enumerate(field.columns)
+                if column.aspect is aspect
+            ]
+            for field in fields
+        ]
+        if any(own):
+            found.append((aspect, int(all(own[0] or [one for each in own for one in each]))))
+    return found
+
+
+def _list_filters(fields: Sequence[Field]) -> dict[str, tuple[str, list[str]]]:
+    """Key in the address -> heading and values, of what not all have alike."""
+    rows = [row.candidate for field in fields for row in field.rows]
+    values: dict[str, tuple[str, Iterable[str]]] = {
+        "workload": ("Workload", (field.workload for field in fields)),
+        "hardware": ("Hardware", (field.hardware for field in fields)),
+    }
+    traits = [one.list_traits() for one in rows]
+    for key in dict.fromkeys(
+        key for one in traits for key in sorted(one, key=lambda key: key[:4] == "tag.")
+    ):
+        heading = key.removeprefix("tag.") if key.startswith("tag.") else key.capitalize()
+        values[key] = (heading, [one.get(key, "-") for one in traits])
+    found = {key: (heading, sorted(set(own))) for key, (heading, own) in values.items()}
+    return {key: (heading, own) for key, (heading, own) in found.items() if len(own) > 1}
+
+
+def _describe_cell(cell: Cell) -> dict[str, Any]:
+    """What the page's script must know of a figure."""
+    variance = cell.shown.variance
+    return {
+        "logs": {place: round(value, 6) for place, value in cell.shown.logs.items()},
+        "n": len(cell.shown.scores),
+        "variance": None if variance is None else round(variance, 10),
+        "better": list(cell.better_than),
+        "alike": list(cell.alike),
+    }
+
+
+def _list_differences(field: Field) -> list[str]:
+    """What else differs between those in a table than who they are."""
+    tests = field.list_tests()
+    most = max(tests.values(), key=len, default={})
+    if len(most) < 2:
+        return []
+    return list_differences(list(most), [results[0] for results in most.values()])
+
+
+def _draw(field: Field) -> list[dict[str, str]]:
+    charts = draw_campaign(field.list_tests(), None)
+    return [place_figure(one) for one in charts.first]
+
+
+# --- a candidate ----------------------------------------------------------------------------------
+
+
+def _list_jobs(candidate: Candidate) -> list[DoneJob]:
+    """Its results, those of a test together."""
+    found = []
+    tests = list(dict.fromkeys(one.test_key for one in candidate.sources))
+    for key in tests:
+        own = [one for one in candidate.sources if one.test_key == key]
+        for number, one in enumerate(own, 1):
+            assert one.stored is not None
+            found.append(DoneJob(one.test, number if len(own) > 1 else None, one.stored))
+    return found
+
+
+def _tabulate_figures(field: Field, row: Row) -> Table:
+    rows: list[list[object]] = [
+        [column.heading, cell.text, format_interval(cell.shown), len(cell.shown.scores), cell.rank or "-",
+         f"{cell.share:.0%}", cell.note or "-"]
+        for column, cell in zip(field.columns, row.cells, strict=True)
+        if cell is not None
+    ]  # fmt: skip
+    headers = ["Figure", "Mean", "95% interval", "Repetitions", "Rank", "Of the best", "Note"]
+    return Table(headers, rows, ("Figure", "Note"))
+
+
+def format_interval(shown: Shown) -> str:
+    """Within which the mean is, at 95 %; `-` of one repetition."""
+    interval = find_interval(shown, lambda freedom: t_quantile(0.975, freedom))
+    if interval is None:
+        return "-"
+    ends = sorted(map(shown.aspect.from_speed, interval))
+    return " to ".join(map(shown.aspect.show, ends))
+
+
+def _compare_versions(field: Field, row: Row) -> Table | None:
+    """Each version of the row's database beside the one before; None if there is only one."""
+    place = next(n for n, one in enumerate(field.rows) if one is row)
+    family = next((one for one in find_families(field) if place in one), None)
+    if family is None:
+        return None
+    columns = [
+        (number, column)
+        for number, column in enumerate(field.columns)
+        if any(field.rows[one].cells[number] for one in family)
+    ]
+    rows: list[list[object]] = []
+    for before, one in zip([None, *family], family, strict=False):
+        cells = field.rows[one].cells
+        rows.append([
+            field.rows[one].candidate.database,
+            *(_describe_change(column, cells[number], one, before) for number, column in columns),
+        ])  # fmt: skip
+    headers = ["Version", *(column.heading for _, column in columns)]
+    return Table(headers, rows, ("Version",))
+
+
+def _describe_change(column: Column, cell: Cell | None, row: int, before: int | None) -> str:
+    if cell is None:
+        return "-"
+    ratio = column.ratios.get((row, before)) if before is not None else None
+    return cell.text if before is None else f"{cell.text} ({describe_ratio(ratio)})"
+
+
+def describe_ratio(ratio: Ratio | None) -> str:
+    """How a figure differs from another one."""
+    if ratio is None or ratio.interval is None:
+        return "not known: needs 2 repetitions"
+    if ratio.differs:
+        side = "better" if is_better(ratio) else "worse"
+        factor = format_factor(max(ratio.value, 1 / ratio.value))
+        return f"{factor}× {side}, {format_speed_interval(*ratio.interval)}"
+    return "no difference shown" if ratio.alike else "undecided"
+
+
+# --- a question -----------------------------------------------------------------------------------
+
+
+def _make_questions(field: Field) -> list[QuestionPage]:
+    columns = [
+        (number, column)
+        for number, column in enumerate(field.columns)
+        if column.aspect.key == "hot"
+    ]
+    queries = dict.fromkeys(
+        query
+        for number, _ in columns
+        for row in field.rows
+        if (cell := row.cells[number]) is not None
+        for query in cell.shown.logs
+    )
+    slugs = name_slugs(f"{field.slug} {query}" for query in queries)
+    return [
+        QuestionPage(
+            field, query, slug, _tabulate_question(field, columns, query), _list_statements(field, query)
+        )
+        for query, slug in zip(queries, slugs, strict=True)
+    ]  # fmt: skip
+
+
+def _tabulate_question(field: Field, columns: Sequence[tuple[int, Column]], query: str) -> Table:
+    rows: list[list[object]] = []
+    for number, column in columns:
+        shown = [
+            restrict(cell.shown, query) if (cell := row.cells[number]) is not None else None
+            for row in field.rows
+        ]
+        judged = zip(field.rows, judge_alone(shown), strict=True)
+        for row, cell in sorted(judged, key=lambda pair: -(pair[1].share if pair[1] else 0)):
+            if cell is not None:
+                results = field.list_tests()[column.test][row.candidate.name]
+                known = _list_more(results, query)
+                rows.append([
+                    row.candidate.name, column.test, cell.rank or "-", cell.text,
+                    format_interval(cell.shown), *known,
+                ])  # fmt: skip
+    times = ["Mean ms", "95% interval", "p50 ms", "p99 ms", f"{FIGURES['cold_s'].heading} ms"]
+    more = [FIGURES[key].heading for key in ("rows_mean", "bytes_mean", "executions", "failed")]
+    headers = ["Candidate", "Test", "Rank", *times, *more]
+    return Table(headers, rows, ("Candidate", "Test"))
+
+
+def _list_more(results: Sequence[Result], query: str) -> list[object]:
+    """What else is known of a question: means over the repetitions, and sums."""
+    own = [one for result in results for one in result.query_summary if one.query == query]
+
+    def average(name: str) -> float | None:
+        values = [value for one in own if (value := getattr(one, name)) is not None]
+        return sum(values) / len(values) if values else None
+
+    def in_ms(name: str) -> str:
+        value = average(name)
+        return "-" if value is None else format_ms(1000 * value)
+
+    return [
+        in_ms("median"), in_ms("p99"), in_ms("cold"), FIGURES["rows_mean"].form.show(average("rows_mean")),
+        FIGURES["bytes_mean"].form.show(average("bytes_mean")), f"{sum(one.runs for one in own):,}",
+        f"{sum(one.errors for one in own):,}",
+    ]  # fmt: skip
+
+
+def _list_statements(field: Field, query: str) -> dict[str, list[Candidate]]:
+    """Each statement once, with those that were asked by it."""
+    found: dict[str, list[Candidate]] = {}
+    for row in field.rows:
+        sent = {
+            "\n".join(one.lines)
+            for source in row.candidate.sources
+            for one in source.result.statements
+            if one.query == query and source.result.settings.data.workload == field.workload
+        }
+        for statement in sorted(sent):
+            found.setdefault(statement, []).append(row.candidate)
+    return found

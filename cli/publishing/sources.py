@@ -1,0 +1,326 @@
+"""The results that a site is made of: found below folders, each with who was measured and by what."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_json
+
+from simulator.conditions import Condition
+from simulator.contract import format_stages
+from simulator.documents import DocumentError, read_json
+
+from ..campaign.folder import WORKLOAD, match_name
+from ..campaign.plan import find_command, list_options, write_arguments
+from ..errors import ConfigError
+from ..output import note
+from ..results.conditions import Origin, find_declared, list_settings
+from ..results.decision import VerdictMatrix
+from ..results.model import Result, as_mapping
+from ..results.naming import find_changed_options, format_options
+from ..results.store import (
+    FILE_NAME,
+    StoredResult,
+    UnreadableResult,
+    open_verdict,
+    read_result,
+)
+from .redaction import redact_result, redact_text
+
+MANIFEST = "site-files.json"
+"""What a site has, in its folder: below one that has it no results are looked for."""
+PLAN, FAILED, CAMPAIGN = "plan.json", "failed.json", "campaign.yaml"
+_NO_RESULTS = frozenset({"logs", "replaced"})
+MOST_DEPTH = 6
+"""Folders in folders."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A result, or the failure of a job that has none."""
+
+    name: str
+    """Of its file in the site, without its ending."""
+    stored: StoredResult | None
+    candidate: str
+    """What it is called in its campaign; else its target."""
+    test: str
+    """What was done to it, in a few words; the same for all whose figures can stand beside each other."""
+    test_key: str
+    """By which tests are told apart."""
+    identity: str
+    """By which candidates of one name are, with `own`."""
+    own: Mapping[str, Any]
+    """Options of the module, if it belongs to no campaign."""
+    command: str
+    """What repeats it."""
+    failure: str = ""
+
+    @property
+    def result(self) -> Result:
+        """Of what was measured."""
+        assert self.stored is not None
+        return self.stored.result
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All that a site is made of."""
+
+    done: Sequence[Source]
+    failed: Sequence[Source]
+    campaigns: Mapping[str, str]
+    """Campaign -> its file's text."""
+    verdicts: Mapping[str, VerdictMatrix]
+    """Campaign -> who meets its requirements, if it has some."""
+
+
+def find_sources(folders: Sequence[Path]) -> Sources:
+    """The results below these folders, without what must not be published. ConfigError, which says what to
+    do, if there are none, or one can't be read."""
+    found: dict[Path, Source] = {}
+    failed: list[Source] = []
+    campaigns: dict[str, str] = {}
+    verdicts: dict[str, VerdictMatrix] = {}
+    seen: set[Path] = set()
+    for folder in folders:
+        if not folder.is_dir():
+            what = "a file: name the folder that it is in" if folder.exists() else "not there"
+            raise ConfigError(
+                f"{folder} is {what}; publish takes campaigns' folders, and folders with results"
+            )
+        for one in _walk(folder):
+            if one.resolve() in seen:
+                continue
+            seen.add(one.resolve())
+            if (one / PLAN).is_file():
+                _take_campaign(one, found, failed)
+                name = _name_campaign(one, campaigns)
+                if (one / CAMPAIGN).is_file():
+                    text = (one / CAMPAIGN).read_text(errors="replace")
+                    campaigns[name] = redact_text(text)
+                verdict = open_verdict(one)
+                if verdict is not None:
+                    document = redact_result(verdict.model_dump(mode="json"))
+                    verdicts[name] = VerdictMatrix.model_validate(document)
+            else:
+                for file in _list_files(one):
+                    if file.resolve() not in found:
+                        _take_alone(file, found)
+    if not found:
+        where = ", ".join(map(str, folders))
+        raise ConfigError(
+            f"there is no complete result in {where}: name a folder with a {FILE_NAME} somewhere below it,"
+            " or with results under other names (.json)"
+        )
+    done = sorted(found.values(), key=lambda one: (one.result.started_at, one.name, one.test))
+    return Sources(_name_apart(done), failed, campaigns, verdicts)
+
+
+def _name_campaign(folder: Path, others: Collection[str]) -> str:
+    """After its folder, and like no other."""
+    name = re.sub(r"[^\w.-]+", "-", folder.resolve().name)
+    while name in others:
+        name += "-"
+    return name
+
+
+def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
+    """The folder and those in it, down to campaigns. Sites, logs and what is hidden are passed by."""
+    if (folder / MANIFEST).exists():
+        return
+    yield folder
+    if depth == MOST_DEPTH or (folder / PLAN).is_file():
+        return
+    try:
+        inner = sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+    except OSError as error:
+        raise ConfigError(f"can't read {folder}: {error.strerror}; make it readable") from error
+    for path in inner:
+        if path.name not in _NO_RESULTS and not path.name.startswith("."):
+            yield from _walk(path, depth + 1)
+
+
+def _list_files(folder: Path) -> list[Path]:
+    """Its result.json; without one all JSON files that say their format."""
+    if (folder / FILE_NAME).is_file():
+        return [folder / FILE_NAME]
+    return [
+        path
+        for path in sorted(folder.glob("*.json"))
+        if path.is_file() and b'"format"' in path.read_bytes()
+    ]
+
+
+def _read(file: Path) -> Result:
+    """Without what must not be published. UnreadableResult if it is none, with a remedy."""
+    try:
+        result = read_result(file)
+    except UnreadableResult as error:
+        raise UnreadableResult(
+            f"{error.message}\nMend it, or take it out of the folder, and publish again."
+        ) from error
+    return Result.model_validate(redact_result(result.model_dump(mode="json")))
+
+
+def _take_alone(file: Path, found: dict[Path, Source]) -> None:
+    """A result that belongs to no campaign."""
+    result = _read(file)
+    if not result.complete:
+        note(f"left out: {file} ended early; the same command makes a whole one")
+        return
+    name = file.parent.name if file.name == FILE_NAME else file.stem
+    declared = find_declared(result)
+    changed = find_changed_options(result)
+    asked = {
+        setting.name: stated
+        for setting, stated in list_settings(result, declared).items()
+        if setting.origin is Origin.COMMAND
+    }
+    schema = {name for name, one in asked.items() if one.condition is Condition.SCHEMA}
+    options = schema | (set(result.settings.module) & declared.option_names)
+    own = {name: value for name, value in changed.items() if name in options}
+    lengths = {key: result.options.get(key) for key in ("workers", "num_inserts", "duration_s")}
+    # By which statement events are sent differs from database to database.
+    left_out = schema | {"insert_mode"}
+    load = {name: str(one.value) for name, one in asked.items() if name not in left_out} | lengths
+    words = {
+        k: v for k, v in changed.items() if k not in own and k not in ("definition", "workload")
+    }
+    found[file.resolve()] = Source(
+        name,
+        StoredResult(name, file, result),
+        result.target,
+        f"{result.command} {format_options(words)}".strip(),
+        _write_key([result.command, load]),
+        _write_key([result.module, result.executor, own]),
+        own,
+        write_command(result),
+    )
+
+
+def _write_key(parts: Sequence[Any]) -> str:
+    return to_json(parts, fallback=str).decode()
+
+
+def _take_campaign(folder: Path, found: dict[Path, Source], failed: list[Source]) -> None:
+    """The whole results of a campaign's jobs, and the jobs that failed."""
+    plan = _read_document(folder / PLAN)
+    jobs = {
+        str(job["name"]): job
+        for job in plan.get("jobs") or []
+        if isinstance(job, dict) and {"name", "candidate", "command", "arguments"} <= job.keys()
+    }
+    definition = as_mapping(plan.get("definition"))
+    targets = as_mapping(plan.get("targets"))
+    shared = [definition.get(key) for key in ("options", "requirements", "steps")]
+    key = _write_key([*shared, {n: one for n, one in targets.items() if n.startswith(WORKLOAD)}])
+    numbered = all(re.search(r" \d+$", name) for name in jobs)
+
+    def make(name: str, label: str) -> Source:
+        job = jobs[label]
+        candidate = str(job["candidate"])
+        step = label.removeprefix(candidate).strip()
+        step = re.sub(r" \d+$", "", step) if numbered else step
+        words = [str(job["command"]), *map(str, job["arguments"])]
+        line = redact_text(shlex.join(["iotbench", *words]))
+        target = next((word for word in words if word.startswith("--target=")), "")
+        identity = str(targets.get(target.removeprefix("--target=")))
+        return Source(name, None, candidate, step, f"{step} {key}", identity, {}, line)
+
+    done: set[str] = set()
+    inner = folder / "results"
+    for one in sorted(inner.iterdir()) if inner.is_dir() else []:
+        file = one / FILE_NAME
+        if not file.is_file() or file.resolve() in found:
+            continue
+        result = _read(file)
+        label = match_name(result.label, jobs)
+        if not result.complete or label is None:
+            note(f"left out: {file} is no whole result of a job of its campaign")
+            continue
+        done.add(label)
+        found[file.resolve()] = replace(
+            make(one.name, label), stored=StoredResult(one.name, file, result)
+        )
+    kept = _read_document(folder / FAILED) if (folder / FAILED).is_file() else {}
+    broken: dict[tuple[str, str], str] = {}
+    for label, job in jobs.items():
+        # What is left of a turn after a failure isn't made.
+        turn = str(job["candidate"]), label.split(" ")[-1] if numbered else ""
+        why = next((why for name, why in kept.items() if match_name(name, [label])), None)
+        if why is not None:
+            broken[turn] = label
+            failed.append(replace(make("", label), failure=redact_text(str(why))))
+        elif turn in broken and label not in done:
+            failed.append(
+                replace(make("", label), failure=f"left out, since {broken[turn]} failed")
+            )
+
+
+def _read_document(file: Path) -> dict[str, Any]:
+    try:
+        document = read_json(file)
+    except DocumentError as error:
+        raise ConfigError(
+            f"{file} is damaged: it {error}; take the campaign out, or run it anew"
+        ) from error
+    if not isinstance(document, dict):
+        raise ConfigError(
+            f"{file} is damaged: it has no keys; take the campaign out, or run it anew"
+        )
+    return document
+
+
+def _name_apart(sources: Sequence[Source]) -> list[Source]:
+    """Results of several folders may have one name."""
+    used: dict[str, int] = {}
+    apart = []
+    for one in sources:
+        used[one.name] = number = used.get(one.name, 0) + 1
+        apart.append(one if number == 1 else replace(one, name=f"{one.name}-{number}"))
+    return apart
+
+
+# --- the command that repeats a result ------------------------------------------------------------
+
+_KEYS = {"events": "num_inserts", "query_rate": "query_rate_per_s", "disturb": "disturbances"}
+"""Parameter of a command -> its key in a result, where that differs."""
+_NO_OPTIONS = frozenset({"target", "label", "tags", "output", "workload_pairs", "extra_options"})
+
+
+def write_command(result: Result) -> str:
+    """The command line that gave a result, as far as the result says so, with what isn't at its default."""
+    options: dict[str, Any] = {}
+    command = find_command(result.command)
+    own = result.settings.module
+    for word, option in list_options(command).items():
+        name = option.name or ""
+        value = result.options.get(_KEYS.get(name, name))
+        if name == "rate_per_s" and result.settings.load.stages:
+            value = format_stages(result.settings.load.stages)
+        if name in _NO_OPTIONS or value in (None, [], {}) or _is_default(value, option.default):
+            continue
+        if name.endswith("_s") and isinstance(value, int | float) and not name.endswith("_per_s"):
+            value = f"{value:g}s"
+        options[word] = list(map(str, value)) if isinstance(value, list) else value
+    declared = find_declared(result).option_names
+    for name, value in find_changed_options(result).items():
+        if name in own:
+            word = "extra-option" if name in declared else "workload-option"
+            options.setdefault(word, {})[name] = (
+                value if isinstance(value, bool | int | float) else str(value)
+            )
+    arguments = write_arguments(options, list_options(command))
+    return redact_text(
+        shlex.join(["iotbench", result.command, f"--target={result.target}", *arguments])
+    )
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value == default or [str(default)] == value or str(value).lower() == str(default).lower()

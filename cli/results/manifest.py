@@ -1,0 +1,100 @@
+"""The files of a folder with results that is published: their hashes, and what in them must not be public."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from ..errors import ConfigError
+from ..output import explain, write_whole
+
+MANIFEST = "SHA256SUMS"
+"""As `sha256sum` writes and checks it."""
+
+_LEFT_OUT = (MANIFEST, ".lock")
+_SECRETS = (
+    re.compile(
+        r"""(?ix) (?<![\w-]) (?:password|passwd|pwd|secret|token|api_?key|access_key|secret_key)
+        ["']? \s* (?:=|:) \s* ["']? (?P<value> [^\s"',;}&<)\]\\]+)"""
+    ),
+    re.compile(r"://[^/\s:@\"']+:(?P<value>[^@/\s\"']+)@"),
+    re.compile(
+        r"(?i)\bauthorization[\"']?\s*:\s*[\"']?(?:basic|bearer|token|apikey)\s+(?P<value>\S+)"
+    ),
+    re.compile(r"(?P<value>-----BEGIN [A-Z ]*PRIVATE KEY-----)"),
+    re.compile(r"(?P<value>\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"),
+    re.compile(r"(?P<value>\bAKIA[0-9A-Z]{16}\b)"),
+)
+"""Named ones, in URLs, headers, keys, tokens of known forms."""
+_HARMLESS = re.compile(r"\*+|\$\{?\w+.*|null|none|true|false", re.IGNORECASE)
+"""What stands for a secret, or for none."""
+_PROGRAMS = re.compile(r"<script(?![^>]*json)[^>]*>.*?</script>", re.DOTALL)
+"""Of a report: code that comes with the tool."""
+_SHOWN = 40
+"""Characters of a line before a secret that are shown of it."""
+
+
+def list_files(folder: Path) -> list[Path]:
+    """All that belong to it, in order."""
+    try:
+        return sorted(
+            path for path in folder.rglob("*") if path.is_file() and path.name not in _LEFT_OUT
+        )
+    except OSError as error:
+        raise ConfigError(f"can't read {folder}: {explain(error)}") from error
+
+
+def hash_files(folder: Path) -> dict[str, str]:
+    """Path below the folder -> its SHA-256."""
+    return {
+        path.relative_to(folder).as_posix(): sha256(path.read_bytes()).hexdigest()
+        for path in list_files(folder)
+    }
+
+
+def write_manifest(folder: Path) -> None:
+    """Note the hashes of all files."""
+    lines = [f"{digest}  {path}\n" for path, digest in hash_files(folder).items()]
+    write_whole(folder / MANIFEST, "".join(lines))
+
+
+def compare_manifest(folder: Path) -> list[str]:
+    """What is not as the manifest has it; that it is missing."""
+    file = folder / MANIFEST
+    if not file.is_file():
+        return [f"{MANIFEST} is missing: add --write to make it"]
+    noted = _read_manifest(file)
+    found = hash_files(folder)
+    changed = [path for path in noted if path in found and noted[path] != found[path]]
+    return [
+        *(f"{path} is in {MANIFEST}, and not there" for path in noted if path not in found),
+        *(f"{path} is not in {MANIFEST}" for path in found if path not in noted),
+        *(f"{path} was changed since {MANIFEST} was written" for path in changed),
+    ]
+
+
+def _read_manifest(file: Path) -> Mapping[str, str]:
+    lines = file.read_text(errors="replace").splitlines()
+    pairs = [line.partition("  ") for line in lines if line.strip()]
+    return {path: digest for digest, _, path in pairs}
+
+
+def find_secrets(folder: Path) -> Iterator[str]:
+    """Each place that looks as if it had a secret, with what is before it, and without it."""
+    for path in list_files(folder):
+        text = path.read_bytes().decode(errors="replace")
+        if path.suffix == ".html":
+            text = _PROGRAMS.sub("", text)
+        for pattern in _SECRETS:
+            for match in pattern.finditer(text):
+                if _HARMLESS.fullmatch(match["value"]):
+                    continue
+                begin = max(
+                    text.rfind("\n", 0, match.start("value")) + 1, match.start("value") - _SHOWN
+                )
+                line = text.count("\n", 0, match.start()) + 1
+                before = " ".join(text[begin : match.start("value")].split())
+                yield f"{path.relative_to(folder)}:{line} may have a secret: {before}…"
+                break

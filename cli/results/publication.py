@@ -1,0 +1,281 @@
+"""Whether results may be published, and what has to be said beside them. Reads files, and writes none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simulator.conditions import Condition
+from simulator.contract import GroupResult, Role, RunResult
+from simulator.documents import DocumentError, read_json
+from simulator.errors import OptionError, one_line
+from simulator.modules import load_module
+from simulator.modules.options import HIDDEN
+from simulator.units import format_count
+
+from ..errors import ConfigError
+from .caveats import Kind
+from .conditions import find_declared, list_settings
+from .manifest import compare_manifest, find_secrets
+from .model import Result, as_mapping
+from .rules import find_busy
+from .store import FILE_NAME, StoredResult, UnreadableResult, read_result
+from .verdicts import find_caveats, find_skipped_faults
+
+ENOUGH_REPETITIONS = 3
+"""Fewer show no spread."""
+SET_ASIDE = "replaced"
+"""The folder of a campaign with what was made anew."""
+_CLIENT = ("cpu_model", "cpus", "memory_mb", "system", "python", "packages")
+"""What must be known of the machine and the programs that measured."""
+_SAID_APART = (
+    Kind.NOT_MEASURED, Kind.INCOMPLETE, Kind.DISTURBANCE, Kind.INVALID, Kind.BUSY, Kind.FEW_RUNS,
+)  # fmt: skip
+"""Caveats that are reasons not to publish, or told by themselves."""
+_LONGEST = 160
+_MOST_SAID = 3
+"""Problems of one kind that are told one by one."""
+
+
+@dataclass
+class Publication:
+    """A folder as somebody would publish it."""
+
+    results: list[StoredResult]
+    problems: list[str] = field(default_factory=list)
+    """Why it may not be published."""
+    beside: list[str] = field(default_factory=list)
+    """What must be said with its figures."""
+
+
+def check_publication(folder: Path, with_manifest: bool = True) -> Publication:
+    """Judge a folder: a campaign's, one with results, or a result's own. ConfigError if there is no result.
+    `with_manifest`: whether its hashes must be there and right."""
+    if not folder.is_dir():
+        raise ConfigError(f"there is no folder {folder}")
+    found = Publication([])
+    files = [
+        file
+        for file in sorted(folder.rglob(FILE_NAME))
+        if SET_ASIDE not in file.relative_to(folder).parts
+    ]
+    if not files:
+        raise ConfigError(
+            f"{folder} has no {FILE_NAME}: name a campaign's folder, or one with results"
+        )
+    for file in files:
+        try:
+            found.results.append(StoredResult(file.parent.name, file, read_result(file)))
+        except UnreadableResult as error:
+            found.problems.append(error.message)
+    told: dict[str, dict[str, str]] = {}
+    for stored in found.results:
+        for problem in dict.fromkeys(_find_problems(stored.result)):
+            # Who was busy differs from run to run.
+            key = Kind.BUSY if problem.startswith(Kind.BUSY) else problem
+            told.setdefault(key, {}).setdefault(stored.result.label or stored.id, problem)
+    found.problems += [
+        f"{next(iter(labels.values()))} ({_name(list(labels))})" for labels in told.values()
+    ]
+    found.problems += _find_missing(folder, found.results)
+    found.problems += find_secrets(folder)
+    if with_manifest:
+        found.problems += compare_manifest(folder)
+    found.beside = list(_tell_beside([stored.result for stored in found.results]))
+    if (folder / SET_ASIDE).is_dir():
+        number = len(list((folder / SET_ASIDE).glob(f"*/{FILE_NAME}")))
+        found.beside.append(f"set aside, and made anew: {format_count(number, 'result')}")
+    return found
+
+
+def _name(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - _MOST_SAID} more" if len(labels) > _MOST_SAID else ""
+    return ", ".join(labels[:_MOST_SAID]) + more
+
+
+def _find_problems(result: Result) -> Iterator[str]:
+    """Why one result may not be published."""
+    tool, client = result.describe("tool"), result.describe("client")
+    database = result.describe("database")
+    commit = str(tool.get("commit") or "")
+    if result.source:
+        yield "not measured by this tool"
+    if not result.complete:
+        yield "incomplete: not all runs were made"
+    if not tool.get("version"):
+        yield "which version of the tool measured is not known"
+    if commit.endswith("-dirty"):
+        yield "the tool was changed since its last commit: nobody can repeat what it did"
+    if not database.get("version"):
+        yield "the database's version is not known"
+    if not as_mapping(database.get("settings")):
+        yield "the database's settings are not known"
+    if missing := [name for name in _CLIENT if not client.get(name)]:
+        yield f"of the client is not known: {', '.join(missing)}"
+    for caveat in (*find_skipped_faults(result), *find_busy(result)):
+        yield f"{caveat.kind}: {_shorten(caveat.text)}"
+    yield from _find_unverified(result)
+    yield from (f"option {name} shows a secret" for name in _find_shown_secrets(result))
+
+
+def _find_unverified(result: Result) -> Iterator[str]:
+    """What was not counted or checked, or isn't valid. Rates that a search tried, and that couldn't be held,
+    are no figures."""
+    if not result.valid:
+        reasons = [
+            one
+            for run in result.all_runs
+            for group in run.groups
+            if not _is_finding(run, group)
+            for one in group.invalid_reasons
+        ]
+        if reasons:
+            yield f"invalid: {_shorten(reasons[0])}"
+    for run in result.all_runs:
+        for group in run.groups:
+            if not group.valid:
+                continue
+            if group.role is Role.WRITE and (
+                group.verification is None or group.verification.stored is None
+            ):
+                yield "what was stored was not counted"
+            if group.role is Role.READ and not (group.answers and group.answers.checked):
+                yield "no answer was checked"
+
+
+def _is_finding(run: RunResult, group: GroupResult) -> bool:
+    """Whether what speaks against a run's figures is what was looked for: what a fault has cost."""
+    return bool(run.marks) and group.role is Role.WRITE and group.lookup is not None
+
+
+def _find_shown_secrets(result: Result) -> Iterator[str]:
+    """Options that the module keeps secret and that stand there nevertheless."""
+    try:
+        fields = load_module(result.module).options_model.model_fields
+    except (OptionError, ImportError):
+        return
+    own = result.settings.module
+    for name, one in fields.items():
+        value = own.get(name)
+        # Addresses are kept without their passwords.
+        secret = not one.repr and re.search("password|token|secret|key", name)
+        if secret and value not in (None, HIDDEN) and not str(value).startswith("${"):
+            yield name
+
+
+def _find_missing(folder: Path, results: Sequence[StoredResult]) -> Iterator[str]:
+    """Jobs of a campaign without a result, those that failed, and too few repetitions."""
+    labels = {stored.result.label for stored in results}
+    plan = _read(folder / "plan.json")
+    if plan:
+        jobs = plan.get("jobs")
+        listed = jobs if isinstance(jobs, list) else []
+        names = [str(as_mapping(job).get("name")) for job in listed]
+        absent = [name for name in names if name not in labels]
+        if absent:
+            yield f"{format_count(len(absent), 'job')} without a result: {_name(absent)}"
+        for name, why in _read(folder / "failed.json").items():
+            yield f"{name} failed: {_shorten(str(why))}"
+    counts: dict[str, int] = {}
+    for stored in results:
+        result = stored.result
+        label = re.sub(r" \d+$", "", result.label or f"{result.target} {result.command}")
+        runs = 1 if plan or result.command in ("capacity", "tune") else result.settings.runs or 1
+        counts[label] = counts.get(label, 0) + runs
+    few = [f"{label} ({number})" for label, number in counts.items() if number < ENOUGH_REPETITIONS]
+    if few:
+        yield f"fewer than {ENOUGH_REPETITIONS} repetitions: {_name(few)}"
+
+
+def _read(file: Path) -> Mapping[str, object]:
+    try:
+        return as_mapping(read_json(file))
+    except FileNotFoundError:
+        return {}
+    except DocumentError as error:
+        raise ConfigError(f"{file} {error}") from error
+
+
+# --- what must be said beside the figures ---------------------------------------------------------
+
+
+def _tell_beside(results: Sequence[Result]) -> Iterator[str]:
+    """On what, of what, when and by what it was measured; what is stored when; what limits the figures."""
+    yield from _tell_machines(results)
+    yield from _tell_databases(results)
+    days = sorted({result.started_at[:10] for result in results})
+    span = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "never"
+    tools = {_describe_tool(result) for result in results}
+    yield f"measured {span} by version {', '.join(sorted(tools))} of this tool"
+    yield from _tell_losses(results)
+    unchecked: dict[str, int] = {}
+    for result in results:
+        for answers in result.answers:
+            for reason in answers.reasons:
+                unchecked[reason] = unchecked.get(reason, 0) + 1
+    for reason, number in unchecked.items():
+        yield f"answers not checked in {format_count(number, 'run')}: {_shorten(reason)}"
+    yield from _tell_caveats(results)
+
+
+def _tell_machines(results: Sequence[Result]) -> Iterator[str]:
+    found: dict[str, None] = {}
+    for result in results:
+        client = result.describe("client")
+        memory_mb = client.get("memory_mb")
+        memory = f"{memory_mb / 1024:.0f} GB" if isinstance(memory_mb, int | float) else "? GB"
+        where = "client and database together" if result.executor == "local" else "workers in pods"
+        cpus = client.get("cpus_usable") or client.get("cpus")
+        found[f"{client.get('cpu_model')}, {cpus} CPUs, {memory}, {where}"] = None
+    yield from (f"on {text}" for text in found)
+
+
+def _describe_tool(result: Result) -> str:
+    tool = result.describe("tool")
+    commit = str(tool.get("commit") or "")[:10]
+    return f"{tool.get('version')} ({commit})" if commit else str(tool.get("version"))
+
+
+def _tell_databases(results: Sequence[Result]) -> Iterator[str]:
+    """Each version of each, and when what it acknowledges is on disk."""
+    found: dict[str, None] = {}
+    for result in results:
+        declared = find_declared(result)
+        durable = {
+            setting.name: stated.value
+            for setting, stated in list_settings(result, declared).items()
+            if stated.condition is Condition.DURABILITY and stated.value is not None
+        }
+        kept = ", ".join(f"{name} {value}" for name, value in sorted(durable.items()))
+        version = one_line(str(result.describe("database").get("version")), 60)
+        found[f"{result.target} {version}" + (f": {kept}" if kept else "")] = None
+    yield from sorted(found)
+
+
+def _tell_losses(results: Iterable[Result]) -> Iterator[str]:
+    for result in results:
+        for run in result.all_runs:
+            for group in run.groups:
+                if group.invalid_reasons and _is_finding(run, group):
+                    what = _shorten("; ".join(group.invalid_reasons))
+                    yield f"after {run.marks[0].action}: {result.label or result.target}: {what}"
+
+
+def _tell_caveats(results: Iterable[Result]) -> Iterator[str]:
+    """One line for each kind, with how many results have it, and one of them."""
+    found: dict[Kind, dict[str, str]] = {}
+    for result in results:
+        for caveat in find_caveats(result):
+            if caveat.kind not in _SAID_APART:
+                text = " ".join(filter(None, [str(caveat.where or ""), caveat.text]))
+                label = result.label or f"{result.target} {result.command}"
+                found.setdefault(caveat.kind, {}).setdefault(label, text)
+    for kind, told in found.items():
+        label, text = next(iter(told.items()))
+        yield f"{kind} ({format_count(len(told), 'result')}), as in {label}: {_shorten(text)}"
+
+
+def _shorten(text: str) -> str:
+    return one_line(text, _LONGEST)

@@ -1,0 +1,1 @@
+"""The published comparison: its campaigns, their servers and their table."""

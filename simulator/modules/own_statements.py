@@ -1,0 +1,101 @@
+"""Statements that a workload has of its own: which module takes which, and what its parameters become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import OptionError
+from ..logs import Redactor
+from ..workloads import statements
+from ..workloads.drawing import BoundQuery
+from ..workloads.queries import Every, Query
+from ..workloads.schema import Column, Schema
+from ..workloads.statements import parse_statement
+
+if TYPE_CHECKING:
+    from .base import AnyModule
+
+
+class Drawn(Protocol):
+    """How a language writes what is drawn; a `SqlDialect` knows it."""
+
+    def text(self, text: str) -> str:
+        """A text as a constant."""
+
+    def instant(self, time_ms: int) -> str:
+        """A time, in ms since 1970, to compare an event's with."""
+
+
+def find_own_statement(module: type[AnyModule], query: Query) -> str | None:
+    """The statement that the workload has of its own for a query: for this module, or else for the one
+    that it extends. None: the module makes one of the description."""
+    names = (vars(kind).get("name", "") for kind in module.__mro__)
+    return next((query.statement[name] for name in names if name in query.statement), None)
+
+
+def list_own_statements(module: type[AnyModule], schema: Schema) -> dict[str, str]:
+    """Query -> the workload's own statement for it."""
+    found = {query.name: find_own_statement(module, query) for query in schema.descriptions}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def check_own_statements(module: AnyModule) -> None:
+    """OptionError if the workload has statements for this module that it can't take."""
+    redact = Redactor(module.options.secrets())
+    for name, text in list_own_statements(type(module), module.job.schema).items():
+        if module.CAPABILITIES.statements is None:
+            raise OptionError(f"query {name}: statement: {refuse_statements(module.name)}")
+        if redact(text) != text:
+            raise OptionError(
+                f"query {name}: statement: it has a password of the target, which results would keep:"
+                " leave it out"
+            )
+
+
+def refuse_statements(module: str) -> str:
+    """What to say of a workload's own statement for a module that takes none."""
+    return (
+        f"module {module} takes no statements of a workload's own: leave it out, and the module asks what"
+        " the description says"
+    )
+
+
+def fill_statement(
+    text: str,
+    bound: BoundQuery,
+    schema: Schema,
+    literals: Drawn,
+    number: Callable[[float, Column], str],
+    table: str,
+) -> str:
+    """A statement with its parameters filled in. `number`: writes a number to compare a column with; `table`:
+    the events' table, as a statement names it."""
+    values = write_constants(bound.query, schema, number, table)
+    if bound.devices is not None:
+        names = list(map(literals.text, bound.devices))
+        values |= {statements.DEVICE: names[0], statements.DEVICES: ", ".join(names)}
+    if bound.start_ms is not None and bound.end_ms is not None:
+        values[statements.START] = literals.instant(bound.start_ms)
+        values[statements.END] = literals.instant(bound.end_ms)
+    return parse_statement(text).fill(values)
+
+
+def write_constants(
+    query: Query, schema: Schema, number: Callable[[float, Column], str], table: str
+) -> dict[str, str]:
+    """Those parameters that are the same in each execution."""
+    found = {statements.TABLE: table}
+    where = query.where
+    limits: Mapping[str, float | None] = (
+        {statements.ABOVE: where.above, statements.BELOW: where.below} if where else {}
+    )
+    for name, limit in limits.items():
+        if where is not None and limit is not None:
+            found[name] = number(limit, schema.column(where.column))
+    if query.limit is not None:
+        found[statements.LIMIT] = str(query.limit)
+    for part in query.per:
+        if isinstance(part, Every):
+            found[statements.EVERY] = str(part.every)
+    return found

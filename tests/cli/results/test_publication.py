@@ -1,0 +1,219 @@
+"""May a folder with results be published? What speaks against it, and what belongs beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cli.commands.results import results
+from cli.results.manifest import MANIFEST
+from cli.results.model import Result
+from cli.results.publication import check_publication
+from simulator.contract import Answers, Machine, Verification
+
+from ..made import ENVIRONMENT, capacity, disturbed, inserts, queries
+
+Change = Callable[[Result], object]
+
+
+def make(whole: Result) -> Result:
+    """The result as this tool would keep it: with all that is known of the client."""
+    client = {**ENVIRONMENT["client"], "system": "Linux 6.1"}
+    return whole.model_copy(update={"environment": {**ENVIRONMENT, "client": client}})
+
+
+def keep(folder: Path, result: Result, name: str = "one") -> Path:
+    """Write it into a folder of its own."""
+    path = folder / name
+    path.mkdir(parents=True)
+    (path / "result.json").write_text(result.model_dump_json(indent=1))
+    return path
+
+
+@pytest.fixture
+def good() -> Result:
+    return make(inserts({1: [100.0, 101.0, 102.0]}))
+
+
+def find_problems(folder: Path) -> list[str]:
+    return check_publication(folder, with_manifest=False).problems
+
+
+def run(*words: object) -> tuple[int, str]:
+    done = CliRunner().invoke(results, ["check", *map(str, words)], catch_exceptions=False)
+    return done.exit_code, done.stdout
+
+
+def test_what_is_in_order_may_be_published(tmp_path: Path, good: Result) -> None:
+    keep(tmp_path, good)
+    status, out = run(tmp_path)
+    assert status == 1 and "problem: SHA256SUMS is missing: add --write" in out
+    status, out = run("--write", tmp_path)
+    assert status == 0 and "1 result, may be published" in out
+    status, out = run(tmp_path)
+    assert status == 0 and "problem" not in out
+    for line in (
+        "on Some CPU, 2 CPUs, 4 GB, client and database together",
+        "alpha PostgreSQL 18.4 on x86_64, compiled: fsync on",
+        "measured 2025-01-02 by version 0.1.0 (abc) of this tool",
+    ):
+        assert f"beside it: {line}\n" in out
+
+
+def set_environment(part: str, **changes: Any) -> Change:
+    def change(result: Result) -> None:
+        result.environment = {
+            **result.environment, part: {**result.environment[part], **changes},
+        }  # fmt: skip
+
+    return change
+
+
+def set_group(**changes: Any) -> Change:
+    def change(result: Result) -> None:
+        for name, value in changes.items():
+            setattr(result.runs[0].groups[0], name, value)
+
+    return change
+
+
+def be_busy(result: Result) -> None:
+    for one in result.runs:
+        one.machines = [Machine(node="here", cpus=2, others_share=0.4, others={"make": 0.4})]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda one: setattr(one, "source", "the README"), "not measured by this tool"),
+        (lambda one: setattr(one, "complete", False), "incomplete"),
+        (set_environment("tool", commit="abc-dirty"), "the tool was changed since"),
+        (set_environment("tool", version=None), "which version of the tool"),
+        (set_environment("database", version=None), "the database's version is not known"),
+        (set_environment("database", settings={}), "the database's settings are not known"),
+        (set_environment("client", cpus=None), "of the client is not known: cpus"),
+        (set_group(invalid_reasons=["7 events are missing"]), "invalid: 7 events are missing"),
+        (set_group(verification=None), "what was stored was not counted"),
+        (
+            set_group(verification=Verification(expected=5, stored=None, ok=True)),
+            "what was stored was not counted",
+        ),
+        (be_busy, "busy: "),
+        (lambda one: one.options["module"].update(password="hush"), "option password shows"),
+        (lambda one: one.options.update(runs=2), "fewer than 3 repetitions: alpha insert (2)"),
+    ],
+)
+def test_what_speaks_against_it(tmp_path: Path, good: Result, change: Change, problem: str) -> None:
+    good.options = json.loads(json.dumps(good.options))
+    change(good)
+    keep(tmp_path, good)
+    assert any(one.startswith(problem) for one in find_problems(tmp_path)), find_problems(tmp_path)
+
+
+def test_answers_must_be_checked(tmp_path: Path) -> None:
+    asked = make(queries({"count-events": [0.1, 0.2, 0.3]}))
+    (reader,) = asked.runs[0].groups
+    keep(tmp_path, asked)
+    assert any(one.startswith("no answer was checked") for one in find_problems(tmp_path))
+    reader.answers = Answers(checked=1, unchecked=1, reasons={"too long": ["newest"]})
+    keep(tmp_path / "again", asked)
+    found = check_publication(tmp_path / "again")
+    assert not any(one.startswith("no answer") for one in found.problems)
+    assert "answers not checked in 1 run: too long" in found.beside
+
+
+def test_rates_that_a_search_could_not_hold_are_no_reason(tmp_path: Path) -> None:
+    for number in range(3):
+        keep(tmp_path, make(capacity(1000.0)), str(number))
+    assert find_problems(tmp_path) == []
+
+
+def test_what_a_fault_has_cost_is_said_and_is_no_reason(tmp_path: Path) -> None:
+    struck = make(disturbed((10.0, 5.0)))
+    for one in struck.runs:
+        one.groups[0].invalid_reasons = ["12 acknowledged events are missing"]
+    for number in range(3):
+        keep(tmp_path, struck, str(number))
+    found = check_publication(tmp_path, with_manifest=False)
+    assert not any("missing" in one for one in found.problems)
+    assert any("12 acknowledged events are missing" in one for one in found.beside)
+
+
+def test_a_campaign_has_all_its_jobs_often_enough(tmp_path: Path, good: Result) -> None:
+    names = [f"alpha fill {number}" for number in (1, 2, 3)]
+    plan = {"jobs": [{"name": name} for name in [*names, "alpha kill 1"]]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    (tmp_path / "failed.json").write_text(json.dumps({"alpha kill 1": "no room"}))
+    for name in names[:2]:
+        good.label = name
+        keep(tmp_path / "results", good, name)
+    keep(tmp_path / "replaced", good)
+    found = check_publication(tmp_path, with_manifest=False)
+    assert found.problems == [
+        "2 jobs without a result: alpha fill 3, alpha kill 1",
+        "alpha kill 1 failed: no room",
+        "fewer than 3 repetitions: alpha fill (2)",
+    ]
+    assert "set aside, and made anew: 1 result" in found.beside
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_secret"),
+    [
+        ("verdict.json", '{"password": "hush"}', True),
+        ("campaign.log", "host=a password=hush", True),
+        ("worker.log", "GET http://me:hush@db:9200/", True),
+        ("worker.log", "Authorization: Basic aHVzaA==", True),
+        ("worker.log", "-----BEGIN RSA PRIVATE KEY-----", True),
+        ("campaign.yaml", "extra-option: {token: abcdef}", True),
+        ("verdict.json", '{"password": "***", "token": null}', False),
+        ("campaign.yaml", "password: ${PASSWORD:-}", False),
+        ("worker.log", "GET http://me:***@db:9200/", False),
+        ("report.html", "<script>var a={token:e}</script>", False),
+        ("report.html", '<script type=\'application/json\'>{"token": "abc"}</script>', True),
+    ],
+)
+def test_secrets_are_found(
+    tmp_path: Path, good: Result, name: str, text: str, is_secret: bool
+) -> None:
+    keep(tmp_path, good)
+    (tmp_path / name).write_text(f"first line\n{text}\n")
+    problems = find_problems(tmp_path)
+    assert bool(problems) is is_secret
+    if is_secret:
+        (problem,) = problems
+        assert problem.startswith(f"{name}:2 may have a secret: ")
+        assert "hush" not in problem and "abc" not in problem
+
+
+def test_every_file_is_as_its_hash_says(tmp_path: Path, good: Result) -> None:
+    path = keep(tmp_path, good)
+    (tmp_path / "campaign.log").write_text("it began")
+    (path / "gone.log").write_text("here")
+    assert run("--write", tmp_path)[0] == 0
+    (tmp_path / "campaign.log").write_text("it began later")
+    (path / "gone.log").unlink()
+    (path / "more.log").write_text("new")
+    assert check_publication(tmp_path).problems == [
+        f"one/gone.log is in {MANIFEST}, and not there",
+        f"one/more.log is not in {MANIFEST}",
+        f"campaign.log was changed since {MANIFEST} was written",
+    ]
+
+
+def test_nothing_is_written_where_something_speaks_against_it(tmp_path: Path, good: Result) -> None:
+    good.complete = False
+    keep(tmp_path, good)
+    assert run("--write", tmp_path)[0] == 1
+    assert not (tmp_path / MANIFEST).exists()
+
+
+def test_a_folder_without_results_is_a_mistake(tmp_path: Path) -> None:
+    done = CliRunner().invoke(results, ["check", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "has no result.json" in done.output

@@ -1,0 +1,179 @@
+"""The published comparison: its campaigns can be planned, its results published, its table is theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from itertools import chain
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cli.campaign.campaign import Campaign, list_commands, open_campaign
+from cli.campaign.running import prepare
+from cli.results.publication import check_publication
+from cli.signals import Interrupts
+from comparison.table import BEGIN, COLUMNS, END, complete_page, make_table, put_into
+
+from .cli.campaign.stored_campaign import make_campaign
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "comparison"
+PUBLISHED = sorted(path for path in (FOLDER / "results").glob("*") if path.is_dir())
+MOST_BYTES = 30_000_000
+
+
+@pytest.fixture(autouse=True)
+def in_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def read_campaign(name: str, size: str | None, tmp_path: Path) -> Campaign:
+    file, config = FOLDER / f"{name}.yaml", FOLDER / "config.yaml"
+    return open_campaign(file, config, tmp_path / "out", Interrupts(), size=size)
+
+
+@pytest.mark.parametrize("size", [None, "quick"])
+@pytest.mark.parametrize("name", ["fleet", "temperature"])
+def test_every_job_is_one_that_the_tool_takes(name: str, size: str | None, tmp_path: Path) -> None:
+    campaign = read_campaign(name, size, tmp_path)
+    prepared = prepare(campaign)
+    assert campaign.definition.repeats >= 3
+    # Only one server at a time.
+    for label, target in campaign.definition.targets.items():
+        assert (target.start or "").startswith("comparison/server.py start "), label
+        assert target.stop == "comparison/server.py stop"
+    for command in list_commands(campaign, (one.session for one in prepared.values())):
+        assert re.search(r"comparison/server\.py (start \w+|stop|kill)", command)
+
+
+def test_the_fleet_is_measured_as_it_is_required(tmp_path: Path) -> None:
+    campaign = read_campaign("fleet", None, tmp_path)
+    question = campaign.question
+    assert question is not None
+    (load,) = [step for step in campaign.definition.steps if step.name == "load"]
+    options = load.options
+    assert options["rate"] == question.rate_per_s
+    assert options["query-rate"] == pytest.approx(question.needed.query_rate_per_s)
+    assert options["queries"] == {name: one.rate for name, one in question.needed.queries.items()}
+    (kill,) = [step for step in campaign.definition.steps if step.name == "kill"]
+    (fault,) = question.needed.faults
+    assert all(one.endswith(f"s {fault}") for one in kill.options["disturb"])
+
+
+def test_no_file_names_a_place_on_a_machine() -> None:
+    for file in (*FOLDER.glob("*.yaml"), *FOLDER.glob("*.py"), *FOLDER.glob("*.md")):
+        assert not re.search(r"(?<![\w.$/])/(?:home|root|work|tmp|Users)\b", file.read_text()), file
+
+
+@pytest.mark.parametrize("folder", PUBLISHED, ids=lambda path: path.name)
+def test_what_is_published_may_be(folder: Path) -> None:
+    assert check_publication(folder).problems == []
+
+
+def test_what_is_published_is_small_enough() -> None:
+    files = chain.from_iterable(folder.rglob("*") for folder in PUBLISHED)
+    assert sum(file.stat().st_size for file in files if file.is_file()) <= MOST_BYTES
+
+
+def test_the_front_page_has_the_table_of_what_is_published() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert complete_page(readme) == readme
+
+
+def test_the_table_is_that_of_the_results(tmp_path: Path) -> None:
+    file = """
+targets: [postgresql, questdb]
+steps:
+- steps: {steps: 10}
+  label: fill
+- query: {}
+  label: questions
+- capacity: {limit: p99=100ms}
+repeats: 2
+"""
+    folder = make_campaign(tmp_path, file.replace("label: fill", "label: growth"))
+    # The results of another campaign's steps, by the names that the comparison's have.
+    plan = {
+        "jobs": [
+            {"name": job.name.replace("growth", "fill"), "candidate": str(job.candidate)}
+            for job in folder.jobs
+        ]
+    }
+    (folder.folder.path / "plan.json").write_text(json.dumps(plan))
+    for stored in folder.folder.results.glob("*/result.json"):
+        stored.write_text(stored.read_text().replace(" growth ", " fill "))
+    table = make_table(folder.folder.path)
+    heading, _, *rows = (line for line in table.splitlines() if line.startswith("|"))
+    assert heading == f"| candidate | {' | '.join(COLUMNS)} |"
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert sorted(row[0] for row in cells) == ["postgresql", "questdb"]
+    for row in cells:
+        assert all(re.match(r"[\d,.]+", cell) for cell in row[1:4])
+        assert row[5:] == ["-", "-"]  # nobody was killed
+    assert "2 repetitions" in table and "Ranges that overlap show no difference" in table
+
+
+def test_a_table_comes_first_and_goes_again() -> None:
+    page = "# Title\n\nWhat it is\nfor.\n\nMore.\n"
+    with_table = put_into(page, "| a |")
+    assert with_table == f"# Title\n\nWhat it is\nfor.\n\n{BEGIN}\n| a |\n{END}\n\nMore.\n"
+    assert put_into(with_table, "| b |") == with_table.replace("| a |", "| b |")
+    assert put_into(with_table, None) == page
+
+
+SCRIPT = """#!{python}
+import json, os, subprocess, sys
+words, place = sys.argv[1:], os.path.dirname(__file__)
+with open(f"{{place}}/log", "a") as log:
+    print(*words, os.environ.get("SYNC", "-"), file=log)
+if words[0] == "start":
+    # A server with a child of its own, as PostgreSQL has.
+    command = ["/bin/sh", "-c", "sleep 600 & wait"]
+    server = subprocess.Popen(command, start_new_session=True)
+    print("starting…", flush=True)
+    print(json.dumps({{"name": words[1], "pids": [server.pid]}}))
+"""
+
+
+def test_a_server_is_started_killed_and_stopped_by_the_users_script(tmp_path: Path) -> None:
+    script = tmp_path / "servers"
+    script.write_text(SCRIPT.format(python=sys.executable))
+    script.chmod(0o755)
+    environment = {"PATH": os.environ["PATH"], "SERVERS": str(script), "TMPDIR": str(tmp_path)}
+
+    def run(*words: str, **more: str) -> tuple[int, str]:
+        command = [sys.executable, str(FOLDER / "server.py"), *words]
+        # Not through pipes, which the server keeps.
+        with (tmp_path / "said").open("w") as said:
+            done = subprocess.run(
+                command, env=environment | more, stdout=said, stderr=said, check=False
+            )
+        return done.returncode, (tmp_path / "said").read_text()
+
+    def find_pid() -> psutil.Process:
+        (state,) = tmp_path.glob("comparison-server-*.json")
+        return psutil.Process(json.loads(state.read_text())["pids"][0])
+
+    status, said = run("start", "questdb", SERVERS="")
+    assert status == 1 and "SERVERS must name the script" in said
+    assert run("start", "questdb", "SYNC=yes")[0] == 0
+    server = find_pid()
+    family = [server, *server.children()]
+    assert len(family) == 2
+    assert run("kill")[0] == 0
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
+    again = find_pid()
+    assert again.pid != server.pid
+    assert run("stop")[0] == 0
+    assert (tmp_path / "log").read_text().splitlines() == [
+        "start questdb yes", "start questdb yes", "stop questdb -",
+    ]  # fmt: skip
+    assert run("stop")[0] == 0  # nothing runs
+    os.killpg(again.pid, signal.SIGKILL)
