@@ -164,6 +164,29 @@ def test_an_answer_in_pieces_and_one_before_the_answer() -> None:
         assert (answer.status, answer.body) == (200, b"ok")
 
 
+def test_an_answer_whose_head_is_known_may_come_in_pieces() -> None:
+    """And one whose length is another's has another head."""
+    near, far = socket.socketpair()
+    longer = OK.replace(b"length: 2", b"length: 3") + b"!"
+    last = OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+    with near, far:
+        connection = http_connection.Connection(near)
+        pieces: list[list[bytes]] = [
+            [OK], [OK], [OK[:-1], OK[-1:]], [OK[:9], OK[9:]], [longer], [OK], [longer], [last],
+        ]  # fmt: skip
+        for number, some in enumerate(pieces):
+            connection.begin(b"GET / HTTP/1.1\r\n\r\n", b"", 5.0)
+            found = []
+            for piece in some:
+                far.sendall(piece)
+                found.append(connection.receive())
+            answer = found.pop()
+            assert answer is not None and found == [None] * len(found)
+            assert answer.body == (b"ok!" if some == [longer] else b"ok")
+            assert answer.header("Content-Length") == str(len(answer.body))
+            assert connection.keeps_alive is (number < len(pieces) - 1)
+
+
 def test_a_connection_that_the_server_ends_is_replaced() -> None:
     last = OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
     ended = threading.Event()
