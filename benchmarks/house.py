@@ -40,8 +40,11 @@ def write():
     if sys.argv[0] == "-c" or "launcher" in sys.argv:
         files = {file for file, _ in called}
         name = "worker" if "simulator/worker/base.py" in files else "other"
-    with open(os.path.join(os.environ["HOUSE_OUT"], f"{name}-{os.getpid()}.json"), "w") as file:
+    path = os.path.join(os.environ["HOUSE_OUT"], f"{name}-{os.getpid()}.json")
+    with open(path + ".part", "w") as file:
         json.dump(sorted(called), file)
+    # Whole or not at all: a process may be killed meanwhile.
+    os.replace(path + ".part", path)
 
 def leave(status, _exit=os._exit):
     write()

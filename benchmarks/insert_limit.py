@@ -48,10 +48,10 @@ from simulator.worker import connect, garbage_collection_paused
 
 from .insert_cases import GOAL, SYSTEMS, Line, System
 from .support import (
-    choose_systems,
     conclude,
     database,
     new_table,
+    run_systems,
     show,
     worker_in_turns,
     worker_path,
@@ -191,9 +191,7 @@ def measure(name: str, quick: bool) -> int:
 
 def main() -> int:
     """Measure the systems; 0 if all goals are met."""
-    quick, systems = choose_systems(__doc__, SYSTEMS)
-    names = systems or [name for name, system in SYSTEMS.items() if not system.missing]
-    return max([measure(name, quick) for name in names])
+    return run_systems(__doc__, SYSTEMS, measure)
 
 
 if __name__ == "__main__":

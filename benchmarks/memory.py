@@ -15,6 +15,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from simulator.contract import DataSet
+
 from .processes import settings_file, start_collector, worker_peak_mb
 from .support import conclude, is_quick, scratch_folder, show
 
@@ -30,11 +32,14 @@ class Case:
     batch: int
     options: dict[str, str]
     sizes: tuple[int, ...] = SIZES
+    is_history: bool = False
+    """Whether the events are a history, before a short run."""
 
 
 CASES = (
     Case("copy binary", 1_000, {}),
     Case("copy binary", 10_000, {}),
+    Case("history", 1_000, {}, is_history=True),
     Case("values_lists", 1_000, {"insert_mode": "values_lists"}),
     # Ten million single requests would take a minute and show nothing more.
     Case("single", 0, {}, SIZES[:2]),
@@ -43,9 +48,10 @@ CASES = (
 
 def peak_mb(case: Case, events: int, folder: Path) -> float:
     """The worker's peak in MB."""
-    settings = settings_file(
-        folder, workers=1, num_inserts=events, batch=case.batch, options=case.options
-    )
+    own, data = events, DataSet()
+    if case.is_history:
+        own, data = 1000, DataSet(prefill_span_s=10.0 * events, prefill_every_s=10)
+    settings = settings_file(folder, 1, own, case.batch, case.options, data)
     with start_collector(settings) as collector:
         return worker_peak_mb(settings, collector)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx
 
-from simulator.contract import RUN_HEADER, TOKEN_HEADER, Load, RunSettings, make_groups
+from simulator.contract import RUN_HEADER, TOKEN_HEADER, DataSet, Load, RunSettings, make_groups
 
 from .support import ROOT
 
@@ -39,7 +39,12 @@ class SettingsFile:
 
 
 def settings_file(
-    folder: Path, workers: int, num_inserts: int, batch: int, options: Mapping[str, str]
+    folder: Path,
+    workers: int,
+    num_inserts: int,
+    batch: int,
+    options: Mapping[str, str],
+    data: DataSet | None = None,
 ) -> SettingsFile:
     """Settings of a run on `blackhole`, in a new file that only we can read."""
     run = RunSettings(
@@ -49,6 +54,7 @@ def settings_file(
         module="blackhole",
         options={"encoder": "postgres", **options},
         groups=make_groups(Load(workers=workers, events=num_inserts, batch=batch)),
+        data=data or DataSet(),
     )
     path = folder / f"{run.run_id}.json"
     path.touch(mode=0o600)

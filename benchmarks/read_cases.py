@@ -7,24 +7,27 @@ A further case is a line of `CASES`; a further system is an entry of `SYSTEMS`: 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import simulator.workloads
 from simulator.contract import Load, Role
 from simulator.modules import load_module
+from simulator.modules._base.sql_queries import quote_name
 from simulator.modules.base import AnyModule, Job, await_count
 from simulator.modules.indexes import IndexedModule
 from simulator.modules.options import parse_options
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
+from simulator.workloads.schema import ColumnType
 from simulator.workloads.yaml_source import read_document
 
-from . import readers
+from . import readers, thin_readers
 from .insert_cases import RETRIES
 from .insert_cases import SYSTEMS as SERVERS
 from .insert_cases import System as Server
@@ -40,11 +43,17 @@ _COLUMNS = ("measured_at", "machine", "temperature", "pressure", "vibration", "p
 
 
 @cache
-def make_workload() -> Workload:
-    """`machines`, with a query that asks for all events."""
+def make_workload(with_texts: bool = True) -> Workload:
+    """`machines`, with a query that asks for all events. `with_texts`: values may be texts."""
     document = read_document(Path(simulator.workloads.__file__).parent / "machines.yaml")
     everything = {"name": EVERYTHING, "about": "all events", "events": list(_COLUMNS)}
-    return load_workload("machines", {**document, "queries": [everything]})(0)
+    columns = [
+        one
+        for one in document["columns"]
+        if with_texts or one["type"] != ColumnType.TEXT or one.get("tag") or "signal" not in one
+    ]
+    made = {**document, "columns": columns, "queries": [everything]}
+    return load_workload("machines", made)(0)
 
 
 @dataclass(frozen=True)
@@ -82,18 +91,33 @@ class System:
     """Of its rate, for `point` and what is asked of everything."""
     goal_us: float = 100
     """Of CPU per question of `point`, with one in flight and one reader."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Option -> the variable that has it, besides those of `server`."""
+
+    @property
+    def missing(self) -> list[str]:
+        """Its variables that aren't set."""
+        more = [name for name in self.variables.values() if not os.environ.get(name)]
+        return self.server.missing + more
+
+    @property
+    def workload(self) -> Workload:
+        """What is stored."""
+        kinds = load_module(self.server.module).CAPABILITIES.column_types
+        return make_workload(ColumnType.TEXT in kinds)
 
     def build(self, dsn: str, load: Load) -> AnyModule:
         """The module; `dsn`: how to connect, if variables don't tell."""
         kind, server = load_module(self.server.module), self.server
         values: dict[str, Any] = {"connection_string": dsn} if dsn else dict(server.addresses)
+        values |= {option: os.environ[name] for option, name in self.variables.items()}
         values |= server.options
         if server.named:
             values[server.named] = "bench_read_"
         if issubclass(kind, IndexedModule):
             values["create_indices"] = "before"
         options = parse_options(kind.options_model, values, lambda key: f"option {key}")
-        return kind(options, Job(make_workload().schema, load))
+        return kind(options, Job(self.workload.schema, load))
 
     def by(self, way: str) -> Way:
         """A way to ask by its name."""
@@ -103,7 +127,7 @@ class System:
         """One of a case's readers."""
         load = Load(role=Role.READ, in_flight=case.in_flight, queries=[case.query])
         asked = case.query, case.in_flight, case.readers
-        return Reader(self.build(dsn, load), make_workload(), EVENTS, *asked, number)
+        return Reader(self.build(dsn, load), self.workload, EVENTS, *asked, number)
 
     @contextmanager
     def stored(self, dsn: str) -> Iterator[None]:
@@ -115,7 +139,7 @@ class System:
             if isinstance(module, IndexedModule):
                 module.create_indexes(module.index_names)
             writer = module.writer(_BATCH, prefill=True)
-            worker_path(writer, make_workload(), EVENTS, _BATCH, RETRIES)
+            worker_path(writer, self.workload, EVENTS, _BATCH, RETRIES)
             found = await_count(module.count, EVENTS, module.settle_s)
             if found != EVENTS:
                 raise AssertionError(f"{found} of {EVENTS} events are stored")
@@ -126,16 +150,44 @@ class System:
             module.close()
 
 
-_BY_HTTP = (
-    "influxdb", "questdb", "victoriametrics", "clickhouse", "elasticsearch", "opensearch",
-)  # fmt: skip
+_BY_HTTP = ("influxdb", "victoriametrics", "clickhouse", "elasticsearch", "opensearch")
+
+
+def _drop_tables(module: Any) -> None:
+    for table in module.tables:
+        module.execute(f"DROP TABLE {quote_name(table)}")
+
+
+def _insert_nothing(*_: object) -> NoReturn:
+    raise AssertionError("no case of inserts")
+
+
+_CRATEDB = Server(
+    "cratedb",
+    (),
+    _insert_nothing,
+    {"endpoint": "CRATEDB_URL"},
+    "default_schema",
+    {"shards": 1, "replicas": "0"},
+    _drop_tables,
+)
 
 SYSTEMS = {
     "postgresql": System(
         SERVERS["postgresql-copy"],
-        {"pgbench": readers.pgbench, "libpq": readers.libpq},
+        {"pgbench": thin_readers.pgbench, "libpq": thin_readers.libpq},
         goal=0.8,
         goal_us=60,
     ),
-    **{name: System(SERVERS[name], {"raw socket": readers.http_socket}) for name in _BY_HTTP},
+    **{name: System(SERVERS[name], {"raw socket": thin_readers.http_socket}) for name in _BY_HTTP},
+    "cratedb": System(_CRATEDB, {"raw socket": thin_readers.http_socket}),
+    # By PGWire, where it is at hand.
+    "questdb": System(
+        SERVERS["questdb"],
+        {"libpq": thin_readers.libpq},
+        goal_us=60,
+        variables={"connection_string": "QUESTDB_DSN"},
+    ),
+    "cassandra": System(SERVERS["cassandra"], {"raw socket": thin_readers.cassandra_socket}),
+    "iotdb": System(SERVERS["iotdb"], {"raw socket": thin_readers.iotdb_socket}),
 }

@@ -5,21 +5,22 @@
 Without SYSTEM all whose variables say where a server is, and PostgreSQL, whose server comes with the Python
 packages. For the variables see `insert_cases.SYSTEMS` and docs/contributing.md.
 
-150,000 events of `machines` are stored, with the indexes that queries go through. Ours is a reader's whole
-path: drawing parameters, encoding, sending, receiving, recording. The thinnest client (`readers`) sends
-requests that were made beforehand, with as many in flight, and reads where their answers end: pgbench
--M prepared and libpq's exec_prepared, or a raw socket by HTTP. Each way has processes of its own, as many as
-there are readers (pgbench a thread for each), which stay connected. They take turns of some tenths of a
-second each, so that other work on the machine slows both, and begin alternately. A line's ratio is that of
-the rates in these turns, with its 95 % interval. `everything` is one answer with all 150,000 rows.
+150,000 events of `machines` are stored (of a database that holds no texts but tags, without its texts), with
+the indexes that queries go through. Ours is a reader's whole path: drawing parameters, encoding, sending,
+receiving, recording. The thinnest client (`thin_readers`) sends requests that were made beforehand, with as
+many in flight, and reads where their answers end: pgbench -M prepared, libpq's exec_prepared (QuestDB: of
+binary answers), or a raw socket. Each way has processes of its own, as many as there are readers (pgbench a
+thread for each), which stay connected. They take turns of some tenths of a second each, so that other work
+on the machine slows both, and begin alternately. A line's ratio is that of the rates in these turns, with
+its 95 % interval. `everything` is one answer with all 150,000 rows.
 
 CPU is that of the readers' processes, without the server's, in µs: per question, and of `everything` per row.
 It's the median over the turns. pgbench's has in it what starting and connecting cost.
 
 Goals: a ratio >= 0.9 for `point` (PostgreSQL: >= 0.8 of pgbench), <= 100 µs of CPU for a question of `point`
-(PostgreSQL 60), <= 0.3 µs for a row of `everything`. `--quick` takes few turns of these two and is for any
-machine: a ratio >= 0.6 and twice the CPU. Where readers and server share the cores, four readers are as fast
-as these cores let them be, whoever asks.
+(PostgreSQL and QuestDB 60), <= 0.3 µs for a row of `everything`. `--quick` takes few turns of these two and
+is for any machine: a ratio >= 0.6 and twice the CPU. Where readers and server share the cores, four readers
+are as fast as these cores let them be, whoever asks.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ from typing import Any, NamedTuple
 from cli.results.statistics import Ratio, estimate_ratio
 
 from .read_cases import CASES, EVENTS, EVERYTHING, SYSTEMS, Case, System
-from .readers import Asked, pgbench
-from .support import choose_systems, conclude, show
+from .readers import Asked
+from .support import conclude, run_systems, show
+from .thin_readers import pgbench
 
 OURS = "ours"
 ROUNDS, QUICK_ROUNDS = 10, 3
@@ -245,7 +247,7 @@ def judge(name: str, system: System, lines: Sequence[Line], quick: bool) -> int:
 def measure(name: str, quick: bool) -> int:
     """All lines of a system; 0 if its goals are met."""
     system = SYSTEMS[name]
-    if missing := system.server.missing:
+    if missing := system.missing:
         return conclude(f"{name}: no server: set {', '.join(missing)}", met=False)
     lines = [
         Line(case, beside)
@@ -265,9 +267,7 @@ def measure(name: str, quick: bool) -> int:
 
 def main() -> int:
     """Measure the systems; 0 if all goals are met."""
-    quick, systems = choose_systems(__doc__, SYSTEMS)
-    present = [name for name, system in SYSTEMS.items() if not system.server.missing]
-    return max([measure(name, quick) for name in systems or present])
+    return run_systems(__doc__, SYSTEMS, measure)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import psycopg2
 from tabulate import tabulate
@@ -47,17 +47,31 @@ def is_quick(description: str | None) -> bool:
     return bool(parser.parse_args().quick)
 
 
-def choose_systems(description: str | None, known: Collection[str]) -> tuple[bool, Sequence[str]]:
-    """Parse the command line: whether it says --quick, and which systems it names; none: all."""
+class AnySystem(Protocol):
+    """A database that there are cases for."""
+
+    @property
+    def missing(self) -> list[str]:
+        """Variables that would say where it is, and aren't set."""
+
+
+def run_systems(
+    description: str | None,
+    systems: Mapping[str, AnySystem],
+    measure: Callable[[str, bool], int],
+) -> int:
+    """Parse the command line, and measure the systems that it names, or all whose variables are set; the exit
+    status. `measure`: takes a name and whether it's to be quick."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="for CI; see above for the slack")
-    parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=", ".join(known))
+    parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=", ".join(systems))
     given = parser.parse_args()
-    if unknown := set(given.systems) - set(known):
-        parser.error(f"no cases for {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
-    return bool(given.quick), given.systems
+    if unknown := set(given.systems) - set(systems):
+        parser.error(f"no cases for {', '.join(sorted(unknown))}; there are: {', '.join(systems)}")
+    names = given.systems or [name for name, system in systems.items() if not system.missing]
+    return max([measure(name, given.quick) for name in names])
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from cassandra.segment import compute_crc24
@@ -25,7 +25,9 @@ from psycopg import pq
 
 from cli.embedded import find_programs
 from simulator.modules.iotdb.connection import Connection as IotdbConnection
+from simulator.modules.iotdb.connection import Question as IotdbQuestion
 from simulator.modules.iotdb.options import IotdbOptions, Model
+from simulator.modules.iotdb.thrift import put_i64
 from simulator.modules.postgres.encoding import Request as PostgresRequest
 
 from .support import Turn, scratch_folder
@@ -114,25 +116,89 @@ _MAX_SEGMENT = 0x1FFFF
 _PATIENCE_S = 60
 
 
+class CassandraSocket:
+    """A raw socket to a node, and what messages look like on it: frames in segments with checksums."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._stream = socket.create_connection(address)
+        self._answers = self._stream.makefile("rb")
+        self._whole = b""
+        """Of an answer that takes several segments, what has come."""
+        self._stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A timeout of Python's would be a system call more for each answer.
+        self._stream.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _PATIENCE_S, 0)
+        )
+        options = b"\0\1\0\x0bCQL_VERSION\0\x053.0.0"
+        self._stream.sendall(_HEADER.pack(_VERSION, 0, 0, _STARTUP, len(options)) + options)
+        *_, kind, length = _HEADER.unpack(self._answers.read(_HEADER.size))
+        self._answers.read(length)
+        if kind != _READY:
+            raise RuntimeError("the server asks for more than the thinnest client knows")
+
+    def __enter__(self) -> CassandraSocket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._answers.close()
+        self._stream.close()
+
+    def execute(self, stream: int, body: bytes, operation: int = _EXECUTE) -> None:
+        """Send a message, by default an EXECUTE."""
+        frame = _HEADER.pack(_VERSION, 0, stream, operation, len(body)) + body
+        self._stream.sendall(_segments(frame))
+
+    def read_results(self) -> list[tuple[int, int, bytes]]:
+        """Read a segment: of each result that ends with it, its stream, flags and body. RuntimeError for an
+        error."""
+        return [
+            (stream, flags, body)
+            for stream, flags, kind, body in self._read_messages()
+            if kind == _RESULT or _refuse(body)
+        ]
+
+    def read_stored(self) -> list[tuple[int, bool]]:
+        """Of each answer to a write its stream, and whether the write timed out. RuntimeError for any other
+        error."""
+        found = []
+        for stream, _, kind, body in self._read_messages():
+            late = kind == _ERROR and body[:4] == _WRITE_TIMEOUT
+            if kind != _RESULT and not late:
+                _refuse(body)
+            found.append((stream, late))
+        return found
+
+    def _read_messages(self) -> list[tuple[int, int, int, bytes]]:
+        """Read a segment: stream, flags, kind and body of each message that ends with it."""
+        header = self._answers.read(6)
+        if not header:
+            raise RuntimeError("no answer comes any more: give the server more memory")
+        length = int.from_bytes(header[:3], "little")
+        payload = self._whole + self._answers.read((length & _MAX_SEGMENT) + 4)[:-4]
+        self._whole = b""
+        found = []
+        while payload:
+            _, flags, stream, kind, size = _HEADER.unpack_from(payload)
+            if len(payload) < _HEADER.size + size:
+                self._whole = payload
+                break
+            found.append((stream, flags, kind, payload[_HEADER.size : _HEADER.size + size]))
+            payload = payload[_HEADER.size + size :]
+        return found
+
+
+def _refuse(body: bytes) -> bool:
+    raise RuntimeError(f"refused: {body[:200]!r}")
+
+
 @contextmanager
 def cassandra_socket(
     address: tuple[str, int], bodies: Sequence[bytes], batched: bool, count: int, in_flight: int
 ) -> Iterator[Turn]:
-    """A raw socket: bodies of BATCH (or EXECUTE) messages in frames and segments with checksums; reads but
-    the kind of each answer. A write that the server was late for is sent again."""
+    """A raw socket: bodies of BATCH (or EXECUTE) messages; reads but the kind of each answer. A write that
+    the server was late for is sent again."""
     operation = _BATCH if batched else _EXECUTE
-    with socket.create_connection(address) as connection, connection.makefile("rb") as answers:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A timeout of Python's would be a system call more for each answer.
-        connection.setsockopt(
-            socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _PATIENCE_S, 0)
-        )
-        options = b"\0\1\0\x0bCQL_VERSION\0\x053.0.0"
-        connection.sendall(_HEADER.pack(_VERSION, 0, 0, _STARTUP, len(options)) + options)
-        *_, kind, length = _HEADER.unpack(answers.read(_HEADER.size))
-        answers.read(length)
-        if kind != _READY:
-            raise RuntimeError("the server asks for more than the thinnest client knows")
+    with CassandraSocket(address) as connection:
 
         def send(part: Sequence[bytes]) -> None:
             waiting = list(reversed(range(len(part))))
@@ -140,12 +206,10 @@ def cassandra_socket(
             while waiting or under_way:
                 if waiting and under_way < in_flight:
                     stream = waiting.pop()
-                    body = part[stream]
-                    frame = _HEADER.pack(_VERSION, 0, stream, operation, len(body)) + body
-                    connection.sendall(_segments(frame))
+                    connection.execute(stream, part[stream], operation)
                     under_way += 1
                     continue
-                for stream, late in _read_answers(answers):
+                for stream, late in connection.read_stored():
                     under_way -= 1
                     if late:
                         waiting.append(stream)
@@ -173,57 +237,55 @@ def _segments(frame: bytes) -> bytes:
 _CRC32_INITIAL = zlib.crc32(b"\xfa\x2d\x55\xca")
 
 
-def _read_answers(answers: BinaryIO) -> list[tuple[int, bool]]:
-    """Read a segment; of each answer in it the stream, and whether the write timed out.
-
-    Raises RuntimeError for any other error.
-    """
-    header = answers.read(6)
-    if not header:
-        raise RuntimeError("no answer comes any more: give the server more memory")
-    length = int.from_bytes(header[:3], "little")
-    payload = answers.read((length & _MAX_SEGMENT) + 4)[:-4]
-    found = []
-    while payload:
-        _, _, stream, kind, size = _HEADER.unpack_from(payload)
-        body = payload[_HEADER.size : _HEADER.size + size]
-        late = kind == _ERROR and body[:4] == _WRITE_TIMEOUT
-        if kind != _RESULT and not late:
-            raise RuntimeError(f"refused: {body[:200]!r}")
-        found.append((stream, late))
-        payload = payload[_HEADER.size + size :]
-    return found
-
-
 # --- IoTDB ----------------------------------------------------------------------------------------
 
 
-class _RawSession(IotdbConnection):
+class IotdbSession(IotdbConnection):
     """A session's socket, and what ends each of its frames."""
 
     def frames(self, bodies: Sequence[bytes]) -> list[bytes]:
         """The frames of these calls."""
-        ends = ((body, len(body) + len(self._end)) for body in bodies)
-        return [size.to_bytes(4, "big") + body + self._end for body, size in ends]
+        return [_frame(body + self._end) for body in bodies]
+
+    def frame_question(self, question: IotdbQuestion) -> bytes:
+        """The call that asks it."""
+        return _frame(question.call + _QUESTION_TIMEOUT + self._ask_end)
+
+    def frame_more(self, question: IotdbQuestion, number: int) -> bytes:
+        """The call for more of its rows."""
+        return _frame(question.call_more(number) + self._more_end)
 
     @property
     def socket(self) -> socket.socket:
         return self._stream
 
 
+def _frame(message: bytes) -> bytes:
+    return len(message).to_bytes(4, "big") + message
+
+
+_QUESTION_TIMEOUT = put_i64(5, _PATIENCE_S * 1000)
+
+
 @contextmanager
-def iotdb_socket(options: IotdbOptions, bodies: Sequence[bytes], count: int) -> Iterator[Turn]:
-    """A raw socket on which a session was opened: calls of Thrift as frames; reads as many bytes of each
-    answer as the first had."""
+def open_iotdb(options: IotdbOptions) -> Iterator[IotdbSession]:
+    """A session that waits without an end for answers."""
     configuration = {"version": "V_1_0", "sql_dialect": options.model.value}
     if options.model is Model.TABLE:
         configuration["db"] = options.database
     login = (options.username, options.password)
-    with closing(
-        _RawSession((options.host[0], options.port), _PATIENCE_S, login, configuration)
-    ) as session:
+    address = (options.host[0], options.port)
+    with closing(IotdbSession(address, _PATIENCE_S, login, configuration)) as session:
+        session.socket.settimeout(None)
+        yield session
+
+
+@contextmanager
+def iotdb_socket(options: IotdbOptions, bodies: Sequence[bytes], count: int) -> Iterator[Turn]:
+    """A raw socket on which a session was opened: calls of Thrift as frames; reads as many bytes of each
+    answer as the first had."""
+    with open_iotdb(options) as session:
         stream = session.socket
-        stream.settimeout(None)
         answer_bytes = 0
 
         def send(part: Sequence[bytes]) -> None:

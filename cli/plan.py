@@ -22,15 +22,17 @@ from simulator.contract import (
 )
 from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Job, Support, require
-from simulator.modules.options import Options, parse_options
+from simulator.modules.options import Options
 from simulator.units import format_count
 from simulator.workloads import load_options_model, load_workload, workload_names
 from simulator.workloads.base import SHARING_WORKERS, Workload
+from simulator.workloads.clock import make_retention
 from simulator.workloads.schema import Schema
 
+from .clock import check_prefill, compress_clock, make_workload_of
 from .config import Target
 from .errors import ConfigError
-from .workloads import parse_pairs
+from .workloads import count_history, parse_pairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,12 +134,22 @@ class PlannedRun:
     """The module's, if they aren't the target's."""
     loads_by_prefill: bool = False
     abort_limits: Sequence[RunLimit] = ()
+    chance: int | None = None
     """See there (`RunSettings`)."""
 
     @property
     def load(self) -> Load:
         """The load that says how long it goes on."""
         return self.loads[0]
+
+    @property
+    def prefill(self) -> int:
+        """Events that are inserted before it, unless a history is kept that is there."""
+        if not self.data.has_history:
+            return self.data.prefill
+        if self.load.role is Role.READ or not self.data.clean:
+            return 0
+        return count_history(self.data, self.load.workers)
 
     @property
     def at_work(self) -> list[Load]:
@@ -178,7 +190,10 @@ def public_fields(model: Load | DataSet, role: Role | None = None) -> dict[str, 
 def public_data(data: DataSet) -> dict[str, Any]:
     """The data set as it is kept in the result. The workload's options are among the module's."""
     own = {} if data.definition is None else {"definition": data.definition}
-    return public_fields(data) | own
+    shown = public_fields(data)
+    if not data.has_history:
+        del shown["prefill_span_s"], shown["prefill_every_s"]
+    return shown | own
 
 
 def public_load(load: Load) -> dict[str, Any]:
@@ -318,7 +333,8 @@ def plan_mix(mix: Mix) -> PlannedSeries:
     readers = format_count(mix.readers.workers, "reader")
     idle = mix.readers.model_copy(update={"role": Role.CHECK})
     filling = mix.load.model_copy(update={"role": Role.FILL})
-    data = share_devices(mix.data, mix.load.workers)
+    data = compress_clock(share_devices(mix.data, mix.load.workers), mix.load)
+    check_prefill(data, mix.load)
     turns = [(f"{writers} and {readers}", (mix.load, mix.readers))]
     if mix.baseline:
         turns.append((f"{writers} alone", (mix.load, idle)))
@@ -339,7 +355,7 @@ def _check_steps(sweep: Sweep) -> None:
         raise ConfigError("--steps needs one worker count: give a single number to --workers")
     if sweep.runs > 1:
         raise ConfigError("--steps makes one run per step: give --runs 1")
-    if sweep.data.prefill:
+    if sweep.data.prefill or sweep.data.has_history:
         raise ConfigError("--steps and --prefill can't be used together")
 
 
@@ -349,9 +365,10 @@ def _plan_run(sweep: Sweep, workers: int, run: int) -> PlannedRun:
     clean = sweep.data.clean and not (sweep.steps and run > 1)
     # Who goes on with the events of other runs must share out the devices as they did.
     data = share_devices(sweep.data, workers if clean else max(sweep.counts))
+    data = compress_clock(data.model_copy(update={"clean": clean}), load)
     which = f"step {run} of {sweep.steps}" if sweep.steps else f"run {run} of {sweep.runs}"
     label = f"{format_count(workers, 'worker')}, {which}"
-    return PlannedRun(label, run, data.model_copy(update={"clean": clean}), (load,))
+    return PlannedRun(label, run, data, (load,))
 
 
 def share_devices(data: DataSet, workers: int) -> DataSet:
@@ -367,9 +384,8 @@ def share_devices(data: DataSet, workers: int) -> DataSet:
 def check_workload(load: Load, data: DataSet, module: type[AnyModule]) -> Job:
     """The job of a run with this load, as far as it is known before the run; OptionError, which says why, if
     the module can't store the workload."""
-    workload = load_workload(data.workload, data.definition)
-    options = parse_options(workload.options_model, data.workload_options, str)
-    job = Job(workload(data.seed, **options.model_dump()).schema, load)
+    workload = make_workload_of(data)
+    job = Job(workload.schema, load, retention=make_retention(workload, data, load))
     module.CAPABILITIES.require_workload(job.schema, data.workload, module.name)
     return job
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simulator.contract import DataSet
+from simulator.contract import DataSet, Timestamps
 from simulator.errors import OptionError, did_you_mean
 from simulator.modules import find_statement_problem
 from simulator.modules.options import parse_options
 from simulator.workloads import load_workload, workload_names
 from simulator.workloads.base import Workload, WorkloadOptions
+from simulator.workloads.history import WithHistory, add_history
 
 from .config import Config, load_config
 from .errors import ConfigError
@@ -122,7 +123,7 @@ def complete_data(
                 f"workload {kind.name} begins when it is inserted: give the time that the insert said"
                 f" and its result keeps, as in {FLAG} epoch=2026-01-31T12:00:00Z"
             )
-        options = begin(kind, options)
+        options = begin(kind, options, _find_history_s(data))
         epoch = options.model_dump()["epoch"]
         note(f"events begin at {epoch}: query them with {FLAG} epoch={epoch}")
     return data.model_copy(
@@ -135,8 +136,49 @@ def complete_data(
     )
 
 
-def begin(kind: type[Workload], options: WorkloadOptions) -> WorkloadOptions:
-    """The options, with this second for one that begins now."""
+def _find_history_s(data: DataSet) -> float:
+    """How long before the measured data a data set begins."""
+    span_s, every_s = data.prefill_span_s or 0.0, data.prefill_every_s
+    return span_s // every_s * every_s if every_s else 0.0
+
+
+def check_history(data: DataSet) -> None:
+    """ConfigError, with the remedy, if the data set's history is none, or doesn't go with the rest."""
+    span_s, every_s = data.prefill_span_s, data.prefill_every_s
+    if span_s is None and every_s is None:
+        return
+    if span_s is None or every_s is None:
+        raise ConfigError(
+            "--prefill-span and --prefill-every go together, how long a history is and how often each device"
+            " has an event in it: give both, as in --prefill-span 30d --prefill-every 10m"
+        )
+    if data.prefill:
+        raise ConfigError(
+            "a number of events (--prefill, --fill) and --prefill-span both say what is stored before: give"
+            " one of them"
+        )
+    if data.timestamps is Timestamps.RESTART:
+        raise ConfigError(
+            "--timestamps restart would put the measured data into the history of --prefill-span: leave one"
+            " of them out"
+        )
+    try:
+        count_history(data, 1)
+    except OptionError as error:
+        raise ConfigError(str(error)) from error
+
+
+def count_history(data: DataSet, workers: int) -> int:
+    """Events of the data set's history, of the devices of so many workers. OptionError if there can't be
+    such."""
+    kind = load_workload(data.workload, data.definition)
+    workload = add_history(kind(data.seed, **data.workload_options), data)
+    assert isinstance(workload, WithHistory)
+    return sum(map(workload.count_history, range(workers)))
+
+
+def begin(kind: type[Workload], options: WorkloadOptions, before_s: float = 0.0) -> WorkloadOptions:
+    """The options, with this second for one that begins now, or so long before it."""
     if not kind.begins_now(options):
         return options
-    return kind.begin_at(options, int(time.time()) * 1000)
+    return kind.begin_at(options, int(time.time() - before_s) * 1000)

@@ -213,6 +213,11 @@ def coarsen_histogram(histogram: HdrHistogram, pending_s: Sequence[float] = ()) 
     return int(found[0]), counts[found[0] : found[-1] + 1].tolist()
 
 
+def coarsen_latencies(latencies_s: Sequence[float]) -> CoarseCounts:
+    """The same of latencies alone."""
+    return coarsen_histogram(_layout(), latencies_s)
+
+
 def find_percentile_ms(coarse: Iterable[CoarseCounts], percentile: float) -> float | None:
     """A percentile of all requests in these together, in ms; None if there are too few."""
     return find_percentiles_ms(coarse, [percentile])[0]

@@ -53,19 +53,28 @@ def swallowing() -> Iterator[socket.socket]:
         yield listener
 
 
-SMALLEST = """\
-name: mine
-about: About
-table: mine
+def begin_definition(
+    name: str,
+    device: str,
+    about: str = "About",
+    devices: int = 1,
+    interval: str = "1s",
+    more: str = "",
+) -> str:
+    """The beginning of a workload's definition: what follows are more columns than those of time and device.
+    `more`: lines before the columns."""
+    return f"""\
+name: {name}
+about: {about}
+table: {name}
 time: at
-device: thing
-devices: 1
-interval: 1s
-columns:
-  - {name: at, type: timestamp_ms}
-  - {name: thing, type: text}
+device: {device}
+devices: {devices}
+interval: {interval}
+{more}columns:
+  - {{name: at, type: timestamp_ms}}
+  - {{name: {device}, type: text}}
 """
-"""The beginning of a workload's definition: what follows are more columns."""
 
 
 def make_room_later(

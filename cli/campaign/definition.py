@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,6 +15,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     ValidationError,
     field_validator,
     model_validator,
@@ -166,6 +167,18 @@ class Step(_Part):
     disturb: Options = {}
     """An insert in whose runs something is done to the database."""
     label: str | None = None
+    _without: frozenset[str] = PrivateAttr(frozenset())
+
+    @property
+    def without(self) -> frozenset[str]:
+        """Labels of the targets that don't have it, since they can't do what it is about."""
+        return self._without
+
+    def leave_out(self, targets: Iterable[str]) -> Step:
+        """The same without these."""
+        found = self.model_copy()
+        found._without = frozenset(targets)
+        return found
 
     @model_validator(mode="before")
     @classmethod

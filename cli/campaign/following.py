@@ -11,17 +11,26 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from simulator.contract import Measure, Role, RunLimit, Storage, estimate_events
+from simulator.contract import (
+    SHORTEST_S,
+    Measure,
+    Retention,
+    Role,
+    RunLimit,
+    Storage,
+    estimate_events,
+    find_step_ms,
+)
 from simulator.errors import OptionError, did_you_mean
 from simulator.histograms import LEAST_REQUESTS
-from simulator.units import read_duration_s
+from simulator.units import format_duration, read_duration_s
 
 from ..config import Config
 from ..errors import ConfigError
 from ..experiments.session import find_module
 from ..results.evidence import Question
 from ..results.requirements import Requirements, find_pause_s
-from ..workloads import choose_workload, read_options
+from ..workloads import begin, choose_workload, read_options
 from .definition import Definition, Step, locate_key
 from .plan import Candidate, name_target
 
@@ -67,6 +76,7 @@ def make_question(definition: Definition, config: Config, file: Path) -> Questio
                 f"{where}workload {workload.name} has no query {name!r}{did_you_mean(name, known)}"
                 f" (it has: {', '.join(sorted(known))})"
             )
+    _check_history(definition, workload, file)
     if needed.events_per_s is not None:
         return Question(needed, needed.events_per_s)
     assert needed.devices is not None
@@ -82,6 +92,22 @@ def make_question(definition: Definition, config: Config, file: Path) -> Questio
     except (ConfigError, OptionError) as error:
         raise ConfigError(f"{locate_key(file, 'requirements', 'devices')}{error}") from error
     return Question(needed, needed.devices / interval_s)
+
+
+def _check_history(definition: Definition, kind: Any, file: Path) -> None:
+    """ConfigError, with the line, if a history is to have events more often than devices have them."""
+    assert definition.requirements is not None
+    own = definition.requirements.history
+    if own is None or own.every is None:
+        return
+    options = begin(kind, read_options(kind, {}, _list_workload_pairs(definition)))
+    interval_s = kind(0, **options.model_dump()).device_interval_ms / 1000
+    if own.every < interval_s:
+        raise ConfigError(
+            f"{locate_key(file, 'requirements', 'history', 'every')}{format_duration(own.every)} is shorter"
+            f" than the {format_duration(interval_s)} from one event of a device of workload {kind.name} to"
+            " the next: give a longer time, or leave `every` out"
+        )
 
 
 def _read_workload(definition: Definition, config: Config) -> Any:
@@ -123,7 +149,7 @@ def _check_options(definition: Definition, needed: Requirements) -> None:
     if needed.insert.batch is not None:
         fixed["batch"] = "insert.batch"
     if needed.history is not None:
-        fixed |= {"prefill": "history", "fill": "history"}
+        fixed |= dict.fromkeys(("prefill", "fill", "prefill-span", "prefill-every"), "history")
     places = {"options": definition.options}
     places |= {f"target {name}": one.options for name, one in definition.targets.items()}
     places |= {f"variant {name}": one for name, one in definition.variants.items()}
@@ -164,6 +190,10 @@ def _list_workload_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {key.strip(): value for key, _, value in pairs}
 
 
+def _list_workload_pairs(definition: Definition) -> list[str]:
+    return [f"{key}={value}" for key, value in _list_workload_options(definition.options).items()]
+
+
 @dataclass(frozen=True)
 class _Follow:
     """Requirements on their way to steps."""
@@ -173,21 +203,56 @@ class _Follow:
     config: Config
 
     def list_steps(self) -> Iterator[Step]:
-        """In the order in which a turn has them: each begins on tables of its own."""
+        """In the order in which a turn has them: each begins on tables of its own, or after the first on the
+        history that this has loaded; then the disk, whose tables are new, is filled last."""
         needed = self.question.needed
         load = self._ask(self._offer(self._find_window(), "duration"))
         yield self._make("mixed" if needed.queries else "insert", "load", {**load, "runs": 1})
-        yield self._make("capacity", "capacity", self._search())
-        if needed.retention is not None:
-            yield self._make("insert", "disk", self._fill_disk(), kept=("num-inserts", *_LENGTHS))
+        yield self._make("capacity", "capacity", self._search() | self._kept)
+        if not self._kept:
+            yield from self._list_disk()
         names: list[str] = []
         for fault, outage_s in needed.faults.items():
             name = re.sub(r"[^\w.+=-]+", "-", fault)[:20].strip("-")
             names.append(name)
             label = name if names.count(name) == 1 else f"{name}-{names.count(name)}"
             # The fault has its time in it.
-            struck = self._strike(fault, outage_s)
+            struck = self._strike(fault, outage_s) | self._kept
             yield self._make("insert", label, struck, kept=_LENGTHS)
+        if self._kept:
+            yield from self._list_disk()
+        unable = [label for label in self.definition.targets if not self._can_delete(label)]
+        if needed.retention is not None and len(unable) < len(self.definition.targets):
+            # The run fills the database itself, at a clock of its own.
+            offer = self._offer(SHORTEST_WINDOW_S, "duration")
+            offer = {key: value for key, value in offer.items() if not key.startswith("prefill-")}
+            options = {**offer, "retention": f"{_write_decimal(needed.retention)}s", "runs": 1}
+            yield self._make("insert", "retention", options, kept=_LENGTHS).leave_out(unable)
+
+    def _list_disk(self) -> Iterator[Step]:
+        if self.question.needed.retention is not None:
+            yield self._make("insert", "disk", self._fill_disk(), kept=("num-inserts", *_LENGTHS))
+
+    def _store(self, number: str = "prefill") -> dict[str, Any]:
+        """The options of what is stored before; `number`: the one for so many events."""
+        own = self.question.needed.history
+        if own is None:
+            return {}
+        if own.span is None or own.every is None:
+            return {number: self.question.history}
+        span, every = map(format_duration, (own.span, own.every))
+        return {"prefill-span": span, "prefill-every": every}
+
+    @property
+    def _kept(self) -> dict[str, Any]:
+        """What lets a step go on with the history of the one before. A workload that begins now is begun by
+        each step."""
+        own = self.question.needed.history
+        if own is None or own.every is None:
+            return {}
+        kind = _read_workload(self.definition, self.config)
+        options = read_options(kind, {}, _list_workload_pairs(self.definition))
+        return {} if kind.begins_now(options) else {"clean": False}
 
     def _make(
         self, command: str, label: str, options: Mapping[str, Any], kept: Collection[str] = ()
@@ -221,9 +286,8 @@ class _Follow:
     def _offer(self, window_s: float, length: str) -> dict[str, Any]:
         """The required inserts on the required history, for so long without the warm-up."""
         duration_s = ceil(window_s * WARM_UP / (WARM_UP - 1))
-        history = {"prefill": self.question.history} if self.question.history else {}
         return {
-            **self._base, **history, "rate": self.question.rate_per_s,
+            **self._base, **self._store(), "rate": self.question.rate_per_s,
             length: f"{duration_s}s", "warm-up": f"{duration_s // WARM_UP}s",
         }  # fmt: skip
 
@@ -266,9 +330,8 @@ class _Follow:
             str(limit if self._is_told(limit, window_s) else _take_p90(limit))
             for limit in needed.list_limits()
         ]
-        history = {"fill": self.question.history} if self.question.history else {}
         return {
-            **self._ask({**self._base, **history}), "limit": list(dict.fromkeys(limits)),
+            **self._ask({**self._base, **self._store("fill")}), "limit": list(dict.fromkeys(limits)),
             "step-duration": f"{step_s}s", "precision": PRECISION, "max-steps": MOST_STEPS,
         }  # fmt: skip
 
@@ -278,6 +341,23 @@ class _Follow:
             return True
         rate = self.question.needed.queries[limit.query].rate
         return rate * window_s >= _count_for(limit)
+
+    def _can_delete(self, label: str) -> bool:
+        """Whether a target's module deletes what is older than the retention."""
+        retention_s = self.question.needed.retention or 0.0
+        if retention_s < SHORTEST_S:
+            return False
+        asked = Retention(
+            period_ms=round(retention_s * 1000), step_ms=find_step_ms(round(retention_s * 1000))
+        )
+        for nodes in self.definition.list_nodes(label):
+            name = name_target(self.definition, Candidate(label, nodes=nodes))
+            module = find_module(self.config, self.config.target(name))
+            try:
+                module.CAPABILITIES.ageing.require(asked, module.name)
+            except OptionError:
+                return False
+        return True
 
     def _fill_disk(self) -> dict[str, Any]:
         """As many events as show their growth from the middle of the run to its end in all databases."""
@@ -300,9 +380,8 @@ class _Follow:
 
     def _strike(self, fault: str, outage_s: float) -> dict[str, Any]:
         """The required inserts through a fault, tried again until long after the outage should be over."""
-        history = {"prefill": self.question.history} if self.question.history else {}
         return {
-            **self._base, **history, "rate": self.question.rate_per_s,
+            **self._base, **self._store(), "rate": self.question.rate_per_s,
             "duration": f"{ceil(BEFORE_S + find_pause_s(fault) + outage_s + AFTER_S)}s", "warm-up": "0s",
             "patience": f"{ceil(2 * outage_s + AFTER_S)}s",
             "disturb": [f"{BEFORE_S}s {fault}"], "runs": 1,

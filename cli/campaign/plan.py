@@ -92,6 +92,7 @@ def plan_turns(definition: Definition) -> list[Turn]:
         (candidate, step.name): _write_arguments(definition, candidate, step)
         for candidate in candidates
         for step in definition.steps
+        if candidate.target not in step.without
     }
     return [
         [
@@ -105,6 +106,7 @@ def plan_turns(definition: Definition) -> list[Turn]:
                 definition.find_installation(candidate.target),
             )
             for step in definition.steps
+            if candidate.target not in step.without
         ]
         for candidate, repeat in order_turns(
             candidates,
@@ -348,12 +350,13 @@ class Estimate:
     """Runs that last until the last event or query, of which nothing was measured yet."""
 
 
-def model_job(loads: Sequence[Load], prefill: int, executor: ExecutorName) -> Estimate:
-    """How long a job takes by the loads of its runs: rather too long than too short."""
+def model_job(loads: Sequence[Load], prefills: Sequence[int], executor: ExecutorName) -> Estimate:
+    """How long a job takes by the loads of its runs, and the events that are inserted before each: rather too
+    long than too short."""
     overhead = JOB_OVERHEADS[executor]
     known_s = overhead.job_s
     open_runs = 0
-    for load in loads:
+    for load, prefill in zip(loads, prefills, strict=True):
         window_s = load.duration_s
         if window_s is None and load.role is Role.WRITE and load.batch >= FILL_BATCH:
             window_s = load.workers * load.events / FILL_PER_S

@@ -116,7 +116,7 @@ def estimate_campaign(
 ) -> Estimate:
     """How long these jobs still take, by those that were measured where there are such."""
     modelled = {
-        name: model_job(one.lengths, one.prefill, one.session.executor)
+        name: model_job(one.lengths, one.prefills, one.session.executor)
         for name, one in prepared.items()
     }
     times = campaign.folder.find_times()

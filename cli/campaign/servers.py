@@ -108,9 +108,13 @@ class TurnServer:
     def _await_answer(self, job: Job, deadline: float) -> None:
         """RunFailed if the database doesn't answer in time."""
         request = replace(self._prepared[job.name].session.request, live=None, disturb=())
+        said = None
         while not (found := check_database(request, self._interrupts)).ok:
             if time.monotonic() + _PAUSE_S > deadline:
                 raise RunFailed(f"it doesn't answer: {found.text}")
+            if found.text != said:
+                said = found.text
+                note(f"it doesn't answer yet: {one_line(said, 300)}")
             time.sleep(_PAUSE_S)
 
     def _read_note(self) -> str | None:

@@ -68,6 +68,19 @@ STEP_S = 30.0
     flag="--fill",
     help="Insert this many events before each step, in batches; all steps begin with as many.",
 )
+@option_of(
+    DataSet,
+    "prefill_span_s",
+    help="Store a history of this length before the first step (30d); the other steps keep it, and go on with"
+    " what steps have added.",
+)
+@option_of(DataSet, "prefill_every_s")
+@option_of(
+    DataSet,
+    "clean",
+    help="With --prefill-span: drop and recreate the tables before the first step, or keep the history that"
+    " is there.",
+)
 @click.option(
     "--readers",
     default=0,

@@ -40,6 +40,8 @@ from .values import RATE, STAGES, StagedRate, take_stages
     (Load, "tables"),
     (Load, "events"),
     (DataSet, "prefill"),
+    (DataSet, "prefill_span_s"),
+    (DataSet, "prefill_every_s"),
     (Load, "batch"),
     (Load, "in_flight"),
     (Load, "patience_s"),
@@ -51,6 +53,7 @@ from .values import RATE, STAGES, StagedRate, take_stages
     (Load, "warm_up_s"),
     (DataSet, "clean"),
     (DataSet, "compact"),
+    (DataSet, "retention_s"),
 )
 @click.option(
     "--steps",

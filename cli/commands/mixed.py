@@ -60,8 +60,11 @@ from .values import STAGES, StagedRate, query_rate_option, take_stages
 @write_options
 @options_of(
     (DataSet, "prefill"),
+    (DataSet, "prefill_span_s"),
+    (DataSet, "prefill_every_s"),
     (DataSet, "clean"),
     (DataSet, "compact"),
+    (DataSet, "retention_s"),
     (DataSet, "timestamps"),
     (DataSet, "seed"),
     (Load, "redraw"),

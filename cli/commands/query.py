@@ -41,9 +41,9 @@ from .values import RATE, STAGES, StagedRate, take_stages
 @options_of(
     (Load, "arrivals"),
     (DataSet, "seed"),
-    (Load, "redraw"),
-    (Load, "check"),
 )
+@option_of(DataSet, "prefill_span_s", help="How long the history is that the insert has stored.")
+@options_of((DataSet, "prefill_every_s"), (Load, "redraw"), (Load, "check"))
 @limit_option(
     "each query",
     f"query:NAME:p99=2s is about that query, instead of what is said of all. {STATUS_3}",

@@ -170,7 +170,11 @@ def _options(config: Config, target: str) -> str:
         disable_numparse=True,
         maxcolwidths=[None, _WIDEST_DEFAULT, max(30, min(70, (terminal_width() or 200) - used))],
     )
-    return f"Options of target {target} (module {module_name}):\n\n{table}"
+    ageing = module.CAPABILITIES.ageing
+    deleted = f"older events go by {ageing.way}" if ageing.way else f"not: {ageing.reason}"
+    return (
+        f"Options of target {target} (module {module_name}):\n\n{table}\n\n--retention: {deleted}"
+    )
 
 
 def _default(field: FieldInfo) -> str:

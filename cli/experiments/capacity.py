@@ -38,6 +38,7 @@ from ..results.model import Result
 from ..results.rules import DURATION_OPTIONS
 from ..results.statistics import count_events_per_cost
 from ..results.summaries import find_bytes_per_day
+from ..workloads import count_history
 from .experiment import Experiment, Plan
 from .limits import check_limits, count_needed, find_asked, judge_run
 from .search import (
@@ -185,13 +186,17 @@ class CapacitySearch:
             length = {"duration_s": load.duration_s, "warm_up_s": load.warm_up_s}
             loads.append(request.readers.model_copy(update=length))
         data = share_devices(request.data, request.load.workers)
+        seed = self._find_seed(number)
+        # A history is kept: then chance alone differs.
+        own = {"clean": data.clean and number == 1} if data.has_history else {"seed": seed}
         planned = PlannedRun(
             f"{self.name}, {label}" if self.name else label,
             self.runs_before + number,
-            data.model_copy(update={"seed": self._find_seed(number)}),
+            data.model_copy(update=own),
             tuple(loads),
             self.options,
             loads_by_prefill=True,
+            chance=seed if data.has_history else None,
         )
         prefix = f"{self.name.replace(' ', '-')}-" if self.name else ""
         coming = request.max_steps - len(self.offered) - (load.rate_per_s is not None)
@@ -246,7 +251,7 @@ class CapacitySearch:
             CapacityStep(
                 run=run.run,
                 rate_per_s=rate,
-                seed=planned.data.seed,
+                seed=planned.data.seed if planned.chance is None else planned.chance,
                 holds=verdict.holds,
                 reasons=list(verdict.reasons),
                 figures=verdict.figures,
@@ -384,12 +389,17 @@ class CapacityExperiment(Experiment[CapacityRequest]):
         check_load(request.load, request.given - {"arrivals"})
         super().__init__(request, session)
         request = self.request
+        if not (request.data.clean or request.data.has_history):
+            raise ConfigError(
+                "--no-clean keeps a history, and there is none without --prefill-span: each step is made on"
+                " tables of its own"
+            )
         check_capabilities(request, session.module, session.options)
         asked = None
         if request.readers is not None:
             data = share_devices(request.data, request.load.workers)
             check_query(request.readers, data, session.module, session.options)
-            if not request.data.prefill:
+            if not (request.data.prefill or request.data.has_history):
                 note(
                     "the readers have nothing to ask about but what the writers insert meanwhile: give"
                     " --fill"
@@ -404,12 +414,26 @@ class CapacityExperiment(Experiment[CapacityRequest]):
         self._search = CapacitySearch(request, of=of)
         self.lengths = request.loads
 
+    @property
+    def prefills(self) -> Sequence[int]:
+        data = self.request.data
+        if not data.has_history:
+            return super().prefills
+        events = count_history(
+            share_devices(data, self.request.load.workers), self.request.load.workers
+        )
+        return [events if data.clean else 0, *[0] * (len(self.lengths) - 1)]
+
+    @property
+    def keeps_history(self) -> bool:
+        return self.request.data.has_history
+
     def describe_length(self) -> str:
         """How long a search takes at most, without what is before and after each step."""
         request = self.request
         all_s = sum(load.duration_s or 0.0 for load in request.loads)
-        prefill = request.data.prefill
-        fill = f", and the time to insert {prefill:,} events before each" if prefill else ""
+        prefill, when = self.prefills[0], "the first" if request.data.has_history else "each"
+        fill = f", and the time to insert {prefill:,} events before {when}" if prefill else ""
         return (
             f"a closed loop and at most {request.max_steps} steps of {request.load.duration_s:g} s:"
             f" {format_span(all_s)} at most, without what is before and after each step{fill}"

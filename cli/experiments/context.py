@@ -119,6 +119,7 @@ class RunContext:
             look_up=bool(self.session.disturbances),
             loads_by_prefill=planned.loads_by_prefill,
             abort_limits=list(planned.abort_limits),
+            chance=planned.chance,
         )
 
     def make_result(

@@ -20,11 +20,12 @@ from ..errors import EXIT_FAILED, EXIT_LIMIT, RunFailed, RunGivenUp
 from ..faults.injector import add_pauses, check_pauses, check_times
 from ..live.serving import find_live, publish_end
 from ..output import note, say
-from ..plan import PlannedRun, PlannedSeries, Request
+from ..plan import PlannedRun, PlannedSeries, Request, share_devices
 from ..render.progress import Display, make_display
 from ..results.limits import Outcome, sum_up
 from ..results.model import Result
 from ..signals import Interrupted, Interrupts
+from ..workloads import check_history
 from .context import RunContext, new_token, open_context
 from .session import Session
 from .statements import keep_statements
@@ -62,14 +63,21 @@ class Experiment(ABC, Generic[AnyRequest]):
             readers=readers and session.choose_queries(readers),
             data=session.complete(request.data, existing=asks or not request.data.clean),
         )
+        check_history(share_devices(self.request.data, load.workers))
         self.session = session
         self.runs: list[RunResult] = []
         """Those made so far, those that failed among them."""
 
     @property
-    def prefill(self) -> int:
-        """Events that are inserted before each run."""
-        return self.request.data.prefill
+    def prefills(self) -> Sequence[int]:
+        """Events that are inserted before each of the runs of `lengths`."""
+        return [self.request.data.prefill] * len(self.lengths)
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether its first run loads a history that the others keep."""
+        data = self.request.data
+        return data.has_history and not data.clean
 
     @property
     def workers(self) -> Sequence[int]:
@@ -153,7 +161,7 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
     stopped: RunFailed | Interrupted | None = None
     with (
         open_context(session, experiment.command, interrupts) as context,
-        make_display(experiment.lengths, find_live()) as display,
+        make_display(experiment.lengths, find_live(), experiment.keeps_history) as display,
     ):
         runner = Runner(experiment, context, display)
         try:
@@ -200,7 +208,7 @@ class Runner:
         self._experiment, self._context, self._display = experiment, context, display
         self._environment: dict[str, Any] = {}
         self._carried: Carried | None = None
-        """What the last run left, which writers alone can go on from."""
+        """What the last run left, which writers alone can go on from, and whoever has a history."""
         self._next_checkpoint_s = 0.0
         request = experiment.request
         readers = request.load if request.load.role is Role.READ else request.readers
@@ -244,12 +252,13 @@ class Runner:
                     report = context.run(opened, own, display.update)
                     del left[0]
                     self._environment = join_environments(self._environment, report.environment)
-                    if len(planned.loads) == 1:
+                    if len(planned.loads) == 1 or report.carried.next_events is not None:
                         self._carried = report.carried
                     self._take_in(planned, report.run)
         except RunFailed as error:
             if left:
                 self._take_in(left[0][0], self._make_failed(left[0][0], error), error)
+            self._carried = None  # nobody knows what the run has stored
             raise
 
     def _make_failed(self, planned: PlannedRun, error: RunFailed) -> RunResult:
@@ -258,7 +267,7 @@ class Runner:
             latest = error.report.environment
             self._environment = join_environments(self._environment, latest)
             return error.report.run
-        level = planned.data.prefill
+        level = planned.prefill
         if not planned.data.clean and self._carried:
             level += self._carried.stored or 0
         return RunResult(

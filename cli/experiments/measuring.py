@@ -50,6 +50,10 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
         self.lengths = [planned.load for one in series for planned in one.runs]
 
     @property
+    def prefills(self) -> list[int]:
+        return [planned.prefill for series in self._series for planned in series.runs]
+
+    @property
     def workers(self) -> list[int]:
         return [planned.workers for series in self._series for planned in series.runs]
 
@@ -153,7 +157,9 @@ class QueryExperiment(_PlannedExperiment[Request]):
         load, kept = self.request.load, public_data(self.request.data)
         # Of the data set, which events were asked for.
         asked: dict[str, Any] = {
-            name: kept[name] for name in ("workload", "seed", "definition") if name in kept
+            name: kept[name]
+            for name in ("workload", "seed", "definition", "prefill_span_s", "prefill_every_s")
+            if name in kept
         }
         own = {"workers": load.workers, "reader_in_flight": load.in_flight}
         return {**own, **public_load(load), **asked, **self.request.list_limits()}

@@ -112,6 +112,8 @@ class Row:
 
     candidate: Candidate
     cells: Sequence[Cell | None]
+    absent: Sequence[str]
+    """Why there is no figure in each column, if there is none although it was measured; else empty."""
 
 
 @dataclass(frozen=True)
@@ -126,17 +128,16 @@ class Field:
     quantiles: Sequence[float]
     """Of Student's t, from 1 degree of freedom on, for the comparison of two of them."""
 
-    @property
-    def title(self) -> str:
-        """Workload and hardware."""
-        return f"Workload {self.workload}, {self.hardware}"
+    tests: Mapping[str, str]
+    """Key -> a name that no other has."""
 
     def list_tests(self) -> dict[str, dict[str, list[Result]]]:
         """Test -> candidate -> its results."""
         found: dict[str, dict[str, list[Result]]] = {}
         for row in self.rows:
             for one in _select(row.candidate, self.workload, self.hardware):
-                found.setdefault(one.test, {}).setdefault(row.candidate.name, []).append(one.result)
+                own = found.setdefault(self.tests[one.test_key], {})
+                own.setdefault(row.candidate.name, []).append(one.result)
         return found
 
 
@@ -146,21 +147,17 @@ class Field:
 def find_candidates(sources: Sources) -> list[Candidate]:
     """All of them, by name; those of one name are told apart by version, options or durability."""
     groups: dict[_Key, list[Source]] = {}
-    for one in sources.done:
-        key = (
-            one.candidate,
-            one.identity,
-            _name_version(one.result),
-            describe_durability(one.result),
-        )
-        groups.setdefault(key, []).append(one)
+    for source in sources.done:
+        version, durability = _name_version(source.result), describe_durability(source.result)
+        key = (source.candidate, source.identity, version, durability)
+        groups.setdefault(key, []).append(source)
     ordered = sorted(groups.items(), key=lambda item: _sort_naturally(" ".join(item[0])))
     names = [_name(key, own, groups) for key, own in ordered]
     slugs = name_slugs(names)
     found = []
-    for (key, own), name, slug in zip(ordered, names, slugs, strict=True):
-        failed = [one for one in sources.failed if (one.candidate, one.identity) == key[:2]]
-        found.append(Candidate(name, slug, key[2], key[3], own, failed))
+    for (parts, own), name, slug in zip(ordered, names, slugs, strict=True):
+        failed = [one for one in sources.failed if (one.candidate, one.identity) == parts[:2]]
+        found.append(Candidate(name, slug, parts[2], parts[3], own, failed))
     return found
 
 
@@ -204,7 +201,10 @@ def _sort_naturally(text: str) -> list[tuple[int, str]]:
 
 
 def _name_version(result: Result) -> str:
-    return name_database(result) or f"{result.module}, version not known"
+    version = name_database(result)
+    if version is None:
+        return f"{result.module}, version not known"
+    return version if re.search("[a-zA-Z]", version) else f"{result.module} {version}"
 
 
 def describe_durability(result: Result) -> str:
@@ -233,11 +233,6 @@ def describe_hardware(result: Result) -> str:
     return ", ".join(parts) or "hardware not known"
 
 
-def name_workload(result: Result) -> str:
-    """The workload, with those of its options that aren't the usual ones."""
-    return result.settings.data.workload
-
-
 # --- what they are compared by --------------------------------------------------------------------
 
 
@@ -245,29 +240,29 @@ def make_fields(candidates: Sequence[Candidate]) -> list[Field]:
     """The tables of the first page, that with most candidates first."""
     found: dict[tuple[str, str], list[Candidate]] = {}
     for one in candidates:
-        for key in dict.fromkeys(
-            (name_workload(s.result), describe_hardware(s.result)) for s in one.sources
-        ):
-            found.setdefault(key, []).append(one)
-    fields = [field for key, own in found.items() if (field := _make_field(*key, own)).columns]
+        for place in dict.fromkeys(_place(source.result) for source in one.sources):
+            found.setdefault(place, []).append(one)
+    fields = [made for place, own in found.items() if (made := _make_field(*place, own)).columns]
     fields.sort(key=lambda one: (-len(one.rows), -len(one.columns), one.workload))
     slugs = name_slugs(one.workload for one in fields)
     return [replace(one, slug=slug) for one, slug in zip(fields, slugs, strict=True)]
 
 
+def _place(result: Result) -> tuple[str, str]:
+    """Workload and hardware: by which table it belongs to."""
+    return result.settings.data.workload, describe_hardware(result)
+
+
 def _select(candidate: Candidate, workload: str, hardware: str) -> list[Source]:
-    return [
-        one
-        for one in candidate.sources
-        if (name_workload(one.result), describe_hardware(one.result)) == (workload, hardware)
-    ]
+    return [one for one in candidate.sources if _place(one.result) == (workload, hardware)]
 
 
 def _make_field(workload: str, hardware: str, candidates: Sequence[Candidate]) -> Field:
     own = [_select(one, workload, hardware) for one in candidates]
-    tests = {one.test_key: one.test for sources in own for one in sources}
+    tests = _name_tests(one for sources in own for one in sources)
     columns: list[Column] = []
     cells: list[list[Cell | None]] = [[] for _ in candidates]
+    absent: list[list[str]] = [[] for _ in candidates]
     for aspect in ASPECTS:
         measured = {
             key: [
@@ -286,14 +281,31 @@ def _make_field(workload: str, hardware: str, candidates: Sequence[Candidate]) -
             columns.append(Column(name, aspect, heading, tests[key], ratios))
             for place, cell in enumerate(_make_cells(measured[key], ratios)):
                 cells[place].append(cell)
-    rows = [Row(*pair) for pair in zip(candidates, cells, strict=True)]
+                absent[place].append("" if cell else _explain(own[place], key))
+    rows = [Row(*parts) for parts in zip(candidates, cells, absent, strict=True)]
     kept = [row for row in rows if any(row.cells)]
     if len(kept) < len(rows):
         # Rows are numbered.
         return _make_field(workload, hardware, [row.candidate for row in kept])
     error = share_error(len(rows))
     quantiles = [round(t_quantile(1 - error / 2, n), 4) for n in range(1, MOST_FREEDOM + 1)]
-    return Field("", workload, hardware, columns, rows, quantiles)
+    return Field("", workload, hardware, columns, rows, quantiles, tests)
+
+
+def _name_tests(sources: Iterable[Source]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in sources:
+        if one.test_key not in found:
+            number = 1 + sum(re.sub(r" \(\d+\)$", "", name) == one.test for name in found.values())
+            found[one.test_key] = one.test if number == 1 else f"{one.test} ({number})"
+    return found
+
+
+def _explain(sources: Sequence[Source], key: str) -> str:
+    """What speaks against the results of a test: the first reason."""
+    runs = [run for one in sources if one.test_key == key for run in one.result.all_runs]
+    reasons = (reason for run in runs for group in run.groups for reason in group.invalid_reasons)
+    return next(reasons, "")
 
 
 def _measure(

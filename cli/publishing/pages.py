@@ -15,6 +15,7 @@ from ..render.campaign import draw_swatch
 from ..render.candidates import DoneJob, make_section
 from ..render.chart import NamedResult
 from ..render.comparison import list_differences
+from ..render.matrix import make_matrix
 from ..render.pages import place_figure, render_page
 from ..render.ratios import format_factor, format_speed_interval
 from ..render.tables import Table, format_ms
@@ -61,52 +62,67 @@ def make_site(sources: Sources, title: str) -> dict[str, bytes]:
     candidates = find_candidates(sources)
     fields = make_fields(candidates)
     questions = [page for field in fields for page in _make_questions(field)]
-    shared = {"title": title, "fields": fields, "questions": questions}
+    drawn = {field.slug: found for field in fields if (found := _draw(field))}
+    named = [NamedResult(one.name, own.result) for one in candidates for own in one.sources]
     swatches = {one.name: draw_swatch(place) for place, one in enumerate(candidates)}
-    drawn = {field.slug: _draw(field) for field in fields}
-    charted = [field for field in fields if drawn[field.slug]]
+    more = {
+        f"verdict-{name}.html": f"Verdict: {one.title}" for name, one in sources.verdicts.items()
+    }
+    more |= {
+        f"figures-{field.slug}.html": f"Charts: {field.workload}"
+        for field in fields
+        if field.slug in drawn
+    }
+    shared = {"title": title, "pages": more}
     pages = {
         "index.html": render_page(
-            "site_index.html", root="", candidates=candidates, charted=charted, swatches=swatches,
+            "site_index.html", root="", fields=fields, candidates=candidates, questions=questions,
+            swatches=swatches,
             aspects=_list_aspects(fields), filters=_list_filters(fields), cell_data=_describe_cell,
-            results=format_count(len(sources.done), "result"),
+            results=format_count(len(sources.done), "result"), failed=sources.failed,
             differences={field.slug: _list_differences(field) for field in fields},
-            failed=sources.failed, **shared,
+            families={field.slug: find_families(field) for field in fields}, **shared,
         ),
         "method.html": render_page(
-            "site_method.html", root="", aspects=ASPECTS, shift_s=OUTAGE_SHIFT_S, charted=charted,
-            doubts=list_doubts([NamedResult(c.name, s.result) for c in candidates for s in c.sources],
-                               "candidates"), **shared,
+            "site_method.html", root="", aspects=ASPECTS, shift_s=OUTAGE_SHIFT_S,
+            doubts=list_doubts(named, "candidates"), **shared,
         ),
     }  # fmt: skip
-    for field in charted:
-        pages[f"figures-{field.slug}.html"] = render_page(
-            "site_figures.html",
-            root="",
-            field=field,
-            figures=drawn[field.slug],
-            charted=charted,
-            **shared,
-        )
+    for field in fields:
+        if field.slug in drawn:
+            figures = drawn[field.slug]
+            pages[f"figures-{field.slug}.html"] = render_page(
+                "site_figures.html", root="", field=field, figures=figures, **shared
+            )
+    for name, verdict in sources.verdicts.items():
+        known = {one.sources[0].candidate: one for one in candidates}
+        pages[f"verdict-{name}.html"] = render_page(
+            "site_verdict.html", root="", heading=verdict.title, matrix=make_matrix(verdict),
+            swatches={
+                each.candidate: swatches[known[each.candidate].name] if each.candidate in known else ""
+                for each in verdict.candidates
+            },
+            links={n: f"candidates/{one.slug}.html" for n, one in known.items()}, **shared,
+        )  # fmt: skip
     for place, one in enumerate(candidates):
+        rows = [(field, row) for field in fields for row in field.rows if row.candidate is one]
+        versions = [(field, _compare_versions(field, row)) for field, row in rows]
         pages[f"candidates/{one.slug}.html"] = render_page(
-            "site_candidate.html", root="../", candidate=one, swatch=swatches[one.name], charted=charted,
-            tables=[(field, _tabulate_figures(field, row)) for field, row in _find_rows(one, fields)],
-            versions=[
-                found for field, row in _find_rows(one, fields) for found in _compare_versions(field, row)
-            ],
+            "site_candidate.html", root="../", candidate=one, swatch=swatches[one.name],
+            tables=[(field, _tabulate_figures(field, row)) for field, row in rows],
+            versions=[(field, table) for field, table in versions if table is not None],
             section=make_section(place, one.name, _list_jobs(one), len(one.sources) <= MOST_TABULATED),
             commands=dict.fromkeys(source.command for source in one.sources),
             campaigns=sources.campaigns, **shared,
         )  # fmt: skip
     for page in questions:
         pages[f"questions/{page.slug}.html"] = render_page(
-            "site_question.html", root="../", page=page, charted=charted, **shared
+            "site_question.html", root="../", page=page, **shared
         )
     files = {path: text.encode() for path, text in pages.items()}
     for source in sources.done:
         files[f"results/{source.name}.json"] = source.result.model_dump_json(indent=1).encode()
-    files |= {f"campaigns/{name}": text.encode() for name, text in sources.campaigns.items()}
+    files |= {f"campaigns/{name}.yaml": text.encode() for name, text in sources.campaigns.items()}
     return dict(sorted(files.items()))
 
 
@@ -183,15 +199,6 @@ def _draw(field: Field) -> list[dict[str, str]]:
 # --- a candidate ----------------------------------------------------------------------------------
 
 
-def _find_rows(candidate: Candidate, fields: Sequence[Field]) -> list[tuple[Field, Row]]:
-    return [
-        (field, row)
-        for field in fields
-        for row in field.rows
-        if row.candidate.slug == candidate.slug
-    ]
-
-
 def _list_jobs(candidate: Candidate) -> list[DoneJob]:
     """Its results, those of a test together."""
     found = []
@@ -224,12 +231,12 @@ def format_interval(shown: Shown) -> str:
     return " to ".join(map(shown.aspect.show, ends))
 
 
-def _compare_versions(field: Field, row: Row) -> list[tuple[Field, Table]]:
-    """Each version of the row's database beside the one before, if there are several."""
+def _compare_versions(field: Field, row: Row) -> Table | None:
+    """Each version of the row's database beside the one before; None if there is only one."""
     place = next(n for n, one in enumerate(field.rows) if one is row)
     family = next((one for one in find_families(field) if place in one), None)
     if family is None:
-        return []
+        return None
     columns = [
         (number, column)
         for number, column in enumerate(field.columns)
@@ -243,7 +250,7 @@ def _compare_versions(field: Field, row: Row) -> list[tuple[Field, Table]]:
             *(_describe_change(column, cells[number], one, before) for number, column in columns),
         ])  # fmt: skip
     headers = ["Version", *(column.heading for _, column in columns)]
-    return [(field, Table(headers, rows, ("Version",)))]
+    return Table(headers, rows, ("Version",))
 
 
 def _describe_change(column: Column, cell: Cell | None, row: int, before: int | None) -> str:
@@ -300,25 +307,14 @@ def _tabulate_question(field: Field, columns: Sequence[tuple[int, Column]], quer
         for row, cell in sorted(judged, key=lambda pair: -(pair[1].share if pair[1] else 0)):
             if cell is not None:
                 results = field.list_tests()[column.test][row.candidate.name]
-                more = _list_more(results, query)
+                known = _list_more(results, query)
                 rows.append([
                     row.candidate.name, column.test, cell.rank or "-", cell.text,
-                    format_interval(cell.shown), *more,
+                    format_interval(cell.shown), *known,
                 ])  # fmt: skip
-    headings = [
-        FIGURES[key].heading
-        for key in ("cold_s", "rows_mean", "bytes_mean", "executions", "failed")
-    ]
-    headers = [
-        "Candidate",
-        "Test",
-        "Rank",
-        "Mean ms",
-        "95% interval",
-        "p50 ms",
-        "p99 ms",
-        *headings,
-    ]
+    times = ["Mean ms", "95% interval", "p50 ms", "p99 ms", f"{FIGURES['cold_s'].heading} ms"]
+    more = [FIGURES[key].heading for key in ("rows_mean", "bytes_mean", "executions", "failed")]
+    headers = ["Candidate", "Test", "Rank", *times, *more]
     return Table(headers, rows, ("Candidate", "Test"))
 
 
@@ -348,7 +344,7 @@ def _list_statements(field: Field, query: str) -> dict[str, list[Candidate]]:
         sent = {
             "\n".join(one.lines)
             for source in row.candidate.sources
-            for one in getattr(source.result, "statements", ())
+            for one in source.result.statements
             if one.query == query and source.result.settings.data.workload == field.workload
         }
         for statement in sorted(sent):

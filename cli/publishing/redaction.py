@@ -11,8 +11,8 @@ HIDDEN = "***"
 _SECRET_KEY = re.compile(
     r"password|passwd|secret|token|api_?key|credential|private_?key", re.IGNORECASE
 )
-_PLACE_KEYS = frozenset({"host", "hostname", "workload_file", "kubeconfig"})
-"""What names a machine, or a file on it."""
+_PLACE_KEYS = frozenset({"workload_file", "kubeconfig"})
+"""What names a file on a machine."""
 _ROOTS = "home|root|tmp|var|mnt|srv|opt|work|run|media|private|Users|usr|data"
 _IN_TEXT = (
     (
@@ -43,7 +43,9 @@ def _redact(value: Any, key: str, host: str | None) -> Any:
         return [_redact(each, key, host) for each in value]
     if not isinstance(value, str) or not value:
         return value
-    if key in _PLACE_KEYS or value == host or (_SECRET_KEY.search(key) and not value.isdigit()):
+    if value == host or key in ("host", "hostname"):
+        return "(a host)"
+    if key in _PLACE_KEYS or (_SECRET_KEY.search(key) and not value.isdigit()):
         return HIDDEN
     return redact_text(value)
 

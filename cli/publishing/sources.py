@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,21 @@ from simulator.conditions import Condition
 from simulator.contract import format_stages
 from simulator.documents import DocumentError, read_json
 
-from ..campaign.folder import match_name
+from ..campaign.folder import WORKLOAD, match_name
 from ..campaign.plan import find_command, list_options, write_arguments
 from ..errors import ConfigError
 from ..output import note
 from ..results.conditions import Origin, find_declared, list_settings
+from ..results.decision import VerdictMatrix
 from ..results.model import Result, as_mapping
 from ..results.naming import find_changed_options, format_options
-from ..results.store import FILE_NAME, StoredResult, UnreadableResult, read_result
+from ..results.store import (
+    FILE_NAME,
+    StoredResult,
+    UnreadableResult,
+    open_verdict,
+    read_result,
+)
 from .redaction import redact_result, redact_text
 
 MANIFEST = "site-files.json"
@@ -68,7 +75,9 @@ class Sources:
     done: Sequence[Source]
     failed: Sequence[Source]
     campaigns: Mapping[str, str]
-    """Name of a campaign's file in the site -> its text."""
+    """Campaign -> its file's text."""
+    verdicts: Mapping[str, VerdictMatrix]
+    """Campaign -> who meets its requirements, if it has some."""
 
 
 def find_sources(folders: Sequence[Path]) -> Sources:
@@ -77,6 +86,8 @@ def find_sources(folders: Sequence[Path]) -> Sources:
     found: dict[Path, Source] = {}
     failed: list[Source] = []
     campaigns: dict[str, str] = {}
+    verdicts: dict[str, VerdictMatrix] = {}
+    seen: set[Path] = set()
     for folder in folders:
         if not folder.is_dir():
             what = "a file: name the folder that it is in" if folder.exists() else "not there"
@@ -84,8 +95,19 @@ def find_sources(folders: Sequence[Path]) -> Sources:
                 f"{folder} is {what}; publish takes campaigns' folders, and folders with results"
             )
         for one in _walk(folder):
+            if one.resolve() in seen:
+                continue
+            seen.add(one.resolve())
             if (one / PLAN).is_file():
-                _take_campaign(one, found, failed, campaigns)
+                _take_campaign(one, found, failed)
+                name = _name_campaign(one, campaigns)
+                if (one / CAMPAIGN).is_file():
+                    text = (one / CAMPAIGN).read_text(errors="replace")
+                    campaigns[name] = redact_text(text)
+                verdict = open_verdict(one)
+                if verdict is not None:
+                    document = redact_result(verdict.model_dump(mode="json"))
+                    verdicts[name] = VerdictMatrix.model_validate(document)
             else:
                 for file in _list_files(one):
                     if file.resolve() not in found:
@@ -97,7 +119,15 @@ def find_sources(folders: Sequence[Path]) -> Sources:
             " or with results under other names (.json)"
         )
     done = sorted(found.values(), key=lambda one: (one.result.started_at, one.name, one.test))
-    return Sources(_name_apart(done), failed, campaigns)
+    return Sources(_name_apart(done), failed, campaigns, verdicts)
+
+
+def _name_campaign(folder: Path, others: Collection[str]) -> str:
+    """After its folder, and like no other."""
+    name = re.sub(r"[^\w.-]+", "-", folder.resolve().name)
+    while name in others:
+        name += "-"
+    return name
 
 
 def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
@@ -178,9 +208,7 @@ def _write_key(parts: Sequence[Any]) -> str:
     return to_json(parts, fallback=str).decode()
 
 
-def _take_campaign(
-    folder: Path, found: dict[Path, Source], failed: list[Source], campaigns: dict[str, str]
-) -> None:
+def _take_campaign(folder: Path, found: dict[Path, Source], failed: list[Source]) -> None:
     """The whole results of a campaign's jobs, and the jobs that failed."""
     plan = _read_document(folder / PLAN)
     jobs = {
@@ -189,8 +217,9 @@ def _take_campaign(
         if isinstance(job, dict) and {"name", "candidate", "command", "arguments"} <= job.keys()
     }
     definition = as_mapping(plan.get("definition"))
-    shared = [definition.get("options"), definition.get("requirements"), definition.get("steps")]
-    key, targets = _write_key(shared), as_mapping(plan.get("targets"))
+    targets = as_mapping(plan.get("targets"))
+    shared = [definition.get(key) for key in ("options", "requirements", "steps")]
+    key = _write_key([*shared, {n: one for n, one in targets.items() if n.startswith(WORKLOAD)}])
     numbered = all(re.search(r" \d+$", name) for name in jobs)
 
     def make(name: str, label: str) -> Source:
@@ -204,6 +233,7 @@ def _take_campaign(
         identity = str(targets.get(target.removeprefix("--target=")))
         return Source(name, None, candidate, step, f"{step} {key}", identity, {}, line)
 
+    done: set[str] = set()
     inner = folder / "results"
     for one in sorted(inner.iterdir()) if inner.is_dir() else []:
         file = one / FILE_NAME
@@ -214,18 +244,23 @@ def _take_campaign(
         if not result.complete or label is None:
             note(f"left out: {file} is no whole result of a job of its campaign")
             continue
+        done.add(label)
         found[file.resolve()] = replace(
             make(one.name, label), stored=StoredResult(one.name, file, result)
         )
-    if (folder / FAILED).is_file():
-        for label, why in _read_document(folder / FAILED).items():
-            name = match_name(label, jobs)
-            if name is not None:
-                failed.append(replace(make("", name), failure=redact_text(str(why))))
-    if (folder / CAMPAIGN).is_file():
-        text = (folder / CAMPAIGN).read_text(errors="replace")
-        name = re.sub(r"[^\w.-]+", "-", folder.resolve().name)
-        campaigns[f"{name}.yaml"] = redact_text(text)
+    kept = _read_document(folder / FAILED) if (folder / FAILED).is_file() else {}
+    broken: dict[tuple[str, str], str] = {}
+    for label, job in jobs.items():
+        # What is left of a turn after a failure isn't made.
+        turn = str(job["candidate"]), label.split(" ")[-1] if numbered else ""
+        why = next((why for name, why in kept.items() if match_name(name, [label])), None)
+        if why is not None:
+            broken[turn] = label
+            failed.append(replace(make("", label), failure=redact_text(str(why))))
+        elif turn in broken and label not in done:
+            failed.append(
+                replace(make("", label), failure=f"left out, since {broken[turn]} failed")
+            )
 
 
 def _read_document(file: Path) -> dict[str, Any]:

@@ -71,13 +71,15 @@ class CampaignPage:
 
 def make_campaign_report(page: CampaignPage) -> str:
     """The page."""
+    ids = {one.name: f"candidate-{one.place + 1}" for one in page.candidates}
     count = sum(len(step.jobs) for one in page.candidates for step in one.steps)
     return render_page(
         "campaign.html",
         title=page.title,
         page=page,
         matrix=page.verdict and make_matrix(page.verdict),
-        ids={one.name: f"candidate-{one.place + 1}" for one in page.candidates},
+        ids=ids,
+        links={name: f"#{place}" for name, place in ids.items()},
         results=format_count(count, "stored result"),
         of=format_count(len(page.candidates), "candidate"),
         swatches={one.name: draw_swatch(one.place) for one in page.candidates},

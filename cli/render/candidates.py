@@ -15,7 +15,13 @@ from ..results.naming import format_value
 from ..results.statements import SentStatements, pool_statements
 from ..results.store import StoredResult
 from . import words
-from .notes import describe_answers, describe_caveats, describe_index_builds, list_outages
+from .notes import (
+    describe_answers,
+    describe_caveats,
+    describe_history,
+    describe_index_builds,
+    list_outages,
+)
 from .stored import tabulate_result
 from .tables import Table
 
@@ -120,7 +126,7 @@ def make_section(
 
 
 def _list_remarks(result: Result) -> list[str]:
-    return [*list_outages(result), *describe_index_builds(result)]
+    return [*list_outages(result), *describe_history(result), *describe_index_builds(result)]
 
 
 def _count_answers(jobs: Sequence[DoneJob]) -> str:

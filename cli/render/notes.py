@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulator.units import join_words
+from simulator.contract import Phase
+from simulator.units import format_duration, join_words
 
 from ..results.bottleneck import find_bottlenecks
 from ..results.caveats import Caveat, Kind
 from ..results.faults import describe_outages
 from ..results.model import Result
+from ..results.retention import describe_deletions
 from ..results.rules import spread_queries
 from ..results.statistics import UNSTABLE_CV
 from ..results.verdicts import find_caveats
@@ -27,8 +29,8 @@ _MOST_OUTAGES = 3
 def list_notes(result: Result, terminal: bool) -> list[str]:
     """What held the runs back, and one line for each caveat, the gravest first."""
     caveats = [f"{kind}: {text}" for kind, text in describe_caveats(result, terminal)]
-    told = list_outages(result) + describe_index_builds(result) + describe_bottlenecks(result)
-    return told + caveats
+    told = list_outages(result) + describe_deletions(result) + describe_history(result)
+    return told + describe_index_builds(result) + describe_bottlenecks(result) + caveats
 
 
 def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[str]:
@@ -41,8 +43,10 @@ def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[
     grave = [str(kind) for kind in of_kind if kind in _GRAVE]
     found = {
         "disturbances": _join_outages(list_outages(result)),
+        "retention": " ".join(describe_deletions(result)),
         **{kind: lines[kind] for kind in grave},
         "bottleneck": _join_bottlenecks(result),
+        "history": " ".join(describe_history(result)),
         "indices": " ".join(describe_index_builds(result)),
         **lines,
     }
@@ -148,6 +152,30 @@ def list_outages(result: Result) -> list[str]:
     ]
 
 
+def describe_history(result: Result) -> list[str]:
+    """What was stored before, and how long that took, in one line at most."""
+    data = result.settings.data
+    if data.prefill_span_s is None or data.prefill_every_s is None or result.command == "query":
+        return []
+    every, span = map(format_duration, (data.prefill_every_s, data.prefill_span_s))
+    loads = [
+        (run.prefilled, run.phases_s[Phase.PREFILL])
+        for run in result.runs
+        if run.prefilled and run.phases_s.get(Phase.PREFILL)
+    ]
+    text = f"history: an event of each device every {every} for {span}"
+    if not loads:
+        return [f"{text}, kept as it was there"]
+    rates = ", ".join(
+        f"{events:,} events in {took_s:,.3g} s ({events / took_s:,.0f}/s)"
+        for events, took_s in loads[:_MOST_LOADS]
+    )
+    more = len(loads) - _MOST_LOADS
+    return [
+        f"{text}, loaded before the window: {rates}{f' and {more} times more' if more > 0 else ''}"
+    ]
+
+
 def describe_index_builds(result: Result) -> list[str]:
     """How long it took to build indexes that no measured insert was to wait for, in one line at most."""
     times = [run.index_build_s for run in result.runs if run.index_build_s is not None]
@@ -183,6 +211,7 @@ def describe_caveat(caveat: Caveat, terminal: bool = False) -> str:
 
 
 _MOST_NAMED = 3
+_MOST_LOADS = 3
 
 
 def describe_answers(result: Result) -> str | None:

@@ -48,9 +48,12 @@ class Follower(Protocol):
 class Display(ABC):
     """Shows the runs of a command."""
 
-    def __init__(self, plan: Sequence[Load], live: Follower | None = None) -> None:
-        """`plan`: for each run of the command, the load that says how long it goes on."""
-        self._forecast = Forecast(plan)
+    def __init__(
+        self, plan: Sequence[Load], live: Follower | None = None, fills_once: bool = False
+    ) -> None:
+        """`plan`: for each run of the command, the load that says how long it goes on; `fills_once`: as of
+        `Forecast`."""
+        self._forecast = Forecast(plan, fills_once)
         self._live = live
         self._label = ""
         self._at_most = False
@@ -90,21 +93,26 @@ class Display(ABC):
 
 
 @contextmanager
-def make_display(plan: Sequence[Load], live: Follower | None = None) -> Iterator[Display]:
-    """A display for a terminal or a pipe, of the runs that `plan` has a load for each."""
+def make_display(
+    plan: Sequence[Load], live: Follower | None = None, fills_once: bool = False
+) -> Iterator[Display]:
+    """A display for a terminal or a pipe, of the runs that `plan` has a load for each; `fills_once`: as of
+    `Forecast`."""
     if sys.stderr.isatty() and os.environ.get("TERM", "") not in _DUMB_TERMINALS:
         with Block() as block:
-            yield TerminalDisplay(plan, block, live)
+            yield TerminalDisplay(plan, block, live, fills_once)
     else:
-        yield PlainDisplay(plan, live)
+        yield PlainDisplay(plan, live, fills_once)
 
 
 class PlainDisplay(Display):
     """A line for each run that has ended, and for each phase of the first one. Between them there are lines
     at intervals that grow, however many runs there are."""
 
-    def __init__(self, plan: Sequence[Load], live: Follower | None = None) -> None:
-        super().__init__(plan, live)
+    def __init__(
+        self, plan: Sequence[Load], live: Follower | None = None, fills_once: bool = False
+    ) -> None:
+        super().__init__(plan, live, fills_once)
         self._shown: tuple[Phase | None, bool, bool] | None = None
         self._last_s = 0.0
         self._interval_s = PLAIN_INTERVAL_S
@@ -138,8 +146,14 @@ class PlainDisplay(Display):
 class TerminalDisplay(Display):
     """A few lines that follow the current run; a line stays for each run that ended."""
 
-    def __init__(self, plan: Sequence[Load], block: Block, live: Follower | None = None) -> None:
-        super().__init__(plan, live)
+    def __init__(
+        self,
+        plan: Sequence[Load],
+        block: Block,
+        live: Follower | None = None,
+        fills_once: bool = False,
+    ) -> None:
+        super().__init__(plan, live, fills_once)
         self._block = block
 
     def begin(self, label: str) -> None:

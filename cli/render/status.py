@@ -29,9 +29,11 @@ class Forecast:
     before (tables, prefill, the start of workers) and after it (counting) as long as in the runs so far.
     """
 
-    def __init__(self, plan: Sequence[Load]) -> None:
-        """`plan`: for each run, the load that says how long it goes on."""
+    def __init__(self, plan: Sequence[Load], fills_once: bool = False) -> None:
+        """`plan`: for each run, the load that says how long it goes on; `fills_once`: the prefill is made
+        before the first and kept for the others."""
         self._plan = plan
+        self._fills_once = fills_once
         self._ended = 0
         self._began: float | None = None
         """The run under way, then its measured part, then that part's end."""
@@ -59,6 +61,8 @@ class Forecast:
 
     def follow(self, status: Status, now: float) -> None:
         """Take note of where the run is."""
+        if status.phase is Phase.PREFILL and self._fills_once and self._began is not None:
+            self._began = now  # what comes before the other runs begins after it
         if status.phase is Phase.RUN and self._started is None:
             self._started = now
         elif status.phase is not Phase.RUN and self._started is not None and self._stopped is None:

@@ -90,6 +90,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         "Response times of a request, ms": tabulate_runs("Latencies", result, offered, terminal),
         "Service times of a request, ms": tabulate_runs("Service times", result, runs, terminal),
         "What was due": tabulate_runs("What was due", result, runs, terminal),
+        "Deletions": tabulate_runs("Deletions", result, runs, terminal),
         "On disk": tabulate_runs("On disk", result, runs, terminal),
         "What the database used": tabulate_runs(
             "What the database used", result, runs or result.readers, terminal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from simulator.contract import Load, format_stages
-from simulator.units import format_count, join_words
+from simulator.units import format_count, format_duration, join_words
 
 from ..results.limits import sum_up
 from ..results.model import InsertSummary, QuerySummary, Result
@@ -129,6 +129,10 @@ def describe_measurement(result: Result) -> str:
         parts.append(f"beside {_count(settings.readers_beside, 'reader', 'readers')}{rate}{own}")
     if settings.data.prefill:
         parts.append(f"with {settings.data.prefill:,} events there before")
+    span_s, every_s = settings.data.prefill_span_s, settings.data.prefill_every_s
+    if span_s is not None and every_s is not None:
+        span, every = format_duration(span_s), format_duration(every_s)
+        parts.append(f"on a history of {span}, an event of each device every {every}")
     if result.by_fill_level:
         parts.append(f"{_count(settings.steps, 'step', 'steps')} on growing data")
     elif settings.runs is not None:

@@ -157,8 +157,8 @@ def _count_bytes(module: type[AnyModule], encoding: Encoding, block: EventBlock)
 
 def count_bytes(data: Any) -> int:
     """The bytes that a payload's data send: those of a body, or of all its parts."""
-    if isinstance(data, bytes):
-        return len(data)
+    if isinstance(data, bytes | bytearray | memoryview):
+        return memoryview(data).nbytes
     if hasattr(data, "body"):
         return count_bytes(data.body)
     if isinstance(data, Collection) and not isinstance(data, str):

@@ -50,7 +50,7 @@ class Question:
 
     @property
     def history(self) -> int:
-        """Events that must be stored before."""
+        """Events that must be stored before; 0 if it isn't a number of events that is required."""
         own = self.needed.history
         return 0 if own is None else own.count_events(self.rate_per_s)
 

@@ -25,6 +25,7 @@ from .asking import (
 from .bottleneck import find_bottleneck
 from .limits import RunVerdict
 from .model import GroupRun, Result
+from .retention import of_retention
 from .statistics import count_events_per_cost
 from .summaries import EventSize, list_event_sizes
 
@@ -311,6 +312,28 @@ MEASURED: tuple[Figure, ...] = (
       Form.RATE, _of_group("queryable", "events_per_s"), WRITERS, _MORE),
     F("index_build_s", "Index s", "how long indexes took that were built outside of the window", "s",
       Form.THREE_DIGITS, _find_index_build, better=_LESS),
+    F("deletions", "Deletions", "how often events that were older than --retention were deleted in the run",
+      "", Form.COUNT, of_retention("count"), WRITERS),
+    F("deletion_mean_s", "Mean s", "how long a deletion took", "s", Form.THREE_DIGITS, of_retention("mean_s"),
+      WRITERS, _LESS),
+    F("deletion_longest_s", "Longest s", "how long the longest took", "s", Form.THREE_DIGITS,
+      of_retention("longest_s"), WRITERS, _LESS),
+    F("deleted", "Deleted", "events that were deleted, those after the run included", "events", Form.COUNT,
+      of_retention("deleted"), WRITERS),
+    *(
+        F(f"{when}_deletion{'s' * (when != 'during')}_{key}", heading, f"{about} {seconds}", unit, form,
+          _of_group("deletion_cost", when, field), better=better)
+        for when, seconds in (
+            ("before", "in the seconds before the first deletion"),
+            ("during", "in the seconds in which a deletion ran"),
+            ("between", "in those between deletions"),
+        )
+        for key, heading, about, unit, form, field, better in (
+            ("per_s", f"{when.title()}/s", "events acknowledged, or queries answered,", "", Form.RATE,
+             "rate_per_s", _MORE),
+            ("p99_ms", "p99 ms", "99 % of the requests' times", "ms", Form.DIGITS, "p99_ms", _LESS),
+        )
+    ),
     F("storage_bytes", "MB", "what the tables take on disk after the run, all copies", "bytes",
       Form.MEGABYTES,
       _of_group("storage", "total_bytes"), WRITERS, _LESS),
@@ -440,6 +463,11 @@ TABLES: dict[str, tuple[str, ...]] = {
         "saturated", "due", "achieved", "unsent", "backlog_max", "backlog_growth", "own_delay_p99_ms",
     ),
     "Stages": tuple(one.key for one in STAGED),
+    "Deletions": (
+        "deletions", "deletion_mean_s", "deletion_longest_s", "deleted", "before_deletions_per_s",
+        "before_deletions_p99_ms", "during_deletion_per_s", "during_deletion_p99_ms",
+        "between_deletions_per_s", "between_deletions_p99_ms",
+    ),
     "On disk": (
         "storage_bytes", "bytes_per_event", "index_bytes_per_event", "storage_compacted_bytes",
         "compacted_bytes_per_event", "storage_copies", "storage_source",

@@ -18,7 +18,7 @@ from .decision import (
 from .evidence import Measured, Question, collect
 from .judging_faults import judge_fault
 from .judging_load import decide_rate, judge_limit, list_stand_ins
-from .judging_upkeep import decide_cost, decide_disk, describe_price
+from .judging_upkeep import decide_cost, decide_disk, describe_price, describe_retention
 from .requirements import COST, DISK, RATE, list_rows, name_fault, name_limit
 
 
@@ -71,10 +71,16 @@ def _list_notes(question: Question, measured: Sequence[Measured]) -> Iterator[st
     """What holds for the whole verdict."""
     needed = question.needed
     if needed.retention is not None:
-        yield (
-            "Disk is what an event takes, times the required rate, times the retention; that older events"
-            " go by themselves, and what that costs, was not measured."
-        )
+        told = {one.candidate: describe_retention(one) for one in measured}
+        missing = [name for name, text in told.items() if text is None]
+        text = "Disk is what an event takes, times the required rate, times the retention"
+        if missing:
+            of = "" if len(missing) == len(told) else f" of {join_words(missing)}"
+            text += (
+                f"; that older events{of} go by themselves, and what that costs, was not measured"
+            )
+        yield f"{text}."
+        yield from filter(None, told.values())
     replaced = [name for one in measured for name in list_stand_ins(question, one)]
     if replaced:
         names = join_words(list(dict.fromkeys(replaced)))

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import fsum
+from math import fsum, inf
 
 from simulator.contract import GroupResult, Measure, Role, RunLimit, RunResult
 from simulator.histograms import LEAST_REQUESTS
-from simulator.units import format_count
+from simulator.units import format_count, format_duration
 
 from .capacity import Capacity
 from .decision import Cell, Evidence, Requirement, Sample, Unit, decide
@@ -65,6 +65,8 @@ def _find_loads(question: Question, one: Repetition) -> tuple[list[_LoadRun], st
             writers = run.writers
             if writers is None or writers.offered is None or run.marks or run.undone:
                 continue
+            if run.retention is not None:
+                continue  # at a compressed clock more is deleted in a minute than in a month
             offered = writers.offered.rate_per_s
             if not ALMOST * question.rate_per_s <= offered <= MOST_RATE * question.rate_per_s:
                 why = why or f"{stored.result.label} offered {Unit.EVENTS_PER_S.show(offered)}"
@@ -85,6 +87,14 @@ def _find_difference(question: Question, result: Result, run: RunResult) -> str 
     level = result.settings.data.prefill if run.fill_level is None else run.fill_level
     if level < ALMOST * question.history:
         return f"measured on {level:,} events, not on the history's {question.history:,}"
+    if (own := needed.history) is not None and own.span is not None and own.every is not None:
+        data = result.settings.data
+        span_s, every_s = data.prefill_span_s or 0.0, data.prefill_every_s or inf
+        if span_s < ALMOST * own.span or every_s * ALMOST > own.every:
+            return (
+                f"measured without the history of {format_duration(own.span)}, an event of each device every"
+                f" {format_duration(own.every)}"
+            )
     rates = _find_query_rates(result)
     for name, limits in needed.queries.items():
         if rates.get(name, 0.0) < ALMOST * limits.rate:

@@ -8,6 +8,7 @@ from ..config import Price
 from .decision import Cell, Evidence, Requirement, Sample, Unit, decide
 from .evidence import Measured, Question, Repetition, cite, collect, join, make_sample, stay_silent
 from .requirements import COST, DISK
+from .retention import describe_cost
 from .store import StoredResult
 from .summaries import weigh_together
 
@@ -28,7 +29,9 @@ def _judge_disk(question: Question, row: Requirement, one: Repetition) -> Sample
     if retention_s is None:
         return Sample(repetition=one.number, keeps=None, why="no `retention` is required")
     weighed = [
-        (_count_events(each), each, weigh_together(each.result.writers)) for each in one.stored
+        (_count_events(each), each, weigh_together(each.result.writers))
+        for each in one.stored
+        if not any(run.retention for run in each.result.runs)
     ]
     weighed = [each for each in weighed if each[0]]
     if not weighed:
@@ -56,6 +59,24 @@ def _is_compacted(stored: StoredResult) -> bool:
         one.group.storage_compacted is not None and one.group.storage_compacted.total_bytes
         for one in stored.result.writers
     )
+
+
+def describe_retention(measured: Measured) -> str | None:
+    """What inserts lose while events that are too old are deleted, in the run that lost most; None if that
+    wasn't measured."""
+    runs = [
+        run
+        for one in measured.repetitions
+        for stored in one.stored
+        for run in stored.result.writers
+        if run.run.retention is not None
+    ]
+    if not runs:
+        return None
+    wrong = [text for one in runs for text in one.group.invalid_reasons]
+    if wrong:
+        return f"{measured.candidate}, retention: {wrong[0]}."
+    return f"{measured.candidate}, retention: {describe_cost(runs, 'inserts')}."
 
 
 def decide_cost(question: Question, measured: Measured, row: Requirement | None = None) -> Cell:

@@ -33,4 +33,10 @@ LIVE = (
     LiveFigure("p99", "recent_p99_seconds",
                "p99 of the last seconds: response times, in a closed loop service times.",
                lambda group: group.recent_p99_ms, 1e-3),
+    LiveFigure("rows", "answer_rows_per_second",
+               "Rows per second of queries' answers, over the last seconds.",
+               lambda group: group.rows_per_s),
+    LiveFigure("bytes", "answer_bytes_per_second",
+               "Bytes per second of queries' answers, over the last seconds.",
+               lambda group: group.bytes_per_s),
 )  # fmt: skip

@@ -70,11 +70,15 @@ def check_publication(folder: Path, with_manifest: bool = True) -> Publication:
             found.results.append(StoredResult(file.parent.name, file, read_result(file)))
         except UnreadableResult as error:
             found.problems.append(error.message)
-    told: dict[str, list[str]] = {}
+    told: dict[str, dict[str, str]] = {}
     for stored in found.results:
         for problem in dict.fromkeys(_find_problems(stored.result)):
-            told.setdefault(problem, []).append(stored.result.label or stored.id)
-    found.problems += [f"{text} ({_name(labels)})" for text, labels in told.items()]
+            # Who was busy differs from run to run.
+            key = Kind.BUSY if problem.startswith(Kind.BUSY) else problem
+            told.setdefault(key, {}).setdefault(stored.result.label or stored.id, problem)
+    found.problems += [
+        f"{next(iter(labels.values()))} ({_name(list(labels))})" for labels in told.values()
+    ]
     found.problems += _find_missing(folder, found.results)
     found.problems += find_secrets(folder)
     if with_manifest:

@@ -17,6 +17,7 @@ from simulator.contract import Measure, RunLimit
 from simulator.errors import one_line
 from simulator.units import (
     format_count,
+    format_duration,
     parse_amount,
     parse_bytes,
     parse_duration_ms,
@@ -144,27 +145,27 @@ class History(RequiredPart):
 
     events: Count | None = None
     span: Seconds | None = None
-    """As many events as the required rate gives in so long."""
+    """How long before the measured data it begins."""
     every: Seconds | None = None
-
-    @field_validator("every")
-    @classmethod
-    def _refuse_every(cls, every: float | None) -> float | None:
-        if every is not None:
-            raise ValueError(
-                "history can only have the workload's own interval so far: leave `every` out, and give a"
-                " shorter span, or events: NUMBER"
-            )
-        return every
+    """How often each device has an event in it; None: as often as in the measured data."""
 
     @model_validator(mode="after")
     def _is_one(self) -> History:
         if (self.events is None) == (self.span is None):
             raise ValueError("give one of span (30d) and events (10M)")
+        if self.every is not None and self.span is None:
+            raise ValueError("`every` goes with a span, as in {span: 30d, every: 10m}")
+        if self.every is not None and self.span is not None and self.span < self.every:
+            raise ValueError(
+                f"a span of {format_duration(self.span)} has no event every"
+                f" {format_duration(self.every)}: give a longer one"
+            )
         return self
 
     def count_events(self, rate_per_s: float) -> int:
-        """How many events that is, at the required rate."""
+        """How many events that is at the required rate; 0 if it is `every` that says it."""
+        if self.every is not None:
+            return 0
         return self.events or round((self.span or 0.0) * rate_per_s)
 
 

@@ -6,19 +6,27 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ..contract import Carried, Role, RunSettings, share
+from ..contract import Carried, Role, RunSettings, Tables
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule, await_count
 from ..modules.indexes import CreateIndices, IndexedModule
+from ..oracle.beginning import Beginning
 from ..oracle.stored import Stored, StoredPart
-from ..oracle.survey import OtherEvents, RecognizedEvents, UnknownEvents, find_frontier, find_stored
+from ..oracle.survey import (
+    OtherEvents,
+    RecognizedEvents,
+    UnknownEvents,
+    find_stored,
+    resume_history,
+)
 from ..workloads.base import Workload
 
 _log = logging.getLogger(__name__)
@@ -186,8 +194,8 @@ class Preparation:
         self.indexing = Indexing(settings, module)
         self.baseline = 0
         """Events stored before this run."""
-        self.first_event = 0
-        """Number of each worker's first event."""
+        self.begin = Beginning(settings, workload)
+        """Where each worker's events begin."""
         self.queries = 0
         """How many queries readers ask in turn."""
         self.drawn: list[str] = []
@@ -242,19 +250,23 @@ class Preparation:
 
     def _find_stored(self) -> None:
         try:
-            self.known = find_stored(self._settings, self.module, self.workload, self.first_event)
-            self.certain_until_ms = find_frontier(self._settings, self.workload, self.first_event)
+            self.known = find_stored(self.begin, self.module)
+            self.certain_until_ms = self.begin.find_frontier()
         except OtherEvents as error:
-            self.known = f"{error}. Give the --seed and the workload's options of the insert"
+            self.known = (
+                f"{error}. Give the --seed and the workload's options of the insert, and its --prefill-span"
+                " and --prefill-every if it had them"
+            )
         except UnknownEvents as error:
             self.known = str(error)
 
     def survey(self) -> None:
         """Ask which events are stored, if that is to be known and isn't yet. After the queries: what it
         reads, they would find in the caches."""
-        if self.baseline and self._settings.groups_of(Role.WRITE, Role.FILL):
+        writers = self._settings.groups_of(Role.WRITE, Role.FILL)
+        if self.baseline and writers and not self.begin.has_history:
             self.known = "it isn't known which events were there before the run"
-        elif isinstance(self.known, str) and not self._settings.groups_of(Role.WRITE, Role.FILL):
+        elif isinstance(self.known, str) and not writers:
             try:
                 self._find_stored()
             except (SimulatorError, Retryable) as error:
@@ -263,7 +275,7 @@ class Preparation:
 
     def await_prefill(self) -> None:
         """Wait until readers can see what was prefilled, of a database that acknowledges events before."""
-        module, expected = self.module, self.baseline + self._settings.data.prefill
+        module, expected = self.module, self.baseline + self.begin.prefill
         stored = await_count(module.count, expected, module.settle_s)
         if stored is not None and stored < expected:
             _log.warning("of %d events that are stored, %d can be seen", expected, stored)
@@ -281,7 +293,25 @@ class Preparation:
         """
         stored = after.stored if after else None
         self.baseline = (self.module.count() or 0) if stored is None else stored
-        self.first_event = after.next_event if after else self.baseline
+        begin = self.begin
+        if not begin.has_history:
+            first = after.next_event if after else self.baseline
+            self.begin = replace(begin, first_event=first)
+        elif after is not None and after.next_events is not None:
+            self.begin = replace(begin, next_events=after.next_events)
+        elif self.baseline:
+            self._resume_history()
+
+    def _resume_history(self) -> None:
+        """Go on where the history, and what runs have added to it, ends; SimulatorError if it isn't there."""
+        try:
+            self.begin = resume_history(self.begin, self.module)
+        except UnknownEvents as error:
+            raise SimulatorError(
+                f"the tables hold {self.baseline:,} events that this run can't go on from with its history:"
+                f" {error}. Run it once without --no-clean, or with the --seed, --workers, workload's options"
+                " and history of the run before"
+            ) from error
 
     def _check_times(self) -> None:
         """SimulatorError if the database would drop events of the run for their times.
@@ -291,11 +321,11 @@ class Preparation:
         taken, settings = self.module.times_taken(), self._settings
         if taken is None:
             return
-        load = settings.groups_of(Role.WRITE, Role.FILL)[0].load
-        count = share(settings.data.prefill, load.workers, 0)
+        load, worker = settings.groups_of(Role.WRITE, Role.FILL)[0].load, next(self.begin.writers)
+        count = self.begin.prefill_of(worker)
         if load.role is Role.WRITE:
             count += 1 if load.duration_s else load.events
-        part = StoredPart(0, self.first_event, count)
+        part = StoredPart(worker, self.begin.first_of(worker), count)
         first, end = Stored(self.workload, [part]).span_ms
         if first < taken[0] or end - 1 > taken[1]:
             times = [str(np.datetime64(one, "ms"))[:16] for one in (first, end - 1, *taken)]
@@ -319,3 +349,20 @@ class Preparation:
     def close(self) -> None:
         """Disconnect from the database."""
         self._held.close()
+
+
+def open_tables(module: AnyModule) -> Iterator[AnyModule]:
+    """The module, whose queries are of a single table; of several, connected to one after the other."""
+    job = module.job
+    if job.load.tables is Tables.SINGLE:
+        yield module
+        return
+    load = job.load.model_copy(update={"tables": Tables.SINGLE})
+    for name in job.table_names:
+        schema = replace(job.schema, table=name, tags_of=job.schema.table)
+        own = type(module)(module.options, replace(job, schema=schema, load=load))
+        own.open()
+        try:
+            yield own
+        finally:
+            own.close()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
 
-from ..contract import Lookup, Role, RunSettings, Tables, Timestamps
+from ..contract import Lookup, Role, RunSettings, Timestamps
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule
 from ..oracle.answers import answer, describe_answer
@@ -15,51 +13,70 @@ from ..oracle.comparing import Malformed, normalize
 from ..oracle.stored import Stored, StoredPart
 from ..workloads.base import Workload
 from ..workloads.drawing import bind
-from ..workloads.queries import Aggregate, Every, Function, Query
+from ..workloads.queries import Aggregate, At, Every, Function, Query, Window
 from .barrier import Barrier
-from .database import Preparation, ask
+from .database import Preparation, ask, open_tables
 
 MOST_ROWS = 200_000
 """So many rows the database is asked for at most: of more events, some are counted together."""
 
 
 def look_up_events(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Lookup:
-    """Look up all that writers have stored, if it is known what must be there."""
-    if prepared.baseline:
+    """Look up all that writers have stored, if it is known what must be there; of a history, which may be a
+    billion events, only what came after it."""
+    if settings.data.retention_s is not None:
+        return Lookup(reason="events were being deleted meanwhile")
+    begin = prepared.begin
+    if prepared.baseline and not (begin.has_history and begin.is_certain):
         return Lookup(reason="it isn't known which events were there before the run")
-    if settings.data.timestamps is Timestamps.RESTART and prepared.first_event:
+    if settings.data.timestamps is Timestamps.RESTART and begin.first_event:
         return Lookup(reason="with --timestamps restart events have the times of others")
-    parts = [
-        StoredPart(
-            worker,
-            prepared.first_event,
-            barrier.ready[worker].prefilled + (result.figures.count if result.figures else 0),
-        )
-        for group in settings.groups_of(Role.WRITE)
-        for worker in range(group.first, group.end)
-        if (result := barrier.results.get(worker)) is not None
-    ]
+    if begin.has_history:
+        results = barrier.results.items()
+        counts = {worker: one.figures.count for worker, one in results if one.figures}
+        until = begin.find_next({one: counts.get(one, 0) for one in begin.writers})
+        parts = [StoredPart(worker, 0, count) for worker, count in sorted(until.items())]
+    else:
+        parts = [
+            StoredPart(
+                worker,
+                begin.first_event,
+                barrier.ready[worker].prefilled + (result.figures.count if result.figures else 0),
+            )
+            for group in settings.groups_of(Role.WRITE)
+            for worker in range(group.first, group.end)
+            if (result := barrier.results.get(worker)) is not None
+        ]
+    since_ms = begin.find_frontier() if begin.has_history else None
     try:
-        return ask(lambda: look_up(prepared.module, prepared.workload, parts))
+        return ask(lambda: look_up(prepared.module, prepared.workload, parts, since_ms))
     except (SimulatorError, Retryable, Malformed) as error:
         return Lookup(reason=str(error))
 
 
-def look_up(module: AnyModule, workload: Workload, parts: list[StoredPart]) -> Lookup:
-    """How many of these events are missing, and how many are there too often, in all tables together.
+def look_up(
+    module: AnyModule, workload: Workload, parts: list[StoredPart], since_ms: int | None = None
+) -> Lookup:
+    """How many of these events are missing, and how many are there too often, in all tables together;
+    `since_ms`: of those of this time or newer.
 
     They are counted for each device and time. A device's events are as far apart as the workload has
     them, so that each is alone in its place unless there are more than `MOST_ROWS`: then an event that is
     missing and one that is stored twice beside it look like none of both.
     """
     schema = workload.schema
-    events = sum(part.count for part in parts)
-    if not events:
+    if not any(part.count for part in parts):
         return Lookup(reason="nothing was stored")
+    stored = Stored(workload, parts)
+    window = None
+    if since_ms is not None:
+        window = Window(span=max(1, stored.span_ms[1] - since_ms), at=At.FIRST)
+    events = sum(one.stop - one.start for one in stored.find_between(since_ms, None))
     per_group = math.ceil(events / MOST_ROWS)
     apart_ms = max(1, int(workload.device_interval_ms)) * per_group
     query = Query(
         name="look-up",
+        window=window,
         compute=(Aggregate(function=Function.COUNT),),
         per=(schema.device, Every(every=apart_ms)),
     )
@@ -67,35 +84,18 @@ def look_up(module: AnyModule, workload: Workload, parts: list[StoredPart]) -> L
     if lacking:
         names = ", ".join(sorted(lacking))
         return Lookup(reason=f"module {module.name} compiles no queries with {names}")
-    bound = bind(query, schema.epoch_ms)
+    bound = bind(query, schema.epoch_ms if since_ms is None else since_ms)
     kinds = [kind for _, kind in describe_answer(query, schema)]
     found: Counter[tuple[object, object]] = Counter()
-    for part in _open_tables(module):
+    for part in open_tables(module):
         found += _count(normalize(kinds, part.fetch(part.compile(bound))))
-    expected = _count(normalize(kinds, answer(bound, Stored(workload, parts)).rows))
+    expected = _count(normalize(kinds, answer(bound, stored).rows))
     return Lookup(
-        events=events,
+        events=expected.total(),
         missing=(expected - found).total(),
         doubled=(found - expected).total(),
         per_group=per_group,
     )
-
-
-def _open_tables(module: AnyModule) -> Iterator[AnyModule]:
-    """The module, whose queries are of a single table; of several, connected to one after the other."""
-    job = module.job
-    if job.load.tables is Tables.SINGLE:
-        yield module
-        return
-    load = job.load.model_copy(update={"tables": Tables.SINGLE})
-    for name in job.table_names:
-        schema = replace(job.schema, table=name, tags_of=job.schema.table)
-        own = type(module)(module.options, replace(job, schema=schema, load=load))
-        own.open()
-        try:
-            yield own
-        finally:
-            own.close()
 
 
 def describe_wrong(found: Lookup) -> list[str]:

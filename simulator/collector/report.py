@@ -34,6 +34,7 @@ from ..workloads.queries import Query
 from .barrier import Barrier
 from .database import Preparation, ask
 from .merge import merge_group, queryable
+from .retention import Deleter, describe_remaining, weigh_deletions
 from .verdicts import extend_offers
 
 _log = logging.getLogger(__name__)
@@ -47,9 +48,10 @@ def make_report(
     prepared: Preparation,
     barrier: Barrier,
     early_end: EarlyEnd | None = None,
+    deleter: Deleter | None = None,
 ) -> Report:
     """Count what is stored, and merge what was measured; the phases' times are yet to come. `early_end`: of a
-    run that was ended since it could not keep a limit any more.
+    run that was ended since it could not keep a limit any more; `deleter`: of one with a retention.
 
     Raises SimulatorError if there is nothing that a report could be about.
     """
@@ -61,12 +63,22 @@ def make_report(
     for whole in settings.groups_of(Role.WRITE, Role.READ):
         group = _shorten(whole, early_end)
         if group.load.role is Role.WRITE:
-            writers, report.carried = _verify(group, prepared, barrier)
+            kept = None if deleter is None else deleter.count_kept()
+            writers, report.carried = _verify(group, prepared, barrier, kept)
             run.groups.append(writers)
         else:
             run.groups.append(_merge_readers(group, settings, prepared, barrier))
         if early_end is not None:
             run.groups[-1].invalid_reasons.append(str(early_end))
+        if deleter is not None:
+            parts = list(_collect_figures(group, barrier).values())
+            cost = weigh_deletions(run.groups[-1], parts, deleter.deletions)
+            run.groups[-1].deletion_cost = cost
+    if deleter is not None and run.writers is not None:
+        run.retention = deleter.make_result()
+        if deleter.kept_at_start is not None:
+            run.fill_level = deleter.kept_at_start
+        run.writers.invalid_reasons += describe_remaining(run.retention)
     return report
 
 
@@ -105,14 +117,18 @@ def _begin_report(settings: RunSettings, prepared: Preparation, barrier: Barrier
     }
     if ignored := list_ignored_keys(settings, type(module.options)):
         environment["ignored_secret_keys"] = ignored
-    run = RunResult(groups=[], index_build_s=prepared.indexing.build_s)
+    run = RunResult(
+        groups=[],
+        prefilled=barrier.prefilled or None,
+        index_build_s=prepared.indexing.build_s,
+    )
     if settings.groups_of(Role.WRITE):
         run.fill_level = prepared.baseline + barrier.prefilled
     _add_surroundings(run, barrier)
     return Report(
         run=run,
         environment=environment,
-        carried=Carried(next_event=prepared.first_event, stored=None),
+        carried=Carried(next_event=prepared.begin.first_event, stored=None),
     )
 
 
@@ -147,10 +163,14 @@ def _merge(
 # --- writers --------------------------------------------------------------------------------------
 
 
-def _verify(group: Group, prepared: Preparation, barrier: Barrier) -> tuple[GroupResult, Carried]:
-    """Count the events of a group of writers, and merge what it measured."""
+def _verify(
+    group: Group, prepared: Preparation, barrier: Barrier, kept: int | None
+) -> tuple[GroupResult, Carried]:
+    """Count the events of a group of writers, and merge what it measured. `kept`: of a run with a retention,
+    how many of its events weren't to be deleted."""
     module, parts = prepared.module, _collect_figures(group, barrier)
     expected = prepared.baseline + barrier.prefilled + sum(part.count for part in parts.values())
+    expected = expected if kept is None else kept
     try:
         stored = await_count(partial(ask, module.count), expected, module.settle_s)
         lost_devices = prepared.find_lost_devices(sorted(parts))
@@ -165,7 +185,7 @@ def _verify(group: Group, prepared: Preparation, barrier: Barrier) -> tuple[Grou
     writers.lateness = find_lateness(
         prepared.workload,
         [
-            StoredPart(w, prepared.first_event + barrier.ready[w].prefilled, part.count)
+            StoredPart(w, prepared.begin.first_of(w) + barrier.ready[w].prefilled, part.count)
             for w, part in parts.items()
         ],
     )
@@ -174,8 +194,12 @@ def _verify(group: Group, prepared: Preparation, barrier: Barrier) -> tuple[Grou
         writers.queryable = queryable(writers, lag_s)
     most_prefilled = max(message.prefilled for message in barrier.ready.values())
     most = max(part.count for part in parts.values())
-    next_event = prepared.first_event + most_prefilled + most
-    return writers, Carried(next_event=next_event, stored=stored)
+    next_event = prepared.begin.first_event + most_prefilled + most
+    carried = Carried(next_event=next_event, stored=stored)
+    if prepared.begin.has_history and prepared.begin.is_certain and verification.ok:
+        counts = {worker: part.count for worker, part in parts.items()}
+        carried.next_events = prepared.begin.find_next(counts)
+    return writers, carried
 
 
 def _add_metrics(writers: GroupResult, prepared: Preparation) -> None:

@@ -42,6 +42,7 @@ from .disk import is_amid, measure_during, measure_storage, place_amid
 from .limits import NOTICE_S, LimitWatch
 from .lookup import describe_wrong, look_up_events
 from .report import add_long_windows, make_early_report, make_report
+from .retention import Deleter, find_last_limit, leave_out_deleted, make_deleter
 from .status import PhaseTracker
 
 _log = logging.getLogger(__name__)
@@ -75,6 +76,10 @@ class Collector:
         """Of a run that could not keep a limit any more."""
         self._amid: asyncio.Task[tuple[float, Storage] | None] | None = None
         """What the tables take amid the run: asked once."""
+        self._deleter: Deleter | None = None
+        """There in a run with a retention, once the database is prepared."""
+        self._deleting: asyncio.Task[None] | None = None
+        """The last deletion while writers are at work."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- the run ---------------------------------------------------------------------------------
@@ -88,9 +93,11 @@ class Collector:
             await self._ask(self._preparation.prepare, "preparing the database")
             if self.failure is not None:
                 return  # a worker gave the run up meanwhile
+            self._deleter = make_deleter(self.settings, self._preparation, self.barrier)
             self._is_prepared = True
             self._phases.queries = self._preparation.queries
-            self._phases.enter(Phase.PREFILL if self.settings.data.prefill else Phase.BARRIER)
+            self._phases.prefill = self._preparation.begin.prefill
+            self._phases.enter(Phase.PREFILL if self._phases.prefill else Phase.BARRIER)
             self._notify()
             await self._watch()
 
@@ -161,8 +168,11 @@ class Collector:
         self._phases.enter(Phase.VERIFY)
         prepared = self._prepared
         with self._failing():
+            await self._finish_deleting()
             report = await self._ask(
-                lambda: make_report(self.settings, prepared, self.barrier, self._early_end),
+                lambda: make_report(
+                    self.settings, prepared, self.barrier, self._early_end, self._deleter
+                ),
                 "counting the events",
             )
             run = report.run
@@ -176,6 +186,14 @@ class Collector:
             if self.failure is None and prepared.checks and run.readers is not None:
                 add_answers(run.readers, await self._check())
             self._publish(report)
+
+    async def _finish_deleting(self) -> None:
+        """Have the deletion that is under way end, and what has become too old since then deleted."""
+        if self._deleter is None:
+            return
+        if self._deleting is not None:
+            await self._deleting
+        await self._ask(self._deleter.delete_rest, "deleting what is too old")
 
     async def _finish_early(self) -> None:
         """Report what has been measured, once the other workers have handed in theirs, or soon."""
@@ -236,15 +254,18 @@ class Collector:
         amid = await self._amid if self._amid is not None else None
         if self._prepared.indexing.builds_after_run:
             writers.storage_during = Storage(reason="its indexes are built after the run")
+        elif self._deleter is not None:
+            writers.storage_during = Storage(reason="older events were being deleted")
         elif amid is not None:
             writers.storage_during = place_amid(run, *amid)
 
     def _measure_during(self) -> None:
         """Ask what the tables take, once, when writers are about in the middle of their run. Not where
-        something is done to the database, which may not answer."""
+        something is done to the database, which may not answer, or where events are deleted."""
         writers, prepared = self.settings.groups_of(Role.WRITE), self._preparation
         start_at = self.barrier.start_at
-        if self._amid is not None or not writers or self.settings.look_up or start_at is None:
+        disturbs = self.settings.look_up or self._deleter is not None
+        if self._amid is not None or not writers or disturbs or start_at is None:
             return
         [group] = writers
         workers = range(group.first, group.end)
@@ -270,7 +291,12 @@ class Collector:
             return Answers(checked=0)
         try:
             return await CallThread("checks").call(
-                lambda: checker.check(prepared.known, prepared.frontier_ms, self._phases.note_check)
+                lambda: checker.check(
+                    prepared.known,
+                    prepared.frontier_ms,
+                    self._phases.note_check,
+                    find_last_limit(prepared),
+                )
             )
         except Exception as error:  # noqa: BLE001 - what was measured must not be lost by it
             _log.exception("the answers couldn't be checked")
@@ -298,7 +324,7 @@ class Collector:
         if self.failure is not None or not self._has_begun(stage):
             return Go(go=False, failure=self.failure)
         if stage is Stage.PREPARED:
-            return _publish_prepared(self._prepared)
+            return _publish_prepared(self._prepared, message.worker)
         start_at = self.barrier.start_at
         if stage is Stage.RUN and start_at is not None:
             return Go(go=True, start_in_s=max(0.0, start_at - time.monotonic()))
@@ -313,7 +339,7 @@ class Collector:
 
     def _arrive(self, message: Ready) -> None:
         complete = self.barrier.arrive(message)
-        prefilled = self.barrier.prefilled >= self.settings.data.prefill
+        prefilled = self.barrier.prefilled >= self._phases.prefill
         if self._phases.phase is Phase.PREFILL and prefilled:
             self._phases.enter(Phase.BARRIER)
         if complete and self._must_settle:
@@ -324,13 +350,13 @@ class Collector:
     @property
     def _must_settle(self) -> bool:
         """Whether something is left to do between the prefill and the start."""
-        return self._asks_prefill or self._prepared.indexing.builds_before_run
+        deletes = self._deleter is not None and self.settings.data.prefill > 0
+        return self._asks_prefill or deletes or self._prepared.indexing.builds_before_run
 
     @property
     def _asks_prefill(self) -> bool:
         """Whether readers may ask at once for what was prefilled right before."""
-        settings = self.settings
-        return bool(settings.data.prefill and settings.groups_of(Role.READ))
+        return bool(self._phases.prefill and self.settings.groups_of(Role.READ))
 
     async def _settle(self) -> None:
         what = "counting the prefill"
@@ -338,6 +364,9 @@ class Collector:
             try:
                 if self._asks_prefill:
                     await self._ask(self._prepared.await_prefill, what)
+                if self._deleter is not None:
+                    what = "deleting what is too old of the prefill"
+                    await self._ask(self._deleter.delete_from_prefill, what)
                 if self._prepared.indexing.builds_before_run:
                     what = "building the indexes"
                     self._phases.enter(Phase.INDEX)
@@ -361,6 +390,7 @@ class Collector:
         self.barrier.hear(message.worker)
         self._phases.take_report(message, self.barrier.advance(message))
         self._measure_during()
+        self._delete_old()
         elapsed_s = self.barrier.elapsed_s()
         self._watch_limits(elapsed_s)
         if self._early_end is None:
@@ -377,6 +407,20 @@ class Collector:
             at_s = elapsed_s + NOTICE_S
             self._early_end = EarlyEnd(limit=str(limit), at_s=at_s, reason=reason)
             _log.warning("%s", self._early_end)
+
+    def _delete_old(self) -> None:
+        """Begin to delete what has become too old, unless a deletion is under way."""
+        deleter, running = self._deleter, self._deleting
+        if deleter is None or (running is not None and not running.done()):
+            return
+        if self._phases.phase is not Phase.RUN or not self.settings.groups_of(Role.WRITE):
+            return
+        if (limit_ms := deleter.look()) is not None:
+            self._deleting = asyncio.create_task(self._delete(deleter, limit_ms))
+
+    async def _delete(self, deleter: Deleter, limit_ms: int) -> None:
+        with self._failing():
+            await self._ask(lambda: deleter.delete_in_run(limit_ms), "deleting what is too old")
 
     def _count_places(self, load: Load) -> int:
         """Requests that each worker may have in flight."""
@@ -429,11 +473,12 @@ class Collector:
         return self._phases.status(self.barrier, self.failure)
 
 
-def _publish_prepared(prepared: Preparation) -> Go:
-    """What workers must know of the database before they connect to it."""
-    go = Go(go=True, first_event=prepared.first_event)
+def _publish_prepared(prepared: Preparation, worker: int) -> Go:
+    """What a worker must know of the database before it connects to it."""
+    begin = prepared.begin
+    go = Go(go=True, first_event=begin.first_of(worker), prefill=begin.prefill_of(worker))
     if prepared.drawn and not isinstance(prepared.known, str):
-        go.stored = prepared.known.events
+        go.stored = leave_out_deleted(prepared, prepared.known.events)
         go.sharing_workers = prepared.known.sharing_workers
         go.before_ms = prepared.certain_until_ms
     return go

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
 
 from ..contract import (
     QUIET_S,
@@ -30,6 +32,18 @@ _STAGES = {Phase.PREFILL: "prefill", Phase.RUN: "run"}
 _log = logging.getLogger(__name__)
 
 
+class _Report(NamedTuple):
+    """What a worker had done."""
+
+    at_s: float
+    """When it said so."""
+    done: int = 0
+    rows: int = 0
+    bytes: int = 0
+    """Of answers."""
+    latency: CoarseCounts = (0, [])
+
+
 class PhaseTracker:
     """The phases of a run, and what has been done in the current one."""
 
@@ -40,14 +54,16 @@ class PhaseTracker:
         self._phase_began = born
         self.phases_s: dict[str, float] = {}
         """How long each phase that has ended lasted."""
+        self.prefill = settings.data.prefill
+        """Events that workers insert before the start, as far as that is known."""
         self.queries = 0
         """How many queries each reader asks in turn."""
         self._advanced_at = born
         self._quiet_noted = False
         self._checked: tuple[int, int] | None = None
         """Events generated for right answers, and how many it will be."""
-        self._reports: dict[int, deque[tuple[float, int, CoarseCounts]]] = {}
-        """When each worker's last reports of this phase came, what it had done, and how long that took."""
+        self._reports: dict[int, deque[_Report]] = {}
+        """Each worker's last reports of this phase."""
 
     def enter(self, phase: Phase) -> None:
         """Begin a phase."""
@@ -70,10 +86,10 @@ class PhaseTracker:
             self._advanced_at = now
             self._quiet_noted = False
         if message.stage == _STAGES.get(self.phase):
-            nothing: CoarseCounts = (0, [])
-            begun = deque([(now - message.elapsed_s, 0, nothing)], _RATE_REPORTS + 1)
+            begun = deque([_Report(now - message.elapsed_s)], _RATE_REPORTS + 1)
             known = self._reports.setdefault(message.worker, begun)
-            known.append((now, message.done, message.latency))
+            amounts = message.done, message.rows, message.bytes
+            known.append(_Report(now, *amounts, message.latency))
 
     def status(self, barrier: Barrier, failure: str | None) -> Status:
         """Where the run is, for the executor's display."""
@@ -126,7 +142,7 @@ class PhaseTracker:
         return GroupStatus(
             role=Role.FILL,
             done=prefilled + barrier.prefilled,
-            total=self._settings.data.prefill,
+            total=self.prefill,
             rate_per_s=self._rate([m.worker for m in messages if m.worker not in barrier.ready]),
             retries=sum(message.retries for message in messages),
         )
@@ -144,6 +160,7 @@ class PhaseTracker:
         backlogs = [message.backlog for message in active if message.backlog is not None]
         own = [message.worker for message in active]
         p50_ms, p99_ms = self._recent_ms(own)
+        reads = group.load.role is Role.READ
         return GroupStatus(
             role=group.load.role,
             done=done,
@@ -152,6 +169,8 @@ class PhaseTracker:
             is_open=group.load.rate_per_s is not None,
             recent_p50_ms=p50_ms,
             recent_p99_ms=p99_ms,
+            rows_per_s=self._rate(own, lambda report: report.rows) if reads else None,
+            bytes_per_s=self._rate(own, lambda report: report.bytes) if reads else None,
             p99_ms=find_percentile_ms((message.latency for message in messages), 99),
             backlog=sum(backlogs) if backlogs else None,
             retries=sum(message.retries for message in messages),
@@ -166,19 +185,21 @@ class PhaseTracker:
             return load.workers * load.events
         return load.workers * load.runs * self.queries
 
-    def _rate(self, workers: list[int]) -> float | None:
-        """Events or queries per second of these workers over the last seconds."""
+    def _rate(
+        self, workers: list[int], read: Callable[[_Report], int] = lambda report: report.done
+    ) -> float | None:
+        """Events or queries per second of these workers over the last seconds, or what else reports have."""
         now = time.monotonic()
         rates = []
         for reports in filter(None, map(self._reports.get, workers)):
-            (began, before, _), (ended, done, _) = reports[0], reports[-1]
-            spent_s = max(ended, now - _REPORT_LATE_S) - began
+            first, last = reports[0], reports[-1]
+            spent_s = max(last.at_s, now - _REPORT_LATE_S) - first.at_s
             if spent_s > 0:
-                rates.append((done - before) / spent_s)
+                rates.append((read(last) - read(first)) / spent_s)
         return sum(rates) if rates else None
 
     def _recent_ms(self, workers: list[int]) -> list[float | None]:
         """p50 and p99 of these workers' requests of the last seconds."""
         known = list(filter(None, map(self._reports.get, workers)))
-        earlier = (reports[0][2] for reports in known)
-        return find_percentiles_ms((reports[-1][2] for reports in known), [50, 99], earlier)
+        earlier = (reports[0].latency for reports in known)
+        return find_percentiles_ms((reports[-1].latency for reports in known), [50, 99], earlier)

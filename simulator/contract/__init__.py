@@ -66,6 +66,16 @@ from .report import (
     WrongAnswer,
 )
 from .resources import Machine, Mark, Outage, Resources, SkippedFault
+from .retention import (
+    SHORTEST_S,
+    STEPS,
+    Deletion,
+    DeletionCost,
+    Retention,
+    RetentionResult,
+    Stretch,
+    find_step_ms,
+)
 from .settings import (
     MAX_IN_FLIGHT,
     MAX_WORKERS,

@@ -55,6 +55,9 @@ class Go(Message):
     go: bool
     start_in_s: Instant = 0.0
     first_event: Count = 0
+    """Number of the worker's first event, its prefill's among them (stage PREPARED)."""
+    prefill: Count = 0
+    """Events that the worker is to insert before the start (stage PREPARED)."""
     stored: list[StoredEvents] = Field(default_factory=list)
     """What queries with drawn parameters can be drawn for, if there are such queries (stage PREPARED)."""
     sharing_workers: Count | None = None
@@ -91,6 +94,9 @@ class Progress(Message):
     """Events or queries that are due and not done; None of a closed loop."""
     latency: CoarseCounts = (0, [])
     """Of the requests of the window so far."""
+    rows: Count = 0
+    bytes: Count = 0
+    """Of the answers of the window so far."""
     queries: dict[str, QueryProgress] = Field(default_factory=dict)
     """Of each query apart, if limits may end the run."""
 
@@ -202,6 +208,9 @@ class WorkerFigures(Message):
     """Of a fleet that was cut off meanwhile."""
     timeline: list[tuple[Count, Count]]
     """(second, events acknowledged or queries answered in it)."""
+    seconds: list[tuple[Count, CoarseCounts]] = Field(default_factory=list)
+    """Of a run with a retention: (second since the common start, latencies of the requests of it); a second
+    may be there several times."""
     in_flight: Count = 1
     """Requests that could be under way at once."""
     # Of writers.
@@ -330,6 +339,9 @@ class GroupStatus(Message):
     recent_p50_ms: float | None = None
     recent_p99_ms: float | None = None
     """Of those that were answered in the last seconds."""
+    rows_per_s: float | None = None
+    bytes_per_s: float | None = None
+    """Of readers' answers, over the last seconds; None of writers."""
     backlog: int | None = None
     """Due and not done; None of a closed loop."""
     retries: int = 0

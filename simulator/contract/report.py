@@ -8,6 +8,7 @@ from pydantic import Field, computed_field, model_validator
 
 from .message import Message
 from .resources import Machine, Mark, Outage, Resources, SkippedFault
+from .retention import DeletionCost, RetentionResult
 from .settings import Carried, Role
 from .storage import Storage
 
@@ -319,6 +320,8 @@ class GroupResult(Message):
     timeline: list[tuple[int, int]] = Field(default_factory=list)
     """(second since the common start, events acknowledged or queries answered in it) of all workers
     together."""
+    deletion_cost: DeletionCost | None = None
+    """Of a run with a retention in which something was deleted."""
     slowest_worker: WorkerTimeline | None = None
     """The worker with the lowest rate; the others' timelines are only in the sum."""
     per_worker: list[WorkerSpan] = Field(default_factory=list)
@@ -382,6 +385,8 @@ class RunResult(Message):
     fill_level: int | None = None
     """Events in the database when the measured window began, if they were counted; of readers alone, counted
     after it."""
+    prefilled: int | None = None
+    """Events that were inserted before the start, outside of all figures; `phases_s` has their time."""
     began_at: str | None = None
     ended_at: str | None = None
     """The measured window by the collector's clock, in UTC (ISO 8601)."""
@@ -396,6 +401,8 @@ class RunResult(Message):
     """What was done to the database meanwhile."""
     undone: list[SkippedFault] = Field(default_factory=list)
     """What was to be done to the database, and wasn't."""
+    retention: RetentionResult | None = None
+    """Of a run whose events are deleted when they are too old."""
     phases_s: dict[str, float] = Field(default_factory=dict)
     aborted: EarlyEnd | None = None
     """Only of a run that was ended early: that is among its `invalid_reasons`, too, since its figures are of

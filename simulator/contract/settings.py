@@ -13,6 +13,7 @@ from ..conditions import Condition
 from ..units import parse_amount, parse_duration_s
 from .limits import RunLimit
 from .message import Message, Seconds
+from .retention import SHORTEST_S
 
 MAX_WORKERS = 100_000
 MAX_IN_FLIGHT = 10_000
@@ -300,16 +301,36 @@ class DataSet(Message):
         0, "Other events of the same kind; the same seed gives the same events.", ge=0, le=2**64 - 1
     )
     prefill: int = _option(0, "Insert this many events before the measured run, in batches.", ge=0)
+    prefill_span_s: float | None = _option(
+        None,
+        "Store a history of this length before the measured data begin (30d); with --no-clean one that is"
+        " there is kept.",
+        gt=0,
+    )
+    prefill_every_s: float | None = _option(
+        None, "Of each device, the history has an event every so often (10m).", gt=0
+    )
     clean: bool = _option(True, "Drop and recreate the tables before each run.")
     compact: bool = _option(
         False,
         "After each run, have the database also do what a night would do (vacuum, merge, compress) and"
         " show what is on disk before and after.",
     )
+    retention_s: Annotated[float | None, Condition.LOAD] = _option(
+        None,
+        "Delete events that are older than this by their own time, as the database does it best, while others"
+        " are inserted (90d); their clock is compressed so that all of it passes in the run.",
+        ge=SHORTEST_S,
+    )
     timestamps: Timestamps = _option(
         Timestamps.CONTINUE,
         "On existing data: go on in time, or start again at the first timestamp.",
     )
+
+    @property
+    def has_history(self) -> bool:
+        """Whether older events at a coarser interval come before all others."""
+        return self.prefill_span_s is not None
 
     @property
     def workload_argument(self) -> str:
@@ -324,6 +345,9 @@ class Carried(Message):
     """First event number that no worker has used."""
     stored: int | None
     """Events in the database."""
+    next_events: dict[int, int] | None = None
+    """With a history: the number with which each worker goes on, as all before it are stored. None: that
+    isn't certain."""
 
 
 class Group(Message):
@@ -366,6 +390,9 @@ class RunSettings(Message):
     """Whether each acknowledged event is looked up afterwards, as something is done to the database."""
     abort_limits: list[RunLimit] = Field(default_factory=list)
     """As soon as the run can't keep one of these any more, it is ended."""
+    chance: int | None = None
+    """By what arrivals and questions are drawn, if not by the data's seed: runs on the same events differ in
+    it."""
     linger_s: float = 600
     """How long a collector waits, after the run's end, to be asked for its report."""
 

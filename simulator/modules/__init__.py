@@ -14,11 +14,13 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pkgutil import iter_modules
 
-from ..contract import RunSettings
+from ..contract import Role, RunSettings
 from ..errors import OptionError, did_you_mean
 from ..logs import hide
 from ..workloads import load_workload
 from ..workloads.base import Workload
+from ..workloads.clock import make_retention
+from ..workloads.history import add_history
 from .base import AnyModule, Job, Module
 from .options import Options, parse_options
 from .own_statements import refuse_statements
@@ -115,8 +117,11 @@ def build(settings: RunSettings) -> tuple[Workload, AnyModule]:
     workload_options = parse_options(
         workload_type.options_model, settings.data.workload_options, lambda _: "workload"
     )
-    workload = workload_type(settings.data.seed, **workload_options.model_dump())
-    return workload, module_type(options, Job.of(settings, workload.schema))
+    base = workload_type(settings.data.seed, **workload_options.model_dump())
+    workload = add_history(base, settings.data)
+    writing = settings.groups_of(Role.WRITE, Role.FILL)
+    retention = make_retention(workload, settings.data, writing[0].load) if writing else None
+    return workload, module_type(options, Job.of(settings, workload.schema, retention))
 
 
 def list_ignored_keys(settings: RunSettings, model: type[Options]) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from numpy.typing import NDArray
 
 from ..conditions import Condition
-from ..contract import Load, Role, RunSettings, Storage, Tables
+from ..contract import Load, Retention, Role, RunSettings, Storage, Tables
 from ..errors import OptionError, did_you_mean
 from ..workloads import name_events
 from ..workloads.drawing import BoundQuery, bind
@@ -28,6 +28,7 @@ from ..workloads.queries import Query as Description
 from ..workloads.schema import Schema, Tags
 from .asking import Asker, CallingAsker, Rows
 from .capabilities import (
+    Ageing,
     Capabilities,
     OfficialClient,
     Support,
@@ -42,6 +43,7 @@ from .sending import Encoder, Writer
 __all__ = [
     "TABLE_COUNT",
     "TUNED",
+    "Ageing",
     "AnyModule",
     "Capabilities",
     "Encoding",
@@ -82,9 +84,11 @@ class Job:
     """How those begin."""
     reads_by_clock: bool = False
     """Whether readers ask in an open loop."""
+    retention: Retention | None = None
+    """How long events are kept; None: nothing is deleted."""
 
     @classmethod
-    def of(cls, settings: RunSettings, schema: Schema) -> Job:
+    def of(cls, settings: RunSettings, schema: Schema, retention: Retention | None = None) -> Job:
         """The job of a run's settings."""
         writing = settings.groups_of(Role.WRITE, Role.FILL)
         load = (writing or settings.groups)[0].load
@@ -100,6 +104,7 @@ class Job:
             name_events(data),
             settings.program,
             any(group.load.rate_per_s is not None for group in settings.groups_of(Role.READ)),
+            retention,
         )
 
     @property
@@ -172,6 +177,8 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         self._check_in_flight()
         self.CAPABILITIES.require_tags(job.schema, self.name)
         check_own_statements(self)
+        if job.retention is not None:
+            self.CAPABILITIES.ageing.require(job.retention, self.name)
         options.mode(job.load.batch)
 
     @property
@@ -320,6 +327,12 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         """Have the database do what a night would do for the job's tables, and wait for it; False if
         there is nothing of the kind."""
         return False
+
+    def delete_older(self, before_ms: int) -> None:
+        """Delete all events of the job's tables that are older, in ms since 1970, and wait until they are
+        gone: as `CAPABILITIES.ageing` says, while others insert. `before_ms` is one of the limits of
+        `Job.retention`; may be repeated. Raises Retryable or SimulatorError."""
+        raise OptionError(f"module {self.name} deletes nothing by its age")
 
     def workload_queries(self) -> Mapping[str, Any]:
         """Statements of queries of the job's workload that aren't compiled from a description: the module's

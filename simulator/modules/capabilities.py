@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..contract import ANY_ALLOCATION, Allocation, PrimaryKey
+from ..contract import ANY_ALLOCATION, STEPS, Allocation, PrimaryKey, Retention
 from ..errors import OptionError
 from ..workloads import WORKLOADS
 from ..workloads.queries import Function, Shape
@@ -38,6 +38,28 @@ class OfficialClient:
     be used. Empty: the module's `writer` makes it itself."""
     asker: str | None = None
     """The same of what makes the asker, of the module and how many questions may be under way."""
+
+
+@dataclass(frozen=True)
+class Ageing:
+    """How a module deletes what has become too old."""
+
+    way: str = ""
+    """In words, after `older events go by`; empty: it doesn't."""
+    reason: str = "it deletes nothing by its age yet"
+    """Why it doesn't, after the module's name."""
+    unit_ms: int = 1
+    """Limits must be multiples of that."""
+
+    def require(self, retention: Retention, module: str) -> None:
+        """OptionError if the module can't keep to a retention."""
+        if not self.way:
+            raise OptionError(f"module {module} can't do --retention: {self.reason}")
+        if retention.step_ms % self.unit_ms:
+            least_h = STEPS * self.unit_ms / 3_600_000
+            raise OptionError(
+                f"module {module} deletes by {self.way}, which needs a --retention of {least_h:g}h or more"
+            )
 
 
 @dataclass(frozen=True)
@@ -84,6 +106,8 @@ class Capabilities:
     no wrong answer."""
     impossible_shapes: Collection[Shape] = ()
     """Those that the database itself can't answer."""
+    ageing: Ageing = Ageing()
+    """How it deletes what is older than `--retention`."""
     allocation: Allocation = ANY_ALLOCATION
     """What the database allocates at a time for a table, unless `Module.storage` knows it better."""
     shapes: Collection[Shape] = ()

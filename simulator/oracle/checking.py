@@ -97,11 +97,13 @@ class Checker:
         known: RecognizedEvents | str,
         frontier_ms: int | None = None,
         note: Callable[[int, int], object] = lambda done, total: None,
+        kept_from_ms: int | None = None,
     ) -> Answers:
         """Compare all with the right ones.
 
         `known`: the stored events, or why they aren't known. `frontier_ms`: from this time on events were
         added meanwhile; None: none were. `note` is told how many events have been generated of how many.
+        `kept_from_ms`: older events were being deleted.
         """
         self._found = self._left_out.model_copy(deep=True)
         given = [one for same in self._given.values() for one in same]
@@ -110,7 +112,7 @@ class Checker:
                 self._leave(one.query, known, len(one.workers))
             return self._found
         stored = Stored(known.workload, known.parts)
-        given = self._choose(given, stored, frontier_ms)
+        given = self._choose(given, stored, frontier_ms, kept_from_ms)
         bounds = list(dict.fromkeys(one.bound for one in given if one.malformed is None))
         total = sum(one.stop - one.start for one in find_needed(bounds, stored))
         right = dict(
@@ -147,7 +149,11 @@ class Checker:
         return self.check(reason)
 
     def _choose(
-        self, given: Sequence[_AnswerToCheck], stored: Stored, frontier_ms: int | None
+        self,
+        given: Sequence[_AnswerToCheck],
+        stored: Stored,
+        frontier_ms: int | None,
+        kept_from_ms: int | None,
     ) -> list[_AnswerToCheck]:
         """Those that can be checked, and at a reasonable cost: those that ask for few events first."""
         free = free_memory_bytes()
@@ -158,6 +164,9 @@ class Checker:
                 one.bound.end_ms is None or one.bound.end_ms > frontier_ms
             ):
                 self._leave(one.query, "rows were being added during the query", len(one.workers))
+                continue
+            if kept_from_ms is not None and (one.bound.start_ms or 0) < kept_from_ms:
+                self._leave(one.query, "rows of its window were being deleted", len(one.workers))
                 continue
             needed = find_needed([one.bound], stored)
             costs.append((sum(each.stop - each.start for each in needed), one))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,11 +55,16 @@ class Stored:
     """Parts of a workload's events: what queries are drawn for and asked of."""
 
     def __init__(
-        self, workload: Workload, parts: Sequence[StoredPart], before_ms: int | None = None
+        self,
+        workload: Workload,
+        parts: Sequence[StoredPart],
+        before_ms: int | None = None,
+        chance: int | None = None,
     ) -> None:
         """ValueError if there are no events. `before_ms`: queries are drawn for times before this one, if
-        there are such events."""
+        there are such events; `chance`: by this number, if not by the workload's seed."""
         self.workload = workload
+        self.seed = workload.seed if chance is None else chance
         self._before_ms = before_ms
         self.parts = [part for part in parts if part.count]
         if not self.parts:
@@ -76,11 +82,6 @@ class Stored:
             return all_devices
         block = self.workload.block(part.worker, part.first, part.count)
         return np.unique(block.devices)
-
-    @property
-    def seed(self) -> int:
-        """The workload's."""
-        return self.workload.seed
 
     @property
     def epoch_ms(self) -> int:
@@ -165,49 +166,43 @@ class Stored:
         return [
             Range(
                 place,
-                part.first if start_ms is None else self._find_start(place, start_ms),
-                part.first + part.count if end_ms is None else self._find_stop(place, end_ms),
+                part.first if start_ms is None else self._find_start(part, start_ms),
+                part.first + part.count if end_ms is None else self._find_stop(part, end_ms),
             )
             for place, part in enumerate(self.parts)
         ]
 
-    def _find_start(self, place: int, time_ms: int) -> int:
+    def count_since(self, time_ms: int) -> int:
+        """How many events are of this time or newer."""
+        counted, unsure = 0, []
+        pairs = zip(self.find_between(time_ms, None), self.find_between(None, time_ms), strict=True)
+        for newer, older in pairs:
+            # Before the one, all are older; behind the other, none is.
+            middle = max(newer.start, older.stop)
+            counted += newer.stop - middle
+            unsure.append(Range(newer.part, newer.start, middle))
+        for block in self.blocks(unsure):
+            counted += int(np.count_nonzero(block.columns[self.workload.schema.time] >= time_ms))
+        return counted
+
+    def _find_start(self, part: StoredPart, time_ms: int) -> int:
         """A number before which all events of a part are older."""
-        part, apart = self.parts[place], self.workload.disorder + 1
-        guess = self._guess(place, time_ms)
-        step = apart
-        while guess > part.first and self._time(part, guess) >= time_ms:
-            guess, step = guess - step, 2 * step
-        return max(part.first, guess - apart)
+        return max(part.first, self._find(part, time_ms) - self.workload.disorder - 1)
 
-    def _find_stop(self, place: int, time_ms: int) -> int:
+    def _find_stop(self, part: StoredPart, time_ms: int) -> int:
         """A number from which on all events of a part are of this time or newer."""
-        part, apart = self.parts[place], self.workload.disorder + 1
-        last = part.first + part.count - 1
-        guess = self._guess(place, time_ms)
-        step = apart
-        while guess < last and self._time(part, guess) < time_ms:
-            guess, step = guess + step, 2 * step
-        return min(last, guess + apart) + 1
+        found = self._find(part, time_ms) + self.workload.disorder + 1
+        return min(found, part.first + part.count)
 
-    def _guess(self, place: int, time_ms: int) -> int:
-        """The number that an event of this time has about, if they follow each other evenly."""
-        part = self.parts[place]
-        first_ms, last_ms = self._ends_ms[place]
-        share = (time_ms - first_ms) / max(1, last_ms - first_ms)
-        return part.first + int(min(1.0, max(0.0, share)) * (part.count - 1))
-
-    @cached_property
-    def _ends_ms(self) -> list[tuple[int, int]]:
-        """The times of each part's first and last event."""
-        return [
-            (self._time(part, part.first), self._time(part, part.first + part.count - 1))
-            for part in self.parts
-        ]
+    def _find(self, part: StoredPart, time_ms: int) -> int:
+        """The number of an event of this time or newer with an older one before it, if there are both: by
+        halves, as older events may be farther apart than newer ones."""
+        numbers = range(part.first, part.first + part.count)
+        return part.first + bisect_left(numbers, time_ms, key=lambda n: self._time(part, n))
 
     def _time(self, part: StoredPart, number: int) -> int:
-        block = self.workload.block(part.worker, number, 1)
-        return int(block.columns[self.workload.schema.time][0])
+        workers, numbers = np.array([part.worker]), np.array([number], dtype=np.int64)
+        return int(self.workload.locate(workers, numbers)[1][0])
 
     def blocks(self, ranges: Iterable[Range] | None = None) -> Iterator[EventBlock]:
         """All events, or those of ranges, in blocks of a size that memory doesn't notice."""

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..contract import Role, RunSettings, StoredEvents, Timestamps, share
+from ..contract import Role, StoredEvents, Timestamps
 from ..errors import SimulatorError
 from ..modules.base import AnyModule
 from ..workloads.base import SHARING_WORKERS, Workload
 from ..workloads.common_queries import MOST_FIELDS
 from ..workloads.drawing import bind, draw
-from ..workloads.queries import Aggregate, Function, Query
+from ..workloads.history import WithHistory
+from ..workloads.queries import Aggregate, At, Function, Query, Window
 from .answers import answer
+from .beginning import Beginning
 from .comparing import compare_answers
 from .stored import Range, Stored, StoredPart
 
@@ -55,46 +58,89 @@ class RecognizedEvents:
         return [StoredEvents(worker=p.worker, first=p.first, count=p.count) for p in self.parts]
 
 
-def find_stored(
-    settings: RunSettings, module: AnyModule, workload: Workload, first_event: int
-) -> RecognizedEvents:
+def find_stored(begin: Beginning, module: AnyModule) -> RecognizedEvents:
     """The events that are there when readers begin: what the writers' prefill will have stored, or else
     what the database says. UnknownEvents, which says why, if that isn't known."""
-    if settings.groups_of(Role.WRITE, Role.FILL):
-        return RecognizedEvents(workload, _expect_prefill(settings, first_event))
+    workload = begin.workload
+    if begin.settings.groups_of(Role.WRITE, Role.FILL):
+        return RecognizedEvents(workload, _expect_prefill(begin))
     return recognize_events(module, workload, survey_devices(module, workload))
 
 
-def _expect_prefill(settings: RunSettings, first_event: int) -> list[StoredPart]:
-    if settings.data.timestamps is Timestamps.RESTART and first_event:
+def resume_history(begin: Beginning, module: AnyModule) -> Beginning:
+    """The beginning of a run on tables that stay: each worker goes on where it ended, if the tables hold the
+    history. OtherEvents if they hold something else, UnknownEvents if nobody can say."""
+    workload = begin.workload
+    assert isinstance(workload, WithHistory)
+    found = survey_devices(module, workload)
+    if not len(found):
+        return begin
+    try:
+        known = recognize_events(module, workload, found)
+    except UnknownEvents:
+        next_events = find_next(workload, found)
+        _check_history(module, workload, found, next_events)
+        return replace(begin, next_events=next_events, is_certain=False)
+    if known.workload is not workload:
+        raise OtherEvents(
+            f"they are those of {known.sharing_workers} workers that share the devices"
+        )
+    return replace(begin, next_events={part.worker: part.count for part in known.parts})
+
+
+def find_next(workload: WithHistory, found: DeviceInventory) -> dict[int, int]:
+    """A number for each worker from which on nothing of it is stored, though there are gaps before it: behind
+    its last event in time. OtherEvents if not all devices have the history's first event."""
+    next_events: dict[int, int] = {}
+    known = 0
+    while known < len(found):
+        worker = len(next_events)
+        names, history = workload.devices(worker), workload.count_history(worker)
+        places = found.find(names)
+        first = workload.block(worker, 0, len(names))
+        if not (
+            np.all(places >= 0)
+            and np.array_equal(found.first_ms[places], first.columns[workload.schema.time])
+        ):
+            raise OtherEvents("they are not the history's")
+        border_ms = int(workload.block(worker, history, 1).columns[workload.schema.time][0])
+        ticks = (int(found.last_ms[places].max()) - border_ms) / workload.device_interval_ms
+        next_events[worker] = history + (ceil(max(0, ticks)) + 1) * len(names) + workload.disorder
+        known += len(names)
+    return next_events
+
+
+def _check_history(
+    module: AnyModule, workload: WithHistory, found: DeviceInventory, workers: Iterable[int]
+) -> None:
+    """OtherEvents if some device has not as many events before the measured data as the history."""
+    time, count = workload.schema.time, workload.disorder + 1
+    end_ms = min(
+        int(workload.block(worker, workload.count_history(worker), count).columns[time].min())
+        for worker in workers
+    )
+    start_ms = int(found.first_ms.min())
+    query = Query(
+        name="history",
+        window=Window(span=end_ms - start_ms, at=At.FIRST),
+        compute=(Aggregate(function=Function.COUNT),),
+        per=(workload.schema.device,),
+    )
+    _require(module, query)
+    rows = module.fetch(module.compile(bind(query, start_ms)))
+    if len(rows) != len(found) or any(one[1] != workload.history.count for one in rows):
+        raise OtherEvents("they are not the history's")
+
+
+def _expect_prefill(begin: Beginning) -> list[StoredPart]:
+    if begin.settings.data.timestamps is Timestamps.RESTART and begin.first_event:
         raise UnknownEvents("with --timestamps restart times are those of other events")
-    found = [
-        StoredPart(worker, first_event, count)
-        for worker, count in _list_prefilled(settings)
-        if count
-    ]
+    if not begin.is_certain:
+        raise UnknownEvents("events of the runs before have gaps")
+    found = begin.list_prefilled()
     if not found:
         raise UnknownEvents("no events are known to be stored before the run begins: set --prefill")
     return found
-
-
-def _list_prefilled(settings: RunSettings) -> Iterator[tuple[int, int]]:
-    """Each writer, and how many events it prefills."""
-    for group in settings.groups_of(Role.WRITE, Role.FILL):
-        for place in range(group.load.workers):
-            yield group.first + place, share(settings.data.prefill, group.load.workers, place)
-
-
-def find_frontier(settings: RunSettings, workload: Workload, first_event: int) -> int | None:
-    """The first time, in ms since 1970, of the events that follow the prefill, whether or not writers add
-    them in this run; None if nothing is prefilled."""
-    if not settings.groups_of(Role.WRITE, Role.FILL):
-        return None
-    time, count = workload.schema.time, workload.disorder + 1
-    return min(
-        int(workload.block(worker, first_event + prefilled, count).columns[time].min())
-        for worker, prefilled in _list_prefilled(settings)
-    )
 
 
 # --- what the database says -----------------------------------------------------------------------
@@ -185,7 +231,7 @@ def _list_candidates(workload: Workload) -> Iterator[Workload]:
         return
     devices = len(workload.devices(0))
     for workers in range(2, min(MOST_SHARING, devices) + 1):
-        candidate = type(workload)(workload.seed, **options | {SHARING_WORKERS: workers})
+        candidate = workload.remake(**{SHARING_WORKERS: workers})
         if len(candidate.devices(0)) == devices:
             return  # each worker has its own
         yield candidate

@@ -200,11 +200,14 @@ class Worker(ABC):
     """One worker of a run; its group's role says which kind."""
 
     def __init__(self, settings: RunSettings, number: int, client: CollectorClient) -> None:
+        self._settings = settings
         self._data = settings.data
+        self._chance = settings.data.seed if settings.chance is None else settings.chance
         self._group = settings.group_of(number)
         self._load = self._group.load
         self._number = number
         self._abortable = bool(settings.abort_limits)
+        self._by_second = settings.data.retention_s is not None
         self._client = client
         self._workload, self._module = build(settings)
         self._late_at_most_s: float | None = None

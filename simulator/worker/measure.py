@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..contract import GAP_S, WorkerFigures, WorkerOffer
 from ..histograms import CoarseCounts, LatencyRecorder, encode_histogram
 from .schedule import ClosedLoop, Schedule
+from .seconds import SecondRecorder
 from .stages import StageRecorder
 
 if TYPE_CHECKING:
@@ -31,9 +32,13 @@ class Recorder:
     """
 
     def __init__(
-        self, schedule: Schedule | None = None, open_window: Callable[[], None] = lambda: None
+        self,
+        schedule: Schedule | None = None,
+        open_window: Callable[[], None] = lambda: None,
+        by_second: bool = False,
     ) -> None:
-        """`open_window` is called when a warm-up is over, in another thread."""
+        """`open_window` is called when a warm-up is over, in another thread; `by_second`: latencies are kept
+        second by second, too."""
         self._schedule = schedule or ClosedLoop()
         self._open_window = open_window
         self.events = 0
@@ -58,6 +63,7 @@ class Recorder:
         self._due = self._unsent = self._failed = 0
         ends_s = self._schedule.stage_ends_s
         self._stages = StageRecorder(ends_s) if ends_s else None
+        self._by_second = SecondRecorder() if by_second else None
         self.latency_so_far()  # What that makes once is made now, and not while requests are sent.
 
     def begin(self, origin: float) -> None:
@@ -94,6 +100,8 @@ class Recorder:
         """One request of a closed loop: submitted and acknowledged at these `perf_counter` times."""
         if sent >= self._from:
             self._latency.record(answered - sent)
+            if self._by_second is not None:
+                self._by_second.record(sent - self._origin, answered - sent)
         self._count(answered, events)
 
     def settle(self) -> None:
@@ -115,6 +123,8 @@ class Recorder:
             self._latency.record(response_s)
             self._service.record(answered - sent)
             self._own_delay.record(sent - max(arrived, free))
+            if self._by_second is not None:
+                self._by_second.record(due - self._origin, response_s)
         if pauses is not None:
             pauses.record(due, sent, answered, response_s, events)
         if self._stages is not None:
@@ -242,6 +252,7 @@ class Recorder:
             stages=self._stages.result() if self._stages is not None else [],
             pauses=pauses.result(not self._unsent) if pauses is not None else [],
             timeline=sorted(self._seconds.items()),
+            seconds=self._by_second.result() if self._by_second is not None else [],
             gaps=self._list_gaps(),
             retries=self.retries,
             errors=dict(self.errors),

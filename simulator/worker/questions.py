@@ -64,9 +64,11 @@ class Questions:
         go: Go,
         reader: int,
         redraw: bool = True,
+        chance: int | None = None,
     ) -> None:
         """`go`: which events are stored; `reader`: its number, which its parameters depend on; `redraw`:
-        those of each execution are its own. OptionError as from `Module.queries`."""
+        those of each execution are its own; `chance`: as of `Stored`. OptionError as from
+        `Module.queries`."""
         self._module = module
         self._asker = asker
         self._redraw = redraw
@@ -83,7 +85,7 @@ class Questions:
         if drawn:
             parts = [StoredPart(part.worker, part.first, part.count) for part in go.stored]
             shared = _share_devices(workload, go.sharing_workers)
-            stored = self._stored = Stored(shared, parts, go.before_ms)
+            stored = self._stored = Stored(shared, parts, go.before_ms, chance)
             self._drawn = {
                 name: _Drawn(query, known_rows(query, stored)) for name, query in drawn.items()
             }
@@ -184,8 +186,7 @@ def _share_devices(workload: Workload, workers: int | None) -> Workload:
     """The workload with devices that so many workers share; None: as it is."""
     if workers is None:
         return workload
-    options = workload.options.model_dump() | {SHARING_WORKERS: workers}
-    return type(workload)(workload.seed, **options)
+    return workload.remake(**{SHARING_WORKERS: workers})
 
 
 # The first answer that a reader gets to each query, kept to be checked.

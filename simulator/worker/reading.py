@@ -49,7 +49,9 @@ class ReadingWorker(Worker):
         self._module.open()
         asker = self._module.asker(load.in_flight or 1)
         try:
-            questions = Questions(self._module, asker, self._workload, go, number, load.redraw)
+            questions = Questions(
+                self._module, asker, self._workload, go, number, load.redraw, self._settings.chance
+            )
             self._answers = FirstAnswers(questions, load.check)
             return self._run_queries(questions, asker, number)
         finally:
@@ -67,8 +69,8 @@ class ReadingWorker(Worker):
             weights = {name: load.weights.get(name, 1.0) for name in names}
             # Readers that all began with the same query would ask it in step.
             turns = islice(take_turns(weights), number, None)
-        schedule = make_schedule(load, number, self._data.seed)
-        recorder = Recorder(schedule)
+        schedule = make_schedule(load, number, self._chance)
+        recorder = Recorder(schedule, by_second=self._by_second)
         own = self._number if by_number else None
         runner = QueryRunner(
             questions, asker, turns, recorder, schedule, self._check_on, self._answers.note, own
@@ -77,11 +79,13 @@ class ReadingWorker(Worker):
         def progress() -> Progress:
             failed = runner.failed
             made = read_progress(self._number, "run", recorder, failed=failed)
-            # A query that failed is one less to be asked.
-            told = {"queries": runner.read_queries()} if self._abortable else {}
-            return made.model_copy(
-                update=told | ({"done": made.done + failed} if by_number else {})
-            )
+            told: dict[str, Any] = runner.read_size()
+            if self._abortable:
+                told["queries"] = runner.read_queries()
+            if by_number:
+                # A query that failed is one less to be asked.
+                told["done"] = made.done + failed
+            return made.model_copy(update=told)
 
         with questions.feed(schedule.is_open), garbage_collection_paused():
             asker.open()
@@ -241,6 +245,9 @@ class QueryRunner:
         `worker`: keep every execution, under this reader's number."""
         self._questions = questions
         self._asker = asker
+        # Asking an abstract class takes longer than to remember it.
+        self._split = asker if isinstance(asker, SplitAsker) else None
+        self._is_open = schedule.is_open
         self._abort = abort
         self._note = note
         self._turns = turns
@@ -270,6 +277,11 @@ class QueryRunner:
             name: QueryProgress(latency=asked.latency.coarsen(), failed=asked.errors)
             for name, asked in self.asked.items()
         }
+
+    def read_size(self) -> dict[str, int]:
+        """Rows and bytes of the answers of the window so far. Called in another thread."""
+        asked = self.asked.values()
+        return {"rows": sum(one.rows for one in asked), "bytes": sum(one.bytes for one in asked)}
 
     def results(self) -> list[WorkerQuery]:
         """What was measured of each query, for the collector."""
@@ -332,18 +344,18 @@ class QueryRunner:
                 self._note_failure(question, error, question.sent)
                 return False
             self._is_connected = True
-            if not self._schedule.is_open:
+            if not self._is_open:
                 # That was the database's time, and not the client's.
                 question.free = time.perf_counter()
         sent = question.sent = time.perf_counter()
-        if not self._schedule.is_open:
+        if not self._is_open:
             question.due = sent
             if sent >= self._schedule.measured_from:
                 self.pause_s += sent - max(question.free, self._schedule.measured_from)
         return True
 
     def _ask(self, question: _Question, request: Any) -> None:
-        if not isinstance(self._asker, SplitAsker):
+        if self._split is None:
             self._note_latest()
         if not self._begin(question):
             return
@@ -354,23 +366,23 @@ class QueryRunner:
             self._note_failure(question, error, time.perf_counter())
             return
         answered = time.perf_counter()
-        if self._schedule.is_open:
+        if self._is_open:
             question.sent = find_sending(question.sent)
             answered = find_arrival(question.sent)
         self._places.append(answered)
         self._latest = question, received, answered
-        if self._schedule.is_open:
+        if self._is_open:
             self._note_latest()
 
     def _send(self, question: _Question, request: Any) -> Received:
         """Send and wait. Where these are apart, the database is at work while the last answer is noted and
         the next question encoded: between an answer and the next question is as little as can be."""
-        asker = self._asker
-        if not isinstance(asker, SplitAsker):
-            return asker.send(request)
+        asker = self._split
+        if asker is None:
+            return self._asker.send(request)
         asker.begin(request)
         self._note_latest()
-        if not self._schedule.is_open:
+        if not self._is_open:
             self._questions.encode_next(question.asked.query)
         return asker.finish()
 
@@ -395,7 +407,7 @@ class QueryRunner:
         for outcome in self._asker.outcomes(at_most_s):
             self._under_way -= 1
             question: _Question = outcome.request
-            if outcome.sent_s is not None and self._schedule.is_open:
+            if outcome.sent_s is not None and self._is_open:
                 question.sent = outcome.sent_s
             result = outcome.result
             if isinstance(result, Received):
@@ -414,7 +426,7 @@ class QueryRunner:
         self._note(asked.query, execution, received)
         counts = due >= self._schedule.measured_from
         asked.note_answer(execution, due, question.sent, answered, received, counts)
-        if self._schedule.is_open:
+        if self._is_open:
             self._recorder.record_due(due, question.free, question.sent, answered, 1)
         else:
             self._recorder.record(question.sent, answered, 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from ..contract import Progress, Role, Stage, Timestamps, WorkerResult, share
+from ..contract import Progress, Role, Stage, Timestamps, WorkerResult
 from ..errors import GaveUp
 from ..modules.sending import Writer
 from ..workloads.schema import EventBlock, Tags
@@ -33,7 +33,8 @@ class WritingWorker(Worker):
 
     def run(self) -> WorkerResult:
         load = self._load
-        first = self._client.ready(Stage.PREPARED).first_event
+        go = self._client.ready(Stage.PREPARED)
+        first, prefill = go.first_event, go.prefill
         # With `restart` this run's first event gets the first timestamp again.
         time_origin = first if self._data.timestamps is Timestamps.RESTART else 0
 
@@ -42,19 +43,18 @@ class WritingWorker(Worker):
 
         if self._workload.schema.tags is Tags.TABLE:
             self._store_devices()
-        prefill = share(self._data.prefill, load.workers, self._number - self._group.first)
         if prefill:
             self._prefill(generate, first, prefill)
         if load.role is Role.FILL:
             return self._result(time.perf_counter() - self._await_start(prefill))
-        schedule = make_schedule(load, self._number - self._group.first, self._data.seed)
+        schedule = make_schedule(load, self._number - self._group.first, self._chance)
         events = load.events if load.duration_s is None else None
         with connect(self._module.writer(load.batch)) as writer:
             feed = Feed(
                 generate, writer.encoder, first + prefill, events, load.batch, schedule.is_open
             )
             feed.prime()
-            recorder = Recorder(schedule, feed.forget_costs)
+            recorder = Recorder(schedule, feed.forget_costs, self._by_second)
             with garbage_collection_paused():
                 if schedule.is_open:
                     sharpen_sleep()

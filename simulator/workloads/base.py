@@ -18,12 +18,26 @@ from ..errors import OptionError
 from .common_queries import describe_queries, name_queries
 from .queries import Query
 from .random_streams import multiply_high
-from .schema import DEVICES_APART, ID, EventBlock, Schema, Tags, number_devices
+from .schema import (
+    DEVICES_APART,
+    ID,
+    EventBlock,
+    Schema,
+    Tags,
+    join_blocks,
+    number_devices,
+)
 
 MAX_DEVICES = DEVICES_APART
+MAX_CLOCK_FACTOR = 10**7
+CLOCK_FACTOR = "clock_factor"
+"""The option of all workloads by which their clock is compressed."""
 
 SHARING_WORKERS = "sharing_workers"
 """The option of a workload with devices in all that says how many workers share them."""
+
+SCATTERED = 256
+"""Of fewer events that follow each other, `pick` is faster by single events."""
 
 _DEALT_STEP = 16_384
 _DEVICE_ROWS = 10_000
@@ -36,6 +50,13 @@ class WorkloadOptions(BaseModel):
 
     device_spread: int = Field(
         1, ge=1, le=MAX_DEVICES, description="devices per worker; events are dealt to them in turn"
+    )
+    clock_factor: Annotated[int, Condition.WORKLOAD] = Field(
+        1,
+        ge=1,
+        le=MAX_CLOCK_FACTOR,
+        description="how many times as far apart in time a device's events are as the workload says, so that"
+        " days pass in a run of a minute",
     )
     tags: Annotated[Tags, Condition.SCHEMA] = Field(
         Tags.ROW,
@@ -87,6 +108,7 @@ class Workload(ABC):
         self.seed = seed
         self.options = self.options_model.model_validate(options)
         self.device_spread = self.options.device_spread
+        self.clock_factor = self.options.clock_factor
         schema = type(self).schema
         interval_ms = self.device_interval_ms
         self.schema = replace(
@@ -99,6 +121,10 @@ class Workload(ABC):
             raise OptionError(
                 f"workload {self.name} has a column {ID}, which tags=table makes: call it something else"
             )
+
+    def remake(self, **changes: Any) -> Workload:
+        """The same workload with some other options."""
+        return type(self)(self.seed, **self.options.model_dump() | changes)
 
     @classmethod
     def begins_now(cls, options: WorkloadOptions) -> bool:
@@ -122,11 +148,21 @@ class Workload(ABC):
     @property
     def device_interval_ms(self) -> float:
         """The mean time from one event of a device to the next."""
-        return self.event_interval_ms * self.device_spread
+        return self.event_interval_ms * self.clock_factor * self.device_spread
 
     @abstractmethod
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         """Events [first, first + count) of a worker. Event `time_origin` gets the first timestamp."""
+
+    def pick(self, worker: int, numbers: NDArray[np.int64]) -> EventBlock:
+        """Single events of a worker, one at least, by numbers that rise: those of `block`, but none is late.
+        This makes numbers that follow each other at once. A class that has another way for scattered ones
+        overrides it."""
+        runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
+        return join_blocks([self.block(worker, int(run[0]), len(run)) for run in runs])
+
+    def order_until(self, tick: int) -> None:  # noqa: B027 - without late events there is nothing to do
+        """Let late events begin with this tick of the devices: older ones are asked for by `pick` alone."""
 
     def locate(
         self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
@@ -242,9 +278,10 @@ def random_words(seed: int, worker: int, first: int, count: int, words: int) -> 
 
 
 def random_word(
-    seed: int, workers: NDArray[np.int64], numbers: NDArray[np.int64]
+    seed: int, workers: int | NDArray[np.int64], numbers: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """The random number of single events, as `random_words` has it where each has one.
+    """The random number of single events, as `random_words` has it where each has one. `workers`: whose all
+    are, or each is.
 
     Moving numpy's generator to each would take microseconds. So the rounds are made here.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar
@@ -12,7 +12,15 @@ import orjson
 from numpy.typing import NDArray
 from pydantic import Field
 
-from .base import Workload, WorkloadOptions, device_ids, random_words, round_up_dealt
+from .base import (
+    SCATTERED,
+    Workload,
+    WorkloadOptions,
+    device_ids,
+    random_word,
+    random_words,
+    round_up_dealt,
+)
 from .queries import HOUR_MS as HOUR_MS  # noqa: PLC0414 - modules take it from here
 from .queries import Aggregate, At, Every, Function, Query, Where, Window
 from .schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, LazyColumns, Schema
@@ -112,12 +120,40 @@ class Cpu(Workload):
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         numbers = np.arange(first, first + count, dtype=np.int64)
         devices = self.dealt_devices(worker, first, count)
+        words = random_words(self.seed, worker, first, count, _WORDS)
         make_tags = partial(self._tags, worker, numbers, devices)
+        return self._make(worker, first, numbers - time_origin, devices, words.T, make_tags)
+
+    def pick(self, worker: int, numbers: NDArray[np.int64]) -> EventBlock:
+        if self.device_spread >= SCATTERED:
+            return super().pick(worker, numbers)
+        hosts = numbers % self.device_spread
+        words = [random_word(self.seed, worker, _WORDS * numbers + word) for word in range(_WORDS)]
+        documents = _documents(worker, self.device_spread, self.extra_tags)
+        return self._make(
+            worker,
+            int(numbers[0]),
+            numbers,
+            self.devices(worker)[hosts],
+            np.stack(words),
+            lambda: documents[hosts],
+        )
+
+    def _make(
+        self,
+        worker: int,
+        first: int,
+        places: NDArray[np.int64],
+        devices: NDArray[np.bytes_],
+        words: NDArray[np.uint64],
+        make_tags: Callable[[], NDArray[np.bytes_]],
+    ) -> EventBlock:
+        """Events at these places in time, of random words: shape (words of each, events)."""
         is_apart = self.schema.is_apart("tags")
         columns: Mapping[str, NDArray[Any]] = {
             **({} if is_apart else {"tags": make_tags()}),
-            "ts": FIRST_TIMESTAMP_MS + (numbers - time_origin) * INTERVAL_MS,
-            **dict(zip(METRICS, _metrics(self.seed, worker, first, count), strict=True)),
+            "ts": self._times_ms(places),
+            **dict(zip(METRICS, _metrics(words), strict=True)),
         }
         if is_apart:
             columns = LazyColumns(columns, {"tags": make_tags})
@@ -127,7 +163,10 @@ class Cpu(Workload):
         self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
     ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
         devices = device_ids(workers, numbers % self.device_spread)
-        return devices, FIRST_TIMESTAMP_MS + numbers * INTERVAL_MS
+        return devices, self._times_ms(numbers)
+
+    def _times_ms(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        return FIRST_TIMESTAMP_MS + numbers * (INTERVAL_MS * self.clock_factor)
 
     def _tags(
         self, worker: int, numbers: NDArray[np.int64], devices: NDArray[np.bytes_]
@@ -157,10 +196,10 @@ class Cpu(Workload):
         return tags
 
 
-def _metrics(seed: int, worker: int, first: int, count: int) -> Iterable[NDArray[np.int32]]:
+def _metrics(words: NDArray[np.uint64]) -> Iterable[NDArray[np.int32]]:
     """The ten metrics, computed in place: fresh memory would cost more time than arithmetic."""
-    words = np.ascontiguousarray(random_words(seed, worker, first, count, _WORDS).T)
-    metrics = np.empty((len(METRICS), count), dtype=np.uint32)
+    words = np.array(words, order="C")
+    metrics = np.empty((len(METRICS), words.shape[1]), dtype=np.uint32)
     for position in range(len(METRICS)):
         word, number = divmod(position, _NUMBERS)
         if number:

@@ -135,6 +135,8 @@ class Defined(Workload):
         if self._late and not self._late.share:
             self._late = None
         self._order: SendOrder | None = None
+        self._late_from = 0
+        """The tick from which on events may be late."""
         if self._late:
             self.disorder = self.window
             self._order = SendOrder(self.window, self._find_late)
@@ -143,7 +145,7 @@ class Defined(Workload):
     @property
     def interval_ms(self) -> int:
         """Between two events of a device."""
-        return int(self.definition.interval)
+        return int(self.definition.interval) * self.clock_factor
 
     @property
     def device_interval_ms(self) -> float:
@@ -156,7 +158,7 @@ class Defined(Workload):
     def find_late_share(self, worker: int, first: int, count: int) -> float:
         if self._late is None or count > _MOST_WINDOWS * self.window:
             return self.late_share  # all come by the end of their window
-        begin = first - first % self.window
+        begin = first - (first - self._begin_late(worker)) % self.window
         numbers = self._numbers(worker, begin, first + count - begin)
         late = numbers < np.maximum.accumulate(numbers)
         return float(late[first - begin :].mean())
@@ -200,13 +202,27 @@ class Defined(Workload):
         fleet = self._fleet(worker, count)
         numbers = self._numbers(worker, first, count)
         ticks = numbers // fleet.devices
-        rows: slice | NDArray[np.int64]
-        if self._late is None:
-            start = first % fleet.devices
-            rows = slice(start, start + count)
-        else:
+        if self._late is not None:
             rows = numbers - ticks * fleet.devices
+            return self._make(worker, first, ticks - time_origin // fleet.devices, rows, fleet)
         ticks -= time_origin // fleet.devices
+        start = first % fleet.devices
+        return self._make(worker, first, ticks, slice(start, start + count), fleet)
+
+    def pick(self, worker: int, numbers: NDArray[np.int64]) -> EventBlock:
+        fleet = self._fleet(worker, 0)
+        ticks, rows = np.divmod(numbers, fleet.devices)
+        return self._make(worker, int(numbers[0]), ticks, rows, fleet)
+
+    def _make(
+        self,
+        worker: int,
+        first: int,
+        ticks: NDArray[np.int64],
+        rows: slice | NDArray[np.int64],
+        fleet: _Fleet,
+    ) -> EventBlock:
+        """Events at these ticks, which are overwritten, of these rows of the fleet."""
         points = self._points(ticks, fleet.first[rows], fleet.second[rows])
         definition, names = self.definition, fleet.names[rows]
         columns: dict[str, NDArray[Any]] = {}
@@ -229,9 +245,12 @@ class Defined(Workload):
     def locate(
         self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
     ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
-        if self._order is not None:
-            numbers = self._order.find_single(workers, numbers)
         group, start, count = self._own_devices(workers)
+        if self._order is not None:
+            begins = np.broadcast_to(self._late_from * np.asarray(count), numbers.shape)
+            late, numbers = np.flatnonzero(numbers >= begins), numbers.copy()
+            relative = numbers[late] - begins[late]
+            numbers[late] = begins[late] + self._order.find_single(workers[late], relative)
         ticks, places = np.divmod(numbers, count)
         devices = start + places
         points = self._points(ticks, *signals.device_keys(self.seed, group, devices))
@@ -296,12 +315,21 @@ class Defined(Workload):
         """Which events are sent as numbers `first` and so on."""
         if self._order is None:
             return np.arange(first, first + count, dtype=np.int64)
-        return self._order.find(worker, first, count)
+        begin = self._begin_late(worker)
+        return self._order.find(worker, first - begin, count) + begin
+
+    def _begin_late(self, worker: int) -> int:
+        """The number with which the worker's windows of late events begin."""
+        return self._late_from * self.device_count(worker)
+
+    def order_until(self, tick: int) -> None:
+        self._late_from = tick
 
     def _find_late(self, worker: int, first: int, count: int) -> LateEvents:
-        """The late ones of events [first, first + count): so many are a window."""
+        """The late ones of events [first, first + count), as of `_begin_late`: so many are a window."""
         late = self._late
         assert late is not None
+        first += self._begin_late(worker)
         group, start, own = self._own_devices(worker)
         devices = np.arange(start, start + own, dtype=np.int64)
         keys = signals.device_keys(self.seed, group, devices)

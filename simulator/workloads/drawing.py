@@ -73,7 +73,7 @@ class Extent(Protocol):
 
     @property
     def seed(self) -> int:
-        """The workload's."""
+        """By which parameters are drawn."""
 
     @property
     def span_ms(self) -> tuple[int, int]:

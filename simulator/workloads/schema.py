@@ -5,7 +5,7 @@ column, as they are generated and encoded.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -294,3 +294,28 @@ class EventBlock:
             value = self.devices[row] if name == self.schema.device else self.columns[name][row]
             key[name] = value.decode() if isinstance(value, bytes) else int(value)
         return key
+
+
+def join_blocks(blocks: Sequence[EventBlock]) -> EventBlock:
+    """The events of several blocks of one worker, one at least, one block's behind the other's. `first` is
+    exact only if their numbers follow each other."""
+    head = blocks[0]
+    if len(blocks) == 1:
+        return head
+
+    def join(name: str) -> Callable[[], NDArray[Any]]:
+        return lambda: np.concatenate([block.columns[name] for block in blocks])
+
+    columns: Mapping[str, NDArray[Any]] = LazyColumns(
+        {}, {name: join(name) for name in head.columns}
+    )
+    if not isinstance(head.columns, LazyColumns):
+        columns = dict(columns)
+    missing = {
+        name: np.concatenate(
+            [block.missing.get(name, np.zeros(len(block), dtype=np.bool_)) for block in blocks]
+        )
+        for name in {name for block in blocks for name in block.missing}
+    }
+    devices = np.concatenate([block.devices for block in blocks])
+    return EventBlock(head.schema, head.worker, head.first, columns, devices, missing)

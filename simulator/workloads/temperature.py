@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import Workload, device_ids, random_word, random_words
+from .base import SCATTERED, Workload, device_ids, random_word, random_words
 from .queries import Aggregate, Function, Query
 from .schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema
 
@@ -75,23 +75,41 @@ class Temperature(Workload):
     event_interval_ms = INTERVAL_MS
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
+        low = random_words(self.seed, worker, first, count, 1)[:, 0]
+        numbers = np.arange(first, first + count, dtype=np.int64)
+        devices = self.dealt_devices(worker, first, count)
+        return self._make(worker, numbers, numbers - time_origin, low, devices)
+
+    def pick(self, worker: int, numbers: NDArray[np.int64]) -> EventBlock:
+        if self.device_spread >= SCATTERED:
+            return super().pick(worker, numbers)
+        low = random_word(self.seed, worker, numbers)
+        devices = self.devices(worker)[numbers % self.device_spread]
+        return self._make(worker, numbers, numbers.copy(), low, devices)
+
+    def _make(
+        self,
+        worker: int,
+        numbers: NDArray[np.int64],
+        places: NDArray[np.int64],
+        low: NDArray[np.uint64],
+        devices: NDArray[np.bytes_],
+    ) -> EventBlock:
+        """Events with these numbers, at these places in time, of a random word each; both are overwritten."""
         # In place where possible: on a machine with a busy server the caches are cold, and then
         # fresh memory costs more time than arithmetic.
-        low = random_words(self.seed, worker, first, count, 1)[:, 0]
         # One word holds both values: its upper half the temperature, its lower half the jitter.
         high = low >> np.uint64(32)
         low &= np.uint64(0xFFFF_FFFF)
-        numbers = np.arange(first, first + count, dtype=np.int64)
-        timestamps = _times_ms(numbers - time_origin, low)
+        timestamps = self._times_ms(places, low)
         hundredths = _scale(high, 5501)
         hundredths -= 2000
-        temperatures = np.empty(count, dtype=np.float32)
+        temperatures = np.empty(len(numbers), dtype=np.float32)
         np.divide(hundredths, 100, out=temperatures, casting="same_kind")
-        devices = self.dealt_devices(worker, first, count)
         return EventBlock(
             self.schema,
             worker,
-            first,
+            int(numbers[0]) if len(numbers) else 0,
             {
                 "timestamp": timestamps,
                 "device_id": devices,
@@ -106,19 +124,20 @@ class Temperature(Workload):
     ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
         low = random_word(self.seed, workers, numbers)
         low &= np.uint64(0xFFFF_FFFF)
-        return device_ids(workers, numbers % self.device_spread), _times_ms(numbers.copy(), low)
+        return device_ids(workers, numbers % self.device_spread), self._times_ms(
+            numbers.copy(), low
+        )
+
+    def _times_ms(self, numbers: NDArray[np.int64], bits: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The times of events, by number and 32 random bits each, both of which are overwritten."""
+        numbers *= INTERVAL_MS * self.clock_factor
+        numbers += FIRST_TIMESTAMP_MS - JITTER_MS
+        numbers += _scale(bits, 2 * JITTER_MS + 1)
+        return numbers
 
     @property
     def instants_are_distinct(self) -> bool:
         return True  # times always rise
-
-
-def _times_ms(numbers: NDArray[np.int64], bits: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The times of events, by number and 32 random bits each, both of which are overwritten."""
-    numbers *= INTERVAL_MS
-    numbers += FIRST_TIMESTAMP_MS - JITTER_MS
-    numbers += _scale(bits, 2 * JITTER_MS + 1)
-    return numbers
 
 
 def _scale(bits: NDArray[np.uint64], count: int) -> NDArray[np.int64]:

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from cli import main
 
 ROOT = Path(__file__).parents[2]
 RESULT = Path(__file__).parent / "stored" / "query.json"
@@ -181,11 +184,8 @@ def test_a_label_may_have_any_character(tmp_path: Path) -> None:
         ["report", str(file), "--output", str(page)],
     ]
     for words in commands:
-        done = subprocess.run(
-            [sys.executable, "run.py", *words],
-            cwd=ROOT, capture_output=True, text=True, timeout=100, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert "\x1b" not in done.stdout + done.stderr
+        done = CliRunner().invoke(main.commands, words, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        assert "\x1b" not in done.output
     assert r"a\x1b[2J\x00\uffff\u202eb" in page.read_text()
     assert not set("\x1b\x00\uffff\u202e") & set(page.read_text() + figure.read_text())

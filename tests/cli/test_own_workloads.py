@@ -24,23 +24,24 @@ from simulator.errors import OptionError
 from simulator.modules import build
 from simulator.workloads import load_workload
 
-BOILERS = """\
-name: boilers
-about: Boilers of a house
-table: boilers
-time: at
-device: boiler
-devices: 10
-interval: 10s
-epoch: 2026-01-01
-columns:
-  - {name: at, type: timestamp_ms}
-  - {name: boiler, type: text}
+from ..helpers import begin_definition
+
+BOILERS = (
+    begin_definition(
+        "boilers",
+        "boiler",
+        "Boilers of a house",
+        devices=10,
+        interval="10s",
+        more="epoch: 2026-01-01\n",
+    )
+    + """\
   - {name: heat, type: float32, missing: 9%, signal: {kind: wander, low: 20, high: 80, period: 1h}}
   - {name: litres, type: int64, signal: {kind: counter, every: 1s}}
 queries:
   - {name: hottest, window: {span: 1h}, compute: [{function: max, column: heat}], per: [boiler]}
 """
+)
 NOW = BOILERS.replace("2026-01-01", "now")
 TARGETS = "targets: {hole: {module: blackhole, executor: local, encoder: postgres}}\n"
 

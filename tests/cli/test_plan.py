@@ -164,6 +164,38 @@ def test_loads_that_contradict_themselves(
         plan_inserts(sweep_of(given=frozenset(given), **changes))
 
 
+def test_with_a_retention_the_clock_is_compressed_as_far_as_it_takes() -> None:
+    def plan_factor(**changes: Any) -> int:
+        (run,) = list_runs(sweep_of(runs=1, **changes))
+        return int(run.data.workload_options["clock_factor"])
+
+    events = {"events": 10_000, "retention_s": 90 * 86_400.0}
+    factor = plan_factor(**events)
+    assert factor == pytest.approx(2 * 90 * 86_400 / (10_000 * 0.45), rel=0.01)
+    # The prefill passes a part of it.
+    assert plan_factor(**events, prefill=20_000) == pytest.approx(factor / 2, rel=0.01)
+    assert plan_factor(**events, workload_options={"clock_factor": 7}) == 7
+    assert plan_factor(events=10_000, retention_s=600.0) == 1
+    at_rate = plan_factor(retention_s=90 * 86_400.0, duration_s=10, rate_per_s=2000)
+    assert at_rate == pytest.approx(factor, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"duration_s": 10}, "with --retention give --rate"),
+        ({"clean": False}, "leave --no-clean and --steps out"),
+        ({"steps": 2, "events": 100}, "leave --no-clean and --steps out"),
+        ({"prefill_span_s": 600.0, "prefill_every_s": 60.0}, "leave --prefill-span out"),
+        ({"events": 100_000}, "would pass --retention 60 s 750 times, and 50 are the most"),
+        ({"events": 10, "retention_s": 1e9}, "is too long for 20 events"),
+    ],
+)
+def test_what_does_not_go_with_a_retention(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        plan_inserts(sweep_of(runs=1, **({"retention_s": 60.0} | changes)))
+
+
 def test_what_is_kept_of_a_load_is_what_it_had_an_effect() -> None:
     closed = sweep_of(events=50).list_options()
     assert (closed["num_inserts"], closed["duration_s"]) == (50, None)

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import commands
+from cli.render.workloads import count_bytes
 from simulator.workloads import load_workload, workload_names
 from simulator.workloads.schema import ColumnType
 
@@ -68,3 +69,8 @@ def test_every_module_names_its_types(name: str) -> None:
     assert "missing" not in types and "  yes" not in types
     used = {column.type for column in load_workload(name).schema.columns}
     assert types.splitlines()[1].split()[1:] == [kind for kind in ColumnType if kind in used]
+
+
+def test_all_parts_of_a_request_count() -> None:
+    """IoTDB's are views of memory, which were taken for as many numbers."""
+    assert count_bytes((b"ab", [bytearray(3), memoryview(b"abcd")], "no text")) == 9

@@ -85,12 +85,18 @@ _SETTINGS = {
 _NAME = r'"((?:[^"]|"")+)"'
 _CREATE = re.compile(
     rf"CREATE TABLE IF NOT EXISTS {_NAME} \((.+?)\)"
+    r"(?: PARTITIONED BY \((\w+)\))?"
     r"(?: CLUSTERED INTO (\d+) SHARDS)?(?: WITH \(number_of_replicas = '(\d+(?:-\w+)?)'\))?"
 )
 _COLUMN = re.compile(
     rf"{_NAME} (TIMESTAMP WITH TIME ZONE|BIGINT|INTEGER|REAL|DOUBLE PRECISION|BOOLEAN|TEXT"
     rf"|OBJECT\(DYNAMIC\) AS \({_NAME} TEXT\))( DEFAULT gen_random_text_uuid\(\))?( PRIMARY KEY)?(?:, |$)"
 )
+_GENERATED = re.compile(
+    rf"(\w+) BIGINT GENERATED ALWAYS AS \((CAST\({_NAME} AS BIGINT\) / \d+)\)(?:, |$)"
+)
+_KEY = re.compile(rf"PRIMARY KEY \({_NAME}, (\w+)\)$")
+_DELETE = re.compile(rf"DELETE FROM {_NAME} WHERE \w+ < \d+")
 _DROP = re.compile(rf"DROP TABLE IF EXISTS {_NAME}")
 _REFRESH = re.compile(rf"REFRESH TABLE {_NAME}")
 _OPTIMIZE = re.compile(
@@ -231,6 +237,8 @@ class _Session:
         elif found := _OPTIMIZE.fullmatch(statement):
             for name in re.findall(_NAME, found[1]):
                 self._optimize(cursor, schema, name, found[4] == "max_num_segments")
+        elif _DELETE.fullmatch(statement):
+            cursor.execute(statement)
         elif _REFRESH.fullmatch(statement):
             cursor.execute(statement.replace("REFRESH TABLE", "SELECT FROM") + " LIMIT 0")
         elif statement.startswith("SELECT "):
@@ -272,6 +280,13 @@ class _Session:
         columns, at = [], 0
         while at < len(found[2]):
             column = _COLUMN.match(found[2], at)
+            if column is None and (made := _GENERATED.match(found[2], at)):
+                columns.append(f"{made[1]} bigint GENERATED ALWAYS AS ({made[2]}) STORED")
+                at = made.end()
+                continue
+            if column is None and (key := _KEY.match(found[2], at)) and key[2] == found[3]:
+                columns.append(key[0])
+                break
             if column is None:
                 raise _syntax_error(f"no column definition: {found[2][at:]}")
             default = " DEFAULT crate.gen_random_text_uuid()" if column[4] else ""
@@ -282,7 +297,7 @@ class _Session:
         cursor.execute(f'CREATE TABLE IF NOT EXISTS "{found[1]}" ({", ".join(columns)})')
         cursor.execute(
             "INSERT INTO crate.tables VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
-            [schema, found[1], int(found[3] or 4), found[4] or "0-1", Json(_SETTINGS)],
+            [schema, found[1], int(found[4] or 4), found[5] or "0-1", Json(_SETTINGS)],
         )
 
     def _insert(self, cursor: Any, found: re.Match[str], args: Any, bulk: Any) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from simulator.workloads.schema import Column, ColumnType, Schema
 
 from ..helpers import eventually
 from .http_proxy import HttpRequest, Refuse
-from .http_server import ANSWER_LOST, AWAY, REQUEST_LOST, HttpServerUnderTest, refused
+from .http_server import AWAY, HttpServerUnderTest, refused
+from .lost import ANSWER_LOST, REQUEST_LOST
 
 
 def writes(request: HttpRequest) -> bool:

@@ -174,7 +174,7 @@ class PostgresUnderTest(ServerUnderTest):
 
     def clear(self) -> None:
         for table in self.tables():
-            self.ask(f"DROP TABLE {quoted(table)} CASCADE")
+            self.ask(f"DROP TABLE IF EXISTS {quoted(table)} CASCADE")  # partitions go with theirs
         for extension in self.extensions("installed"):
             self.ask(f"DROP EXTENSION {quoted(extension)} CASCADE")
 

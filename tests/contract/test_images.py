@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import shlex
 import subprocess
+import sys
 
 import pytest
 
@@ -50,21 +51,33 @@ def test_no_two_share_a_port() -> None:
     assert len({port.rpartition(":")[0] for port in ports}) == len(ports)
 
 
-@pytest.mark.parametrize("system", ["postgres", "elasticsearch"])
-def test_the_command_chooses_the_tests_of_one_server(system: str) -> None:
+def test_the_command_chooses_the_tests_of_one_server() -> None:
     """Though its name is a part of others, or of a module's with other servers."""
-    command, variables = suite_of(system)
-    # Of the suite alone: to collect all takes seconds.
-    command[command.index("tests/contract")] = "tests/contract/test_suite.py"
+    systems = ("postgres", "elasticsearch")
+    arguments, environment = [], dict(os.environ)
+    for system in systems:
+        (_, _, _, *options), variables = suite_of(system)
+        # Of the suite alone: to collect all takes seconds.
+        options[options.index("tests/contract")] = "tests/contract/test_suite.py"
+        arguments.append([*options, "--collect-only", "-n", "0", "-p", "no:cacheprovider"])
+        environment |= variables
+    # Both in one process, which has seconds of imports before it.
+    code = (
+        "import json, sys, pytest\n"
+        "for arguments in json.load(sys.stdin):\n"
+        "    assert pytest.main(arguments) == 0\n"
+        "    print('end of one')\n"
+    )
     found = subprocess.run(
-        [*command, "--collect-only", "-n", "0", "-p", "no:cacheprovider"],
-        env=os.environ | variables, capture_output=True, text=True, check=False,
+        [sys.executable, "-c", code], input=json.dumps(arguments), env=environment,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert found.returncode == 0, found.stdout + found.stderr
-    suite = r"test_suite\.py::\w+\[([^]]+)\]"
-    cases = re.findall(suite, found.stdout)
-    assert len(cases) > 50
-    assert all(case.startswith(system) for case in cases), shlex.join(command)
+    *chosen, _ = found.stdout.split("end of one\n")
+    for system, text in zip(systems, chosen, strict=True):
+        cases = re.findall(r"test_suite\.py::\w+\[([^]]+)\]", text)
+        assert len(cases) > 50
+        assert all(case.startswith(system) for case in cases), system
 
 
 def test_an_unknown_system_names_the_known(capsys: pytest.CaptureFixture[str]) -> None:

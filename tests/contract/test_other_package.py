@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from simulator.testing.__main__ import main as run_suite
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "sqlite"
 
@@ -77,10 +79,21 @@ def test_the_tool_runs_with_it(installed: Path, tmp_path: Path) -> None:
     assert "newest-per-device" in done.stdout
 
 
-def test_a_module_without_a_server_for_the_suite_is_told_what_to_name(tmp_path: Path) -> None:
-    done = suite(tmp_path, tmp_path, "--module", "blackhole")
-    assert done.returncode == 2
-    assert "an entry point 'blackhole' of the group iot_database_benchmark.contract" in done.stderr
-    done = suite(tmp_path, tmp_path, "--module", "postgress")
-    assert done.returncode == 2
-    assert "did you mean postgres?" in done.stderr
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [
+        (
+            "blackhole",
+            "an entry point 'blackhole' of the group iot_database_benchmark.contract",
+        ),
+        ("postgress", "did you mean postgres?"),
+    ],
+)
+def test_a_module_without_a_server_for_the_suite_is_told_what_to_name(
+    module: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["simulator.testing", "--module", module])
+    with pytest.raises(SystemExit) as ended:
+        run_suite()
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err

@@ -122,6 +122,20 @@ BEGIN
     END LOOP;
 END $$;
 
+CREATE FUNCTION drop_chunks(relation regclass, older_than anyelement)
+RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+    known _timescaledb_internal.hypertable := (
+        SELECT h FROM _timescaledb_internal.hypertable AS h WHERE h.relation = $1);
+BEGIN
+    IF known.id IS NULL THEN
+        RAISE EXCEPTION 'table "%" is not a hypertable', relation USING ERRCODE = 'TS001';
+    END IF;
+    -- Whole chunks go, and no others.
+    EXECUTE format('DELETE FROM %s WHERE (%I / %s + 1) * %s <= %s', relation, known.column_name,
+                   known.interval_length, known.interval_length, older_than);
+END $$;
+
 CREATE PROCEDURE convert_to_columnstore(
     chunk regclass, if_not_columnstore boolean DEFAULT TRUE, recompress boolean DEFAULT FALSE)
 LANGUAGE plpgsql AS $$

@@ -16,15 +16,7 @@ from simulator.testing.server import Refusal
 from simulator.workloads.schema import ColumnType, Schema
 
 from .http_proxy import HttpRequest, Refuse
-from .http_server import (
-    ANSWER_LOST,
-    AWAY,
-    ENDED,
-    NO_ANSWER_IN_TIME,
-    REQUEST_LOST,
-    HttpServerUnderTest,
-    refused,
-)
+from .http_server import LOST, NO_ANSWER_IN_TIME, HttpServerUnderTest, refused
 
 _SAMPLE = "float64"
 
@@ -170,10 +162,7 @@ class VictoriaMetricsUnderTest(HttpServerUnderTest):
         return refusals
 
     FAULTS = (
-        ANSWER_LOST,
-        REQUEST_LOST,
-        ENDED,
-        AWAY,
+        *LOST,
         NO_ANSWER_IN_TIME,
         refused(
             "unavailable", "unavailable",

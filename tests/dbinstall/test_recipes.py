@@ -71,12 +71,16 @@ def test_the_same_file_names_everywhere(recipe: Recipe) -> None:
         assert (recipe.folder / script).stat().st_mode & 0o111
 
 
-def test_shellcheck() -> None:
-    scripts = [
-        *FOLDER.rglob("*.sh"),
-        *(ROOT / "tests" / "kubernetes").rglob("*.sh"),
-        ROOT / ".ci" / "run",
-    ]
+SCRIPTS = [*FOLDER.rglob("*.sh"), *(ROOT / "tests" / "kubernetes").rglob("*.sh")]
+
+
+@pytest.mark.parametrize(
+    "folder", [*sorted({script.parent for script in SCRIPTS}), ROOT / ".ci"],
+    ids=lambda folder: folder.name,
+)  # fmt: skip
+def test_shellcheck(folder: Path) -> None:
+    """Folder by folder, as it takes seconds for all of them."""
+    scripts = sorted(folder.glob("*.sh")) or [folder / "run"]
     program = Path(sys.executable).with_name("shellcheck")
     done = subprocess.run(
         [program, "--external-sources", *scripts],

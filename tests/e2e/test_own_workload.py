@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from ..helpers import begin_definition
 from .tool import Tool, flatten
 
 DEFINITION = """\
@@ -49,17 +50,11 @@ def test_it_is_stored_and_its_answers_are_right(tool: Tool) -> None:
     assert asked["answers"]["wrong"] == []
 
 
-STATED = """\
-name: stated
-about: Asked by a statement of its own
-table: stated
-time: at
-device: machine
-devices: 4
-interval: 10s
-columns:
-  - {name: at, type: timestamp_ms}
-  - {name: machine, type: text}
+STATED = (
+    begin_definition(
+        "stated", "machine", "Asked by a statement of its own", devices=4, interval="10s"
+    )
+    + """\
   - {name: heat, type: float64, signal: {kind: wander, low: 0, high: 9, period: 1h}}
 queries:
   - name: means
@@ -75,6 +70,7 @@ queries:
       questdb: SELECT 1
   - {name: counts, compute: [{function: count}], per: [machine]}
 """
+)
 
 
 def test_a_statement_of_its_own_is_asked_and_a_wrong_one_found_out(tool: Tool) -> None:

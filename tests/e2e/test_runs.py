@@ -102,6 +102,7 @@ RESULT: dict[str, Check] = {
 RUN: dict[str, Check] = {
     "run": is_count,
     "fill_level": is_count,
+    "prefilled": optional(is_count),
     "began_at": is_time,
     "ended_at": is_time,
     "index_build_s": lambda value: value is None or is_seconds(value),

@@ -19,6 +19,7 @@ from ..cli.publishing.published import (
     SPEEDS,
     TIMES,
     describe_server,
+    judge,
     keep_campaign,
     make_results,
 )
@@ -28,7 +29,7 @@ SAFE = describe_server(fsync="on")
 FAST = describe_server(fsync="off")
 PAGES = (
     "index.html", "method.html", "candidates/beta.html", "questions/temperature-newest.html",
-    "figures-temperature.html",
+    "figures-temperature.html", "verdict-night.html",
 )  # fmt: skip
 
 
@@ -42,6 +43,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tags={"beta": {"layout": "wide"}},
     )  # fmt: skip
     keep_campaign(folder / "night", results)
+    (folder / "night" / "verdict.json").write_text(judge().model_dump_json())
     write_site(folder / "site", make_site(find_sources([folder / "night"]), "Which one?"))
     return folder / "site"
 
@@ -108,6 +110,19 @@ def test_a_tie_looks_like_one(visit: Visit) -> None:
     assert ranks == {"alpha": "1 to 2", "gamma": "1 to 2", "beta": "3"}
     leads = visit.page.locator('td[data-column="inserts"].leads')
     assert leads.count() == 2
+
+
+def test_one_repetition_is_hatched_all_over(browser: Browser, tmp_path: Path) -> None:
+    speeds = {name: own[:1] for name, own in SPEEDS.items()}
+    keep_campaign(tmp_path / "night", make_results(speeds))
+    write_site(tmp_path / "site", make_site(find_sources([tmp_path / "night"]), "Which one?"))
+    visit = Visit(browser.new_page(), tmp_path / "site").open()
+    solid = "bar => getComputedStyle(bar, '::before').display !== 'none'"
+    bars = visit.page.locator(".bar")
+    assert bars.count() == 12
+    assert not any(bar.evaluate(solid) for bar in bars.all())
+    assert set(visit.page.locator("td[data-column] .rank").all_inner_texts()) == {""}
+    visit.page.close()
 
 
 def test_a_click_on_a_head_orders_by_it(visit: Visit) -> None:

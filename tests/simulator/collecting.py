@@ -40,7 +40,7 @@ from simulator.workloads.temperature import Temperature
 
 from ..helpers import histogram_of, settings, worker_figures, worker_result
 
-LIMIT_S = 10
+LIMIT_S = 60
 
 
 class FakeDatabase(AnyModule):

@@ -446,7 +446,7 @@ def test_a_result_that_was_long_on_its_way_makes_no_late_start(database: FakeDat
 def test_a_worker_that_gives_up_ends_the_run_and_all_hand_in_what_they_have(
     database: FakeDatabase, monkeypatch: pytest.MonkeyPatch, silent: bool
 ) -> None:
-    monkeypatch.setattr("simulator.collector.run._OTHERS_PATIENCE_S", 0.2 if silent else LIMIT_S)
+    monkeypatch.setattr("simulator.collector.run._OTHERS_PATIENCE_S", 0.5 if silent else LIMIT_S)
 
     async def story(run: Run) -> None:
         await run.start()

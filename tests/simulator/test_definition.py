@@ -13,23 +13,18 @@ from simulator.workloads.definition import Definition
 from simulator.workloads.schema import FIRST_TIMESTAMP_MS, ColumnType
 from simulator.workloads.yaml_source import parse_definition, parse_document, read_document
 
-GOOD = """\
-name: boilers
-about: Boilers of a house
-table: boilers
-time: at
-device: boiler
-devices: 10
-interval: 1.5s
-columns:
-  - {name: at, type: timestamp_ms}
-  - {name: boiler, type: text}
+from ..helpers import begin_definition
+
+GOOD = (
+    begin_definition("boilers", "boiler", "Boilers of a house", devices=10, interval="1.5s")
+    + """\
   - name: heat
     type: float32
     decimals: 1
     missing: 2.5%
     signal: {kind: wander, low: 20, high: 80, period: 1h}
 """
+)
 
 
 def read(text: str) -> Definition:

@@ -36,7 +36,7 @@ from simulator.workloads.schema import Column, ColumnType
 from simulator.workloads.temperature import Temperature
 from simulator.workloads.yaml_source import parse_definition
 
-from ..helpers import SMALLEST, settings
+from ..helpers import begin_definition, settings
 
 JOB = Job(Temperature.schema, Load(batch=10))
 
@@ -192,7 +192,7 @@ def test_a_workload_depends_on_types_and_on_missing_values(
 
 
 EMPTY = (
-    SMALLEST
+    begin_definition("mine", "thing")
     + """\
   - {name: level, type: int32, signal: {kind: uniform, low: 0, high: 9}}
   - {name: note, type: text, missing: 1%, signal: {kind: choice, values: [open, ""]}}

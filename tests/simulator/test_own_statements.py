@@ -29,17 +29,11 @@ from simulator.workloads.schema import ColumnType
 from simulator.workloads.statements import find_problems, parse_statement
 from simulator.workloads.yaml_source import parse_definition
 
-DEFINITION = """\
-name: boilers
-about: Boilers of a house
-table: boilers
-time: at
-device: boiler
-devices: 5
-interval: 10s
-columns:
-  - {name: at, type: timestamp_ms}
-  - {name: boiler, type: text}
+from ..helpers import begin_definition
+
+DEFINITION = (
+    begin_definition("boilers", "boiler", "Boilers of a house", devices=5, interval="10s")
+    + """\
   - {name: heat, type: float32, signal: {kind: wander, low: 20, high: 80, period: 1h}}
 queries:
   - name: warm
@@ -53,6 +47,7 @@ queries:
     statement:
       postgres: PLACE
 """
+)
 OPTIONS: dict[str, dict[str, Any]] = {
     "postgres": {"connection_string": "host=nowhere.invalid"},
     "timescaledb": {"connection_string": "host=nowhere.invalid"},

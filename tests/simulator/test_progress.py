@@ -245,6 +245,22 @@ def test_recent_times_are_those_of_the_last_seconds(clock: list[float]) -> None:
     assert story.groups()[0].recent_p99_ms is None
 
 
+def test_how_long_answers_are_is_told_of_readers(clock: list[float]) -> None:
+    story = Story(clock, Load(role=Role.READ, duration_s=60))
+    story.start()
+    for second in (1, 2, 3, 4):
+        clock[0] = 100.0 + second
+        story.tell(0, 10 * second, rows=1_000 * second, bytes=70_000 * second)
+    (readers,) = story.groups()
+    assert [readers.rate_per_s, readers.rows_per_s] == pytest.approx([10, 1_000])
+    assert readers.bytes_per_s == pytest.approx(70_000)
+    writing = Story(clock, Load(workers=1, events=10))
+    writing.start()
+    clock[0] += 1
+    writing.tell(0, 10)
+    assert writing.groups()[0].rows_per_s is None
+
+
 def test_writers_and_readers_are_told_apart(clock: list[float]) -> None:
     story = Story(
         clock,

@@ -17,8 +17,9 @@ from simulator.modules.asking import Asker, CallingAsker
 from simulator.modules.base import Job, Query
 from simulator.modules.blackhole import Blackhole
 from simulator.oracle.answers import answer
+from simulator.oracle.beginning import Beginning
 from simulator.oracle.stored import Stored, StoredPart
-from simulator.oracle.survey import find_frontier, find_stored
+from simulator.oracle.survey import find_stored
 from simulator.worker.questions import Questions
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import BoundQueries, BoundQuery, draw
@@ -199,7 +200,7 @@ def test_what_can_not_be_compiled_is_refused_by_its_shape() -> None:
 
 def test_the_database_is_asked_which_events_it_has() -> None:
     settings = make_settings(Load(role=Role.READ))
-    known = find_stored(settings, make_module("range"), WORKLOAD, 0)
+    known = find_stored(Beginning(settings, WORKLOAD), make_module("range"))
     assert known.events == events((0, 0, 500), (1, 0, 300))
 
 
@@ -207,7 +208,7 @@ def test_while_others_write_what_they_prefill_is_known() -> None:
     loads = Load(workers=2), Load(role=Role.READ)
     settings = make_settings(*loads, prefill=25)
     module = make_module("range")
-    known = find_stored(settings, module, WORKLOAD, 100)
+    known = find_stored(Beginning(settings, WORKLOAD, 100), module)
     assert known.events == events((0, 100, 13), (1, 100, 12))
     assert not module.asked
 
@@ -222,7 +223,7 @@ def test_while_others_write_what_they_prefill_is_known() -> None:
 def test_or_it_is_said_why_it_is_not(data: dict[str, Any], said: str) -> None:
     settings = make_settings(Load(), Load(role=Role.READ), **data)
     with pytest.raises(SimulatorError, match=said):
-        find_stored(settings, make_module("range"), WORKLOAD, 100)
+        find_stored(Beginning(settings, WORKLOAD, 100), make_module("range"))
 
 
 @pytest.mark.parametrize("measured", [Role.WRITE, Role.FILL])
@@ -232,7 +233,7 @@ def test_what_is_drawn_beside_writers_lies_before_late_events(measured: Role) ->
     settings = make_settings(
         Load(role=measured, workers=2), Load(role=Role.READ), prefill=4000, workload="machines"
     )
-    before_ms = find_frontier(settings, workload, 0)
+    before_ms = Beginning(settings, workload).find_frontier()
     assert before_ms is not None
     parts = [StoredPart(0, 0, 2000), StoredPart(1, 0, 2000)]
     assert Stored(workload, parts).span_ms[1] > before_ms

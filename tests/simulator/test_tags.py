@@ -25,7 +25,7 @@ from simulator.workloads.schema import LazyColumns, number_devices
 from simulator.workloads.temperature import Temperature
 from simulator.workloads.yaml_source import parse_definition
 
-from ..helpers import SMALLEST
+from ..helpers import begin_definition
 
 KINDS = (Temperature, Cpu, Sundry)
 
@@ -109,7 +109,7 @@ def test_each_device_has_one_row(workload: Workload, workers: list[int]) -> None
 
 def test_a_column_of_that_name_is_refused() -> None:
     column = "  - {name: tags_id, type: int32, signal: {kind: uniform, low: 0, high: 9}}\n"
-    kind = define(parse_definition(SMALLEST + column, "mine.yaml"))
+    kind = define(parse_definition(begin_definition("mine", "thing") + column, "mine.yaml"))
     kind()
     with pytest.raises(OptionError, match="has a column tags_id, which tags=table makes"):
         kind(tags="table")

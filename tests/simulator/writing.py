@@ -12,7 +12,7 @@ from simulator.workloads.temperature import Temperature
 
 from ..helpers import NumberEncoder
 
-LIMIT_S = 10
+LIMIT_S = 60
 
 
 class FakeWriter(Writer):

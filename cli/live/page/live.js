@@ -16,6 +16,8 @@ const time = (role, which) => (point) => point[role]?.[which];
 const CHARTS = [
   { id: "events", title: "Events per second", lines: [["inserted", rate("write")], ["prefilled", rate("fill")]] },
   { id: "queries", title: "Queries per second", lines: [["answered", rate("read")]] },
+  { id: "rows", title: "Rows of answers per second", lines: [["rows", time("read", "rows")]] },
+  { id: "bytes", title: "Answers, MB per second", lines: [["MB", (point) => point.read?.bytes == null ? null : point.read.bytes / 1e6]] },
   { id: "write-times", title: "Times of inserts, ms", lines: [["p50", time("write", "p50")], ["p99", time("write", "p99")]] },
   { id: "read-times", title: "Times of queries, ms", lines: [["p50", time("read", "p50")], ["p99", time("read", "p99")]] },
   { id: "backlog", title: "Backlog", lines: [["events", time("write", "backlog")], ["queries", time("read", "backlog")]] },
@@ -93,6 +95,11 @@ function write(value) {
   return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
 
+function writeBytes(value) {
+  const power = Math.min(3, Math.max(0, Math.floor(Math.log10(Math.max(1, value)) / 3)));
+  return `${write(value / 1000 ** power)} ${["B", "kB", "MB", "GB"][power]}`;
+}
+
 const whole = (value) => value.toLocaleString("en");
 const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");
 
@@ -122,6 +129,9 @@ function listTiles(run) {
       const kind = group.is_open ? "response time" : "service time";
       const more = `p50 ${write(group.recent_p50_ms)} ms · p99 of all ${write(group.p99_ms)} ms`;
       tiles.push([`${group.role}-p99`, `p99 ${kind}${of}, ms`, write(group.recent_p99_ms), more]);
+    }
+    if (group.rows_per_s != null) {
+      tiles.push([`${group.role}-rows`, `rows per second${of}`, write(group.rows_per_s), `${writeBytes(group.bytes_per_s)} per second`]);
     }
     if (group.backlog != null) tiles.push([`${group.role}-backlog`, `backlog${of}`, whole(group.backlog), `${unit} that are due`]);
     const asks = group.role === "read" ? ` · ${whole(group.failed)} failed` : "";

@@ -200,10 +200,12 @@ class HttpPool(HttpClient):
         timeout_s = limit_wait(timeout_s or self._timeout_s)
         live = self._live
         node = live[next(self._turn) % len(live)] if live else self._choose(())
-        try:
-            connection = node.connect(timeout_s)
-        except NotConnected as error:
-            node, connection = self._connect_elsewhere(node, error, timeout_s)
+        connection = node.take()
+        if connection is None:
+            try:
+                connection = node.connect(timeout_s)
+            except NotConnected as error:
+                node, connection = self._connect_elsewhere(node, error, timeout_s)
         try:
             connection.begin(self._head(node, request), request.body, timeout_s)
         except BaseException as error:
@@ -369,12 +371,22 @@ class _Node:
         self._idle: list[Connection] = []
         self._reached = False
 
-    def connect(self, timeout_s: float) -> Connection:
-        """A connection that is open as far as one can tell: an idle one, or a new one."""
-        while connection := self._take():
+    def take(self) -> Connection | None:
+        """An idle connection that is open as far as one can tell, which then belongs to the caller."""
+        while True:
+            try:
+                # Whether it's empty isn't asked first: another thread could take the last one in between.
+                connection = self._idle.pop()
+            except IndexError:
+                return None
             if not connection.has_ended():
                 return connection
             connection.close()
+
+    def connect(self, timeout_s: float) -> Connection:
+        """A connection that is open as far as one can tell: an idle one, or a new one."""
+        if connection := self.take():
+            return connection
         limit_s = min(timeout_s, CONNECT_TIMEOUT_S)
         try:
             found = connect(self._host, self._port, self._tls, limit_s, self._stamped)
@@ -389,20 +401,12 @@ class _Node:
 
     def give_back(self, connection: Connection) -> None:
         """Keep a connection for the next request, if the server takes one."""
-        if connection.reusable():
+        if connection.keeps_alive:
             self._idle.append(connection)
         else:
             connection.close()
 
     def close_idle(self) -> None:
         """Close the connections that nobody uses."""
-        while connection := self._take():
+        while connection := self.take():
             connection.close()
-
-    def _take(self) -> Connection | None:
-        """An idle connection, which then belongs to the caller."""
-        try:
-            # Whether it's empty isn't asked first: another thread could take the last one in between.
-            return self._idle.pop()
-        except IndexError:
-            return None

@@ -47,6 +47,8 @@ kernel's own first repetition is.
 
 _PIECE = 1 << 18
 """Bytes read at once."""
+_MOST_KNOWN = 64
+"""Heads of answers that a connection remembers."""
 _COPIED = 1 << 14
 """A body up to this size is copied behind its header: that takes less than to send from two places."""
 _END_BYTES = 1 << 14
@@ -197,10 +199,16 @@ class Connection:
         self._stream = stream
         self._stamped = stamped
         self._tls = stream if isinstance(stream, ssl.SSLSocket) else None
-        self._events = select.poll()
-        self._events.register(stream, select.POLLIN)
+        events = select.poll()
+        events.register(stream, select.POLLIN)
+        self._find_events = events.poll
         self._timeout_s: float | None = None
-        self._buffer = memoryview(bytearray(_PIECE))
+        self._bytes = bytearray(_PIECE)
+        self._buffer = memoryview(self._bytes)
+        self._fresh = True
+        """Whether nothing of an answer has come yet."""
+        self._known: dict[bytes, tuple[int, int, _Headers]] = {}
+        """By the heads of recent answers that came at once: status, length of the body, and headers."""
         self._body: list[bytes] = []
         # Called by the parser, which then calls nothing of Python's.
         self.on_body = self._body.append
@@ -209,7 +217,8 @@ class Connection:
         self._head_is_whole = False
         self._received = 0
         self._is_complete = False
-        self._keeps_alive = False
+        self.keeps_alive = False
+        """Whether the server takes another request after the last one."""
         self._refused: OSError | None = None
         """That the server hung up before it had read the whole request."""
 
@@ -218,34 +227,29 @@ class Connection:
 
     def has_ended(self) -> bool:
         """Whether the server has hung up. Without a request, it can have nothing else to say."""
-        return bool(self._events.poll(0))
-
-    def reusable(self) -> bool:
-        """Whether the server takes another request after the last one."""
-        return self._keeps_alive
+        return bool(self._find_events(0))
 
     def begin(self, head: bytes, body: bytes, timeout_s: float) -> None:
         """Send a request, whose answer `receive` is to read; each of both ends after so long."""
         if timeout_s != self._timeout_s:
             limit_waits(self._stream, timeout_s)
             self._timeout_s = timeout_s
-        self._head, self._head_is_whole, self._received = b"", False, 0
-        self._is_complete, self._refused = False, None
-        self._body.clear()
+        self._fresh = True
+        self._refused = None
         if self._stamped:
             note_sending()
         try:
-            self._send(head, body)
+            if self._tls is not None or len(body) <= _COPIED:
+                self._stream.sendall(head + body)
+            else:
+                self._send_apart(head, body)
         except (BrokenPipeError, ConnectionResetError) as error:
             # It may have said why.
             self._refused = error
         except OSError as error:
             raise self._explain(error) from error
 
-    def _send(self, head: bytes, body: bytes) -> None:
-        if self._tls is not None or len(body) <= _COPIED:
-            self._stream.sendall(head + body)
-            return
+    def _send_apart(self, head: bytes, body: bytes) -> None:
         sent = self._stream.sendmsg([head, body])
         if sent < len(head):
             self._stream.sendall(head[sent:])
@@ -257,26 +261,39 @@ class Connection:
         """Wait for something to read, and read it: the answer, if that was the rest of it. SimulatorError if
         it is longer than memory allows."""
         try:
-            answer = self._read()
+            if self._stamped:
+                size = receive_stamped(self._stream, self._buffer)
+            else:
+                size = self._stream.recv_into(self._bytes)
+            if not size:
+                raise self._explain_end()
+            if self._fresh:
+                # Most heads are the same as those of answers before, but for the time of day.
+                begin = self._bytes.find(_HEAD_END, 0, size) + len(_HEAD_END)
+                if known := self._known.get(bytes(self._buffer[:begin])):
+                    status, length, headers = known
+                    if begin + length == size and self._refused is None:
+                        return Answer(status, bytes(self._buffer[begin:size]), headers)
+                self._fresh = False
+                self._head, self._head_is_whole, self._received = b"", False, 0
+                self._is_complete = False
+                self._body.clear()
+            answer = self._parse(size)
             while answer is None and self._tls is not None and self._tls.pending():
                 # Nothing else tells of what is decrypted.
-                answer = self._read()
+                answer = self._parse(self._stream.recv_into(self._bytes))
         except (OSError, NoAnswer) as error:
             if isinstance(error, NoAnswer) and self._refused is None:
                 raise
             raise self._explain(error) from error
         if answer is not None and self._refused is not None:
-            self._keeps_alive = False
+            self.keeps_alive = False
         return answer
 
-    def _read(self) -> Answer | None:
-        if self._stamped:
-            size = receive_stamped(self._stream, self._buffer)
-        else:
-            size = self._stream.recv_into(self._buffer)
-        if not size:
-            raise self._explain_end()
+    def _parse(self, size: int) -> Answer | None:
+        """Go on with so many bytes that have come."""
         came = self._buffer[:size]
+        at_once = not self._received
         self._received += size
         if self._received > most_answer_bytes():
             raise explain_length(self._received)
@@ -289,15 +306,24 @@ class Connection:
             raise ConnectionLost(f"the answer is not HTTP: {one_line(error)}") from error
         if not self._is_complete:
             return None
-        body = self._body
-        whole = body[0] if len(body) == 1 else b"".join(body)
-        return Answer(self._parser.get_status_code(), whole, _Headers(self._head))
+        body = b"".join(self._body)
+        status = self._parser.get_status_code()
+        if at_once and self.keeps_alive and len(body) <= _COPIED and self._head.endswith(body):
+            self._remember(self._head[: size - len(body)], status, len(body))
+        return Answer(status, body, _Headers(self._head))
+
+    def _remember(self, head: bytes, status: int, length: int) -> None:
+        """The head of an answer, if its body is what came behind it."""
+        if head.endswith(_HEAD_END) and head.count(_HEAD_END) == 1:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[head] = status, length, _Headers(head)
 
     def on_message_complete(self) -> None:
         if self._parser.get_status_code() < _LEAST_FINAL:
             self._head_is_whole = False
             return
-        self._keeps_alive = self._parser.should_keep_alive()
+        self.keeps_alive = self._parser.should_keep_alive()
         self._is_complete = True
 
     def explain_delay(self) -> AnswerTimeout:
@@ -312,7 +338,7 @@ class Connection:
         return ConnectionLost(one_line(error))
 
     def _explain_end(self) -> ConnectionLost:
-        if not self._body:
+        if self._fresh or not self._body:
             return ConnectionLost("the server hung up without an answer")
         # What a server says of an error in the middle of an answer comes last.
         end = b"".join(self._body[-2:])[-_END_BYTES:]

@@ -131,6 +131,13 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
         except NoAnswer as error:
             raise self.explain_silence(error) from error
 
+    def finish(self, connection: Connection) -> Answer:
+        """Retryable if there is none."""
+        try:
+            return self.pool.finish(connection)
+        except NoAnswer as error:
+            raise self.explain_silence(error) from error
+
     def give_up(self, connection: Connection) -> Retryable | SimulatorError:
         return self.explain_silence(self.pool.give_up(connection))
 

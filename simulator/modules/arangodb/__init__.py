@@ -50,7 +50,7 @@ from ...workloads.schema import ID, ColumnType
 from .._base.connected import CountingModule
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from ..asking import Asker
-from ..base import Capabilities, Encoding, Job, Support, support_keys
+from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..indexes import IndexedModule
 from ..own_statements import fill_statement
 from ..sending import Writer
@@ -92,6 +92,9 @@ class Arangodb(
         "key_options": Condition.SCHEMA,
     }
     CAPABILITIES = Capabilities(
+        ageing=Ageing(
+            reason="its TTL indexes go by today's date, and AQL would remove documents one by one"
+        ),
         # https://docs.arangodb.com/stable/components/arangodb-server/options/#--rocksdbwrite-buffer-size
         allocation=Allocation(
             unit_bytes=64 * MIB, cause="RocksDB writes files of 64 MiB, and merges them later"

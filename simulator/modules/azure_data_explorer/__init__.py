@@ -60,7 +60,7 @@ from .._base.connected import TableModule
 from .._base.errors import INSERT_REMEDY
 from .._base.http_database import SHOWN
 from ..asking import Asker
-from ..base import Capabilities, Encoding, Job, Support, support_keys
+from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
 from .encoding import MAPPING, CsvEncoder, InsertMode, encode_devices
 from .options import CLIENTS, STREAMED_VISIBLE_S, AdxOptions, EncodingOptions
@@ -102,6 +102,7 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
         "ingestionbatching policy": Condition.BATCH,
     }
     CAPABILITIES = Capabilities(
+        ageing=Ageing(reason="its retention goes by when events were ingested"),
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),
         multiple_tables=Support.FULL,

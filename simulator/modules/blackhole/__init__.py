@@ -21,7 +21,7 @@ from ...errors import OptionError
 from ...workloads.schema import ColumnType
 from .. import load_module
 from .._base.options import InFlightOptions
-from ..base import AnyModule, Capabilities, Job, Module, Support, require
+from ..base import Ageing, AnyModule, Capabilities, Job, Module, Support, require
 from ..options import Options, parse_options
 from ..sending import Encoder, Outcome, Payload, Writer
 
@@ -107,6 +107,7 @@ class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
     options_model = BlackholeOptions
     encoding_options_model = BlackholeOptions
     CAPABILITIES = Capabilities(
+        ageing=Ageing(reason="it stores nothing"),
         insert_modes={"discard": Support.FULL},
         primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),
         multiple_tables=Support.FULL,

@@ -76,7 +76,7 @@ from .._base.errors import nothing_to_query
 from .._base.row_order import Row
 from .._base.sql_queries import quote_name
 from ..asking import Asker
-from ..base import Capabilities, Encoding, Job, Support, claim_queries, support_keys
+from ..base import Ageing, Capabilities, Encoding, Job, Support, claim_queries, support_keys
 from ..sending import Writer
 from .encoding import CassandraEncoder, has_key_column
 from .options import (
@@ -144,6 +144,9 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         "protocol_version": Condition.CLIENT,
     }
     CAPABILITIES = Capabilities(
+        ageing=Ageing(
+            "a DELETE by range of time for each device: a TTL goes by when a row was written"
+        ),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(
@@ -310,6 +313,15 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
     def count(self) -> int:
         plans = map(self._queries.count, self.job.table_names)
         return sum(int(events) for plan in plans for (events,) in self.fetch(plan))
+
+    def delete_older(self, before_ms: int) -> None:
+        """https://cassandra.apache.org/doc/latest/cassandra/developing/cql/dml.html#delete_statement"""
+        schema = self.job.schema
+        device, time = quote_name(schema.device_path or schema.device), quote_name(schema.time)
+        for table in self.job.table_names:
+            devices = self.session.ask(f"SELECT DISTINCT {device} FROM {self._table(table)}")
+            delete = f"DELETE FROM {self._table(table)} WHERE {device} = ? AND {time} < ?"
+            self.session.repeat(delete, [(name, before_ms) for (name,) in devices])
 
     def storage(self) -> Storage:
         options = self.options

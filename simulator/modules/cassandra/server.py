@@ -29,6 +29,7 @@ from cassandra.cluster import (
     NoHostAvailable,
     Session,
 )
+from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.connection import ConnectionException, EndPoint, ProtocolVersionUnsupported
 from cassandra.policies import (
     ConstantReconnectionPolicy,
@@ -152,6 +153,15 @@ class ClusterSession:
         node to ask, if not any."""
         try:
             return list(self.driver.execute(_ask_one_node(statement), values or None, host=host))
+        except ERRORS as error:
+            raise self.translate(error) from error
+
+    def repeat(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
+        """A prepared statement without an answer with each of these values, several at once. Raises Retryable
+        or SimulatorError."""
+        try:
+            prepared = self.prepare(statement)
+            execute_concurrent_with_args(self.driver, prepared, values, concurrency=AT_ONCE)
         except ERRORS as error:
             raise self.translate(error) from error
 

@@ -52,7 +52,7 @@ from .._base.options import InsertMode
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import quote_name
 from ..asking import Asker
-from ..base import Capabilities, Encoding, Job, Support, support_keys
+from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
 from .asking import ClickhouseAsker
 from .encoding import TYPES, NativeEncoder, encode_devices
@@ -95,6 +95,7 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
         "insert_quorum": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
+        ageing=Ageing("partitions of a step's time, dropped whole"),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         # None with numbers: nothing counts rows.
@@ -205,6 +206,8 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
             return f"{engine}ReplacingMergeTree ORDER BY {quote_name(ID)}"
         schema, partition = self.job.schema, _PARTITIONS.get(self.options.partition)
         time = quote_name(schema.time)
+        if self.job.retention is not None:
+            partition = f"intDiv(toUnixTimestamp64Milli({{time}}), {self.job.retention.step_ms})"
         device = quote_name(ID) if schema.is_apart(schema.device) else name_device(schema)
         partitions = f" PARTITION BY {partition.format(time=time)}" if partition else ""
         settings = [self._window]
@@ -257,6 +260,20 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
             # How it is written is the server's affair, and it may have more paths.
             return found.startswith("JSON")
         return found in (expected, f"LowCardinality({expected})")
+
+    def delete_older(self, before_ms: int) -> None:
+        """https://clickhouse.com/docs/sql-reference/statements/alter/partition#drop-partitionpart"""
+        assert self.job.retention is not None
+        first = before_ms // self.job.retention.step_ms
+        for table in self.job.table_names:
+            found = self.ask(
+                "SELECT DISTINCT toInt64(partition) AS step FROM system.parts WHERE active"
+                f" AND database = {quote_text(self.options.database)} AND table = {quote_text(table)}"
+                f" AND step < {first} ORDER BY step"
+            )
+            if found:
+                dropped = ", ".join(f"DROP PARTITION {step}" for (step,) in found)
+                self.execute(f"ALTER TABLE {self.name_table(table)} {dropped}")
 
     def check_tables(self) -> None:
         """SimulatorError if a table has replicas and shouldn't, or the reverse. Others remember as many

@@ -44,13 +44,14 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
+from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
 from ...workloads.schema import Column, ColumnType
 from .._base.errors import QUERY_REMEDY, MissingTable, nothing_to_query
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import quote_name
 from ..asking import Asker
-from ..base import Capabilities, Encoding, Job, Support, support_keys
+from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
 from .asking import CratedbAsker
 from .encoding import InsertMode, StatementEncoder, encode_devices, is_object
@@ -72,6 +73,9 @@ _COLUMN_TYPES = {
     ColumnType.JSON: "TEXT",
 }
 
+_STEP = "retention_step"
+"""The column by which partitions are told apart, with a retention."""
+
 
 class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
     """A CrateDB cluster."""
@@ -89,6 +93,7 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
         "number_of_replicas": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
+        ageing=Ageing("partitions of a step's time, dropped whole"),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         # There are no sequences, and its random keys aren't UUIDs.
@@ -168,13 +173,34 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
 
     def define_columns(self, table: str) -> list[str]:
         columns = super().define_columns(table)
+        retention = self.job.retention
         if table in self.job.tags_tables:
             columns[0] += " PRIMARY KEY"
+        elif retention is not None:
+            time = quote_name(self.job.schema.time)
+            step = (
+                f"{_STEP} BIGINT GENERATED ALWAYS AS (CAST({time} AS BIGINT) / {retention.step_ms})"
+            )
+            columns.append(step)
+            if self.has_key(table):
+                # Of a table in partitions, a key has the column that they go by.
+                columns[0] = columns[0].removesuffix(" PRIMARY KEY")
+                columns.append(f"PRIMARY KEY ({quote_name(KEY_COLUMN)}, {_STEP})")
         return columns
+
+    def delete_older(self, before_ms: int) -> None:
+        """By the column of the partitions alone, they are dropped whole:
+        https://cratedb.com/docs/crate/reference/en/latest/general/ddl/partitioned-tables.html#delete"""
+        assert self.job.retention is not None
+        first = before_ms // self.job.retention.step_ms
+        for table in self.job.table_names:
+            self.execute(f"DELETE FROM {quote_name(table)} WHERE {_STEP} < {first}")
 
     def finish_table(self, table: str) -> str:
         shards, replicas = self.options.shards, self.options.replicas
         found = "" if shards is None else f" CLUSTERED INTO {shards} SHARDS"
+        if self.job.retention is not None and table not in self.job.tags_tables:
+            found = f" PARTITIONED BY ({_STEP}){found}"
         return found if replicas is None else f"{found} WITH (number_of_replicas = '{replicas}')"
 
     def prepare_queries(self) -> None:

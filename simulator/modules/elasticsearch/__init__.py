@@ -48,7 +48,7 @@ from ...workloads.schema import Column, ColumnType, Schema
 from .._base.connected import ConnectedModule
 from .._base.errors import MissingTable, nothing_to_query
 from ..asking import Asker
-from ..base import Capabilities, Encoding, Job, Support, support_keys
+from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
 from .encoding import DocumentEncoder, InsertMode
 from .options import ALLOCATION, CLIENTS, ElasticsearchOptions, EncodingOptions, Flavor
@@ -102,6 +102,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         "index.replication.type": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
+        ageing=Ageing("_delete_by_query of a range of time, as a table is one index"),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         # There are no sequences and no UUIDs, and no document is without an id.
@@ -147,6 +148,8 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
 
     def prepare(self) -> None:
         self.connection.expects_tables = False
+        if self.job.retention is not None:
+            self.connection.require_module("reindex", "--retention deletes by _delete_by_query")
         if self.job.clean:
             self.drop()
         for table in self.job.table_names:
@@ -225,6 +228,14 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
                 "unavailable", f"{shards['successful']} of {shards['total']} shards were counted"
             )
         return int(answer["count"])
+
+    def delete_older(self, before_ms: int) -> None:
+        """https://www.elastic.co/docs/api/doc/elasticsearch/operation/operation-delete-by-query"""
+        older = {"range": {self.job.schema.time: {"lt": before_ms, "format": "epoch_millis"}}}
+        # What was stored since the last refresh would not be found.
+        target = f"/{self._names}/_delete_by_query?refresh=true&conflicts=proceed"
+        self.connection.refresh(self._names)
+        self.connection.ask("POST", target, {"query": older}, self.options.database_timeout_s)
 
     def storage(self) -> Storage:
         self.connection.flush(self._names)

@@ -99,6 +99,13 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
         answer = self.fetch(method, target, text, self._named, timeout_s, (OK, CREATED))
         return parse_body(answer.body)
 
+    def require_module(self, name: str, what_for: str) -> None:
+        """SimulatorError if the servers were built without a module that all have by default."""
+        found = self.ask("GET", "/_nodes/plugins?filter_path=nodes.*.modules.name")
+        nodes = found.get("nodes", {}).values()
+        if not all(name in {one["name"] for one in node.get("modules", ())} for node in nodes):
+            raise SimulatorError(f"{self.place} lacks the module {name}: {what_for}")
+
     def search(self, names: str, body: bytes) -> bytes:
         """The whole answer to a search of these indices; Retryable or SimulatorError if there is none."""
         answer = self.fetch("POST", find_target(names), body, self._named)

@@ -35,10 +35,10 @@ from .._base.errors import nothing_to_query
 from .._base.labels import find_witness
 from .._base.options import InsertMode
 from ..asking import Asker
-from ..base import Capabilities, Encoding, Job, Support, support_keys
+from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
 from .encoding import LineEncoder
-from .flux import ALL_TIME, quote_text, select_events
+from .flux import ALL_TIME, quote_text, select_events, write_time
 from .options import CLIENTS, EncodingOptions, InfluxOptions
 from .queries import compile_query
 from .question import Question
@@ -82,6 +82,9 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
         "storage-wal-fsync-delay": Condition.DURABILITY,
     }
     CAPABILITIES = Capabilities(
+        ageing=Ageing(
+            "requests to delete a range of time: a bucket's own retention goes by today's date"
+        ),
         # https://docs.influxdata.com/influxdb/v2/reference/config-options/#storage-cache-snapshot-memory-size
         allocation=Allocation(
             unit_bytes=25 * MIB,
@@ -175,20 +178,33 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
 
     def _clean(self, bucket: Bucket) -> None:
         """Delete the workload's measurements, by way of the whole bucket if nothing else is in it."""
-        connection, options = self.connection, self.options
         measurements = self._list_measurements()
         ours = measurements & set(self.job.all_table_names)
         if bucket.description == _MADE_BY_US and measurements == ours:
             self.drop_bucket()
             self._make_bucket()
             return
-        delete = connection.client.delete_api().delete
         for name in sorted(ours):
-            predicate = f"_measurement={quote_text(name)}"
-            connection.ask(
-                delete, *ALL_TIME, predicate, options.bucket, options.org,
-                timeout_s=options.query_timeout_s,
-            )  # fmt: skip
+            self._delete(name, *ALL_TIME)
+
+    def _delete(self, table: str, start: str, stop: str) -> None:
+        """Delete a table's events of that time, both ends included."""
+        connection, options = self.connection, self.options
+        predicate = f"_measurement={quote_text(table)}"
+        connection.ask(
+            connection.client.delete_api().delete,
+            start,
+            stop,
+            predicate,
+            options.bucket,
+            options.org,
+            timeout_s=options.query_timeout_s,
+        )
+
+    def delete_older(self, before_ms: int) -> None:
+        """https://docs.influxdata.com/influxdb/v2/write-data/delete-data/"""
+        for table in self.job.table_names:
+            self._delete(table, ALL_TIME[0], write_time(before_ms - 1))
 
     def drop_bucket(self) -> None:
         """Delete the bucket and all that is in it, if it is there."""

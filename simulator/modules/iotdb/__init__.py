@@ -58,6 +58,7 @@ from .._base.errors import QUERY_REMEDY
 from .._base.row_order import Row
 from .._base.sql_queries import SqlDialect, fill_sql, quote_name
 from ..base import (
+    Ageing,
     Capabilities,
     Encoding,
     Job,
@@ -95,6 +96,7 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
         "nodes": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
+        ageing=Ageing("DELETE of a range of time: a TTL goes by today's date"),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.DB),
@@ -186,6 +188,9 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
 
     def count(self) -> int:
         return self._layout.count()
+
+    def delete_older(self, before_ms: int) -> None:
+        self._layout.delete_older(before_ms)
 
     def storage(self) -> Storage:
         return self.connection.read_storage(self._layout.database)

@@ -151,6 +151,15 @@ class Layout(ABC):
     def count_rows(self, table: str) -> int:
         """Events in a table."""
 
+    def delete_older(self, before_ms: int) -> None:
+        """Delete older events of the job's tables."""
+        for table in self.job.table_names:
+            self.ask(f"DELETE FROM {self.name_events(table)} WHERE time < {before_ms}")
+
+    @abstractmethod
+    def name_events(self, table: str) -> str:
+        """A table's events, as DELETE names them."""
+
     @abstractmethod
     def compile(self, bound: BoundQuery) -> Statement:
         """What is bound, as it is asked."""
@@ -222,6 +231,9 @@ class Tables(Layout):
     def count_rows(self, table: str) -> int:
         return int(self.ask(f"SELECT count(*) FROM {quote_name(table)}")[0][0])
 
+    def name_events(self, table: str) -> str:
+        return quote_name(table)
+
     def compile(self, bound: BoundQuery) -> Statement:
         return compile_statement(bound, self.job.schema)
 
@@ -267,6 +279,9 @@ class Tree(Layout):
             f"SELECT count({steady}) FROM {self._path(table)}.* GROUP BY LEVEL = {LEVEL}"
         )
         return sum(int(row[0]) for row in rows)
+
+    def name_events(self, table: str) -> str:
+        return f"{self._path(table)}.**"
 
     def compile(self, bound: BoundQuery) -> Statement:
         path = self._path(self.job.schema.table)

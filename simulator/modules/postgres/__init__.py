@@ -58,13 +58,13 @@ from numpy.typing import NDArray
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN
-from ...errors import SimulatorError
+from ...errors import OptionError, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType, Tags
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from .._base.sql_queries import Newest, SqlDialect, compile_query, fill_sql, quote_name
 from ..asking import Asker
-from ..base import Capabilities, Encoding, Job, Support, claim_queries
+from ..base import Ageing, Capabilities, Encoding, Job, Support, claim_queries
 from ..indexes import IndexedModule
 from ..sending import Writer
 from .asking import PostgresAsker
@@ -72,6 +72,7 @@ from .connection import code_of
 from .dialects import NEWEST, Dialect
 from .encoding import TYPE_OIDS, InsertMode, PostgresEncoder, value_rows
 from .options import CLIENTS, DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
+from .partitions import create_partitions, list_bounds, list_older
 from .server import UNDEFINED_COLUMN, Session, describe, read_indexes, read_storage
 from .tables import check_row, list_statements
 from .writer import PostgresWriter
@@ -102,6 +103,12 @@ _KEYS_OF_TYPE: Mapping[int | None, Sequence[PrimaryKey]] = {
 }
 """The kinds of key that an `id` of this type (by its OID) can be."""
 
+_PARTITIONS = (
+    "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+    " WHERE i.inhparent = %s::regclass"
+)
+"""The partitions of a table."""
+
 _DEVICES_AT_ONCE = 1000
 """Rows of an INSERT into the tags' table."""
 
@@ -124,6 +131,7 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         "tablet_servers": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
+        ageing=Ageing("partitions by range of time, detached and dropped whole"),
         allocation=Dialect.ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),
@@ -160,6 +168,10 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         """What the server speaks."""
         if self.dialect.MOST_ROW_BYTES is not None:
             check_row(job.schema, self.dialect.MOST_ROW_BYTES)
+        if job.retention is not None and self.dialect.NO_PARTITIONS is not None:
+            raise OptionError(
+                f"dialect {self.dialect.name} can't do --retention: {self.dialect.NO_PARTITIONS}"
+            )
         self._session = Session(options, job, self.dialect)
 
     @classmethod
@@ -215,10 +227,14 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         """The statements that make the job's tables, that of the tags with them."""
         schema = self.job.schema
         columns, suffix = ", ".join(self._columns()), self.options.table_suffix()
-        found = [
-            f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({columns}){suffix}"
-            for table in self.job.table_names
-        ]
+        bounds = self._list_bounds()
+        ranges = f" PARTITION BY RANGE ({quote_name(schema.time)})" if bounds else ""
+        found = []
+        for table in self.job.table_names:
+            found.append(
+                f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({columns}){ranges}{suffix}"
+            )
+            found += create_partitions(table, bounds) if bounds else []
         for table in self.job.tags_tables:
             columns = ", ".join(map(_define_column, schema.tags_row))
             found.append(
@@ -226,6 +242,22 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
                 f" ({columns}, PRIMARY KEY ({quote_name(ID)}))"
             )
         return found
+
+    def _list_bounds(self) -> list[int]:
+        """Where partitions end by which older events are dropped; none without a retention."""
+        retention = self.job.retention
+        return [] if retention is None else list_bounds(retention, self.job.schema.epoch_ms)
+
+    def delete_older(self, before_ms: int) -> None:
+        for table in self.job.table_names:
+            partitions = [name for (name,) in self._session.ask(_PARTITIONS, [quote_name(table)])]
+            for name in list_older(table, partitions, before_ms):
+                if self.dialect.DETACH is not None:
+                    detach = self.dialect.DETACH.format(
+                        table=quote_name(table), partition=quote_name(name)
+                    )
+                    self._session.execute(detach)
+                self._session.execute(f"DROP TABLE {quote_name(name)}")
 
     def _check_keys(self) -> None:
         """SimulatorError if a table that was there before has another kind of key than is asked for."""
@@ -284,8 +316,15 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         constraint = self.options.primary_key_constraint
         if key_type:
             columns.insert(0, f"id {key_type}")
-            constraint = constraint or self.KEY_CONSTRAINT
+            constraint = constraint or self._find_key()
         return [*columns, constraint] if constraint else columns
+
+    def _find_key(self) -> str | None:
+        """The key of a table with an `id`, unless the options name another."""
+        if self.KEY_CONSTRAINT is None or self.job.retention is None:
+            return self.KEY_CONSTRAINT
+        # Of a table in partitions, a key has the column that they go by.
+        return f"PRIMARY KEY (id, {quote_name(self.job.schema.time)})"
 
     def prepare_queries(self) -> None:
         schema = self.job.schema
@@ -346,7 +385,9 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         return sum(int(rows[0][0]) for rows in counts)
 
     def storage(self) -> Storage:
-        return read_storage(self._session, self.dialect, self._tables())
+        return read_storage(
+            self._session, self.dialect, self._tables(), self.job.retention is not None
+        )
 
     def storage_during(self) -> Storage:
         return self.storage()  # the files are as long as they are: there is nothing to flush

@@ -95,6 +95,12 @@ class Dialect:
     COMPACTION: ClassVar[str | None] = "VACUUM (ANALYZE)"
     """What a night would do for a table, as the beginning of a statement."""
 
+    NO_PARTITIONS: ClassVar[str | None] = None
+    """Why tables have no partitions by time that could be dropped; None: they have."""
+    DETACH: ClassVar[str | None] = "ALTER TABLE {table} DETACH PARTITION {partition} CONCURRENTLY"
+    """What takes a partition out of its table without making others wait, before it is dropped
+    (PostgreSQL 14); None: it is dropped at once."""
+
     def table_suffix(self, tablets: int | None, colocation: bool | None) -> str:
         """What follows the columns in CREATE TABLE; OptionError if there is no such thing."""
         if tablets is not None or colocation is not None:
@@ -163,6 +169,8 @@ class CockroachDB(Dialect):
     )
     ALLOCATION = Allocation(unit_bytes=MIB, cause="CockroachDB's sizes of ranges may be estimates")
     COMPACTION = None
+    # https://www.cockroachlabs.com/docs/stable/row-level-ttl
+    NO_PARTITIONS = "its row-level TTL is a job of the server, at most every minute"
 
     def backend(self, connection: Connection) -> Any:
         """The id of the session: sessions are known in the whole cluster, pg_stat_activity is empty."""
@@ -209,6 +217,8 @@ class YugabyteDB(Dialect):
         unit_bytes=64 * MIB, cause="YugabyteDB's write-ahead log grows by 64 MiB at a time"
     )
     COMPACTION = None
+    # It has no CONCURRENTLY: https://docs.yugabyte.com/stable/explore/ysql-language-features/advanced-features/partitions/
+    DETACH = None
 
     # A transaction without heartbeats ends after 5 s (10 periods of 500 ms):
     # https://docs.yugabyte.com/stable/architecture/transactions/transactional-io-path/

@@ -156,10 +156,21 @@ def read_indexes(session: Session, tables: Sequence[str]) -> dict[str, str]:
     return {name: f"{table} {text.partition(' USING ')[2]}" for name, table, text in rows}
 
 
-def read_storage(session: Session, dialect: Dialect, tables: Sequence[str]) -> Storage:
-    """The sum over the tables, by the dialect's own statement."""
+_PARTS = (
+    "SELECT coalesce(sum(pg_total_relation_size(part)), 0), coalesce(sum(pg_indexes_size(part)), 0), 1"
+    " FROM (SELECT {text}::regclass UNION ALL"
+    " SELECT inhrelid FROM pg_inherits WHERE inhparent = {text}::regclass) AS parts (part)"
+)
+"""The size of a table in partitions, as `Dialect.STORAGE` has it."""
+
+
+def read_storage(
+    session: Session, dialect: Dialect, tables: Sequence[str], parted: bool = False
+) -> Storage:
+    """The sum over the tables, by the dialect's own statement; `parted`: of all their partitions."""
+    statement = _PARTS if parted else dialect.STORAGE
     return add_up(
-        [ask_size(session, dialect.STORAGE, table) for table in tables],
+        [ask_size(session, statement, table) for table in tables],
         dialect.STORED,
         dialect.ALLOCATION,
     )

@@ -41,7 +41,7 @@ from ...workloads.schema import ID, Column, EventBlock
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import SqlDialect, compile_query, quote_name
 from ..asking import Asker
-from ..base import Capabilities, Encoding, Job, Support, support_keys
+from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..options import LEAN
 from ..sending import Encoder, Writer
 from .asking import QuestdbAsker
@@ -55,12 +55,14 @@ from .encoding import (
     describe_tags,
     type_of,
 )
-from .options import CLIENTS, PGWIRE, EncodingOptions, InsertMode, QuestdbOptions
+from .options import CLIENTS, PGWIRE, EncodingOptions, InsertMode, Partition, QuestdbOptions
 from .pgwire import PgWireAsker
 from .queries import QuestdbDialect
 from .server import ALLOCATION, Connection
 from .statements import StatementEncoder, make_statement_writer
 from .writing import LineWriter
+
+_HOUR_MS = 3_600_000
 
 
 class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
@@ -75,6 +77,8 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
         "queries": Condition.CLIENT,
     }
     CAPABILITIES = Capabilities(
+        # A table's TTL would drop the same ones, but only as far as later events have come.
+        ageing=Ageing("partitions of a day, or of an hour, dropped whole", unit_ms=_HOUR_MS),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         # There are no sequences, and no values by default.
@@ -148,7 +152,7 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
         options, settings, indexed = self.options, [], []
         keys, partition = [STORED_AT, ID], "YEAR"
         if table in self.job.table_names:
-            keys, partition = self._list_keys(), options.partition_by.upper()
+            keys, partition = self._list_keys(), self._find_partition().upper()
             if options.max_uncommitted_rows is not None:
                 settings.append(f"maxUncommittedRows={options.max_uncommitted_rows}")
             if options.o3_max_lag is not None:
@@ -162,6 +166,22 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
             f"{indices} TIMESTAMP({quote_name(keys[0])}) PARTITION BY {partition} WAL{settled}"
             f" DEDUP UPSERT KEYS({', '.join(map(quote_name, keys))})"
         )
+
+    def _find_partition(self) -> Partition:
+        """How much time a partition has: with a retention, none has more than a step."""
+        retention = self.job.retention
+        if retention is None:
+            return self.options.partition_by
+        return Partition.HOUR if retention.step_ms % (24 * _HOUR_MS) else Partition.DAY
+
+    def delete_older(self, before_ms: int) -> None:
+        """https://questdb.com/docs/query/sql/alter-table-drop-partition/"""
+        older = f"{quote_name(self.job.schema.time)} < {before_ms * 1000}"
+        for table in self.job.table_names:
+            name = quote_name(table)
+            if self.ask(f"SELECT 1 FROM {name} WHERE {older} LIMIT 1"):
+                self.execute(f"ALTER TABLE {name} DROP PARTITION WHERE {older}")
+        self.connection.await_applied(self.job.table_names)
 
     def _list_keys(self) -> list[str]:
         """The columns by which QuestDB tells an event from all others: the time is always one."""

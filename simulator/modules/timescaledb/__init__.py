@@ -20,10 +20,10 @@ from dataclasses import replace
 from typing import Any
 
 from ...contract import PrimaryKey, Storage
-from ...errors import SimulatorError
+from ...errors import OptionError, SimulatorError
 from ...workloads.schema import ID, Tags
 from .._base.sql_queries import Newest, quote_name, quote_text
-from ..base import Job, Support, support_keys
+from ..base import Ageing, Job, Support, support_keys
 from ..postgres import Postgres
 from ..postgres.connection import code_of
 from ..postgres.encoding import PostgresEncoder
@@ -52,6 +52,7 @@ class Timescaledb(Postgres):
     CAPABILITIES = replace(
         Postgres.CAPABILITIES,
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.SQL),
+        ageing=Ageing("drop_chunks, of chunks as long as a step"),
     )
     TIME_ORDER = "DESC"
     KEY_CONSTRAINT = None
@@ -60,6 +61,12 @@ class Timescaledb(Postgres):
 
     def __init__(self, options: TimescaleOptions, job: Job) -> None:
         super().__init__(options, _without_key(job))
+        interval_ms, retention = options.chunk_time_interval, job.retention
+        if retention is not None and interval_ms and retention.step_ms % interval_ms:
+            raise OptionError(
+                f"chunk_time_interval={interval_ms} doesn't go into the steps of --retention, of"
+                f" {retention.step_ms} ms: leave it out"
+            )
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> PostgresEncoder:
@@ -111,7 +118,8 @@ class Timescaledb(Postgres):
 
     def _convert_table(self, table: str) -> str:
         """https://www.tigerdata.com/docs/reference/timescaledb/hypertables/create_hypertable"""
-        interval_ms = self.options.chunk_time_interval or DAY_MS
+        own_ms = self.job.retention.step_ms if self.job.retention else DAY_MS
+        interval_ms = self.options.chunk_time_interval or own_ms
         return (
             f"SELECT * FROM create_hypertable({quote_text(quote_name(table))}::regclass,"
             f" by_range({quote_text(self.job.schema.time)}, {interval_ms}::bigint), if_not_exists => TRUE)"
@@ -134,6 +142,17 @@ class Timescaledb(Postgres):
             f" timescaledb.orderby = '{quote_name(schema.time)} DESC')"
         )
         return [statement]
+
+    def _list_bounds(self) -> list[int]:
+        return []  # chunks are made as events come
+
+    def delete_older(self, before_ms: int) -> None:
+        """https://www.tigerdata.com/docs/api/latest/hypertable/drop_chunks"""
+        for table in self.job.table_names:
+            self._session.ask(
+                "SELECT drop_chunks(%s::regclass, older_than => %s::bigint)",
+                [quote_name(table), before_ms],
+            )
 
     def prepare_queries(self) -> None:
         super().prepare_queries()

@@ -48,7 +48,7 @@ from .._base.errors import missing_table, nothing_to_query
 from .._base.exactly_once import SettlingWriter, Span, Wanted
 from .._base.labels import field_columns, find_witness
 from .._base.options import InsertMode
-from ..base import Capabilities, Encoding, Job, Support, support_keys
+from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Payload
 from .asking import VictoriaMetricsAsker
 from .encoding import ALL_TIME, MOST_WHOLE, CsvEncoder, Import, ImportEncoder, name_metric
@@ -136,6 +136,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         "inmemoryDataFlushInterval": Condition.DURABILITY,
     }
     CAPABILITIES = Capabilities(
+        ageing=Ageing(reason="-retentionPeriod is a flag of the server, and goes by today's date"),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),

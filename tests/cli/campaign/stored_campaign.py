@@ -135,9 +135,9 @@ def _vary_group(group: GroupResult, speed: float, size: float, at_rate: bool) ->
 
 
 def _shorten(histogram: str, speed: float) -> str:
-    found = new_histogram()
-    for item in merge_histograms([histogram]).get_recorded_iterator():
-        found.record_value(
-            max(1, round(item.value_iterated_to / speed)), item.count_at_value_iterated_to
-        )
+    found, measured = new_histogram(), merge_histograms([histogram])
+    for place, count in enumerate(measured.counts):
+        if count:
+            value = measured.get_highest_equivalent_value(measured.get_value_from_index(place))
+            found.record_value(max(1, round(value / speed)), count)
     return encode_histogram(found)

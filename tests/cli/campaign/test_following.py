@@ -9,6 +9,7 @@ import pytest
 from cli.campaign.campaign import Campaign, open_campaign
 from cli.campaign.definition import EXAMPLES
 from cli.campaign.plan import Job
+from cli.campaign.running import prepare
 from cli.errors import ConfigError
 from cli.signals import Interrupts
 
@@ -16,6 +17,7 @@ CONFIG = """
 targets:
   one: {module: postgres, executor: local, connection_string: host=127.0.0.1 dbname=x}
   two: {module: questdb, executor: local, endpoint: http://127.0.0.1:1}
+  three: {module: victoriametrics, executor: local, endpoint: http://127.0.0.1:1}
   struck: {module: blackhole, executor: local, disturbances: [30s run true]}
 workloads:
   boilers:
@@ -63,9 +65,10 @@ def _read_options(job: Job) -> dict[str, list[str]]:
 def test_steps_follow_in_order(tmp_path: Path) -> None:
     campaign = _open(tmp_path)
     turn = campaign.turns[0]
-    commands = ["mixed", "capacity", "insert", "insert", "insert"]
+    commands = ["mixed", "capacity", "insert", "insert", "insert", "insert"]
+    steps = ["load", "capacity", "disk", "run-.-a.sh", "run-.-b.sh", "retention"]
     assert [job.command for job in turn] == commands
-    assert [job.step for job in turn] == ["load", "capacity", "disk", "run-.-a.sh", "run-.-b.sh"]
+    assert [job.step for job in turn] == steps
     # One repetition decides nothing.
     assert len(campaign.turns) == 3
     assert campaign.question is not None
@@ -124,6 +127,22 @@ def test_a_fleet_that_is_cut_off_is_back_early_enough(tmp_path: Path) -> None:
     assert struck["duration"] == ["750s"]
 
 
+def test_what_is_too_old_goes_at_the_required_rate(tmp_path: Path) -> None:
+    deleted = _read_options(_open(tmp_path).turns[0][-1])
+    assert (deleted["retention"], deleted["rate"]) == (["7776000s"], ["1600.0"])
+    assert (deleted["duration"], deleted["prefill"]) == (["60s"], ["960000"])
+
+
+def test_who_can_not_delete_by_age_has_no_step_for_it(tmp_path: Path) -> None:
+    both = _open(tmp_path, FILE.replace("[one]", "[one, three]").replace("  faults", "  # faults"))
+    turns = [(turn[0].candidate.target, [job.step for job in turn]) for turn in both.turns]
+    steps = dict(turns)
+    assert steps["one"] == ["load", "capacity", "disk", "retention"]
+    assert steps["three"] == ["load", "capacity", "disk"]
+    alone = _open(tmp_path, FILE.replace("[one]", "[three]"))
+    assert "retention" not in [job.step for job in alone.turns[0]]
+
+
 def test_own_steps_stay(tmp_path: Path) -> None:
     campaign = _open(tmp_path, FILE + "steps: [{insert: {runs: 1}}]\nrepeats: 1\n")
     assert [job.command for turn in campaign.turns for job in turn] == ["insert"]
@@ -168,7 +187,8 @@ def test_the_example_is_short_and_right(tmp_path: Path) -> None:
     assert len(example.splitlines()) <= 40
     one = example.replace("[embedded]", "[one]").replace("kill-server", "run ./kill.sh")
     campaign = _open(tmp_path, one)
-    assert [job.step for job in campaign.turns[0]] == ["load", "capacity", "disk", "run-.-kill.sh"]
+    steps = ["load", "capacity", "disk", "run-.-kill.sh", "retention"]
+    assert [job.step for job in campaign.turns[0]] == steps
 
 
 TWO = FILE.replace("[one]", "[one, two]") + "variants: {small: {}, large: {in-flight: 4}}\n"
@@ -201,3 +221,67 @@ def test_leaving_out_nobody_or_everybody_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         _open(tmp_path, TWO, *without)
+
+
+COARSE = FILE.replace("{span: 10m}", "{span: 30d, every: 10m}")
+
+
+def test_a_coarse_history_is_loaded_by_the_first_step_and_kept_by_the_others(
+    tmp_path: Path,
+) -> None:
+    turn = _open(tmp_path, COARSE).turns[0]
+    # Tables of the disk and the retention are new, so they come last.
+    kept = ["load", "capacity", "run-.-a.sh", "run-.-b.sh"]
+    assert [job.step for job in turn] == [*kept, "disk", "retention"]
+    options = [_read_options(job) for job in turn]
+    for one in options[:4]:
+        assert (one["prefill-span"], one["prefill-every"]) == (["30d"], ["10m"])
+        assert not one.keys() & {"prefill", "fill"}
+    assert ["no-clean" in one for one in options] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not any("prefill-span" in one for one in options[4:])
+    # Who begins now begins anew in each step.
+    now = COARSE.replace("boilers}", "boilers, workload-option: {epoch: now}}")
+    assert not any("no-clean" in _read_options(job) for job in _open(tmp_path, now).turns[0])
+
+
+def test_the_time_of_a_turn_has_the_history_once(tmp_path: Path) -> None:
+    campaign = _open(tmp_path, COARSE.replace("[one]", "[one]\nrepeats: 1"))
+    prepared = prepare(campaign)
+    loads = [sum(prepared[job.name].prefills) for job in campaign.jobs]
+    assert loads == [8000 * 4320, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        (
+            "{span: 30d, every: 1s}",
+            "needs.yaml:10: requirements.history.every: 1s is shorter than the 5s",
+        ),
+        (
+            "{span: 5m, every: 10m}",
+            "needs.yaml:10: requirements.history: a span of 5m has no event",
+        ),
+        (
+            "{events: 5, every: 10m}",
+            "needs.yaml:10: requirements.history: `every` goes with a span",
+        ),
+    ],
+)
+def test_a_history_without_events_is_refused(tmp_path: Path, new: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        _open(tmp_path, FILE.replace("{span: 10m}", new))
+    assert said in refused.value.message
+    assert len(refused.value.message.splitlines()) == 1
+
+
+def test_options_of_a_history_follow_from_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"prefill-every follows from requirements \(history\)"):
+        _open(tmp_path, FILE.replace("boilers}", "boilers, prefill-every: 5m}"))

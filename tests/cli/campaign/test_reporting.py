@@ -21,12 +21,19 @@ from cli.results.model import Result
 
 from ..made import disturbed, inserts, queries
 from ..render.test_report import Page
+from ..undrawn import undrawn
 from .stored_campaign import CANDIDATES, FILE, STEPS, make_campaign, make_result
 
 
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     return make_campaign(tmp_path_factory.mktemp("campaign"))
+
+
+@pytest.fixture(scope="module")
+def page(campaign: Campaign) -> CampaignPage:
+    """What is on its report, made once."""
+    return describe(campaign)
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +66,10 @@ def test_only_what_was_measured_in_each_step_is_an_open_table(html: str) -> None
     assert "Treat with care" in page.text
 
 
-def test_repetitions_are_no_series(campaign: Campaign, html: str) -> None:
+def test_repetitions_are_no_series(page: CampaignPage, html: str) -> None:
     """They are neither compared with each other nor drawn beside each other."""
     assert not re.search(rf"(than|from|against) \w+ ({'|'.join(STEPS)}) \d", html)
     assert "Compared:" not in html
-    page = describe(campaign)
     for chart in [*page.figures, *page.single_runs]:
         assert set(list_series(chart)) <= set(CANDIDATES), chart.title
     assert list(page.summary.rows) == list(CANDIDATES)
@@ -81,7 +87,7 @@ def list_series(chart: Chart) -> list[str]:
     return [name for _, scale in list_encodings(chart) for name in scale["domain"]]
 
 
-def test_each_candidate_has_one_colour_and_shape_throughout(campaign: Campaign, html: str) -> None:
+def test_each_candidate_has_one_colour_and_shape_throughout(html: str) -> None:
     """In a figure that hasn't all of them, too, and beside its name."""
     steps = {
         step: {
@@ -110,8 +116,7 @@ def test_each_candidate_has_one_colour_and_shape_throughout(campaign: Campaign, 
     )
 
 
-def test_a_campaign_has_the_figures_of_a_decision(campaign: Campaign) -> None:
-    page = describe(campaign)
+def test_a_campaign_has_the_figures_of_a_decision(page: CampaignPage) -> None:
     assert [chart.title for chart in page.figures] == [
         "growth: rate and time over fill level",
         "questions: query times",
@@ -125,8 +130,8 @@ def test_a_campaign_has_the_figures_of_a_decision(campaign: Campaign) -> None:
     ]  # fmt: skip
 
 
-def test_the_summary_has_a_figure_and_a_rank_of_each_step(campaign: Campaign) -> None:
-    summary = describe(campaign).summary
+def test_the_summary_has_a_figure_and_a_rank_of_each_step(page: CampaignPage) -> None:
+    summary = page.summary
     assert summary.steps == list(STEPS)
     cells = {name: own[3] for name, own in summary.rows.items()}
     assert re.fullmatch(r"holds [\d,]+ events/s", cells["questdb"].figure)
@@ -142,8 +147,8 @@ def test_the_summary_has_a_figure_and_a_rank_of_each_step(campaign: Campaign) ->
     assert rates[1] > rates[0] > rates[2]
 
 
-def test_a_candidate_has_its_schema_settings_and_client(campaign: Campaign) -> None:
-    (first, *_) = describe(campaign).candidates
+def test_a_candidate_has_its_schema_settings_and_client(page: CampaignPage) -> None:
+    (first, *_) = page.candidates
     assert first.about == "PostgreSQL 18.4, 8 results"
     conditions = {
         title: {str(name): value for name, value in table.rows}
@@ -158,8 +163,8 @@ def test_a_candidate_has_its_schema_settings_and_client(campaign: Campaign) -> N
     assert "Machines" in conditions
 
 
-def test_tables_of_runs_have_all_repetitions(campaign: Campaign) -> None:
-    (first, *_) = describe(campaign).candidates
+def test_tables_of_runs_have_all_repetitions(page: CampaignPage) -> None:
+    (first, *_) = page.candidates
     growth = next(step for step in first.steps if step.name == "growth")
     assert growth.count == "2 repetitions"
     assert [job.name for job in growth.jobs] == ["growth 1", "growth 2"]
@@ -168,8 +173,8 @@ def test_tables_of_runs_have_all_repetitions(campaign: Campaign) -> None:
     assert [row[0] for row in runs.rows] == ["1"] * 10 + ["2"] * 10
 
 
-def test_doubts_of_a_kind_are_said_once(campaign: Campaign) -> None:
-    for one in describe(campaign).candidates:
+def test_doubts_of_a_kind_are_said_once(page: CampaignPage) -> None:
+    for one in page.candidates:
         kinds = [doubt.kind for doubt in one.doubts]
         assert len(set(kinds)) == len(kinds)
         assert kinds
@@ -178,7 +183,8 @@ def test_doubts_of_a_kind_are_said_once(campaign: Campaign) -> None:
 def test_what_was_not_measured_is_said(tmp_path: Path) -> None:
     campaign = make_campaign(tmp_path, left_out=["influxdb capacity 1", "influxdb capacity 2"])
     campaign.folder.keep_failed({"influxdb capacity 1": "it <b>was</b> away"})
-    write_report(campaign)
+    with undrawn():
+        write_report(campaign)
     html = campaign.folder.report.read_text()
     assert "Not measured: influxdb capacity 1: it &lt;b&gt;was&lt;/b&gt; away" in html
     assert "no figure: 1 failed" in html
@@ -189,7 +195,8 @@ def test_one_candidate_is_ranked_by_nobody(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     campaign = make_campaign(tmp_path, FILE.replace("[postgresql, questdb, influxdb]", "[questdb]"))
-    write_report(campaign)
+    with undrawn():
+        write_report(campaign)
     assert "Ranking" not in capsys.readouterr().out
     (cells,) = describe(campaign).summary.rows.values()
     assert [cell.rank for cell in cells] == [""] * 4
@@ -222,11 +229,10 @@ def test_the_table_of_a_step_has_the_range_of_its_repetitions() -> None:
     ]  # fmt: skip
 
 
-def test_what_a_file_says_does_no_harm(campaign: Campaign) -> None:
+def test_what_a_file_says_does_no_harm(page: CampaignPage) -> None:
     from dataclasses import replace
 
     evil = "</script><script>alert(1)</script>"
-    page = describe(campaign)
     harmless = make_campaign_report(
         replace(
             page, title=evil, figures=[], single_runs=[], differences=[evil], failed={evil: evil},
@@ -238,14 +244,15 @@ def test_what_a_file_says_does_no_harm(campaign: Campaign) -> None:
 
 
 def test_a_report_of_many_results_leaves_out_the_tables_of_runs(
-    campaign: Campaign, html: str, monkeypatch: pytest.MonkeyPatch
+    campaign: Campaign, page: CampaignPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reporting, "MOST_TABULATED", 23)
-    page = describe(campaign)
-    assert "results show ID --results" in page.left_out and "24 results" in page.left_out
-    short = make_campaign_report(page)
-    assert len(short) < 0.6 * len(html)
-    assert "results show ID" in short and "results show ID" not in html
+    less = describe(campaign)
+    assert "results show ID --results" in less.left_out and "24 results" in less.left_out
+    with undrawn():
+        short, whole = make_campaign_report(less), make_campaign_report(page)
+    assert len(short) < 0.3 * len(whole)
+    assert "results show ID" in short and "results show ID" not in whole
     assert Folded(short).unfolded == 1
 
 

@@ -25,25 +25,25 @@ def test_the_model_is_not_below_stored_runs(name: str) -> None:
         took_s += sum(phases.values())
         duration_s = round(run["window_s"] + run.get("warm_up_s", 0.0))
         loads.append(Load(workers=run["workers"], duration_s=duration_s))
-    modelled = model_job(loads, 0, ExecutorName.LOCAL)
+    modelled = model_job(loads, [0] * len(loads), ExecutorName.LOCAL)
     assert modelled.open_runs == 0
     assert took_s <= modelled.known_s <= 1.25 * took_s + 5 + 3 * len(loads) + 8 * len(loads) * 0.3
 
 
 def test_filling_tables_counts() -> None:
     load = Load(workers=2, duration_s=10.0)
-    plain, filled = (model_job([load] * 3, n, ExecutorName.LOCAL) for n in (0, 1_000_000))
+    plain, filled = (model_job([load] * 3, [n] * 3, ExecutorName.LOCAL) for n in (0, 1_000_000))
     assert filled.known_s - plain.known_s == pytest.approx(150)
-    until_done = model_job([Load(events=5)], 0, ExecutorName.LOCAL)
+    until_done = model_job([Load(events=5)], [0], ExecutorName.LOCAL)
     assert until_done.open_runs == 1
 
 
 def test_inserts_of_a_number_of_events_in_batches_have_a_length() -> None:
     load = Load(workers=2, events=100_000, batch=1000)
-    found = model_job([load], 0, ExecutorName.LOCAL)
+    found = model_job([load], [0], ExecutorName.LOCAL)
     assert found.open_runs == 0
     assert found.known_s > 10
-    assert model_job([load.model_copy(update={"batch": 1})], 0, ExecutorName.LOCAL).open_runs == 1
+    assert model_job([load.model_copy(update={"batch": 1})], [0], ExecutorName.LOCAL).open_runs == 1
 
 
 def test_what_the_model_says_is_corrected_by_other_steps_of_the_command() -> None:

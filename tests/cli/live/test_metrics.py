@@ -23,7 +23,7 @@ FIGURES = Figures(
             GroupStatus(
                 role=Role.WRITE, done=5, rate_per_s=1234.5, recent_p50_ms=2.0, recent_p99_ms=12.5, backlog=7
             ),
-            GroupStatus(role=Role.READ, done=2, rate_per_s=3.0),
+            GroupStatus(role=Role.READ, done=2, rate_per_s=3.0, rows_per_s=5e6, bytes_per_s=7e7),
         ],
         elapsed_s=4.5,
         quiet_s=0.25,
@@ -62,6 +62,8 @@ def test_all_figures_are_there_in_base_units() -> None:
     assert values(found["events_per_second"]) == {"write": 1234.5}
     assert values(found["queries_per_second"]) == {"read": 3.0}
     assert values(found["backlog_events"]) == {"write": 7}
+    assert values(found["answer_rows_per_second"]) == {"read": 5e6}
+    assert values(found["answer_bytes_per_second"]) == {"read": 7e7}
     assert values(found["recent_p50_seconds"]) == {"write": 0.002}
     assert values(found["recent_p99_seconds"]) == {"write": 0.0125}
     assert values(found["database_cpus_used"]) == {"": 1.5}

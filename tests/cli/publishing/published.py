@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from cli.results.decision import (
+    CandidateVerdict,
+    Evidence,
+    Requirement,
+    Sample,
+    Unit,
+    VerdictMatrix,
+    decide,
+)
 from cli.results.model import Result
+from cli.results.statements import SentStatements
 
 from ..made import ENVIRONMENT, inserts, queries
 
@@ -54,8 +64,48 @@ def make_results(
             }
             if asked:
                 label = f"{name} questions {number}"
-                found[label] = queries(asked, name, label=label, **more)
+                statements = describe_sent(name, asked)
+                found[label] = queries(asked, name, label=label, statements=statements, **more)
     return found
+
+
+def describe_sent(name: str, asked: Iterable[str]) -> list[SentStatements]:
+    """A schema, and statements, which are the same for alpha and gamma."""
+    dialect = "vector" if name == "beta" else "row"
+    return [
+        SentStatements(title="Schema", lines=[f"CREATE TABLE events_{name} (time, value)"]),
+        *(
+            SentStatements(title=query, lines=[f"SELECT {dialect}", f"FROM {query}"], query=query)
+            for query in asked
+        ),
+    ]
+
+
+def judge() -> VerdictMatrix:
+    """Alpha meets what is required, and beta doesn't."""
+    required = Requirement(
+        key="events_per_s", heading="load", unit=Unit.EVENTS_PER_S, bound=80_000, at_least=True
+    )
+    cells = {
+        name: decide(
+            required,
+            [
+                Sample(
+                    repetition=number, keeps=speed >= 80_000, value=speed,
+                    evidence=[Evidence(result=f"20261102T{2 * number:04d}00Z")],
+                )
+                for number, speed in enumerate(SPEEDS[name])
+            ],
+        )
+        for name in ("alpha", "beta")
+    }  # fmt: skip
+    return VerdictMatrix(
+        title="A fleet",
+        requirements=[required],
+        candidates=[CandidateVerdict(candidate=name, cells=[cell]) for name, cell in cells.items()],
+        repeats=3,
+        notes=["Made by /home/me/bin/run."],
+    )
 
 
 def keep_campaign(

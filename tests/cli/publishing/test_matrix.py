@@ -90,6 +90,16 @@ def test_a_repetition_that_failed_is_told_and_shows_nobody_to_be_better(tmp_path
     assert own["beta"].rank == "2 to 3"
 
 
+def test_what_is_not_valid_has_no_figure_but_a_reason(tmp_path: Path) -> None:
+    results = make_results()
+    for number in (1, 2, 3):
+        (one,) = results[f"beta load {number}"].writers
+        one.group.invalid_reasons.append("7 of 1,000 events are missing")
+    (field,) = make(tmp_path, results)
+    assert take(field, "Inserts/s")["beta"] is None
+    assert field.rows[1].absent == ["7 of 1,000 events are missing", "", ""]
+
+
 def test_what_a_search_found_at_least_says_so(tmp_path: Path) -> None:
     for name, bound in (("alpha", True), ("beta", False)):
         for number in range(2):

@@ -14,7 +14,7 @@ from cli.publishing.folder import check_folder, write_site
 from cli.publishing.pages import make_site
 from cli.publishing.sources import MANIFEST, find_sources
 
-from .published import SPEEDS, TIMES, describe_server, keep_campaign, make_results
+from .published import SPEEDS, TIMES, describe_server, judge, keep_campaign, make_results
 
 FIRST_SIGHT = 2_000_000
 
@@ -29,7 +29,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     secret["database"]["settings"]["ssl_passphrase_command"] = "cat password=geheim"
     tags = {"alpha": {"no 'te": "</script><b>"}}
     results = make_results(environments={"alpha": secret}, tags=tags)
-    keep_campaign(folder / "night", results, {"gamma load 4": "could not read /home/me/x"})
+    night = keep_campaign(folder / "night", results, {"gamma load 4": "could not read /home/me/x"})
+    (night / "verdict.json").write_text(judge().model_dump_json())
     old = {"alpha": describe_server("PostgreSQL 16.2")}
     keep_campaign(folder / "before", make_results({"alpha": SPEEDS["beta"]}, environments=old))
     return make_site(find_sources([folder]), "Which <database>?")
@@ -37,7 +38,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 def test_it_has_its_pages(files: dict[str, bytes]) -> None:
     assert {path for path in files if not path.startswith("results/")} == {
-        "index.html", "method.html", "figures-temperature.html",
+        "index.html", "method.html", "figures-temperature.html", "verdict-night.html",
         "candidates/alpha-postgresql-16-2.html", "candidates/alpha-postgresql-18-4.html",
         "candidates/beta.html", "candidates/gamma.html",
         *(f"questions/temperature-{one}.html" for one in ("mean", "newest")),
@@ -96,6 +97,23 @@ def test_a_question_has_all_candidates(files: dict[str, bytes]) -> None:
     page = files["questions/temperature-newest.html"].decode()
     assert all(f'<td class="left">{name}</td>' in page for name in ("beta", "gamma"))
     assert "gamma" not in files["questions/temperature-mean.html"].decode()
+
+
+def test_statements_stand_beside_each_other(files: dict[str, bytes]) -> None:
+    page = files["questions/temperature-newest.html"].decode()
+    statements = page[page.index("<h3>Statements") :]
+    assert statements.count("<pre") == 2
+    assert statements.count("SELECT row\nFROM newest") == 1
+    assert "SELECT vector" in statements
+    beta = files["candidates/beta.html"].decode()
+    assert "CREATE TABLE events_beta" in beta and "events_alpha" not in beta
+
+
+def test_the_verdict_leads_to_candidates_and_results(files: dict[str, bytes]) -> None:
+    page = files["verdict-night.html"].decode()
+    assert "Who meets the requirements: A fleet" in page
+    assert re.search(r'<a href="candidates/beta.html">.*beta</span></a>.*missed', page)
+    assert 'href="verdict-night.html"' in files["index.html"].decode()
 
 
 def test_what_failed_is_told(files: dict[str, bytes]) -> None:

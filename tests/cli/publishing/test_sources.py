@@ -27,8 +27,17 @@ def test_a_campaign_gives_its_candidates_and_steps(tmp_path: Path) -> None:
     assert [(one.candidate, one.test, one.failure) for one in found.failed] == [
         ("beta", "questions", "no room")
     ]
-    assert found.campaigns == {"night.yaml": "title: A night\n"}
+    assert found.campaigns == {"night": "title: A night\n"}
     assert found.done[0].command == "iotbench insert --target=alpha"
+
+
+def test_a_campaign_counts_once_and_two_of_a_name_are_two(tmp_path: Path) -> None:
+    for place in ("a", "b"):
+        keep_campaign(tmp_path / place / "night", make_results(), {"beta load 4": "no"})
+    found = find_sources([tmp_path / "a", tmp_path])
+    assert len(found.done) == 36 and len(found.failed) == 2
+    assert len({one.name for one in found.done}) == len(found.done)
+    assert sorted(found.campaigns) == ["night", "night-"]
 
 
 def test_results_of_any_name_are_found_once(tmp_path: Path) -> None:
@@ -116,9 +125,9 @@ def test_secrets_machines_and_paths_are_replaced() -> None:
     }
     found = redact_result(document)
     assert found == {
-        "environment": {"client": {"host": "***", "cpus": 2}},
+        "environment": {"client": {"host": "(a host)", "cpus": 2}},
         "options": {"module": {"password": "***", "token": "***", "url": "http://u:***@db:9000"}},
-        "runs": [{"node": "***", "others": {"(a path)": 0.5}}],
+        "runs": [{"node": "(a host)", "others": {"(a path)": 0.5}}],
         "label": "see (a path), password=*** host=db",
         "note": "PUT /api/v2/write?org=o, application/json, 5 MB/s",
     }

@@ -20,6 +20,9 @@ def test_what_was_measured() -> None:
     single = inserts({1: MANY}, options={"batch": 0, "insert_mode": "single", "prefill": 5000})
     assert "each a request of its own (single)" in words.describe_measurement(single)
     assert "with 5,000 events there before" in words.describe_measurement(single)
+    options = {"prefill_span_s": 2_592_000, "prefill_every_s": 600}
+    on_history = words.describe_measurement(inserts({1: MANY}, options=options))
+    assert "on a history of 30d, an event of each device every 10m" in on_history
     assert "3 steps on growing data" in words.describe_measurement(steps({0: 1.0, 5: 2.0, 9: 1.0}))
     assert words.describe_measurement(queries({"q": [1.0]}, executor="kubernetes")) == (
         "Queries to alpha (PostgreSQL 18.4) by 1 worker, each query 3 times, from pods on Kubernetes"

@@ -25,6 +25,8 @@ from cli.results.export import COLUMNS, list_rows
 from cli.results.figures import SUMMED
 from cli.results.store import StoredResult, UnreadableResult, read_result
 
+from ..undrawn import undrawn
+
 ROOT = Path(__file__).resolve().parents[3]
 KEPT = ROOT / "tests" / "cli" / "stored"
 EXPECTED = KEPT / "format1.figures.json"
@@ -63,7 +65,8 @@ def collect_figures(names: Sequence[str]) -> dict[str, Any]:
     named = [NamedResult(f"r{place}", one.result) for place, one in enumerate(stored)]
     figures = {figure.kind: list(_list_data(figure.spec)) for figure in draw_all(named)}
     shown: dict[str, Any] = {"plots": {kind: _sum_up(data) for kind, data in figures.items()}}
-    page = re.sub(r"<svg.*?</svg>", "", make_report(stored, "title"), flags=re.DOTALL)
+    with undrawn():
+        page = re.sub(r"<svg.*?</svg>", "", make_report(stored, "title"), flags=re.DOTALL)
     shown["report"] = _sum_up(list_numbers(page.partition("</style>")[2].splitlines()))
     if len(stored) > 1:
         results = [one.result for one in stored]

@@ -17,6 +17,7 @@ from cli.results.requirements import Requirements
 from simulator.contract import (
     GAP_S,
     CatchUp,
+    DeletionCost,
     GroupResult,
     LatencyMs,
     Level,
@@ -25,8 +26,10 @@ from simulator.contract import (
     Outage,
     QueryResult,
     Resources,
+    RetentionResult,
     Role,
     Storage,
+    Stretch,
 )
 
 from ..made import capacity, client, disturbed, open_loop, stored
@@ -108,6 +111,25 @@ def test_a_run_under_other_conditions_doesnt_count(changes: dict[str, Any], said
     other = {**good, **changes}
     found = _cell(_judge(needed, [_load(**other)], [_load(**other)]), "insert.p99")
     assert (found.status, found.reason) == (Status.UNDECIDED, said)
+
+
+@pytest.mark.parametrize(
+    ("had", "keeps"),
+    [
+        ({}, False),
+        ({"prefill_span_s": 86_400, "prefill_every_s": 600}, True),
+        ({"prefill_span_s": 172_800, "prefill_every_s": 60}, True),
+        ({"prefill_span_s": 80_000, "prefill_every_s": 600}, False),
+        ({"prefill_span_s": 86_400, "prefill_every_s": 700}, False),
+    ],
+)
+def test_a_coarse_history_must_have_been_there(had: dict[str, Any], keeps: bool) -> None:
+    needed = {**NEEDED, "history": {"span": "1d", "every": "10m"}}
+    loads = [_load(options=had) for _ in range(2)]
+    found = _cell(_judge(needed, *([load] for load in loads)), "insert.p99")
+    reason = "measured without the history of 1d, an event of each device every 10m"
+    assert (found.status is Status.MET) == keeps
+    assert keeps or (found.status, found.reason) == (Status.UNDECIDED, reason)
 
 
 def test_without_the_questions_beside_it_a_load_isnt_the_one_that_is_required() -> None:
@@ -239,6 +261,25 @@ def test_a_search_below_the_load_misses_it() -> None:
     kept = _cell(_judge(needed, *([_load(rate=50_000.0), one] for one in searches)), "events_per_s")
     assert kept.status is Status.UNDECIDED
     assert "yet the load itself was within all limits" in (kept.reason or "")
+
+
+def test_what_deleting_by_age_costs_is_a_line_and_no_load() -> None:
+    """At a compressed clock it says nothing of the load itself."""
+    deleting = _load()
+    stretch = Stretch(seconds=5, rate_per_s=1000.0, p99_ms=4.0)
+    slow = Stretch(seconds=5, rate_per_s=900.0, p99_ms=400.0)
+    for run in deleting.runs:
+        run.retention = RetentionResult(period_s=1, step_s=1, deletions=[])
+        cost = DeletionCost(before=stretch, during=slow, between=stretch)
+        run.groups[0].deletion_cost = cost
+    verdict = _judge({**NEEDED, "retention": "10d"}, [deleting], [deleting])
+    assert all(cell.status is Status.UNDECIDED for cell in verdict.candidates[0].cells)
+    told = [note for note in verdict.notes if "retention: " in note]
+    assert len(told) == 1
+    assert "inserts lost 10% in the 5 s in which one ran" in told[0]
+    assert not any("not measured" in note for note in verdict.notes)
+    unmeasured = _judge({**NEEDED, "retention": "10d"}, [_load()], [_load()])
+    assert any("what that costs, was not measured" in note for note in unmeasured.notes)
 
 
 def _weigh(result: Result, size: float) -> Result:

@@ -1,0 +1,385 @@
+"""The thinnest clients that can ask what a reader asks.
+
+They send requests that were made beforehand, a few in turn, and read no more of an answer than where it ends
+and that it is a success. RuntimeError if it isn't. Where an answer takes several requests, one after the
+other, so it does here.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import select
+import socket
+import struct
+import subprocess
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from itertools import cycle, islice
+from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from psycopg import pq
+
+from cli.embedded import find_programs
+from simulator.modules._base.http import HttpRequest
+from simulator.modules._base.http_asking import AnyHttpAsker
+from simulator.modules.cassandra.asking import CassandraAsker
+from simulator.modules.cassandra.asking import Request as CassandraRequest
+from simulator.modules.cassandra.executions import Known, read_page
+from simulator.modules.cassandra.statements import Statement
+from simulator.modules.cassandra.wire import Reply
+from simulator.modules.iotdb.answers import Answer as IotdbAnswer
+from simulator.modules.iotdb.asking import Request as IotdbRequest
+from simulator.modules.iotdb.connection import Question as IotdbQuestion
+from simulator.modules.iotdb.options import IotdbOptions
+from simulator.modules.iotdb.thrift import read_answer
+from simulator.modules.postgres.lines import Question
+
+from .readers import Asked, Asking, Reader, open_asker
+from .support import scratch_folder
+from .thinnest import CassandraSocket, IotdbSession, open_iotdb
+
+_SAMPLES, _SCRIPTS = 16, 4
+"""Questions that a thinnest client asks in turn: so many devices and times. pgbench prepares each script on
+each of its connections, within its time."""
+
+_QuestionT = TypeVar("_QuestionT")
+
+
+def _sample(reader: Reader) -> list[Any]:
+    """Some of its requests."""
+    with open_asker(reader) as (_, questions):
+        return [questions.make(reader.query) for _ in range(_SAMPLES)]
+
+
+class _Line(ABC, Generic[_QuestionT]):
+    """A connection by which one question is under way."""
+
+    stream: socket.socket
+
+    @abstractmethod
+    def send(self, question: _QuestionT) -> None:
+        """Begin to ask it."""
+
+    @abstractmethod
+    def receive(self) -> bool:
+        """Read what has come; whether that was the rest of the answer."""
+
+
+@contextmanager
+def _ask_by_lines(
+    lines: Sequence[_Line[_QuestionT]], questions: Sequence[_QuestionT]
+) -> Iterator[Asking]:
+    """One after the other by the only line, or at once by several in one thread."""
+    given = cycle(questions)
+
+    def ask(count: int) -> Asked:
+        if len(lines) > 1:
+            _ask_at_once(lines, islice(given, count))
+            return Asked()
+        [one] = lines
+        for question in islice(given, count):
+            one.send(question)
+            while not one.receive():
+                pass
+        return Asked()
+
+    yield lambda count: partial(ask, count)
+
+
+def _ask_at_once(lines: Sequence[_Line[_QuestionT]], questions: Iterable[_QuestionT]) -> None:
+    """Each line has a question under way, as long as there are some."""
+    waiting = iter(questions)
+    poll = select.poll()
+    busy = {}
+    for one, question in zip(lines, waiting, strict=False):
+        one.send(question)
+        busy[one.stream.fileno()] = one
+        poll.register(one.stream, select.POLLIN)
+    while busy:
+        for descriptor, _ in poll.poll():
+            one = busy[descriptor]
+            if not one.receive():
+                continue
+            following = next(waiting, None)
+            if following is None:
+                del busy[descriptor]
+                poll.unregister(descriptor)
+            else:
+                one.send(following)
+
+
+# --- PostgreSQL -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def libpq(reader: Reader) -> Iterator[Asking]:
+    """libpq's own functions, as psycopg binds them: exec_prepared, with one in flight; nothing else. Values
+    come as our asker has them."""
+    dsn = reader.module.options.connection_string
+    samples: list[Question] = _sample(reader)
+    statement = samples[0].statement
+    assert statement is not None
+    connection = pq.PGconn.connect(dsn.encode())
+    if connection.status != pq.ConnStatus.OK:
+        raise RuntimeError(connection.error_message.decode())
+    connection.prepare(b"thin", statement.text, statement.types)
+    formats = [int(pq.Format.BINARY)] * len(samples[0].values)
+    given = cycle([sample.values for sample in samples])
+
+    def ask(count: int) -> Asked:
+        rows = 0
+        for values in islice(given, count):
+            result = connection.exec_prepared(b"thin", values, formats, statement.results)
+            if result.status != pq.ExecStatus.TUPLES_OK:
+                raise RuntimeError(connection.error_message.decode())
+            rows += result.ntuples
+        return Asked(rows)
+
+    try:
+        yield lambda count: partial(ask, count)
+    finally:
+        connection.finish()
+
+
+@contextmanager
+def pgbench(reader: Reader) -> Iterator[Asking]:
+    """pgbench -M prepared: a script for each sample, a client for each question in flight, a thread for each
+    reader. It asks for all readers; connecting isn't in its time."""
+    dsn = reader.module.options.connection_string
+    samples: list[Question] = _sample(reader)
+    command = [str(find_programs() / "pgbench"), "-n", "-M", "prepared"]
+    command += ["-c", str(reader.readers * reader.in_flight), "-j", str(reader.readers)]
+    with scratch_folder() as folder:
+        for number, sample in enumerate(samples[: _SCRIPTS if samples[0].values else 1]):
+            assert sample.statement is not None
+            values = zip(sample.values, sample.statement.types, strict=True)
+            for place, (value, kind) in enumerate(values, 1):
+                text = str(struct.unpack("!q", value)[0]) if kind else value.decode()
+                command += ["-D", f"v{number}_{place}={text}"]
+            script = re.sub(rb"\$(\d+)", b":v%d_\\1" % number, sample.statement.text)
+            (folder / str(number)).write_bytes(script + b";\n")
+            command += ["-f", str(folder / str(number))]
+
+        def ask(count: int) -> Asked:
+            each, of = count // reader.in_flight, reader.in_flight * reader.readers
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            command_line = [*command, "-t", str(each), dsn]
+            told = subprocess.run(command_line, capture_output=True, text=True, check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            found = re.search(r"^tps = ([\d.]+)", told.stdout, re.MULTILINE)
+            if not found:
+                raise RuntimeError(f"pgbench tells no rate: {told.stdout}")
+            cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            return Asked(0, each * of / float(found[1]), cpu_s)
+
+        yield lambda count: partial(ask, count)
+
+
+# --- HTTP -----------------------------------------------------------------------------------------
+
+_PIECE = 1 << 18
+_HEAD_END, _CHUNKED_END = b"\r\n\r\n", b"\r\n0\r\n\r\n"
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+
+
+class _HttpLine(_Line[Sequence[bytes]]):
+    """A raw socket."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.stream = socket.create_connection(address)
+        self.stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.stream.settimeout(None)
+        self._buffer = memoryview(bytearray(_PIECE))
+        self._left: int | None = None
+        """Bytes to come; None: of an answer in chunks, or before its header."""
+        self._head = b""
+        self._tail = b""
+        self._following: deque[bytes] = deque()
+        """What is still to be sent of a question."""
+
+    def send(self, question: Sequence[bytes]) -> None:
+        self._following.extend(question)
+        self._send_next()
+
+    def _send_next(self) -> None:
+        self._left, self._head, self._tail = None, b"", b""
+        self.stream.sendall(self._following.popleft())
+
+    def receive(self) -> bool:
+        if not self._receive():
+            return False
+        if self._following:
+            self._send_next()
+            return False
+        return True
+
+    def _receive(self) -> bool:
+        """Whether that was the rest of a request's answer."""
+        size = self.stream.recv_into(self._buffer)
+        if not size:
+            raise RuntimeError("the server closed the connection")
+        if self._left is not None:
+            self._left -= size
+            return self._left <= 0
+        if self._tail:
+            self._tail = (self._tail + bytes(self._buffer[max(0, size - 8) : size]))[-8:]
+            return self._tail.endswith(_CHUNKED_END)
+        self._head += bytes(self._buffer[:size])
+        at = self._head.find(_HEAD_END)
+        if at < 0:
+            return False
+        if self._head[9:12] not in (b"200", b"204"):
+            raise RuntimeError(f"the server answered {self._head[:300]!r}")
+        if length := _LENGTH.search(self._head, 0, at + 2):
+            self._left = int(length[1]) - (len(self._head) - at - len(_HEAD_END))
+            return self._left <= 0
+        self._tail = self._head[-8:]
+        return self._tail.endswith(_CHUNKED_END)
+
+
+@contextmanager
+def http_socket(reader: Reader) -> Iterator[Asking]:
+    """Raw sockets, one for each question in flight, in one thread."""
+    with open_asker(reader) as (asker, questions):
+        assert isinstance(asker, AnyHttpAsker)
+        asker.open()
+        url = urlsplit(reader.module.options.endpoint[0])
+        made = [
+            [
+                _write(one, url.netloc, asker.database.headers)
+                for one in _list_requests(asker, asked)
+            ]
+            for asked in (questions.make(reader.query) for _ in range(_SAMPLES))
+        ]
+    with ExitStack() as stack:
+        lines = [_HttpLine((url.hostname or "", url.port or 80)) for _ in range(reader.in_flight)]
+        for one in lines:
+            stack.enter_context(closing(one.stream))
+        yield stack.enter_context(_ask_by_lines(lines, made))
+
+
+def _list_requests(asker: AnyHttpAsker[Any], asked: Any) -> list[HttpRequest]:
+    """The requests that a question takes, which are the same each time it is asked."""
+    conversation = asker.converse(asked)
+    found = [next(conversation)]
+    while True:
+        try:
+            answer = asker.database.finish(asker.database.begin(found[-1]))
+            found.append(conversation.send(answer.body))
+        except StopIteration:
+            return found
+
+
+def _write(request: HttpRequest, host: str, headers: Mapping[str, str]) -> bytes:
+    lines = {
+        "host": host,
+        **headers,
+        **(request.headers or {}),
+        "content-length": len(request.body),
+    }
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"{request.method} {request.target} HTTP/1.1\r\n{head}\r\n".encode() + request.body
+
+
+# --- Cassandra ------------------------------------------------------------------------------------
+
+
+class _Execution(NamedTuple):
+    known: Known
+    values: bytes
+
+
+@contextmanager
+def cassandra_socket(reader: Reader) -> Iterator[Asking]:
+    """A raw socket: EXECUTE messages in frames and segments with checksums, each question in flight a stream;
+    of an answer but its head is read."""
+    options = reader.module.options
+    with open_asker(reader) as (asker, questions):
+        assert isinstance(asker, CassandraAsker)
+        requests: list[CassandraRequest] = [questions.make(reader.query) for _ in range(_SAMPLES)]
+        asker.open()
+        made = []
+        for request in requests:
+            # Each is a single execution: those of plans and of several partitions are no thin client's.
+            assert isinstance(request.asked, Statement)
+            [execution] = request.executions
+            made.append(_Execution(asker._prepare(request.asked.text), execution.values))
+        given = cycle(made)
+        with CassandraSocket((options.contact_points[0], options.port)) as connection:
+
+            def ask(count: int) -> Asked:
+                rows = under_way = 0
+                waiting = islice(given, count)
+                streams: dict[int, _Execution] = {}
+                while True:
+                    while under_way < reader.in_flight and (one := next(waiting, None)):
+                        stream = next(at for at in range(reader.in_flight) if at not in streams)
+                        streams[stream] = one
+                        connection.execute(stream, one.known.execute(one.values))
+                        under_way += 1
+                    if not under_way:
+                        return Asked(rows)
+                    for stream, flags, body in connection.read_results():
+                        page = read_page(Reply(flags, body))
+                        rows += page.rows
+                        one = streams[stream]
+                        if page.following is None:
+                            del streams[stream]
+                            under_way -= 1
+                        else:
+                            following = one.known.execute(one.values, page.following)
+                            connection.execute(stream, following)
+
+            yield lambda count: partial(ask, count)
+
+
+# --- IoTDB ----------------------------------------------------------------------------------------
+
+_SHORT = 1 << 16
+"""An answer up to this size has no further part."""
+
+
+class _IotdbLine(_Line[IotdbQuestion]):
+    """A session's socket."""
+
+    def __init__(self, session: IotdbSession) -> None:
+        self.stream = session.socket
+        self._session = session
+        self._came = bytearray()
+
+    def send(self, question: IotdbQuestion) -> None:
+        self._question = question
+        self.stream.sendall(self._session.frame_question(question))
+
+    def receive(self) -> bool:
+        self._came += self.stream.recv(1 << 18)
+        if len(self._came) < 4 or len(self._came) < 4 + int.from_bytes(self._came[:4], "big"):
+            return False
+        frame, self._came = self._came, bytearray()
+        if len(frame) <= _SHORT:
+            return True
+        fields = read_answer(bytes(frame[4:]))
+        # An answer that was executed, or one more part of it.
+        if fields.get(14) or (3 not in fields and fields.get(7)):
+            if 3 in fields:
+                self._number = IotdbAnswer(fields, len(frame)).number
+            self.stream.sendall(self._session.frame_more(self._question, self._number))
+            return False
+        return True
+
+
+@contextmanager
+def iotdb_socket(reader: Reader) -> Iterator[Asking]:
+    """Raw sockets on which sessions were opened, one for each question in flight: calls of Thrift as frames;
+    only of long answers it is read whether there is more."""
+    options: IotdbOptions = reader.module.options
+    requests: list[IotdbRequest] = _sample(reader)
+    asked = [request.question for request in requests if request.question is not None]
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(open_iotdb(options)) for _ in range(reader.in_flight)]
+        yield stack.enter_context(_ask_by_lines(list(map(_IotdbLine, sessions)), asked))

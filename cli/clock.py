@@ -1,0 +1,81 @@
+"""How far apart the events of a run with a retention are in time. Pure: no I/O."""
+
+from __future__ import annotations
+
+from simulator.contract import DataSet, Load
+from simulator.modules.options import parse_options
+from simulator.units import format_span
+from simulator.workloads import load_workload
+from simulator.workloads.base import CLOCK_FACTOR, MAX_CLOCK_FACTOR, Workload
+from simulator.workloads.clock import MOST_PASSES, count_own, find_clock_factor, find_span_ms
+
+from .errors import ConfigError
+
+ASKED = 2
+"""So many times as many events as are inserted while it is asked must be there before, so that a part of them
+stays to be asked about."""
+
+
+def compress_clock(data: DataSet, load: Load) -> DataSet:
+    """The data set with events so far apart that the retention passes in a run of this load, unless the user
+    says how far. ConfigError if it can't be told."""
+    if data.retention_s is None:
+        return data
+    if not data.clean:
+        raise ConfigError(
+            "--retention deletes from tables of its own: leave --no-clean and --steps out"
+        )
+    if data.has_history:
+        raise ConfigError(
+            "--retention fills its tables itself, at a compressed clock: leave --prefill-span out, or give a"
+            " number of events by --prefill"
+        )
+    own, is_given = count_own(load), data.workload_options.get(CLOCK_FACTOR, 1) != 1
+    if own is None and is_given:
+        return data
+    if own is None:
+        raise ConfigError(
+            "how much time passes at full speed isn't known before the run: with --retention give --rate, or"
+            f" --num-inserts instead of --duration, or --workload-option {CLOCK_FACTOR}=NUMBER"
+        )
+    workload = make_workload_of(data)
+    passes = find_span_ms(workload, data, load, own) / (1000 * data.retention_s)
+    if passes > MOST_PASSES:
+        raise ConfigError(
+            f"the events would pass --retention {format_span(data.retention_s)} {passes:,.0f} times, and"
+            f" {MOST_PASSES} are the most: keep them for longer, or give more devices"
+        )
+    if is_given:
+        return data
+    factor = find_clock_factor(workload, data, load, own)
+    if factor > MAX_CLOCK_FACTOR:
+        raise ConfigError(
+            f"--retention {format_span(data.retention_s)} is too long for {own:,} events: give a shorter"
+            " one, or insert more"
+        )
+    return data.model_copy(
+        update={"workload_options": data.workload_options | {CLOCK_FACTOR: factor}}
+    )
+
+
+def check_prefill(data: DataSet, load: Load) -> None:
+    """ConfigError if no event that is there when readers begin stays until the end of the run."""
+    if data.retention_s is None:
+        return
+    own = count_own(load)
+    if own is None:
+        raise ConfigError(
+            "--retention needs a --rate here: else it isn't known which events stay to be asked about"
+        )
+    if data.prefill < ASKED * own:
+        raise ConfigError(
+            f"with --retention questions are about prefilled events that stay until the end: give --prefill"
+            f" {ASKED * own} or more"
+        )
+
+
+def make_workload_of(data: DataSet) -> Workload:
+    """The workload of a data set, with its options; OptionError if they don't fit."""
+    kind = load_workload(data.workload, data.definition)
+    options = parse_options(kind.options_model, data.workload_options, str)
+    return kind(data.seed, **options.model_dump())

@@ -1,0 +1,126 @@
+"""What deleting by age cost, over the runs of a result. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.contract import DeletionCost, Role, Stretch
+from simulator.units import format_digits
+
+from .model import GroupRun, Result
+
+ENOUGH_S = 3
+"""Of fewer seconds between deletions, a rate says too little."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a group did while deletions ran, beside the seconds in which none did."""
+
+    during: Stretch
+    beside: Stretch
+    """Between deletions; of too few such seconds, before the first."""
+
+    @property
+    def share(self) -> float | None:
+        """By how much the rate was lower; below 0 if it was higher. None if one of them isn't known."""
+        if not self.during.rate_per_s or not self.beside.rate_per_s:
+            return None
+        return 1 - self.during.rate_per_s / self.beside.rate_per_s
+
+
+def find_loss(cost: DeletionCost | None) -> Loss | None:
+    """What deleting cost a group; None if there are no seconds to tell it by."""
+    if cost is None or not cost.during.seconds:
+        return None
+    beside = cost.between if cost.between.seconds >= ENOUGH_S else cost.before
+    beside = beside if beside.seconds else cost.between
+    return Loss(cost.during, beside) if beside.seconds else None
+
+
+def find_rise(loss: Loss) -> float | None:
+    """How many times as high p99 was while deletions ran; None if it isn't known."""
+    if loss.during.p99_ms is None or not loss.beside.p99_ms:
+        return None
+    return loss.during.p99_ms / loss.beside.p99_ms
+
+
+def describe_deletions(result: Result) -> list[str]:
+    """What was deleted in the runs of the most workers, and what it cost inserts, and questions: a line each
+    at most."""
+    runs = [one for one in result.writers if one.run.retention is not None]
+    if not runs:
+        return []
+    most = max(one.group.workers for one in runs)
+    runs = [one for one in runs if one.group.workers == most]
+    found = [f"retention: {_describe_deleted(runs)}; {describe_cost(runs, 'inserts')}"]
+    readers = [one for one in result.readers if one.run.retention is not None]
+    if readers:
+        found.append(f"retention: {describe_cost(readers, 'questions')}")
+    return found
+
+
+def _describe_deleted(runs: Sequence[GroupRun]) -> str:
+    results = [one.run.retention for one in runs if one.run.retention is not None]
+    times_ms = [1000 * each.took_s for one in results for each in one.deletions]
+    first = results[0]
+    gone = sum(one.deleted for one in results)
+    kept = f"{_name_span(first.period_s)} kept, in steps of {_name_span(first.step_s)}"
+    if first.clock_factor > 1:
+        kept += f", at {first.clock_factor:,} times the pace"
+    if not times_ms:
+        return f"{kept}: nothing became too old while events came in, {gone:,} events afterwards"
+    mean_ms, most_ms = sum(times_ms) / len(times_ms), max(times_ms)
+    took = f"{format_digits(mean_ms)} ms each, {format_digits(most_ms)} ms at most"
+    left = sum(one.remaining or 0 for one in results)
+    left_over = f"{left:,} left over" if left else "none left over"
+    return f"{kept}: {len(times_ms):,} deletions, {took}; {gone:,} events gone, {left_over}"
+
+
+def describe_cost(runs: Sequence[GroupRun], what: str) -> str:
+    """`inserts lost 3% while they ran (…)`: of several runs the one that lost most."""
+    losses = [loss for one in runs if (loss := find_loss(one.group.deletion_cost)) is not None]
+    if not losses:
+        return (
+            f"what {what} lost meanwhile can't be told: a deletion ran in each second, or in none"
+        )
+    worst = max(losses, key=lambda loss: loss.share or 0.0)
+    share, beside = worst.share or 0.0, worst.beside
+    lost = f"lost {share:.0%}" if share >= 0 else f"gained {-share:.0%}"
+    return (
+        f"{what} {lost} in the {worst.during.seconds:,} s in which one ran"
+        f" ({_show(worst.during)}, beside {_show(beside)})"
+    )
+
+
+def _show(stretch: Stretch) -> str:
+    p99 = "" if stretch.p99_ms is None else f", p99 {format_digits(stretch.p99_ms)} ms"
+    return f"{stretch.rate_per_s or 0:,.0f}/s{p99}"
+
+
+def _name_span(seconds: float) -> str:
+    units = {"d": 86_400, "h": 3_600, "min": 60}
+    unit = next((name for name, own in units.items() if seconds >= own), "s")
+    return f"{seconds / units.get(unit, 1):.3g} {unit}"
+
+
+def of_retention(name: str) -> Any:
+    """What a figure is read by, of an entry of writers: `count`, `mean_s` or `longest_s` of the deletions, or
+    a field of the result."""
+
+    def read(entry: Any) -> Any:
+        found = entry.one.run.retention
+        if found is None or entry.group.role is not Role.WRITE:
+            return None
+        times_s = [one.took_s for one in found.deletions]
+        if name == "count":
+            return len(times_s)
+        if name in ("mean_s", "longest_s"):
+            if not times_s:
+                return None
+            return max(times_s) if name == "longest_s" else sum(times_s) / len(times_s)
+        return getattr(found, name)
+
+    return read

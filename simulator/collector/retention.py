@@ -1,0 +1,245 @@
+"""What has become too old is deleted while writers are at work: when, what that costs, whether it is gone."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..contract import (
+    Deletion,
+    DeletionCost,
+    GroupResult,
+    Retention,
+    RetentionResult,
+    Role,
+    RunSettings,
+    StoredEvents,
+    Stretch,
+    WorkerFigures,
+)
+from ..errors import Retryable, SimulatorError
+from ..histograms import find_percentile_ms
+from ..oracle.stored import Stored, StoredPart
+from ..workloads.clock import find_time_ms
+from ..workloads.drawing import BoundQuery
+from ..workloads.queries import Aggregate, Function, Query, Window
+from .barrier import Barrier
+from .database import Preparation, ask, open_tables
+
+_log = logging.getLogger(__name__)
+
+LOOK_INTERVAL_S = 0.5
+"""How often it is looked whether something has become too old: workers report once a second."""
+
+REST_S = 2.0
+"""So long nothing is deleted after a deletion, so that there are seconds to hold those with one against."""
+
+_LONG_BEFORE_MS = 366 * 86_400_000
+"""No event is so much older than the first timestamp."""
+
+
+@dataclass
+class Deleter:
+    """Deletes what is older than a run's retention, step by step of event time."""
+
+    settings: RunSettings
+    prepared: Preparation
+    barrier: Barrier
+    retention: Retention
+    deletions: list[Deletion] = field(default_factory=list)
+    """Those while writers were at work."""
+    limit_ms: int | None = None
+    """What is older is gone; None: nothing has been deleted."""
+    kept_at_start: int | None = None
+    """Of the prefill, what wasn't too old when the run began; None: nothing was deleted before it."""
+    looked_at_s: float = -math.inf
+    """When it was last asked for what is due while writers are at work."""
+
+    @property
+    def _writers(self) -> Sequence[int]:
+        groups = self.settings.groups_of(Role.WRITE, Role.FILL)
+        return [worker for group in groups for worker in range(group.first, group.end)]
+
+    def list_parts(self) -> list[StoredPart]:
+        """What each writer has inserted, as far as it is known."""
+        found = []
+        for worker in self._writers:
+            ready = self.barrier.ready.get(worker)
+            count = ready.prefilled if ready else 0
+            result, told = self.barrier.results.get(worker), self.barrier.progress.get(worker)
+            if result is not None and result.figures is not None:
+                count += result.figures.count
+            elif result is None and told is not None and told.stage == "run":
+                count += told.done
+            found.append(StoredPart(worker, self.prepared.begin.first_event, count))
+        return found
+
+    def look(self) -> int | None:
+        """The limit by which to delete now, while writers are at work; None: nothing is due, or it is too
+        early to look again, or to delete again."""
+        elapsed_s = self.barrier.elapsed_s()
+        # Who is done is no measure of the others' time.
+        if elapsed_s - self.looked_at_s < LOOK_INTERVAL_S or self.barrier.results:
+            return None
+        if self.deletions and elapsed_s - self.deletions[-1].ended_s < REST_S:
+            return None
+        self.looked_at_s = elapsed_s
+        return self.find_due()
+
+    def find_due(self) -> int | None:
+        """The limit by which to delete now: by the writer that is furthest behind. None: nothing more has
+        become too old."""
+        clock_ms = min(
+            find_time_ms(self.prepared.workload, part.worker, part.first + part.count)
+            for part in self.list_parts()
+        )
+        limit_ms = self.retention.find_limit(clock_ms)
+        first_ms = self.prepared.workload.schema.epoch_ms
+        return limit_ms if limit_ms > (self.limit_ms or first_ms) else None
+
+    def delete(self, limit_ms: int) -> None:
+        """Delete what is older. Raises SimulatorError or Retryable."""
+        ask(lambda: self.prepared.module.delete_older(limit_ms))
+        self.limit_ms = limit_ms
+
+    def delete_in_run(self, limit_ms: int) -> None:
+        """The same while writers are at work: it is noted when."""
+        began_s = self.barrier.elapsed_s()
+        self.delete(limit_ms)
+        ended_s = self.barrier.elapsed_s()
+        self.deletions.append(Deletion(before_ms=limit_ms, began_s=began_s, ended_s=ended_s))
+
+    def delete_from_prefill(self) -> None:
+        """Delete what is too old of the prefill, before writers begin."""
+        self.delete_rest()
+        if self.limit_ms is not None:
+            self.kept_at_start = self.count_kept()
+
+    def delete_rest(self) -> None:
+        """Delete what has become too old by now, of which no deletion is under way."""
+        if (limit_ms := self.find_due()) is not None:
+            self.delete(limit_ms)
+
+    # --- afterwards -------------------------------------------------------------------------------
+
+    def count_kept(self) -> int:
+        """How many of the acknowledged events are not too old."""
+        parts = [part for part in self.list_parts() if part.count]
+        if self.limit_ms is None or not parts:
+            return sum(part.count for part in parts)
+        return Stored(self.prepared.workload, parts).count_since(self.limit_ms)
+
+    def make_result(self) -> RetentionResult:
+        """What was deleted, and whether anything remains that should be gone."""
+        retention = self.retention
+        found = RetentionResult(
+            period_s=retention.period_ms / 1000,
+            step_s=retention.step_ms / 1000,
+            deletions=self.deletions,
+            way=self.prepared.module.CAPABILITIES.ageing.way,
+            clock_factor=self.prepared.workload.clock_factor,
+            kept_from_ms=self.limit_ms,
+        )
+        if self.limit_ms is not None:
+            found.deleted = sum(part.count for part in self.list_parts()) - self.count_kept()
+            try:
+                found.remaining = ask(self._count_older)
+            except (SimulatorError, Retryable) as error:
+                _log.warning("what is older than the retention couldn't be counted: %s", error)
+        return found
+
+    def _count_older(self) -> int | None:
+        """Events of all tables that are older than the limit; None: the module compiles no such query."""
+        module, schema = self.prepared.module, self.prepared.module.job.schema
+        assert self.limit_ms is not None
+        begin_ms = schema.epoch_ms - _LONG_BEFORE_MS
+        query = Query(
+            name="older",
+            window=Window(span=self.limit_ms - begin_ms),
+            compute=(Aggregate(function=Function.COUNT),),
+        )
+        if not query.shapes(schema) <= frozenset(module.CAPABILITIES.shapes):
+            return None
+        bound = BoundQuery(query, None, begin_ms, self.limit_ms)
+        rows = [row for one in open_tables(module) for row in one.fetch(one.compile(bound))]
+        return sum(int(row[0]) for row in rows)
+
+
+def make_deleter(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Deleter | None:
+    """What deletes in this run; None: nothing is to be."""
+    retention = prepared.module.job.retention
+    if retention is None:
+        return None
+    return Deleter(settings, prepared, barrier, retention)
+
+
+def describe_remaining(found: RetentionResult) -> list[str]:
+    """What makes a run invalid."""
+    if not found.remaining:
+        return []
+    return [f"{found.remaining:,} events are still there that are older than the retention allows"]
+
+
+def leave_out_deleted(prepared: Preparation, stored: Sequence[StoredEvents]) -> list[StoredEvents]:
+    """Of the events that are stored, those that will stay until the end of the run: what readers are to ask
+    about. All, if it isn't known when the run ends."""
+    until_ms = find_last_limit(prepared)
+    if until_ms is None:
+        return list(stored)
+    found = []
+    for part in stored:
+        own = Stored(prepared.workload, [StoredPart(part.worker, part.first, part.count)])
+        [older] = own.find_between(None, until_ms)
+        skipped = max(0, min(older.stop - part.first, part.count - 1))
+        found.append(
+            part.model_copy(update={"first": part.first + skipped, "count": part.count - skipped})
+        )
+    return found
+
+
+def find_last_limit(prepared: Preparation) -> int | None:
+    """What is older may be gone at the end of the run; None: nothing is deleted, or that isn't known."""
+    retention = prepared.module.job.retention
+    if retention is None or retention.until_ms is None:
+        return None
+    # With Poisson arrivals there may be a few more events than the rate comes to.
+    return retention.find_limit(retention.until_ms) + retention.step_ms
+
+
+def weigh_deletions(
+    group: GroupResult, figures: Sequence[WorkerFigures], deletions: Sequence[Deletion]
+) -> DeletionCost | None:
+    """What a group did before the first deletion, while one ran and between them, by whole seconds of its
+    window; None without deletions."""
+    if not deletions or group.window_s is None:
+        return None
+    running = {
+        second for one in deletions for second in range(int(one.began_s), int(one.ended_s) + 1)
+    }
+    begin = int(group.warm_up_s) + (group.warm_up_s % 1 > 0)
+    # The last second is cut off by the end, as the one in which the warm-up ends by that.
+    window = range(begin, int(group.warm_up_s + group.window_s))
+    first = min(running)
+    return DeletionCost(
+        before=_sum_up(group, figures, [one for one in window if one < first]),
+        during=_sum_up(group, figures, [one for one in window if one in running]),
+        between=_sum_up(
+            group, figures, [one for one in window if one > first and one not in running]
+        ),
+    )
+
+
+def _sum_up(
+    group: GroupResult, figures: Sequence[WorkerFigures], seconds: Sequence[int]
+) -> Stretch:
+    if not seconds:
+        return Stretch(seconds=0)
+    chosen, done = set(seconds), dict(group.timeline)
+    counts = [own for part in figures for second, own in part.seconds if second in chosen]
+    return Stretch(
+        seconds=len(seconds),
+        rate_per_s=sum(done.get(second, 0) for second in seconds) / len(seconds),
+        p99_ms=find_percentile_ms(counts, 99),
+    )

@@ -1,0 +1,36 @@
+"""Latencies second by second, in a worker: of runs in which something is done to the database every now and
+then, which is in no percentile of the whole."""
+
+from __future__ import annotations
+
+from ..histograms import CoarseCounts, coarsen_latencies
+
+
+class SecondRecorder:
+    """The latencies of the requests of each second since the common start. One thread records.
+
+    What is over is kept in coarse counts, a few hundred bytes for a second, so that a day's run has room.
+    """
+
+    def __init__(self) -> None:
+        self._pending: dict[int, list[float]] = {}
+        self._newest = -1
+        self._counts: list[tuple[int, CoarseCounts]] = []
+
+    def record(self, at_s: float, latency_s: float) -> None:
+        """A request that was sent (in an open loop: due) then. In the hot path."""
+        second = max(0, int(at_s))
+        if second > self._newest:
+            # Some 0.1 ms, once a second.
+            self._newest = second
+            self._keep()
+        self._pending.setdefault(second, []).append(latency_s)
+
+    def _keep(self) -> None:
+        self._counts += [(second, coarsen_latencies(own)) for second, own in self._pending.items()]
+        self._pending.clear()
+
+    def result(self) -> list[tuple[int, CoarseCounts]]:
+        """Second and counts; a second whose requests were answered late may be there several times."""
+        self._keep()
+        return self._counts

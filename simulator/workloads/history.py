@@ -1,0 +1,148 @@
+"""A history: what devices have sent before the measured data begin, one event of each at a coarser interval.
+
+Its events are some of those that the workload has anyway, so each is the same pure function of seed, worker
+and number, and every answer over both follows as without a history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..contract import DataSet
+from ..errors import OptionError
+from ..units import format_duration
+from .base import Workload
+from .schema import EventBlock, join_blocks
+
+
+@dataclass(frozen=True)
+class History:
+    """One event of each device every so often, `count` times, until the measured data begin."""
+
+    every_ms: int
+    count: int
+    interval_ms: float
+    """Of the measured data: from one event of a device to the next."""
+
+    @classmethod
+    def of(cls, span_s: float, every_s: float, interval_ms: float) -> History:
+        """That of such options. OptionError, with the remedy, if there is none."""
+        every_ms, span_ms = round(1000 * every_s), round(1000 * span_s)
+        if every_ms < interval_ms:
+            raise OptionError(
+                f"--prefill-every {format_duration(every_s)} is shorter than the"
+                f" {format_duration(interval_ms / 1000)} from one event of a device to the next: give a"
+                " longer time, or instead of a history a number of events by --prefill"
+            )
+        if span_ms < every_ms:
+            raise OptionError(
+                f"--prefill-span {format_duration(span_s)} is shorter than --prefill-every"
+                f" {format_duration(every_s)}, so there would be no event: give a span of at least that"
+            )
+        return cls(every_ms, span_ms // every_ms, interval_ms)
+
+    @property
+    def span_ms(self) -> int:
+        """How long before the measured data it begins."""
+        return self.every_ms * self.count
+
+    def find_ticks(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The tick of the workload at each step of all devices: those of the history, and then one by one."""
+        interval: float = self.interval_ms
+        if interval == int(interval):
+            interval = int(interval)  # so that it is exact
+        before = np.minimum(steps, self.count)
+        return (before * self.every_ms // interval).astype(np.int64) + steps - before
+
+    @property
+    def ticks(self) -> int:
+        """That with which the measured data begin."""
+        return int(self.find_ticks(np.array([self.count], dtype=np.int64))[0])
+
+
+class WithHistory(Workload):
+    """A workload whose worker's first numbers are a history. Devices take turns, so event i of a worker with
+    D devices is of device i modulo D, at step i // D: `History.find_ticks` says at which of the workload's
+    ticks. Nothing of the history comes late."""
+
+    def __init__(self, base: Workload, history: History) -> None:
+        self._base = base
+        self.history = history
+        self._ticks = history.ticks
+        base.order_until(self._ticks)
+        self.seed = base.seed
+        self.options = base.options
+        self.schema = base.schema
+        self.device_spread = base.device_spread
+        self.clock_factor = base.clock_factor
+        self.disorder = base.disorder
+
+    def remake(self, **changes: Any) -> Workload:
+        return WithHistory(self._base.remake(**changes), self.history)
+
+    def count_history(self, worker: int) -> int:
+        """How many of the worker's events are the history."""
+        return self.history.count * self._base.device_count(worker)
+
+    @property
+    def late_share(self) -> float:
+        return self._base.late_share
+
+    def find_late_share(self, worker: int, first: int, count: int) -> float:
+        return self._base.find_late_share(worker, first + self._ahead(worker), count)
+
+    @property
+    def device_interval_ms(self) -> float:
+        return self._base.device_interval_ms
+
+    @property
+    def instants_are_distinct(self) -> bool:
+        return self._base.instants_are_distinct
+
+    def devices(self, worker: int) -> NDArray[np.bytes_]:
+        return self._base.devices(worker)
+
+    def device_count(self, worker: int) -> int:
+        return self._base.device_count(worker)
+
+    def device_rows(self, worker: int) -> Iterator[Mapping[str, NDArray[Any]]]:
+        return self._base.device_rows(worker)
+
+    def _ahead(self, worker: int) -> int:
+        """By how much the workload's numbers exceed those of the same events behind the history."""
+        return (self._ticks - self.history.count) * self._base.device_count(worker)
+
+    def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
+        stop = first + count
+        border = min(max(first, self.count_history(worker)), stop)
+        parts = []
+        if first < border:
+            own = self._base.device_count(worker)
+            steps, devices = np.divmod(np.arange(first, border, dtype=np.int64), own)
+            numbers = self.history.find_ticks(steps) * own + devices
+            parts.append(self._base.pick(worker, numbers))
+        if border < stop or not parts:
+            ahead = self._ahead(worker)
+            parts.append(self._base.block(worker, border + ahead, stop - border, time_origin))
+        return replace(join_blocks(parts), first=first)
+
+    def locate(
+        self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
+        distinct, places = np.unique(workers, return_inverse=True)
+        counts = np.array([self._base.device_count(int(one)) for one in distinct])[places]
+        steps, devices = np.divmod(numbers, counts)
+        return self._base.locate(workers, self.history.find_ticks(steps) * counts + devices)
+
+
+def add_history(workload: Workload, data: DataSet) -> Workload:
+    """The workload with the history of a data set that has one. OptionError if there is none such."""
+    if data.prefill_span_s is None or data.prefill_every_s is None:
+        return workload
+    interval_ms = workload.device_interval_ms
+    return WithHistory(workload, History.of(data.prefill_span_s, data.prefill_every_s, interval_ms))

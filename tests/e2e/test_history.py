@@ -1,0 +1,75 @@
+"""A history on the embedded server: loaded once, kept, gone on from, and asked about with what follows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .tool import Tool
+
+_DATA = (
+    "-t", "embedded", "--workload", "machines", "--workload-option", "devices=20",
+    "--prefill-span", "8d", "--prefill-every", "1h",
+)  # fmt: skip
+_QUERIES = "point,range,downsample,last-values,threshold"
+HISTORY = 8 * 24 * 20
+
+
+def read_runs(tool: Tool, label: str) -> list[dict[str, Any]]:
+    """Of the result that is called so."""
+    results = [json.loads((folder / "result.json").read_bytes()) for folder in tool.folders()]
+    [runs] = [one["runs"] for one in results if one["label"] == label]
+    assert isinstance(runs, list)
+    return runs
+
+
+def test_a_history_is_loaded_once_and_asked_about(tool: Tool) -> None:
+    loading = tool.run_here(
+        "insert", *_DATA, "-w", 2, "-r", 1, "--num-inserts", 400, "--batch", 20, "--label", "first"
+    ).ok()
+    assert "history: an event of each device every 1h for 8d, loaded before the window: 3,840" in (
+        loading.out
+    )
+    kept = tool.run_here(
+        "mixed", *_DATA, "-w", 2, "-r", 2, "--duration", "1s", "--batch", 10, "--rate", 500,
+        "--query-rate", 20, "--queries", "point,range,downsample", "--no-clean", "--label", "second",
+    ).ok()  # fmt: skip
+    assert "every 1h for 8d, kept as it was there" in kept.out
+    # Windows before what is added are asked about the history and the inserts of both runs.
+    assert "checked, all right" in kept.out
+    asked = tool.run_here(
+        "query", *_DATA, "-w", 2, "-r", 3, "--queries", _QUERIES, "--label", "third"
+    ).ok()
+    assert "Answers: 10 checked, all right." in asked.out
+    levels = [run["fill_level"] for run in read_runs(tool, "first")]
+    assert levels == [HISTORY]
+    runs = read_runs(tool, "second")
+    assert [run["groups"][0]["verification"]["ok"] for run in runs] == [True, True]
+    assert runs[0]["fill_level"] == HISTORY + 800
+    assert runs[1]["fill_level"] == runs[0]["fill_level"] + runs[0]["groups"][0]["count"]
+    assert [run["prefilled"] for run in runs] == [None, None]
+    # Whoever doesn't know of it is told so, and what else is there is no history.
+    unknown = tool.run_here("query", *_DATA[:6], "-w", 1, "-r", 1, "--queries", _QUERIES)
+    assert unknown.status == 1
+    assert "--prefill-span and --prefill-every if it had them" in unknown.err
+    other = [*_DATA[:-1], "2h"]
+    refused = tool.run_here("insert", *other, "-w", 2, "-r", 1, "--num-inserts", 50, "--no-clean")
+    assert refused.status == 1
+    assert "can't go on from with its history" in refused.err
+    assert "Run it once without --no-clean" in refused.err
+
+
+def test_a_search_keeps_one_history_for_all_steps(tool: Tool) -> None:
+    done = tool.run_here(
+        "capacity", *_DATA, "-w", 2, "--batch", 1, "--step-duration", "2s", "--max-steps", 3,
+        "--readers", 1, "--query-rate", 20, "--queries", "range",
+    ).ok()  # fmt: skip
+    runs = tool.result()["runs"]
+    assert [run["prefilled"] for run in runs] == [HISTORY, *[None] * 3]
+    levels = [run["fill_level"] for run in runs]
+    counts = [run["groups"][0]["count"] for run in runs]
+    assert levels == [HISTORY + sum(counts[:place]) for place in range(4)]
+    assert all(run["groups"][0]["verification"]["ok"] for run in runs)
+    assert [run["groups"][1]["answers"]["wrong"] for run in runs] == [[]] * 4
+    assert sum(run["groups"][1]["answers"]["checked"] for run in runs) >= 3
+    assert "loaded before the window: 3,840 events" in done.out

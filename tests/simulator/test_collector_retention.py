@@ -1,0 +1,133 @@
+"""The collector deletes what has become too old while workers insert, and counts what must be left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulator.collector.retention import REST_S
+from simulator.contract import Progress, Report, Retention, RunResult
+from simulator.errors import SimulatorError
+from simulator.oracle.stored import Stored, StoredPart
+from simulator.workloads.clock import find_time_ms
+from simulator.workloads.temperature import Temperature
+
+from .collecting import FakeDatabase, Run, play, until
+
+# A hundred events of each of two workers are of 45 s.
+RETENTION = Retention(period_ms=20_000, step_ms=1_000)
+
+
+class AgeingDatabase(FakeDatabase):
+    """One that deletes what it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.job = replace(self.job, retention=RETENTION)
+        self.limits: list[int] = []
+
+    def delete_older(self, before_ms: int) -> None:
+        self._called("delete")
+        self.limits.append(before_ms)
+
+
+@pytest.fixture
+def ageing(monkeypatch: pytest.MonkeyPatch) -> AgeingDatabase:
+    made = AgeingDatabase()
+    monkeypatch.setattr(
+        "simulator.collector.run.build", lambda given: (Temperature(seed=given.data.seed), made)
+    )
+    return made
+
+
+def _find_limit(number: int) -> int:
+    return RETENTION.find_limit(find_time_ms(Temperature(), 0, number))
+
+
+def _count_kept() -> int:
+    parts = [StoredPart(worker, 0, 100) for worker in range(2)]
+    return Stored(Temperature(), parts).count_since(_find_limit(100))
+
+
+def _play(database: AgeingDatabase, at_work: bool = True) -> RunResult:
+    """A run whose workers report once, if they are seen `at_work`, and then are done."""
+    reports: list[Report] = []
+
+    async def story(run: Run) -> None:
+        await run.start()
+        for worker, done in ((0, 90), (1, 70)) if at_work else ():
+            told = Progress(worker=worker, stage="run", elapsed_s=1.0, done=done)
+            await run.post("/progress", told)
+            # Nothing is deleted as long as a writer may send what is older.
+            if worker == 0:
+                assert database.limits == []
+            run.collector._deleter.looked_at_s = -1e9  # type: ignore[union-attr]
+        if at_work:
+            await run.post("/progress", told)
+            await until(lambda: bool(database.limits))
+        for worker in range(2):
+            await run.result(worker)
+        reports.append(Report.model_validate_json((await run.report()).content))
+
+    play(story, retention_s=20)
+    return reports[0].run
+
+
+def test_it_goes_by_the_writer_that_is_furthest_behind(ageing: AgeingDatabase) -> None:
+    ageing.counts = [_count_kept()]
+    run = _play(ageing)
+    assert ageing.limits == [_find_limit(70), _find_limit(100)]
+    assert run.valid, run.invalid_reasons
+    found = run.retention
+    assert found is not None
+    assert [one.before_ms for one in found.deletions] == [_find_limit(70)]
+    assert (found.kept_from_ms, found.deleted) == (_find_limit(100), 200 - _count_kept())
+    assert run.writers is not None
+    assert run.writers.verification is not None
+    assert run.writers.verification.expected == _count_kept()
+    assert run.writers.deletion_cost is not None
+
+
+def test_there_are_seconds_without_a_deletion(ageing: AgeingDatabase) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        deleter = run.collector._deleter
+        assert deleter is not None
+        for done in (70, 100):
+            deleter.looked_at_s = -1e9
+            for worker in range(2):
+                told = Progress(worker=worker, stage="run", elapsed_s=1.0, done=done)
+                await run.post("/progress", told)
+            deleter.looked_at_s = -1e9
+            await run.post("/progress", told)
+            await until(lambda: len(deleter.deletions) == 1)
+        # The second would have been due at once.
+        assert deleter.find_due() == _find_limit(100)
+        assert deleter.look() is None
+        deleter.deletions[-1].ended_s -= REST_S
+        assert deleter.look() == _find_limit(100)
+
+    play(story, retention_s=20)
+
+
+@pytest.mark.parametrize("wrong", [1, -1])
+def test_what_is_left_over_or_missing_makes_it_invalid(ageing: AgeingDatabase, wrong: int) -> None:
+    ageing.counts = [_count_kept() + wrong]
+    run = _play(ageing, at_work=False)
+    assert ageing.limits == [_find_limit(100)]
+    assert run.invalid_reasons == [
+        f"the database holds {_count_kept() + wrong} events, {_count_kept()} were expected"
+    ]
+
+
+def test_a_deletion_that_fails_ends_the_run(ageing: AgeingDatabase) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        for worker in range(2):
+            await run.result(worker)
+        answer = await run.report()
+        assert "no right to" in answer.text
+
+    ageing.fails = {"delete": SimulatorError("no right to delete")}
+    play(story, retention_s=20)
