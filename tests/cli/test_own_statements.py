@@ -122,9 +122,11 @@ def test_results_show_has_them_as_they_were_sent() -> None:
 
 def test_reports_have_them_folded() -> None:
     page = make_report([stored(make_result(SCHEMA, OWN))], "Title")
-    folded = page[page.index("<summary>Schema and statements, some of them the workload's own") :]
+    folded = page[
+        page.index("<summary>Statements of schema and queries, some of them the workload's own") :
+    ]
     assert "<pre>SELECT a\n  FROM &lt;b&gt;</pre>" in folded
-    assert "Schema and statements" not in make_report([stored(make_result())], "Title")
+    assert "Statements of schema and queries" not in make_report([stored(make_result())], "Title")
 
 
 def test_a_candidate_has_each_once() -> None:
