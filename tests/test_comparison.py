@@ -167,7 +167,7 @@ def test_a_server_is_started_killed_and_stopped_by_the_users_script(tmp_path: Pa
     family = [server, *server.children()]
     assert len(family) == 2
     assert run("kill")[0] == 0
-    _, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family, timeout=60)
     assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
     again = find_pid()
     assert again.pid != server.pid

@@ -287,7 +287,7 @@ class PostgresUnderTest(ServerUnderTest):
                 proxy.silent = 1
 
             dsn = with_options(proxy.dsn, connect_timeout="2")
-            yield FaultHandle(trigger, {"connection_string": dsn, "request_timeout_s": 0.5})
+            yield FaultHandle(trigger, {"connection_string": dsn, "request_timeout_s": 1.0})
             assert proxy.fate is None and not proxy.silent
 
     @contextmanager
@@ -450,7 +450,7 @@ class PostgresUnderTest(ServerUnderTest):
         ),
         Fault(
             "no answer in time", {"connection_lost": 1},
-            lambda server, job: server.fated("hold answer", request_timeout_s=0.5),
+            lambda server, job: server.fated("hold answer", request_timeout_s=1.0),
         ),
         Fault("away for a while", {"connection_lost": 3}, away, once=True),
     )  # fmt: skip

@@ -54,7 +54,8 @@ def test_no_two_share_a_port() -> None:
 def test_the_command_chooses_the_tests_of_one_server() -> None:
     """Though its name is a part of others, or of a module's with other servers."""
     systems = ("postgres", "elasticsearch")
-    arguments, environment = [], dict(os.environ)
+    arguments: list[list[str]] = []
+    environment = dict(os.environ)
     for system in systems:
         (_, _, _, *options), variables = suite_of(system)
         # Of the suite alone: to collect all takes seconds.

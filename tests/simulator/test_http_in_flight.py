@@ -187,12 +187,13 @@ def test_a_question_that_fails_ends_no_other() -> None:
 
 
 def test_an_answer_that_is_late_ends_its_own_question() -> None:
-    with asking(answer_by_name, 2, timeout_s=0.3) as (asker, server):
+    # A busy machine answers the good ones within it.
+    with asking(answer_by_name, 2, timeout_s=0.8) as (asker, server):
         submit(asker, "silent", "good")
         assert isinstance(collect(asker, 1)["good"].result, Received)
         late = collect(asker, 1)["silent"].result
         assert isinstance(late, Retryable) and late.kind == "timeout"
-        assert "no answer within 0.3 s" in str(late)
+        assert "no answer within 0.8 s" in str(late)
         # What comes of it later must not be taken for the next one's answer.
         eventually(lambda: server.ended == 1, "end of that connection")
         submit(asker, "good")

@@ -168,7 +168,7 @@ def test_a_worker_holds_its_requests_back(in_flight: int) -> None:
     writer = Notebook(in_flight, lambda number: 0.001)
     done = offer(writer, make_schedule(load, 0, 0))
     found = done.measured
-    assert [number for [number] in writer.sent] == list(range(found.count))
+    assert writer.order == list(range(found.count))
     # One is due every 10 ms.
     sent = {number: at - done.origin for number, at in writer.times.items()}
     assert min(sent[number] for number in range(21, 50) if number in sent) >= 0.5
@@ -189,7 +189,8 @@ def test_a_run_that_is_ended_meanwhile_waits_no_longer() -> None:
     )
     insert_all(source, writer, recorder, 0, lambda: None, schedule)
     recorder.end()
-    assert recorder.elapsed_s() < 5
+    # The fleet would be away for a minute.
+    assert recorder.elapsed_s() < 30
     assert recorder.events <= 11
 
 
