@@ -385,7 +385,8 @@ def check_workload(load: Load, data: DataSet, module: type[AnyModule]) -> Job:
     """The job of a run with this load, as far as it is known before the run; OptionError, which says why, if
     the module can't store the workload."""
     workload = make_workload_of(data)
-    job = Job(workload.schema, load, retention=make_retention(workload, data, load))
+    retention = None if data.retention_s is None else make_retention(workload, data, load)
+    job = Job(workload.schema, load, retention=retention)
     module.CAPABILITIES.require_workload(job.schema, data.workload, module.name)
     return job
 

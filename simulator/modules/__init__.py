@@ -120,7 +120,9 @@ def build(settings: RunSettings) -> tuple[Workload, AnyModule]:
     base = workload_type(settings.data.seed, **workload_options.model_dump())
     workload = add_history(base, settings.data)
     writing = settings.groups_of(Role.WRITE, Role.FILL)
-    retention = make_retention(workload, settings.data, writing[0].load) if writing else None
+    retention = None
+    if writing and settings.data.retention_s is not None:
+        retention = make_retention(workload, settings.data, writing[0].load)
     return workload, module_type(options, Job.of(settings, workload.schema, retention))
 
 
