@@ -1,1 +1,1 @@
-"""The published comparison: its campaigns, their servers and their table."""
+"""The published comparison: campaigns, what starts their servers, and the table on the front page."""
