@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from simulator.contract import DataSet, Load
-from simulator.modules.options import parse_options
 from simulator.units import format_span
-from simulator.workloads import load_workload
-from simulator.workloads.base import CLOCK_FACTOR, MAX_CLOCK_FACTOR, Workload
+from simulator.workloads.base import CLOCK_FACTOR, MAX_CLOCK_FACTOR
 from simulator.workloads.clock import MOST_PASSES, count_own, find_clock_factor, find_span_ms
 
 from .errors import ConfigError
+from .workloads import make_workload_of
 
 ASKED = 2
 """So many times as many events as are inserted while it is asked must be there before, so that a part of them
@@ -17,10 +16,9 @@ stays to be asked about."""
 
 
 def compress_clock(data: DataSet, load: Load) -> DataSet:
-    """The data set with events so far apart that the retention passes in a run of this load, unless the user
-    says how far. ConfigError if it can't be told."""
-    if data.retention_s is None:
-        return data
+    """The data set, which has a retention, with events so far apart that it passes in a run of this load,
+    unless the user says how far. ConfigError if it can't be told."""
+    assert data.retention_s is not None
     if not data.clean:
         raise ConfigError(
             "--retention deletes from tables of its own: leave --no-clean and --steps out"
@@ -60,8 +58,6 @@ def compress_clock(data: DataSet, load: Load) -> DataSet:
 
 def check_prefill(data: DataSet, load: Load) -> None:
     """ConfigError if no event that is there when readers begin stays until the end of the run."""
-    if data.retention_s is None:
-        return
     own = count_own(load)
     if own is None:
         raise ConfigError(
@@ -72,10 +68,3 @@ def check_prefill(data: DataSet, load: Load) -> None:
             f"with --retention questions are about prefilled events that stay until the end: give --prefill"
             f" {ASKED * own} or more"
         )
-
-
-def make_workload_of(data: DataSet) -> Workload:
-    """The workload of a data set, with its options; OptionError if they don't fit."""
-    kind = load_workload(data.workload, data.definition)
-    options = parse_options(kind.options_model, data.workload_options, str)
-    return kind(data.seed, **options.model_dump())

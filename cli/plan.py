@@ -29,10 +29,10 @@ from simulator.workloads.base import SHARING_WORKERS, Workload
 from simulator.workloads.clock import make_retention
 from simulator.workloads.schema import Schema
 
-from .clock import check_prefill, compress_clock, make_workload_of
+from .clock import check_prefill, compress_clock
 from .config import Target
 from .errors import ConfigError
-from .workloads import count_history, parse_pairs
+from .workloads import count_history, make_workload_of, parse_pairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,8 +333,10 @@ def plan_mix(mix: Mix) -> PlannedSeries:
     readers = format_count(mix.readers.workers, "reader")
     idle = mix.readers.model_copy(update={"role": Role.CHECK})
     filling = mix.load.model_copy(update={"role": Role.FILL})
-    data = compress_clock(share_devices(mix.data, mix.load.workers), mix.load)
-    check_prefill(data, mix.load)
+    data = share_devices(mix.data, mix.load.workers)
+    if data.retention_s is not None:
+        data = compress_clock(data, mix.load)
+        check_prefill(data, mix.load)
     turns = [(f"{writers} and {readers}", (mix.load, mix.readers))]
     if mix.baseline:
         turns.append((f"{writers} alone", (mix.load, idle)))
@@ -365,7 +367,9 @@ def _plan_run(sweep: Sweep, workers: int, run: int) -> PlannedRun:
     clean = sweep.data.clean and not (sweep.steps and run > 1)
     # Who goes on with the events of other runs must share out the devices as they did.
     data = share_devices(sweep.data, workers if clean else max(sweep.counts))
-    data = compress_clock(data.model_copy(update={"clean": clean}), load)
+    data = data.model_copy(update={"clean": clean})
+    if data.retention_s is not None:
+        data = compress_clock(data, load)
     which = f"step {run} of {sweep.steps}" if sweep.steps else f"run {run} of {sweep.runs}"
     label = f"{format_count(workers, 'worker')}, {which}"
     return PlannedRun(label, run, data, (load,))

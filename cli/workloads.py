@@ -177,6 +177,13 @@ def count_history(data: DataSet, workers: int) -> int:
     return sum(map(workload.count_history, range(workers)))
 
 
+def make_workload_of(data: DataSet) -> Workload:
+    """The workload of a data set, with its options; OptionError if they don't fit."""
+    kind = load_workload(data.workload, data.definition)
+    options = parse_options(kind.options_model, data.workload_options, str)
+    return kind(data.seed, **options.model_dump())
+
+
 def begin(kind: type[Workload], options: WorkloadOptions, before_s: float = 0.0) -> WorkloadOptions:
     """The options, with this second for one that begins now, or so long before it."""
     if not kind.begins_now(options):

@@ -29,8 +29,12 @@ _MOST_OUTAGES = 3
 def list_notes(result: Result, terminal: bool) -> list[str]:
     """What held the runs back, and one line for each caveat, the gravest first."""
     caveats = [f"{kind}: {text}" for kind, text in describe_caveats(result, terminal)]
-    told = list_outages(result) + describe_deletions(result) + describe_history(result)
+    told = list_outages(result) + _list_deletions(result) + describe_history(result)
     return told + describe_index_builds(result) + describe_bottlenecks(result) + caveats
+
+
+def _list_deletions(result: Result) -> list[str]:
+    return describe_deletions(result) if result.settings.data.retention_s is not None else []
 
 
 def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[str]:
@@ -43,7 +47,7 @@ def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[
     grave = [str(kind) for kind in of_kind if kind in _GRAVE]
     found = {
         "disturbances": _join_outages(list_outages(result)),
-        "retention": " ".join(describe_deletions(result)),
+        "retention": " ".join(_list_deletions(result)),
         **{kind: lines[kind] for kind in grave},
         "bottleneck": _join_bottlenecks(result),
         "history": " ".join(describe_history(result)),

@@ -117,8 +117,9 @@ def build(settings: RunSettings) -> tuple[Workload, AnyModule]:
     workload_options = parse_options(
         workload_type.options_model, settings.data.workload_options, lambda _: "workload"
     )
-    base = workload_type(settings.data.seed, **workload_options.model_dump())
-    workload = add_history(base, settings.data)
+    workload = workload_type(settings.data.seed, **workload_options.model_dump())
+    if settings.data.has_history:
+        workload = add_history(workload, settings.data)
     writing = settings.groups_of(Role.WRITE, Role.FILL)
     retention = None
     if writing and settings.data.retention_s is not None:

@@ -176,7 +176,8 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         self._check_client()
         self._check_in_flight()
         self.CAPABILITIES.require_tags(job.schema, self.name)
-        check_own_statements(self)
+        if any(query.statement for query in job.schema.descriptions):
+            check_own_statements(self)
         if job.retention is not None:
             self.CAPABILITIES.ageing.require(job.retention, self.name)
         options.mode(job.load.batch)
