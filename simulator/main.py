@@ -122,12 +122,15 @@ def _import_the_rest(settings: RunSettings) -> None:
 def _run_in_child(work: Work, settings: RunSettings) -> tuple[int, Carried | None]:
     """`work` in a child process."""
     read, write = os.pipe()
+    # What Python itself runs at a fork drops exceptions: with one of them a SIGTERM would be lost.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     pid = os.fork()
     if not pid:
         os.close(read)
         _become_child(work, settings, write)
     os.close(write)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         with os.fdopen(read, "rb") as pipe:
             text = pipe.read()
         _, status = os.waitpid(pid, 0)
@@ -146,6 +149,7 @@ def _become_child(work: Work, settings: RunSettings, pipe: int) -> NoReturn:
     status = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         status, carried = work(settings)
         if carried:
             os.write(pipe, carried.model_dump_json().encode())

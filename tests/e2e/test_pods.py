@@ -141,7 +141,7 @@ def test_pods_report_the_same_as_the_local_executor(tool: Tool) -> None:
     assert report["carried"] == {"next_event": 1005, "stored": None, "next_events": None}
     tool.run_here(
         "insert", "-t", "blackhole", "-w", 2, "-r", 1, "--batch", 50, "--num-inserts", 1000,
-        "--extra-option", "delay_ms=30",
+        "--extra-option", "delay_ms=30", "--prefill", 10,
     ).ok()  # fmt: skip
     (local,) = tool.result()["runs"]
     assert shape(run) == shape(local)

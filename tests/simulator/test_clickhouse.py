@@ -309,7 +309,7 @@ class Answers:
     def begin(self, *_: object) -> None:
         """Nothing is sent."""
 
-    def receive(self, *_: object) -> Answer:
+    def finish(self, *_: object) -> Answer:
         return self._answer
 
 
