@@ -311,7 +311,12 @@ def test_existing_secret(tool: ClusterTool, namespace: Namespace, database: str)
     tool.insert(target=DATABASE)
     options = tool._read(tool.json)["options"]["module"]
     # Beside it the workload's own, of which none is secret.
-    assert options == {"existingSecret": "credentials", "device_spread": 1, "tags": "row"}
+    assert options == {
+        "existingSecret": "credentials",
+        "device_spread": 1,
+        "clock_factor": 1,
+        "tags": "row",
+    }
     secret: Any = namespace.cluster.core.read_namespaced_secret("credentials", namespace.name)
     assert secret.data
     # Whose check of the cluster is a run by another module, which has no such options.
