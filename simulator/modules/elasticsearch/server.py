@@ -101,7 +101,8 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
 
     def require_module(self, name: str, what_for: str) -> None:
         """SimulatorError if the servers were built without a module that all have by default."""
-        found = self.ask("GET", "/_nodes/plugins?filter_path=nodes.*.modules.name")
+        # With their names, or a node without any module would not be there.
+        found = self.ask("GET", "/_nodes/plugins?filter_path=nodes.*.name,nodes.*.modules.name")
         nodes = found.get("nodes", {}).values()
         if not all(name in {one["name"] for one in node.get("modules", ())} for node in nodes):
             raise SimulatorError(f"{self.place} lacks the module {name}: {what_for}")
