@@ -15,6 +15,7 @@ from ..workloads.statements import parse_statement
 
 if TYPE_CHECKING:
     from .base import AnyModule
+    from .querying import QueryingModule
 
 
 class Drawn(Protocol):
@@ -27,7 +28,7 @@ class Drawn(Protocol):
         """A time, in ms since 1970, to compare an event's with."""
 
 
-def find_own_statement(module: type[AnyModule], query: Query) -> str | None:
+def find_own_statement(module: type[QueryingModule], query: Query) -> str | None:
     """The statement that the workload has of its own for a query: for this module, or else for the one
     that it extends. None: the module makes one of the description."""
     names = (vars(kind).get("name", "") for kind in module.__mro__)
