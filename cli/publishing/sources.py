@@ -24,7 +24,11 @@ from ..results.decision import VerdictMatrix
 from ..results.model import Result, as_mapping
 from ..results.naming import find_changed_options, format_options
 from ..results.store import (
+    CAMPAIGN,
+    FAILED,
     FILE_NAME,
+    PLAN,
+    SET_ASIDE,
     StoredResult,
     UnreadableResult,
     open_verdict,
@@ -34,8 +38,7 @@ from .redaction import redact_result, redact_text
 
 MANIFEST = "site-files.json"
 """What a site has, in its folder: below one that has it no results are looked for."""
-PLAN, FAILED, CAMPAIGN = "plan.json", "failed.json", "campaign.yaml"
-_NO_RESULTS = frozenset({"logs", "replaced"})
+_NO_RESULTS = frozenset({"logs", SET_ASIDE})
 MOST_DEPTH = 6
 """Folders in folders."""
 
