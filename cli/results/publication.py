@@ -17,7 +17,7 @@ from simulator.units import format_count
 from ..errors import ConfigError
 from .caveats import Kind
 from .conditions import find_durability
-from .manifest import compare_manifest, find_secrets
+from .manifest import compare_manifest, list_secrets
 from .model import Result, as_mapping
 from .rules import find_busy
 from .store import (
@@ -86,7 +86,7 @@ def check_publication(folder: Path, with_manifest: bool = True) -> Publication:
         for labels in told.values()
     ]
     found.problems += _find_missing(folder, found.results)
-    found.problems += find_secrets(folder)
+    found.problems += list_secrets(folder)
     if with_manifest:
         found.problems += compare_manifest(folder)
     found.beside = list(_describe_context([stored.result for stored in found.results]))
