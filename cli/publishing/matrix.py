@@ -4,6 +4,7 @@ the repetitions decide. Pure."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
@@ -287,11 +288,18 @@ def _make_field(workload: str, hardware: str, candidates: Sequence[Candidate]) -
 
 
 def _name_tests(sources: Iterable[Source]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    """Key -> a name that no other has: of several that are called alike, with the campaign's title."""
+    firsts: dict[str, Source] = {}
     for one in sources:
-        if one.test_key not in found:
-            number = 1 + sum(re.sub(r" \(\d+\)$", "", name) == one.test for name in found.values())
-            found[one.test_key] = one.test if number == 1 else f"{one.test} ({number})"
+        firsts.setdefault(one.test_key, one)
+    counts = Counter(one.test for one in firsts.values())
+    found: dict[str, str] = {}
+    for key, one in firsts.items():
+        base = f"{one.test}, {one.campaign}" if one.campaign and counts[one.test] > 1 else one.test
+        number = 1
+        while (name := base if number == 1 else f"{base} ({number})") in found.values():
+            number += 1
+        found[key] = name
     return found
 
 
