@@ -10,13 +10,13 @@ from simulator.modules.options import HIDDEN
 CONFIDENTIAL = r"password|passwd|pwd|secret|token|api_?key|access_key|private_?key|credential"
 """What the names of secrets have in them."""
 
+_NAMED = (
+    r"(?i)\b(?:password|passwd|pwd|secret|token|api_?key|access_key|secret_key)"
+    r"[\"']?\s*[=:]\s*[\"']?"
+)
 _SECRETS = (
-    re.compile(
-        r"""(?ix) \b (?:password|passwd|pwd|secret|token|api_?key|access_key|secret_key)
-        ["']? \s* (?:=|:) \s* ["']? (?P<value> [^\s"',;&]+)"""
-    ),
-    # A quote may be in a password, but none that ends a text of JSON.
-    re.compile(r"://[^/\s:@\"']*:(?P<value>(?:[^@/\s\"']|[\"'](?=[^\s:,]*@))+)@"),
+    re.compile(_NAMED + r"(?P<value>[^\s\"',;}&<)\]\\]+)"),
+    re.compile(r"://[^/\s:@\"']*:(?P<value>[^@/\s\"']+)@"),
     re.compile(
         r"(?i)\bauthorization[\"']?\s*:\s*[\"']?(?:basic|bearer|token|apikey)\s+(?P<value>\S+)"
     ),
@@ -25,10 +25,14 @@ _SECRETS = (
     re.compile(r"(?P<value>\bAKIA[0-9A-Z]{16}\b)"),
 )
 """Named ones, in URLs, headers, keys, tokens of known forms."""
-_AFTER_SCHEME = re.compile(r"(?i)\b(?:bearer|basic)\s+(?P<value>[\w.~+/=-]{8,})")
-"""Only hidden: sentences have such words, too."""
-_HARMLESS = re.compile(r"(?:\*+|null|none|true|false)?(?:[}<)\]\\].*)?|\$\{?\w+.*", re.IGNORECASE)
-"""What stands for a secret, or for none; then what closes the text around it."""
+_ONLY_HIDDEN = (
+    re.compile(_NAMED + r"(?P<value>[^\s\"',;&]+)"),
+    re.compile(r"\w+://[^\s:/@]*:(?P<value>[^\s/@]+)@"),
+    re.compile(r"(?i)\b(?:bearer|basic)\s+(?P<value>[\w.~+/=-]{8,})"),
+)
+"""Rather too much than too little. Whole files have much of that which is no secret."""
+_HARMLESS = re.compile(r"\*+|\$\{?\w+.*|null|none|true|false", re.IGNORECASE)
+"""What stands for a secret, or for none."""
 
 
 def find_secrets(text: str) -> Iterator[re.Match[str]]:
@@ -42,7 +46,7 @@ def find_secrets(text: str) -> Iterator[re.Match[str]]:
 
 def hide_secrets(text: str) -> str:
     """The text with what stands for secrets in their places."""
-    for pattern in (*_SECRETS, _AFTER_SCHEME):
+    for pattern in (*_ONLY_HIDDEN, *_SECRETS):
         text = pattern.sub(_hide, text)
     return text
 

@@ -138,6 +138,8 @@ def test_secrets_machines_and_paths_are_replaced() -> None:
     [
         ("WITH (password = 'geheim')", "WITH (password = '***')"),
         ('http://u:ge"heim@db', "http://u:***@db"),
+        ("http://u'u:geh,\"eim@db", "http://u'u:***@db"),
+        ("password=ge}heim", "password=***"),
         ("Bearer geheim-geheim", "Bearer ***"),
         ("-----BEGIN PRIVATE KEY-----\ngeheim\n-----END", "***-----END"),
     ],

@@ -173,6 +173,7 @@ def test_a_campaign_has_all_its_jobs_often_enough(tmp_path: Path, good: Result) 
         ("worker.log", "-----BEGIN RSA PRIVATE KEY-----", True),
         ("campaign.yaml", "extra-option: {token: abcdef}", True),
         ("verdict.json", '{"password": "***", "token": null}', False),
+        ("report.html", "<td>password=***</td><td>token=abc</td>", True),
         ("campaign.log", "(password=***)", False),
         ("verdict.json", '{"url":"http://db:9200","note":"a@b"}', False),
         ("campaign.yaml", "password: ${PASSWORD:-}", False),
