@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from math import exp, log
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 
 from cli.results.model import Result
 from cli.results.store import list_results
@@ -74,7 +73,7 @@ def take_mean(values: Sequence[float]) -> float:
     """The geometric one; of values with a zero the arithmetic one."""
     if min(values) <= 0:
         return fmean(values)
-    return exp(fmean(map(log, values)))
+    return geometric_mean(values)
 
 
 def make_table(folder: Path) -> str:

@@ -15,7 +15,17 @@ from simulator.documents import DocumentError, printable_line, read_json
 
 from ..errors import ConfigError, RunFailed
 from ..output import explain, write_whole
-from ..results.store import FILE_NAME, VERDICT, StoredResult, list_results, now
+from ..results.store import (
+    CAMPAIGN,
+    FAILED,
+    FILE_NAME,
+    PLAN,
+    SET_ASIDE,
+    VERDICT,
+    StoredResult,
+    list_results,
+    now,
+)
 from .definition import Definition
 from .plan import Turn
 
@@ -36,9 +46,9 @@ class CampaignFolder:
         """Which database the campaign has installed, while it is there."""
         self.started = path / "started.json"
         """Whose server the campaign has started, while it runs."""
-        self._replaced = path / "replaced"
-        self._plan = path / "plan.json"
-        self._failed = path / "failed.json"
+        self._replaced = path / SET_ASIDE
+        self._plan = path / PLAN
+        self._failed = path / FAILED
         self._times = path / "times.json"
         self._log = path / "campaign.log"
 
@@ -88,7 +98,7 @@ class CampaignFolder:
             "targets": before.get("targets", {}) | dict(targets),
             "jobs": list(jobs.values()),
         }
-        write_whole(self.path / "campaign.yaml", file.read_bytes())
+        write_whole(self.path / CAMPAIGN, file.read_bytes())
         write_whole(self._plan, json.dumps(plan, indent=1))
 
     def list_candidates(self) -> list[str]:

@@ -4,18 +4,17 @@ the repetitions decide. Pure."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp
+from math import exp, log
 from statistics import fmean
-
-from simulator.conditions import Condition
 
 from ..campaign.ranking import share_error
 from ..campaign.samples import CandidateFigures, estimate_speed
 from ..render.words import name_database
 from ..results.caveats import Place
-from ..results.conditions import find_declared, list_settings
+from ..results.conditions import find_durability
 from ..results.model import Result, as_mapping
 from ..results.naming import format_options, format_value
 from ..results.statistics import Ratio
@@ -209,12 +208,8 @@ def _name_version(result: Result) -> str:
 
 def describe_durability(result: Result) -> str:
     """The settings that decide what an acknowledgement is worth."""
-    found = {
-        setting.name: format_value(stated.value)
-        for setting, stated in list_settings(result, find_declared(result)).items()
-        if stated.condition is Condition.DURABILITY and stated.value is not None
-    }
-    return ", ".join(f"{name}={value}" for name, value in sorted(found.items())) or "not known"
+    found = find_durability(result)
+    return ", ".join(f"{name}={format_value(one)}" for name, one in found.items()) or "not known"
 
 
 def describe_hardware(result: Result) -> str:
@@ -293,11 +288,18 @@ def _make_field(workload: str, hardware: str, candidates: Sequence[Candidate]) -
 
 
 def _name_tests(sources: Iterable[Source]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    """Key -> a name that no other has: of several that are called alike, with the campaign's title."""
+    firsts: dict[str, Source] = {}
     for one in sources:
-        if one.test_key not in found:
-            number = 1 + sum(re.sub(r" \(\d+\)$", "", name) == one.test for name in found.values())
-            found[one.test_key] = one.test if number == 1 else f"{one.test} ({number})"
+        firsts.setdefault(one.test_key, one)
+    counts = Counter(one.test for one in firsts.values())
+    found: dict[str, str] = {}
+    for key, one in firsts.items():
+        base = f"{one.test}, {one.campaign}" if one.campaign and counts[one.test] > 1 else one.test
+        number = 1
+        while (name := base if number == 1 else f"{base} ({number})") in found.values():
+            number += 1
+        found[key] = name
     return found
 
 
@@ -356,10 +358,7 @@ def _make_cells(
     known = [one.logs for one in shown if one is not None]
     best = {place: max(own[place] for own in known if place in own) for place in places}
     # As in ClickBench: what a candidate has no answer to counts as twice the slowest one.
-    missing = {
-        place: min(own[place] for own in known if place in own) - 0.6931471805599453
-        for place in places
-    }
+    missing = {place: min(own[place] for own in known if place in own) - log(2) for place in places}
     alone = max((one.figures.repetitions for one in shown if one), default=0) < 2
     cells: list[Cell | None] = []
     for row, own in enumerate(shown):

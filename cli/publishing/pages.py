@@ -94,8 +94,8 @@ def make_site(sources: Sources, title: str) -> dict[str, bytes]:
             pages[f"figures-{field.slug}.html"] = render_page(
                 "site_figures.html", root="", field=field, figures=figures, **shared
             )
+    known = {one.sources[0].candidate: one for one in candidates}
     for name, verdict in sources.verdicts.items():
-        known = {one.sources[0].candidate: one for one in candidates}
         pages[f"verdict-{name}.html"] = render_page(
             "site_verdict.html", root="", heading=verdict.title, matrix=make_matrix(verdict),
             swatches={
@@ -288,15 +288,23 @@ def _make_questions(field: Field) -> list[QuestionPage]:
         for query in cell.shown.logs
     )
     slugs = name_slugs(f"{field.slug} {query}" for query in queries)
+    tests = field.list_tests()
     return [
         QuestionPage(
-            field, query, slug, _tabulate_question(field, columns, query), _list_statements(field, query)
+            field, query, slug, _tabulate_question(field, tests, columns, query),
+            _list_statements(field, query),
         )
         for query, slug in zip(queries, slugs, strict=True)
     ]  # fmt: skip
 
 
-def _tabulate_question(field: Field, columns: Sequence[tuple[int, Column]], query: str) -> Table:
+def _tabulate_question(
+    field: Field,
+    tests: Mapping[str, Mapping[str, Sequence[Result]]],
+    columns: Sequence[tuple[int, Column]],
+    query: str,
+) -> Table:
+    """`tests`: as `Field.list_tests` gives them."""
     rows: list[list[object]] = []
     for number, column in columns:
         shown = [
@@ -306,7 +314,7 @@ def _tabulate_question(field: Field, columns: Sequence[tuple[int, Column]], quer
         judged = zip(field.rows, judge_alone(shown), strict=True)
         for row, cell in sorted(judged, key=lambda pair: -(pair[1].share if pair[1] else 0)):
             if cell is not None:
-                results = field.list_tests()[column.test][row.candidate.name]
+                results = tests[column.test][row.candidate.name]
                 known = _list_more(results, query)
                 rows.append([
                     row.candidate.name, column.test, cell.rank or "-", cell.text,

@@ -6,25 +6,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-HIDDEN = "***"
+from simulator.modules.options import HIDDEN
 
-_SECRET_KEY = re.compile(
-    r"password|passwd|secret|token|api_?key|credential|private_?key", re.IGNORECASE
-)
+from ..results.secrets import CONFIDENTIAL, hide_secrets
+
+_SECRET_KEY = re.compile(CONFIDENTIAL, re.IGNORECASE)
 _PLACE_KEYS = frozenset({"workload_file", "kubeconfig"})
 """What names a file on a machine."""
 _ROOTS = "home|root|tmp|var|mnt|srv|opt|work|run|media|private|Users|usr|data"
-_IN_TEXT = (
-    (
-        re.compile(r"(?i)\b(password|passwd|pwd|token|secret|api_?key)(\s*[=:]\s*)[^\s,;&'\"]+"),
-        rf"\1\2{HIDDEN}",
-    ),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\1 {HIDDEN}"),
-    (re.compile(r"(\w+://[^\s:/@]*):[^\s/@]+@"), rf"\1:{HIDDEN}@"),
-    (re.compile(rf"(?<![\w.])/(?:{_ROOTS})/[^\s'\",;:)\]]+"), "(a path)"),
-    (re.compile(r"\b[A-Za-z]:\\[^\s'\",;)\]]+"), "(a path)"),
+_PATHS = (
+    re.compile(rf"(?<![\w.])/(?:{_ROOTS})/[^\s'\",;:)\]]+"),
+    re.compile(r"\b[A-Za-z]:\\[^\s'\",;)\]]+"),
 )
-"""What is hidden within a text -> what stands there instead."""
 
 
 def redact_result(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,6 +45,7 @@ def _redact(value: Any, key: str, host: str | None) -> Any:
 
 def redact_text(text: str) -> str:
     """A text without them."""
-    for pattern, instead in _IN_TEXT:
-        text = pattern.sub(instead, text)
+    text = hide_secrets(text)
+    for pattern in _PATHS:
+        text = pattern.sub("(a path)", text)
     return text

@@ -24,7 +24,11 @@ from ..results.decision import VerdictMatrix
 from ..results.model import Result, as_mapping
 from ..results.naming import find_changed_options, format_options
 from ..results.store import (
+    CAMPAIGN,
+    FAILED,
     FILE_NAME,
+    PLAN,
+    SET_ASIDE,
     StoredResult,
     UnreadableResult,
     open_verdict,
@@ -34,8 +38,7 @@ from .redaction import redact_result, redact_text
 
 MANIFEST = "site-files.json"
 """What a site has, in its folder: below one that has it no results are looked for."""
-PLAN, FAILED, CAMPAIGN = "plan.json", "failed.json", "campaign.yaml"
-_NO_RESULTS = frozenset({"logs", "replaced"})
+_NO_RESULTS = frozenset({"logs", SET_ASIDE})
 MOST_DEPTH = 6
 """Folders in folders."""
 
@@ -60,6 +63,8 @@ class Source:
     command: str
     """What repeats it."""
     failure: str = ""
+    campaign: str = ""
+    """The title of its campaign, or the name of that one's folder; empty if it belongs to none."""
 
     @property
     def result(self) -> Result:
@@ -220,6 +225,7 @@ def _take_campaign(folder: Path, found: dict[Path, Source], failed: list[Source]
     targets = as_mapping(plan.get("targets"))
     shared = [definition.get(key) for key in ("options", "requirements", "steps")]
     key = _write_key([*shared, {n: one for n, one in targets.items() if n.startswith(WORKLOAD)}])
+    title = redact_text(str(definition.get("title") or folder.resolve().name))
     numbered = all(re.search(r" \d+$", name) for name in jobs)
 
     def make(name: str, label: str) -> Source:
@@ -231,7 +237,10 @@ def _take_campaign(folder: Path, found: dict[Path, Source], failed: list[Source]
         line = redact_text(shlex.join(["iotbench", *words]))
         target = next((word for word in words if word.startswith("--target=")), "")
         identity = str(targets.get(target.removeprefix("--target=")))
-        return Source(name, None, candidate, step, f"{step} {key}", identity, {}, line)
+        test_key = f"{step} {key}"
+        return Source(
+            name, None, candidate, step, test_key, identity, {}, line, campaign=title
+        )  # fmt: skip
 
     done: set[str] = set()
     inner = folder / "results"

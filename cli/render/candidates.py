@@ -15,13 +15,7 @@ from ..results.naming import format_value
 from ..results.statements import SentStatements, pool_statements
 from ..results.store import StoredResult
 from . import words
-from .notes import (
-    describe_answers,
-    describe_caveats,
-    describe_history,
-    describe_index_builds,
-    list_outages,
-)
+from .notes import describe_answers, describe_caveats, list_interventions
 from .stored import tabulate_result
 from .tables import Table
 
@@ -107,7 +101,7 @@ def make_section(
     """What the jobs of a candidate tell; it may have none. `tabulated`: with the tables of their runs."""
     servers = dict.fromkeys(words.name_database(job.result) or job.result.module for job in jobs)
     about = [*servers, format_count(len(jobs), "result")] if jobs else ["nothing was measured"]
-    told = [f"{job}: {text}" for job in jobs for text in _list_remarks(job.result)]
+    told = [f"{job}: {text}" for job in jobs for text in list_interventions(job.result)]
     return CandidateSection(
         place,
         name,
@@ -123,10 +117,6 @@ def make_section(
         ],
         pool_statements(job.result.statements for job in jobs),
     )
-
-
-def _list_remarks(result: Result) -> list[str]:
-    return [*list_outages(result), *describe_history(result), *describe_index_builds(result)]
 
 
 def _count_answers(jobs: Sequence[DoneJob]) -> str:
@@ -223,7 +213,7 @@ def _make_step(step: str, jobs: Sequence[DoneJob], tabulated: bool) -> StepTable
 
 def _describe_job(job: DoneJob) -> JobNotes:
     answer = filter(None, [words.give_answer(job.result), describe_answers(job.result)])
-    told = [*answer, *_list_remarks(job.result)]
+    told = [*answer, *list_interventions(job.result)]
     measured = words.describe_measurement(job.result)
     return JobNotes(str(job), job.stored.id, measured, " ".join(told), describe_caveats(job.result))
 

@@ -180,6 +180,11 @@ def describe_history(result: Result) -> list[str]:
     ]
 
 
+def list_interventions(result: Result) -> list[str]:
+    """What was done to the database beside the load, and what came of it."""
+    return [*list_outages(result), *describe_history(result), *describe_index_builds(result)]
+
+
 def describe_index_builds(result: Result) -> list[str]:
     """How long it took to build indexes that no measured insert was to wait for, in one line at most."""
     times = [run.index_build_s for run in result.runs if run.index_build_s is not None]

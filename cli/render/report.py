@@ -14,13 +14,7 @@ from .bars import draw_answer
 from .chart import Chart, NamedResult
 from .charts import draw_all, name_sources
 from .comparison import list_remarks, tabulate_overview, tabulate_ratios
-from .notes import (
-    describe_answers,
-    describe_caveats,
-    describe_history,
-    describe_index_builds,
-    list_outages,
-)
+from .notes import describe_answers, describe_caveats, list_interventions
 from .pages import place_figure, render_page
 from .ratios import describe_ratios, lead_comparison
 from .stored import describe_name, tabulate_result
@@ -88,7 +82,7 @@ def _make_section(stored: StoredResult, name: str) -> _Section:
         describe_name(result).strip(),
         words.describe_measurement(result),
         " ".join(filter(None, [words.give_answer(result), describe_answers(result)])),
-        [*list_outages(result), *describe_history(result), *describe_index_builds(result)],
+        list_interventions(result),
         describe_caveats(result),
         tabulate_result(result, terminal=False),
         result.statements,

@@ -159,6 +159,16 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
     return found
 
 
+def find_durability(result: Result) -> dict[str, Any]:
+    """Setting -> value, by name, of those that decide what an acknowledgement is worth."""
+    found = {
+        setting.name: stated.value
+        for setting, stated in list_settings(result, find_declared(result)).items()
+        if stated.condition is Condition.DURABILITY and stated.value is not None
+    }
+    return dict(sorted(found.items()))
+
+
 def _list_defaults(result: Result) -> dict[Setting, Stated]:
     """What a result from before there were these options would say of them."""
     found = {

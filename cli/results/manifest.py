@@ -9,27 +9,12 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..output import explain, write_whole
+from .secrets import find_secrets
 
 MANIFEST = "SHA256SUMS"
 """As `sha256sum` writes and checks it."""
 
 _LEFT_OUT = (MANIFEST, ".lock")
-_SECRETS = (
-    re.compile(
-        r"""(?ix) (?<![\w-]) (?:password|passwd|pwd|secret|token|api_?key|access_key|secret_key)
-        ["']? \s* (?:=|:) \s* ["']? (?P<value> [^\s"',;}&<)\]\\]+)"""
-    ),
-    re.compile(r"://[^/\s:@\"']+:(?P<value>[^@/\s\"']+)@"),
-    re.compile(
-        r"(?i)\bauthorization[\"']?\s*:\s*[\"']?(?:basic|bearer|token|apikey)\s+(?P<value>\S+)"
-    ),
-    re.compile(r"(?P<value>-----BEGIN [A-Z ]*PRIVATE KEY-----)"),
-    re.compile(r"(?P<value>\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"),
-    re.compile(r"(?P<value>\bAKIA[0-9A-Z]{16}\b)"),
-)
-"""Named ones, in URLs, headers, keys, tokens of known forms."""
-_HARMLESS = re.compile(r"\*+|\$\{?\w+.*|null|none|true|false", re.IGNORECASE)
-"""What stands for a secret, or for none."""
 _PROGRAMS = re.compile(r"<script(?![^>]*json)[^>]*>.*?</script>", re.DOTALL)
 """Of a report: code that comes with the tool."""
 _SHOWN = 40
@@ -81,20 +66,15 @@ def _read_manifest(file: Path) -> Mapping[str, str]:
     return {path: digest for digest, _, path in pairs}
 
 
-def find_secrets(folder: Path) -> Iterator[str]:
+def list_secrets(folder: Path) -> Iterator[str]:
     """Each place that looks as if it had a secret, with what is before it, and without it."""
     for path in list_files(folder):
         text = path.read_bytes().decode(errors="replace")
         if path.suffix == ".html":
             text = _PROGRAMS.sub("", text)
-        for pattern in _SECRETS:
-            for match in pattern.finditer(text):
-                if _HARMLESS.fullmatch(match["value"]):
-                    continue
-                begin = max(
-                    text.rfind("\n", 0, match.start("value")) + 1, match.start("value") - _SHOWN
-                )
-                line = text.count("\n", 0, match.start()) + 1
-                before = " ".join(text[begin : match.start("value")].split())
-                yield f"{path.relative_to(folder)}:{line} may have a secret: {before}…"
-                break
+        for match in find_secrets(text):
+            place = match.start("value")
+            begin = max(text.rfind("\n", 0, place) + 1, place - _SHOWN)
+            line = text.count("\n", 0, match.start()) + 1
+            before = " ".join(text[begin:place].split())
+            yield f"{path.relative_to(folder)}:{line} may have a secret: {before}…"

@@ -7,36 +7,41 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from simulator.conditions import Condition
 from simulator.contract import GroupResult, Role, RunResult
 from simulator.documents import DocumentError, read_json
-from simulator.errors import OptionError, one_line
+from simulator.errors import OptionError, list_names, one_line
 from simulator.modules import load_module
 from simulator.modules.options import HIDDEN
 from simulator.units import format_count
 
 from ..errors import ConfigError
 from .caveats import Kind
-from .conditions import find_declared, list_settings
-from .manifest import compare_manifest, find_secrets
+from .conditions import find_durability
+from .manifest import compare_manifest, list_secrets
 from .model import Result, as_mapping
 from .rules import find_busy
-from .store import FILE_NAME, StoredResult, UnreadableResult, read_result
+from .store import (
+    FAILED,
+    FILE_NAME,
+    PLAN,
+    SET_ASIDE,
+    StoredResult,
+    UnreadableResult,
+    read_result,
+)
 from .verdicts import find_caveats, find_skipped_faults
 
 ENOUGH_REPETITIONS = 3
 """Fewer show no spread."""
-SET_ASIDE = "replaced"
-"""The folder of a campaign with what was made anew."""
 _CLIENT = ("cpu_model", "cpus", "memory_mb", "system", "python", "packages")
 """What must be known of the machine and the programs that measured."""
-_SAID_APART = (
+_APART = (
     Kind.NOT_MEASURED, Kind.INCOMPLETE, Kind.DISTURBANCE, Kind.INVALID, Kind.BUSY, Kind.FEW_RUNS,
 )  # fmt: skip
-"""Caveats that are reasons not to publish, or told by themselves."""
+"""Caveats that are reasons not to publish, or have lines of their own."""
 _LONGEST = 160
-_MOST_SAID = 3
-"""Problems of one kind that are told one by one."""
+_MOST_NAMED = 3
+"""Results or jobs with one problem that are named."""
 
 
 @dataclass
@@ -77,22 +82,18 @@ def check_publication(folder: Path, with_manifest: bool = True) -> Publication:
             key = Kind.BUSY if problem.startswith(Kind.BUSY) else problem
             told.setdefault(key, {}).setdefault(stored.result.label or stored.id, problem)
     found.problems += [
-        f"{next(iter(labels.values()))} ({_name(list(labels))})" for labels in told.values()
+        f"{next(iter(labels.values()))} ({list_names(labels, _MOST_NAMED)})"
+        for labels in told.values()
     ]
     found.problems += _find_missing(folder, found.results)
-    found.problems += find_secrets(folder)
+    found.problems += list_secrets(folder)
     if with_manifest:
         found.problems += compare_manifest(folder)
-    found.beside = list(_tell_beside([stored.result for stored in found.results]))
+    found.beside = list(_describe_context([stored.result for stored in found.results]))
     if (folder / SET_ASIDE).is_dir():
         number = len(list((folder / SET_ASIDE).glob(f"*/{FILE_NAME}")))
         found.beside.append(f"set aside, and made anew: {format_count(number, 'result')}")
     return found
-
-
-def _name(labels: Sequence[str]) -> str:
-    more = f" and {len(labels) - _MOST_SAID} more" if len(labels) > _MOST_SAID else ""
-    return ", ".join(labels[:_MOST_SAID]) + more
 
 
 def _find_problems(result: Result) -> Iterator[str]:
@@ -168,15 +169,15 @@ def _find_shown_secrets(result: Result) -> Iterator[str]:
 def _find_missing(folder: Path, results: Sequence[StoredResult]) -> Iterator[str]:
     """Jobs of a campaign without a result, those that failed, and too few repetitions."""
     labels = {stored.result.label for stored in results}
-    plan = _read(folder / "plan.json")
+    plan = _read(folder / PLAN)
     if plan:
         jobs = plan.get("jobs")
         listed = jobs if isinstance(jobs, list) else []
         names = [str(as_mapping(job).get("name")) for job in listed]
         absent = [name for name in names if name not in labels]
         if absent:
-            yield f"{format_count(len(absent), 'job')} without a result: {_name(absent)}"
-        for name, why in _read(folder / "failed.json").items():
+            yield f"{format_count(len(absent), 'job')} without a result: {list_names(absent, _MOST_NAMED)}"
+        for name, why in _read(folder / FAILED).items():
             yield f"{name} failed: {_shorten(str(why))}"
     counts: dict[str, int] = {}
     for stored in results:
@@ -186,7 +187,7 @@ def _find_missing(folder: Path, results: Sequence[StoredResult]) -> Iterator[str
         counts[label] = counts.get(label, 0) + runs
     few = [f"{label} ({number})" for label, number in counts.items() if number < ENOUGH_REPETITIONS]
     if few:
-        yield f"fewer than {ENOUGH_REPETITIONS} repetitions: {_name(few)}"
+        yield f"fewer than {ENOUGH_REPETITIONS} repetitions: {list_names(few, _MOST_NAMED)}"
 
 
 def _read(file: Path) -> Mapping[str, object]:
@@ -201,15 +202,15 @@ def _read(file: Path) -> Mapping[str, object]:
 # --- what must be said beside the figures ---------------------------------------------------------
 
 
-def _tell_beside(results: Sequence[Result]) -> Iterator[str]:
+def _describe_context(results: Sequence[Result]) -> Iterator[str]:
     """On what, of what, when and by what it was measured; what is stored when; what limits the figures."""
-    yield from _tell_machines(results)
-    yield from _tell_databases(results)
+    yield from _describe_machines(results)
+    yield from _describe_databases(results)
     days = sorted({result.started_at[:10] for result in results})
     span = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "never"
     tools = {_describe_tool(result) for result in results}
     yield f"measured {span} by version {', '.join(sorted(tools))} of this tool"
-    yield from _tell_losses(results)
+    yield from _describe_losses(results)
     unchecked: dict[str, int] = {}
     for result in results:
         for answers in result.answers:
@@ -217,10 +218,10 @@ def _tell_beside(results: Sequence[Result]) -> Iterator[str]:
                 unchecked[reason] = unchecked.get(reason, 0) + 1
     for reason, number in unchecked.items():
         yield f"answers not checked in {format_count(number, 'run')}: {_shorten(reason)}"
-    yield from _tell_caveats(results)
+    yield from _sum_up_caveats(results)
 
 
-def _tell_machines(results: Sequence[Result]) -> Iterator[str]:
+def _describe_machines(results: Sequence[Result]) -> Iterator[str]:
     found: dict[str, None] = {}
     for result in results:
         client = result.describe("client")
@@ -238,23 +239,18 @@ def _describe_tool(result: Result) -> str:
     return f"{tool.get('version')} ({commit})" if commit else str(tool.get("version"))
 
 
-def _tell_databases(results: Sequence[Result]) -> Iterator[str]:
+def _describe_databases(results: Sequence[Result]) -> Iterator[str]:
     """Each version of each, and when what it acknowledges is on disk."""
     found: dict[str, None] = {}
     for result in results:
-        declared = find_declared(result)
-        durable = {
-            setting.name: stated.value
-            for setting, stated in list_settings(result, declared).items()
-            if stated.condition is Condition.DURABILITY and stated.value is not None
-        }
-        kept = ", ".join(f"{name} {value}" for name, value in sorted(durable.items()))
+        durable = find_durability(result)
+        kept = ", ".join(f"{name} {value}" for name, value in durable.items())
         version = one_line(str(result.describe("database").get("version")), 60)
         found[f"{result.target} {version}" + (f": {kept}" if kept else "")] = None
     yield from sorted(found)
 
 
-def _tell_losses(results: Iterable[Result]) -> Iterator[str]:
+def _describe_losses(results: Iterable[Result]) -> Iterator[str]:
     for result in results:
         for run in result.all_runs:
             for group in run.groups:
@@ -263,12 +259,12 @@ def _tell_losses(results: Iterable[Result]) -> Iterator[str]:
                     yield f"after {run.marks[0].action}: {result.label or result.target}: {what}"
 
 
-def _tell_caveats(results: Iterable[Result]) -> Iterator[str]:
+def _sum_up_caveats(results: Iterable[Result]) -> Iterator[str]:
     """One line for each kind, with how many results have it, and one of them."""
     found: dict[Kind, dict[str, str]] = {}
     for result in results:
         for caveat in find_caveats(result):
-            if caveat.kind not in _SAID_APART:
+            if caveat.kind not in _APART:
                 text = " ".join(filter(None, [str(caveat.where or ""), caveat.text]))
                 label = result.label or f"{result.target} {result.command}"
                 found.setdefault(caveat.kind, {}).setdefault(label, text)

@@ -198,6 +198,10 @@ def _describe_problem(form: int, error: ValidationError) -> str:
 
 VERDICT = "verdict.json"
 """The verdict on a campaign's requirements, in its folder."""
+PLAN, FAILED, CAMPAIGN = "plan.json", "failed.json", "campaign.yaml"
+"""In a campaign's folder: its jobs, why some have no result, and a copy of its file."""
+SET_ASIDE = "replaced"
+"""The folder in a campaign's with what was made anew."""
 
 
 def open_verdict(path: Path) -> VerdictMatrix | None:

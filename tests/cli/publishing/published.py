@@ -109,9 +109,12 @@ def judge() -> VerdictMatrix:
 
 
 def keep_campaign(
-    folder: Path, results: Mapping[str, Result], failed: Mapping[str, str] | None = None
+    folder: Path,
+    results: Mapping[str, Result],
+    failed: Mapping[str, str] | None = None,
+    **definition: object,
 ) -> Path:
-    """A campaign's folder."""
+    """A campaign's folder; `definition`: what else its file says."""
     jobs = [
         {
             "name": name, "candidate": name.split()[0],
@@ -120,7 +123,11 @@ def keep_campaign(
         }
         for name in [*results, *(failed or {})]
     ]  # fmt: skip
-    plan = {"definition": {"steps": ["load", "questions"]}, "targets": {}, "jobs": jobs}
+    plan = {
+        "definition": {"steps": ["load", "questions"]} | definition,
+        "targets": {},
+        "jobs": jobs,
+    }
     for number, result in enumerate(results.values()):
         keep_result(folder / "results" / f"20261102T{number:04d}00Z", result)
     (folder / "plan.json").write_text(json.dumps(plan))

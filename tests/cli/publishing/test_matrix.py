@@ -151,6 +151,15 @@ def test_one_target_at_two_versions_is_two_candidates(tmp_path: Path) -> None:
     assert find_families(field) == [[0, 1]]
 
 
+def test_tests_of_one_name_are_told_apart_by_their_campaigns(tmp_path: Path) -> None:
+    for number, title in enumerate(("A night", "A day", "A day", "")):
+        keep_campaign(tmp_path / f"c{number}", make_results(), title=title, options={"x": number})
+    (field,) = make_fields(find_candidates(find_sources([tmp_path])))
+    names = ["A night", "A day", "A day (2)", "c3"]
+    headings = {column.heading for column in field.columns if column.aspect.key == "inserts"}
+    assert headings == {f"Inserts/s: load, {name}" for name in names}
+
+
 def test_shares_are_of_the_best(tmp_path: Path) -> None:
     (field,) = make(tmp_path, make_results())
     for place in range(len(field.columns)):

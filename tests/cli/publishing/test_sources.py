@@ -134,6 +134,21 @@ def test_secrets_machines_and_paths_are_replaced() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("WITH (password = 'geheim')", "WITH (password = '***')"),
+        ('http://u:ge"heim@db', "http://u:***@db"),
+        ("http://u'u:geh,\"eim@db", "http://u'u:***@db"),
+        ("password=ge}heim", "password=***"),
+        ("Bearer geheim-geheim", "Bearer ***"),
+        ("-----BEGIN PRIVATE KEY-----\ngeheim\n-----END", "***-----END"),
+    ],
+)
+def test_secrets_in_texts_are_hidden(text: str, shown: str) -> None:
+    assert redact_text(text) == shown
+
+
+@pytest.mark.parametrize(
     "text", ["SELECT a / b FROM events", "events/s", "1/2", "POST /write HTTP/1.1"]
 )
 def test_other_texts_stay(text: str) -> None:
