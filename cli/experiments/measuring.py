@@ -48,6 +48,9 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
     def _set_plan(self, series: Sequence[PlannedSeries]) -> None:
         self._series = series
         self.lengths = [planned.load for one in series for planned in one.runs]
+        data = series[-1].runs[-1].data
+        if data.retention_s is not None:
+            self.session.keep_clock(data)
 
     @property
     def prefills(self) -> list[int]:

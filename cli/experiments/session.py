@@ -17,7 +17,7 @@ from simulator.logs import SHORTEST_WORD
 from simulator.modules import load_module
 from simulator.modules.base import AnyModule
 from simulator.modules.options import HIDDEN, Options, parse_options
-from simulator.workloads.base import WorkloadOptions
+from simulator.workloads.base import CLOCK_FACTOR, WorkloadOptions
 
 from ..cluster import Place
 from ..config import Config, ExecutorName, Target, hide_values, load_config
@@ -85,6 +85,12 @@ class Session:
             completed.workload_options
         )
         return completed
+
+    def keep_clock(self, data: DataSet) -> None:
+        """Have results show the clock of this data set, which a later query of its events needs."""
+        self.workload_options = self.workload_options.model_copy(
+            update={CLOCK_FACTOR: data.workload_options[CLOCK_FACTOR]}
+        )
 
     def choose_queries(self, load: Load) -> Load:
         """The load with the queries that the command line names, or else the target."""

@@ -76,7 +76,7 @@ class Deleter:
             found.append(StoredPart(worker, self.prepared.begin.first_event, count))
         return found
 
-    def look(self) -> int | None:
+    def find_due_in_run(self) -> int | None:
         """The limit by which to delete now, while writers are at work; None: nothing is due, or it is too
         early to look again, or to delete again."""
         elapsed_s = self.barrier.elapsed_s()

@@ -415,7 +415,7 @@ class Collector:
             return
         if self._phases.phase is not Phase.RUN or not self.settings.groups_of(Role.WRITE):
             return
-        if (limit_ms := deleter.look()) is not None:
+        if (limit_ms := deleter.find_due_in_run()) is not None:
             self._deleting = asyncio.create_task(self._delete(deleter, limit_ms))
 
     async def _delete(self, deleter: Deleter, limit_ms: int) -> None:

@@ -10,9 +10,12 @@ def test_old_events_go_while_others_come_in(tool: Tool) -> None:
         "insert", "-t", "embedded", "-w", 2, "--batch", 50, "--rate", 2000, "--duration", "6s",
         "--retention", "90d", "--runs", 1,
     ).ok()  # fmt: skip
-    (run,) = tool.result()["runs"]
+    result = tool.result()
+    (run,) = result["runs"]
     assert run["valid"], run["invalid_reasons"]
     found = run["retention"]
+    # A later query is given what the options show.
+    assert result["options"]["module"]["clock_factor"] == found["clock_factor"] > 1
     assert (found["period_s"], found["step_s"]) == (90 * 86_400, 4 * 86_400)
     assert found["deletions"]
     limits = [one["before_ms"] for one in found["deletions"]]

@@ -104,9 +104,9 @@ def test_there_are_seconds_without_a_deletion(ageing: AgeingDatabase) -> None:
             await until(lambda: len(deleter.deletions) == 1)
         # The second would have been due at once.
         assert deleter.find_due() == _find_limit(100)
-        assert deleter.look() is None
+        assert deleter.find_due_in_run() is None
         deleter.deletions[-1].ended_s -= REST_S
-        assert deleter.look() == _find_limit(100)
+        assert deleter.find_due_in_run() == _find_limit(100)
 
     play(story, retention_s=20)
 
