@@ -72,8 +72,8 @@ def load_module(name: str) -> type[AnyModule]:
 def find_statement_problem(name: str) -> str | None:
     """Why a workload can't have statements of its own for a module; None if it can, as far as is known where
     that may not be installed."""
-    if name not in module_names():
-        known = module_names()
+    known = module_names()
+    if name not in known:
         return f"there is no module {name!r}{did_you_mean(name, known)} (known: {', '.join(known)})"
     try:
         language = load_module(name).CAPABILITIES.statements

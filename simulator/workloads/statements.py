@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from ..errors import did_you_mean
@@ -56,6 +57,7 @@ class Parsed(NamedTuple):
         return "".join(map(str.__add__, self.parts, [*filled, ""]))
 
 
+@lru_cache(maxsize=64)
 def parse_statement(text: str) -> Parsed:
     """Tell parameters, and what only looks like one, apart."""
     parts, names, bare = [""], list[str](), list[str]()

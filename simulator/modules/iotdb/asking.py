@@ -99,21 +99,8 @@ class IotdbAsker(Asker):
             self._templates[name] = template, first if isinstance(first, Selection) else None
         template, selection = self._templates[name]
         dialect = self.module.query_dialect
-        columns: list[list[str]] = []
-        if bounds.devices is not None:
-            names = [
-                [dialect.text(one.decode()) for one in own] for own in bounds.devices.T.tolist()
-            ]
-            columns += names
-        for times in (bounds.start_ms, bounds.end_ms):
-            if times is not None:
-                columns.append([dialect.instant(one) for one in times.tolist()])
-        return [
-            Request(
-                Question(template.join([one[number] for one in columns].__getitem__)), selection
-            )
-            for number in range(len(bounds))
-        ]
+        filled = template.fill(bounds, dialect.text, dialect.instant)
+        return [Request(Question(statement), selection) for statement in filled]
 
     def _write(self, bound: BoundQuery) -> str:
         """The statement of a question that has one."""

@@ -44,6 +44,6 @@ def create_partitions(table: str, bounds: list[int]) -> list[str]:
 
 def list_older(table: str, partitions: Iterable[str], before_ms: int) -> list[str]:
     """Those of a table's partitions that have nothing but older events, the oldest first."""
-    prefix = name_partition(table, None).removesuffix("later") + "before_"
+    prefix = name_partition(table, 0).removesuffix("0")
     ends = (int(name.removeprefix(prefix)) for name in partitions if name.startswith(prefix))
     return [name_partition(table, end) for end in sorted(ends) if end <= before_ms]

@@ -52,7 +52,7 @@ from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Payload
 from .asking import VictoriaMetricsAsker
 from .encoding import ALL_TIME, MOST_WHOLE, CsvEncoder, Import, ImportEncoder, name_metric
-from .metricsql import select_series, write_window
+from .metricsql import select_series, write_span
 from .options import EncodingOptions, ImportFormat, VictoriaMetricsOptions
 from .queries import IMPOSSIBLE, SHAPES, Question, compile_query
 from .series import ChoosingEncoder, SeriesEncoder
@@ -234,9 +234,9 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         events = select_series(
             schema, self.options.db, self.job.table_names, [find_witness(schema)]
         )
-        first_ms, end_ms = ALL_TIME
-        text = f"sum(count_over_time({events}{write_window(end_ms - first_ms)}))"
-        return sum(int(float(one["value"][1])) for one in self.connection.query(text, end_ms - 1))
+        time_ms, window = write_span(*ALL_TIME)
+        text = f"sum(count_over_time({events}{window}))"
+        return sum(int(float(one["value"][1])) for one in self.connection.query(text, time_ms))
 
     def storage(self) -> Storage:
         # What is pending becomes parts.

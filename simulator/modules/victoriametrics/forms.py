@@ -9,7 +9,7 @@ https://docs.victoriametrics.com/victoriametrics/single-server-victoriametrics/#
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -130,6 +130,12 @@ def read_result(body: bytes) -> list[dict[str, Any]]:
 def has_series(body: bytes) -> bool:
     """Whether there is any in an answer."""
     return _SERIES in body
+
+
+def unite(texts: Sequence[str]) -> str:
+    """The texts as one question, each with its place as a label."""
+    parts = [f'label_set({text}, "{PART}", "{place}")' for place, text in enumerate(texts)]
+    return f"union({', '.join(parts)})"
 
 
 def count_parts(body: bytes, place: int) -> int:

@@ -64,3 +64,8 @@ def bound_times(bound: BoundQuery) -> tuple[int, int]:
 def write_window(span_ms: int) -> str:
     """A range vector's length. Seen from a time t it has the samples in (t - span, t]."""
     return f"[{span_ms}ms]"
+
+
+def write_span(first_ms: int, end_ms: int) -> tuple[int, str]:
+    """The time at which to ask about a window, its end excluded, and the window as seen from there."""
+    return end_ms - 1, write_window(end_ms - first_ms)

@@ -38,8 +38,16 @@ from .forms import (
     describe_form,
     export,
     read_result,
+    unite,
 )
-from .metricsql import bound_times, quote_label, quote_text, select_series, write_window
+from .metricsql import (
+    bound_times,
+    quote_label,
+    quote_text,
+    select_series,
+    write_span,
+    write_window,
+)
 
 IMPOSSIBLE = frozenset({Shape.WHERE})
 SHAPES = frozenset(Shape) - IMPOSSIBLE
@@ -201,7 +209,7 @@ class _Newest(Question):
 
     def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
         super().__init__(bound, schema, db, table)
-        time_ms, window = _write_span(*ALL_TIME)
+        time_ms, window = write_span(*ALL_TIME)
         needed, certain = self._needed(), self._certain()
         # Of a column that an event may lack the last value can be an older event's.
         timed = [name for name in needed if self._fields[name].nullable]
@@ -218,7 +226,7 @@ class _Newest(Question):
         self._parts = {str(place): one[:2] for place, one in enumerate(asked)}
         self._metrics = {name_metric(table, name): name for name in needed}
         texts = [text.format(f"{self._select(*one)}{window}") for _, one, text in asked]
-        self.forms = [ask_at(_unite(texts), time_ms)]
+        self.forms = [ask_at(unite(texts), time_ms)]
 
     def _scan(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> int | None:
         return count_parts(bodies[0], 0)
@@ -305,15 +313,15 @@ class _Aggregation(Question):
         return forms
 
     def _ask_once(self, bucket_ms: int, first_ms: int, end_ms: int) -> Form:
-        time_ms, window = _write_span(first_ms, end_ms)
+        time_ms, window = write_span(first_ms, end_ms)
         return ask_at(self._write(window), time_ms, bucket_ms)
 
     def _ask_extent(self) -> list[Form]:
         """What asks for the time of all events that are asked about."""
-        time_ms, window = _write_span(*ALL_TIME)
+        time_ms, window = write_span(*ALL_TIME)
         events = f"{self._select(self._witness)}{window}"
         texts = [f"min(tfirst_over_time({events}))", f"max(tlast_over_time({events}))"]
-        return [ask_at(_unite(texts), time_ms)]
+        return [ask_at(unite(texts), time_ms)]
 
     def spread(self, body: bytes) -> Sequence[Form]:
         found = {one["metric"][PART]: _read_time(one["value"][1]) for one in read_result(body)}
@@ -370,7 +378,7 @@ class _Aggregation(Question):
                     yield round(time_s * 1000) + 1 - form.step_ms, labels, part, value
 
     def _write(self, window: str) -> str:
-        return _unite(
+        return unite(
             [part for one in self._query.compute for part in self._compute(one, window).parts]
         )
 
@@ -421,17 +429,6 @@ class _Aggregation(Question):
     def _over(self, function: str, text: str) -> str:
         """An aggregate of each group's series."""
         return f"{function}({text}){self._by}"
-
-
-def _write_span(first_ms: int, end_ms: int) -> tuple[int, str]:
-    """The time at which to ask about a window, its end excluded, and the window as seen from there."""
-    return end_ms - 1, write_window(end_ms - first_ms)
-
-
-def _unite(texts: Sequence[str]) -> str:
-    """The texts as one question, each with its place as a label."""
-    parts = [f'label_set({text}, "{PART}", "{place}")' for place, text in enumerate(texts)]
-    return f"union({', '.join(parts)})"
 
 
 def _read_time(text: str | None) -> Any:
