@@ -77,6 +77,11 @@ class Schedule(ABC):
         """Let it end then, if not before. May be called in another thread."""
         self.ends = min(self.ends, at)
 
+    def _measure_length_s(self, until: float = inf) -> float:
+        """From the common start to the end, or until then. `ends - begins` is rounded: what is due at the very
+        end would be before it, or not, by what the clock began with."""
+        return min(self._duration_s, until - self.begins, self.ends - self.begins)
+
     def await_due(self, due: float) -> None:
         """Sleep until then, or until the schedule is over, which may come earlier meanwhile."""
         while (left_s := min(due, self.ends) - time.perf_counter()) > 0:
@@ -187,7 +192,7 @@ class OpenLoop(Schedule):
         return self.begins + drawn[number - first]
 
     def count_due(self, until: float) -> int | None:
-        after_s = min(until, self.ends) - self.begins
+        after_s = self._measure_length_s(until)
         if self._even:
             return max(0, int((self._find_even_s(after_s) - self._lag_s) // self._gap_s) + 1)
         first, drawn = self._drawn
@@ -207,7 +212,7 @@ class OpenLoop(Schedule):
     def list_due(self, until: float) -> Iterator[FloatArray]:
         shorter = OpenLoop(
             self._gap_s, self._lag_s, self._arrivals, self._seed,
-            duration_s=min(until, self.ends) - self.begins, stages=self._stages,
+            duration_s=self._measure_length_s(until), stages=self._stages,
         )  # fmt: skip
         shorter.begin(self.begins)
         return shorter.remaining()
@@ -215,7 +220,7 @@ class OpenLoop(Schedule):
     def remaining(self) -> Iterator[FloatArray]:
         import numpy as np
 
-        after_s = self.ends - self.begins
+        after_s = self._measure_length_s()
         if self._computed:
             number = self._asked
             while self._lag_s + number * self._gap_s < after_s:

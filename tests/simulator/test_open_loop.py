@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simulator.contract import WorkerFigures, WorkerOffer
+from simulator.contract import Arrivals, Load, WorkerFigures, WorkerOffer
 from simulator.errors import Retryable
 from simulator.histograms import merge_histograms
 from simulator.modules.sending import Outcome, Payload, Writer
@@ -22,7 +22,7 @@ from simulator.testing.inserting import insert
 from simulator.worker.feed import Feed
 from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder
-from simulator.worker.schedule import ClosedLoop, Schedule
+from simulator.worker.schedule import ClosedLoop, Schedule, make_schedule
 from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import Temperature
 
@@ -294,3 +294,13 @@ def test_a_client_that_is_late_for_its_own_reasons_says_so() -> None:
     done = offer(writer, Due(*[0.0] * 522))
     assert done.offer.due == 522
     assert _at(done.offer.own_delay, 100) > 200
+
+
+def test_what_is_due_at_the_very_end_is_not_due_wherever_the_clock_begins() -> None:
+    """For some of these `ends - begins` is more than 0.8."""
+    load = Load(rate_per_s=100.0, duration_s=0.8, arrivals=Arrivals.EVEN)
+    for begins in np.random.default_rng(1).uniform(0, 100_000, 300).tolist():
+        schedule = make_schedule(load, 0, 0)
+        schedule.begin(begins)
+        assert sum(map(len, schedule.remaining())) == 80
+        assert sum(map(len, schedule.list_due(math.inf))) == 80
