@@ -15,7 +15,7 @@ from simulator.contract import Role
 
 from ..helpers import settings as run_settings
 from .server import Server
-from .test_runs import PHASES, check_keys, check_run, check_stored, is_flag
+from .test_runs import PHASES, WAITED, check_keys, check_run, check_stored, is_flag
 from .test_runs import RUN as RUN_KEYS
 from .tool import PASSWORD, ROOT, Running, Tool, eventually, flatten
 
@@ -184,7 +184,8 @@ def test_pods_insert_and_query_a_database(tool: Tool, server: Server) -> None:
     own = {
         "groups": lambda groups: len(groups) == 1,
         "valid": is_flag,
-        "invalid_reasons": lambda found: found == [],
+        # A busy machine may keep a worker waiting.
+        "invalid_reasons": lambda found: all(map(WAITED.match, found)),
     }
     check_keys(report["run"], RUN_KEYS | own)
     check_stored(flatten(report["run"]), 301)
