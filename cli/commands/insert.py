@@ -12,6 +12,7 @@ from .options import (
     STATUS_3,
     WorkerCounts,
     abort_option,
+    columns_option,
     common,
     disturb_option,
     fill_request,
@@ -66,6 +67,7 @@ from .values import RATE, STAGES, StagedRate, take_stages
 @limit_option("each run", STATUS_3)
 @abort_option
 @disturb_option
+@columns_option
 @click.pass_context
 def insert(ctx: click.Context, /, **given: Any) -> None:
     """Insert events and print the rate for each worker count.

@@ -207,6 +207,11 @@ def limit_option(whose: str, more: str) -> Callable[[Function], Function]:
     )  # fmt: skip
 
 
+columns_option = click.option(
+    "--columns", metavar="all|NAME,…",
+    help="Columns of the table of inserts; default: all, or on a terminal those that fit in one table.",
+)  # fmt: skip
+
 abort_option = click.option(
     "--abort-on-limit", "abort_on_limit", is_flag=True,
     help="End a run as soon as it can't keep a limit any more, whatever is still to come.",
@@ -369,6 +374,7 @@ common = combine(
         help="Write a copy of result.json to this file.",
     ),
     live_options,
+    click.option("--quiet", is_flag=True, help="Print no progress: only the result, warnings and errors."),
     debug_option,
 )  # fmt: skip
 """Options of every command that runs something against a target."""

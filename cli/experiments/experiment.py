@@ -161,7 +161,9 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
     stopped: RunFailed | Interrupted | None = None
     with (
         open_context(session, experiment.command, interrupts) as context,
-        make_display(experiment.lengths, find_live(), experiment.keeps_history) as display,
+        make_display(
+            experiment.lengths, find_live(), experiment.keeps_history, session.request.quiet
+        ) as display,
     ):
         runner = Runner(experiment, context, display)
         try:
@@ -218,7 +220,8 @@ class Runner:
         """Make all runs. RunFailed if one gave no figures and the experiment can't do without them."""
         experiment = self._experiment
         self._context.executor.check_capacity(experiment.workers)
-        if length := experiment.describe_length():
+        length = experiment.describe_length()
+        if length and not experiment.session.request.quiet:
             note(length)
         if experiment.at_most:
             self._display.expect(experiment.lengths, at_most=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 from simulator.contract import RunLimit, RunResult
-from simulator.errors import OptionError
+from simulator.errors import OptionError, did_you_mean
 
 from ..errors import ConfigError, RunFailed
 from ..output import print_prose, say, terminal_width
@@ -29,7 +29,7 @@ from ..plan import (
 )
 from ..render.notes import describe_answers, list_outages, summarize_notes
 from ..render.stored import tabulate_figures, tabulate_readers, tabulate_stages
-from ..render.tables import describe_durations, describe_load, tabulate_writers
+from ..render.tables import INSERT_COLUMNS, describe_durations, describe_load, tabulate_writers
 from ..results.model import Result
 from ..results.summaries import summarize_inserts, summarize_queries
 from .experiment import Experiment, Plan
@@ -92,6 +92,21 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
         return {"verdicts": [conclude(run, self._limits, per_request) for run in runs]}
 
 
+ALL_COLUMNS = "all"
+
+
+def _list_columns(text: str) -> list[str]:
+    """The columns that `--columns` names; ConfigError if one of them is unknown."""
+    names = [part.strip() for part in text.split(",")]
+    for name in names:
+        if name not in INSERT_COLUMNS and text != ALL_COLUMNS:
+            raise ConfigError(
+                f"--columns: there is no column {name!r}{did_you_mean(name, INSERT_COLUMNS)} (there are: all,"
+                f" {', '.join(INSERT_COLUMNS)})"
+            )
+    return names
+
+
 def show_stages(result: Result) -> None:
     """Print the table of the stages of a rate that changes."""
     if (stages := tabulate_stages(result)).rows:
@@ -108,6 +123,8 @@ class InsertExperiment(_PlannedExperiment[Sweep]):
         super().__init__(request, session)
         self._set_plan(plan_inserts(self.request))
         check_capabilities(self.request, session.module, session.options, self.request.most)
+        if session.request.columns is not None:
+            _list_columns(session.request.columns)
         for limit in self.request.limits:
             if limit.query is not None:
                 raise ConfigError(
@@ -130,7 +147,12 @@ class InsertExperiment(_PlannedExperiment[Sweep]):
             say(f"Stepsize: {sweep.counts[0] * sweep.load.events:,}")
         if not result.by_fill_level:
             say("Inserts per second")
-        say(tabulate_writers(result, terminal).text(width=terminal_width()))
+        table, columns = tabulate_writers(result, terminal), self.session.request.columns
+        if columns is None:
+            say(table.shrink(terminal_width()))
+        else:
+            chosen = table if columns == ALL_COLUMNS else table.choose(_list_columns(columns))
+            say(chosen.text(width=terminal_width()))
         if sweep.load.stages:
             show_stages(result)
         for line in summarize_notes(result, terminal, describe_load(sweep.load)):

@@ -54,6 +54,9 @@ class CommonOptions:
     label: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     live: LiveOptions | None = None
+    quiet: bool = False
+    columns: str | None = None
+    """Those of the table of inserts, or `all`; None: as many as a terminal has room for."""
 
 
 @dataclass

@@ -195,7 +195,8 @@ class TuneExperiment(Experiment[TuneRequest]):
         if trial.rate_per_s is None:
             trial.reasons.append("no rate that was tried holds")
         rate = f"{trial.rate_per_s:,.10g} events/s" if trial.rate_per_s else "no rate holds"
-        note(f"{label}: {rate}")
+        if not self.session.request.quiet:
+            note(f"{label}: {rate}")
 
     def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
         trial = self.tuning.trials[-1]

@@ -83,9 +83,13 @@ class Display(ABC):
     def end(self, outcome: str) -> None:
         """The run's outcome, in a few words; stays visible."""
         self._forecast.end(time.monotonic())
-        note(f"{self._label}: {outcome}")
+        self._keep(f"{self._label}: {outcome}")
         if self._live is not None:
             self._live.end_run(outcome)
+
+    def _keep(self, line: str) -> None:
+        """Print a line that stays."""
+        note(line)
 
     @abstractmethod
     def _show(self, status: Status, left: list[str]) -> None:
@@ -94,15 +98,30 @@ class Display(ABC):
 
 @contextmanager
 def make_display(
-    plan: Sequence[Load], live: Follower | None = None, fills_once: bool = False
+    plan: Sequence[Load],
+    live: Follower | None = None,
+    fills_once: bool = False,
+    quiet: bool = False,
 ) -> Iterator[Display]:
     """A display for a terminal or a pipe, of the runs that `plan` has a load for each; `fills_once`: as of
-    `Forecast`."""
-    if sys.stderr.isatty() and os.environ.get("TERM", "") not in _DUMB_TERMINALS:
+    `Forecast`; `quiet`: prints nothing."""
+    if quiet:
+        yield QuietDisplay(plan, live, fills_once)
+    elif sys.stderr.isatty() and os.environ.get("TERM", "") not in _DUMB_TERMINALS:
         with Block() as block:
             yield TerminalDisplay(plan, block, live, fills_once)
     else:
         yield PlainDisplay(plan, live, fills_once)
+
+
+class QuietDisplay(Display):
+    """Prints nothing; the live page is told all the same."""
+
+    def _keep(self, line: str) -> None:
+        pass
+
+    def _show(self, status: Status, left: list[str]) -> None:
+        pass
 
 
 class PlainDisplay(Display):
@@ -198,7 +217,13 @@ def _fill(parts: Sequence[str], indent: str, width: int) -> list[str]:
             lines[-1] = longer
         else:
             lines.append("  " + part)
-    return [line if len(line) <= width else line[: width - 1] + "…" for line in lines]
+    return [line if len(line) <= width else _cut(line, width) for line in lines]
+
+
+def _cut(line: str, width: int) -> str:
+    """As many whole words as there is room for before `…`; of a too long first word, its beginning."""
+    kept = line[:width].rpartition(" ")[0].rstrip(" ·")
+    return f"{kept or line[: width - 1]}…"
 
 
 def draw_bar(share: float, width: int) -> str:

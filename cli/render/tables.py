@@ -9,8 +9,8 @@ from math import floor, log10
 
 from tabulate import tabulate
 
-from simulator.contract import GroupResult, LatencyMs, Load, RunResult
-from simulator.units import format_digits
+from simulator.contract import GroupResult, LatencyMs, Load, Role, RunResult
+from simulator.units import format_count, format_digits
 
 from ..output import STRIKE, STRIKE_END, wrap_lines
 from ..results.asking import QUERY_TABLE
@@ -29,6 +29,8 @@ class Table:
     rows: Sequence[Sequence[object]]
     left: Container[str] = ("Query",)
     """Columns that are aligned to the left; all others are to the right."""
+    spare: Sequence[Sequence[str]] = ()
+    """Groups of columns that are left out first where there is no room for all."""
 
     def text(self, markdown: bool = False, width: int | None = None) -> str:
         """For a terminal or a README. What is wider than `width`, in characters, goes on in further tables
@@ -45,6 +47,27 @@ class Table:
         return str(
             tabulate(rows, self.headers, tablefmt=form, colalign=align, disable_numparse=True)
         )
+
+    def shrink(self, width: int | None) -> str:
+        """As `text`, in one table: where `width` is too little, without some of the spare columns, and with a
+        line that counts them."""
+        table = self
+        for group in self.spare:
+            if width is None or table._count_wide() <= width:
+                break
+            table = table.choose([name for name in table.headers if name not in group])
+        gone = format_count(len(self.headers) - len(table.headers), "more column")
+        more = "" if table is self else f"\n{gone}: --columns all, or results show"
+        return table.text(width=width) + more
+
+    def choose(self, headers: Container[str]) -> Table:
+        """The first column, which names the row, and these, in their order in the table."""
+        places = [place for place, name in enumerate(self.headers) if place == 0 or name in headers]
+        rows = [[row[place] for place in places] for row in self.rows]
+        return Table([self.headers[place] for place in places], rows, self.left, self.spare)
+
+    def _count_wide(self) -> int:
+        return sum(self._measure()) + _BETWEEN * (len(self.headers) - 1)
 
     def _fold(self, width: int) -> list[Table]:
         """Tables of as many columns as fit; of two at least, since the first names the row."""
@@ -142,8 +165,21 @@ def tabulate_inserts(
         rows.append([f"{workers:,}", *figures, *details, *list_more(own, more), *cost])
     closed = ["Min", "Max", "Avg", "Median", "95% interval", "CV"]
     headers = ["Workers", *(_OFFERED if is_open else closed), *_list_detail_headers(is_open)]
+    return _make_table(headers, more, cost_per_hour, rows)
+
+
+def _make_table(
+    headers: Sequence[str],
+    more: Sequence[Figure],
+    cost_per_hour: float | None,
+    rows: Sequence[Sequence[object]],
+) -> Table:
+    """With the columns that only some results have to the right; they are the first that may be left out."""
     costs = [] if cost_per_hour is None else [COST_HEADER]
-    return Table([*headers, *(one.heading for one in more), *costs], rows)
+    names = [one.heading for one in more]
+    return Table(
+        [*headers, *names, *costs], rows, spare=[*([name] for name in reversed(names)), *_SPARE]
+    )
 
 
 def tabulate_steps(
@@ -164,8 +200,7 @@ def tabulate_steps(
         details = _list_details([one], is_open)
         rows.append([format_level(one), *rates, *details, *list_more([entry], more), *cost])
     headers = ["Level", *(_OFFERED if is_open else ["Inserts/s"]), *_list_detail_headers(is_open)]
-    costs = [] if cost_per_hour is None else [COST_HEADER]
-    return Table([*headers, *(one.heading for one in more), *costs], rows)
+    return _make_table(headers, more, cost_per_hour, rows)
 
 
 def tabulate_queries(
@@ -238,6 +273,16 @@ def _list_cost(rate: float | None, cost_per_hour: float | None) -> list[str]:
 
 
 _OFFERED = ["Offered/s", "Achieved/s"]
+INSERT_COLUMNS = (
+    "Min", "Max", "Avg", "Median", "95% interval", "CV", "Inserts/s", *_OFFERED, "Response p50 ms",
+    "p50 ms", "p99 ms", "Service p99", "Client CPU", *(FIGURES[key].heading for key in SUMMED[Role.WRITE]),
+    COST_HEADER,
+)  # fmt: skip
+"""Of the table of inserts, behind the first."""
+_SPARE = (
+    ("CV",), ("Median",), ("Min", "Max"), ("Service p99",), ("Response p50 ms", "p50 ms"), ("95% interval",),
+)  # fmt: skip
+"""The columns that may be left out, the least needed first; those that only some results have go before."""
 
 
 def format_offered(runs: Sequence[GroupRun]) -> str:

@@ -275,6 +275,27 @@ def test_nothing_is_wider_or_higher_than_the_terminal(columns: int) -> None:
         assert all(len(line) < max(2, columns) for line in laid)
 
 
+def test_a_line_that_is_too_long_ends_between_words() -> None:
+    waiting = status(Phase.BARRIER, waiting_for=list(range(20)))
+    (line, *_) = lay_out(LABEL, waiting, [], 63, 24)
+    assert line == "16 workers, run 2 of 3: waiting for workers 0, 1, 2, 3, 4, 5,…"
+
+
+def test_quiet_prints_nothing_and_the_live_page_has_it_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with serve_live(LiveOptions(), "insert", "somewhere", Interrupts()):
+        live = find_live()
+        assert live is not None
+        capsys.readouterr()
+        with make_display(PLAN, live, quiet=True) as display:
+            display.begin("run")
+            display.update(status(Phase.RUN, group()))
+            display.end("7 inserts/s")
+        assert lines(capsys) == []
+        assert live.describe()["runs"][0]["outcome"] == "7 inserts/s"
+
+
 def test_a_bar() -> None:
     assert [draw_bar(share, 4) for share in (0, 0.24, 0.26, 0.99, 1)] == [
         "────", "────", "━───", "━━━─", "━━━━",

@@ -11,6 +11,7 @@ import pytest
 from cli.render.reads import tabulate_reads_by_query
 from cli.render.stored import tabulate_readers
 from cli.render.tables import (
+    INSERT_COLUMNS,
     Table,
     describe_durations,
     describe_load,
@@ -19,6 +20,7 @@ from cli.render.tables import (
     tabulate_inserts,
     tabulate_queries,
     tabulate_steps,
+    tabulate_writers,
 )
 from cli.results.model import GroupRun, InsertSummary, QuerySummary, list_groups
 from cli.results.store import read_result
@@ -362,3 +364,32 @@ def test_the_table_of_inserts_fits_the_terminal(width: int) -> None:
     lines = table.text(width=width).splitlines()
     assert max(map(len, lines)) <= width
     assert all(line.split()[0] == "Workers" for line in lines if "Workers" in line)
+
+
+def test_a_terminal_has_one_table_of_the_columns_that_matter_most() -> None:
+    result = read_result(STORED.parents[2] / "img" / "results" / "demo-insert.json")
+    table = tabulate_inserts(result.writers, result.insert_summary, terminal=True)
+    *lines, more = table.shrink(80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) == 1 + len(table.rows)
+    assert cells(lines[0])[0] == [
+        "Workers", "Avg", "95% interval", "p50 ms", "p99 ms", "Client CPU",
+    ]  # fmt: skip
+    assert more == "4 more columns: --columns all, or results show"
+    assert table.shrink(None) == table.text()
+    # The cost is what somebody asked for.
+    paid = tabulate_inserts(result.writers, result.insert_summary, True, cost_per_hour=1.0)
+    assert "Cost/million" in paid.shrink(60)
+
+
+def test_chosen_columns_stand_behind_what_names_the_row() -> None:
+    runs, summary = stored_inserts("insert")
+    table = tabulate_inserts(runs, summary, terminal=False).choose(["p99 ms", "Avg"])
+    assert cells(table.text())[:2] == [["Workers", "Avg", "p99 ms"], ["1", "10,500", "2.5"]]
+
+
+def test_every_column_of_the_table_of_inserts_can_be_chosen() -> None:
+    for name in ("insert", "steps"):
+        result = read_result(STORED / f"{name}.json")
+        table = tabulate_writers(result, terminal=False)
+        assert set(table.headers[1:]) <= set(INSERT_COLUMNS)
