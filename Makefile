@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo install test test-fast check test-images e2e lint image bench example pictures clean \
+.PHONY: demo install test test-fast check test-images e2e lint docs image bench example pictures clean \
   comparison comparison-check comparison-table
 
 # An insert sweep and the five queries, against a PostgreSQL that comes with the Python packages.
@@ -58,6 +58,11 @@ lint: $(VENV)/development
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
+
+# The reference pages, made from the code, and the site of docs/ in site-docs/.
+docs: $(VENV)/documents
+	$(BIN)/python -m cli.reference
+	$(BIN)/mkdocs build --strict
 
 # What the tool itself costs, each as a ratio measured in one run, and how far its verdicts hold.
 bench: $(VENV)/development
@@ -139,3 +144,7 @@ $(VENV)/development: requirements-dev.txt requirements.txt requirements-demo.txt
 	@echo "== Installing what the tests need, too: up to 270 MB to download"
 	$(PIP_INSTALL) requirements-dev.txt
 	@touch $@ $(VENV)/tool $(VENV)/demo
+
+$(VENV)/documents: requirements-docs.txt $(VENV)/tool
+	$(PIP_INSTALL) requirements-docs.txt
+	@touch $@

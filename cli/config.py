@@ -33,7 +33,7 @@ class ExecutorName(StrEnum):
 
 
 _TOP_KEYS = ("targets", "namespace", "kubernetes", "workloads")
-_TARGET_KEYS = (
+TARGET_KEYS = (
     "module", "executor", "start_server", "data_dir", "cost_per_hour", "price", "recipe", "kubernetes",
     "database_pids", "disturbances",
 )  # fmt: skip
@@ -189,7 +189,7 @@ class Config:
         """An error for each key of a target that is neither this tool's, nor one of its module's
         `options`, which may depend on their values, nor a value of the chart."""
         section = self._section(name)
-        known = [*options(section), *_TARGET_KEYS]
+        known = [*options(section), *TARGET_KEYS]
         found = [
             f"{self.where('targets', name, key)}: {unknown_option(key, known)}"
             for key in map(str, section)

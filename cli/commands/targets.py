@@ -146,7 +146,7 @@ def _options(config: Config, target: str) -> str:
     shared = list(Options.model_fields)
     fields = module.options_model.model_fields
     rows = [
-        [name, _default(fields[name]), fields[name].description]
+        [name, show_default(fields[name]), fields[name].description]
         for name in sorted(fields, key=lambda name: (name in shared, list(fields).index(name)))
     ]
     rows.append(
@@ -155,7 +155,7 @@ def _options(config: Config, target: str) -> str:
     for workload in workload_names():
         for name, field in load_options_model(workload).model_fields.items():
             if name not in [row[0] for row in rows]:
-                rows.append([name, _default(field), field.description])
+                rows.append([name, show_default(field), field.description])
     # Enough for the longest names and defaults, and a third column that fits the terminal.
     used = (
         max(len(row[0]) for row in rows)
@@ -177,7 +177,7 @@ def _options(config: Config, target: str) -> str:
     )
 
 
-def _default(field: FieldInfo) -> str:
+def show_default(field: FieldInfo) -> str:
     """What holds without the option, as it would be given."""
     if field.is_required():
         return "required"

@@ -1,6 +1,6 @@
 """Every figure that is shown, once: what it is called, where it is found, and how it is written. Pure.
 
-Tables, exports, `compare`, limits, the live page, `/metrics` and docs/figures.md are made from this.
+Tables, exports, `compare`, limits, the live page, `/metrics` and docs/reference/figures.md are made of it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from cli.render.reads import tabulate_reads
@@ -18,19 +16,10 @@ from cli.results.figures import (
     read_all,
     split_queries,
 )
-from cli.results.reference import make_figures_page
 from cli.results.thresholds import METRICS
 from simulator.contract import Resources
 
 from ..made import asked_by_the_clock, client, inserts, open_loop, queries, stored
-
-KEPT = Path(__file__).parents[3] / "docs" / "figures.md"
-
-
-def test_the_page_is_that_of_the_registry() -> None:
-    assert KEPT.read_text() == make_figures_page(), (
-        "make it anew: .venv/bin/python -m cli.results.reference figures > docs/figures.md"
-    )
 
 
 def test_each_figure_is_declared_once_and_shown_somewhere() -> None:
