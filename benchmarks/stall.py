@@ -1,4 +1,4 @@
-"""The example of docs/load.md: a database that stalls, as a closed and as an open loop see it.
+"""The example of docs/how-to/inserts.md: a database that stalls, as a closed and as an open loop see it.
 
     python -m benchmarks.stall PREFIX
 

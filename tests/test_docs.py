@@ -115,9 +115,9 @@ def test_every_make_target_named_is_there(document: Path) -> None:
     [
         ("README.md", "demo-insert"),
         ("README.md", "demo-query"),
-        ("docs/load.md", "example-steps"),
-        ("docs/load.md", "example-closed"),
-        ("docs/load.md", "example-open"),
+        ("docs/how-to/inserts.md", "example-steps"),
+        ("docs/how-to/inserts.md", "example-closed"),
+        ("docs/how-to/inserts.md", "example-open"),
     ],
 )
 def test_tables_printed_are_those_of_the_stored_results(document: str, result: str) -> None:
