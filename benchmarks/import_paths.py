@@ -9,7 +9,7 @@ Shown are medians over all turns, in µs per event: the client's CPU for buildin
 answer, and the server's CPU in that time (what it does later to merge is the same for all). The last column
 is what one worker reaches that builds and sends by turns.
 
-There is no goal: the table is in docs/method.md.
+There is no goal: the table is in docs/measurements/import-paths.md.
 """
 
 from __future__ import annotations

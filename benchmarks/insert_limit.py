@@ -30,7 +30,7 @@ doesn't wait for the disk and a client's own time is harder to hide. `--quick` t
 any machine: a ratio >= 0.75 (PostgreSQL's inserts >= 0.7) and twice the CPU; Elasticsearch's CPU is then
 shown only.
 
-What a ratio below 1 is made of: docs/method.md.
+What a ratio below 1 is made of: docs/measurements/what-the-tool-costs.md.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .kubeclient import KubeClient
 
 # What the tool and helm do in the namespace: (group, resource, subresource, verbs). The Role in
-# docs/kubernetes.md grants this and no more; a test runs with just that.
+# docs/how-to/private-clusters.md grants this and no more; a test runs with just that.
 PERMISSIONS = (
     ("batch", "jobs", None, ("create", "delete", "get", "list", "watch")),
     ("", "pods", None, ("delete", "get", "list", "watch")),
@@ -174,7 +174,7 @@ def _check_permissions(place: Place, client: KubeClient) -> Iterator[Finding]:
     if missing:
         yield Finding(
             "permissions", False, f"not allowed: {', '.join(missing)}",
-            "ask for the Role in docs/kubernetes.md, section Permissions",
+            "ask for the Role in docs/how-to/private-clusters.md, section Permissions",
         )  # fmt: skip
     else:
         yield Finding("permissions", True, "; ".join(optional) or "all there")
@@ -213,7 +213,7 @@ def _check_image(client: KubeClient, values: Any) -> Finding:
         return Finding("image", True, text)
     return Finding(
         "image", True, text + "; the others must be able to pull it",
-        "make image builds it; docs/kubernetes.md says how to load it into a cluster or push it",
+        "make image builds it; docs/how-to/kubernetes.md says how to bring it to a cluster",
     )  # fmt: skip
 
 

@@ -187,7 +187,7 @@ class Lease:
         if not self._take():
             note(
                 "warning: a second run on the same database would not be noticed: no permission for"
-                " leases, see Permissions in docs/kubernetes.md"
+                " leases, see Permissions in docs/how-to/private-clusters.md"
             )
             yield False
             return

@@ -136,12 +136,20 @@ def test_the_lines_below_the_readmes_tables_are_those_of_the_stored_results(resu
         assert f"\n{line}\n" in readme
 
 
-@pytest.mark.parametrize("result", ["example-disturbed", "example-rolling"])
-def test_what_is_said_of_disturbances_is_that_of_the_stored_results(result: str) -> None:
+@pytest.mark.parametrize(
+    ("document", "result"),
+    [
+        ("how-to/faults.md", "example-disturbed"),
+        ("measurements/failovers.md", "example-rolling"),
+    ],
+)
+def test_what_is_said_of_disturbances_is_that_of_the_stored_results(
+    document: str, result: str
+) -> None:
     stored = str(ROOT / "img" / "results" / f"{result}.json")
     shown = CliRunner().invoke(commands, ["results", "show", stored], catch_exceptions=False).stdout
     (sentence,) = (line for line in shown.splitlines() if line.startswith("After "))
-    assert f"> {sentence}\n" in (ROOT / "docs" / "disturbances.md").read_text()
+    assert f"> {sentence}\n" in (ROOT / "docs" / document).read_text()
 
 
 def _options(name: str) -> set[str]:

@@ -439,7 +439,7 @@ def test_how_helm_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, on_the_server: list[str]
 ) -> None:
     """Values in a form that has one reading: ids and tags can look like numbers. And never so that
-    more permissions are needed than docs/kubernetes.md says."""
+    more permissions are needed than docs/how-to/private-clusters.md says."""
     fake = tmp_path / "helm"
     fake.write_text(
         f"#!/bin/sh\ntest $1 != version || {{ echo {version}; exit; }}\n"

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.cluster
 
 
 def documented_rules(section: str = "Permissions") -> list[dict[str, list[str]]]:
-    """The rules of the section's Role as docs/kubernetes.md has them."""
-    text = (ROOT / "docs" / "kubernetes.md").read_text().split(f"## {section}\n", 1)[1]
+    """The rules of the section's Role as docs/how-to/private-clusters.md has them."""
+    text = (ROOT / "docs/how-to/private-clusters.md").read_text().split(f"## {section}\n", 1)[1]
     text = text[text.index("```yaml\napiVersion: rbac") :]
     block = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
     assert block
@@ -84,7 +84,7 @@ def test_documented_role_is_enough(tool: ClusterTool) -> None:
     for run in tool._read(tool.json)["runs"]:
         assert run["resources"]["reason"] == (
             "the kubelets may not be asked (get nodes/proxy), and the cluster has no metrics API:"
-            " see Permissions in docs/kubernetes.md"
+            " see Permissions in docs/how-to/private-clusters.md"
         )
     cleaned = tool.run_here("clean", "--config", tool.config, "--yes").ok()
     assert "Nothing is left" in cleaned.out
@@ -128,14 +128,14 @@ def test_permission_refused(
     assert f"not allowed: {missing[0][1]} {missing[0][0]}" in found.out
     assert "Permissions" in found.out
     text = tool.insert_here().error(status)
-    assert named in text and "docs/kubernetes.md" in text
+    assert named in text and "docs/how-to/private-clusters.md" in text
 
 
 def test_no_permission_at_all(tool: ClusterTool) -> None:
     tool.may_lack_results = True
     use(tool, [])
     text = tool.insert_here().error(2)
-    assert "forbidden" in text and "docs/kubernetes.md" in text
+    assert "forbidden" in text and "docs/how-to/private-clusters.md" in text
     text = tool.run_here("clean", "--config", tool.config).error(1)
     assert "forbidden" in text
 

@@ -106,7 +106,7 @@ def password_of(namespace: Namespace, recipe: Recipe, key: str) -> str:
 def test_postgresql(databases: Databases, shipped: ClusterTool, namespace: Namespace) -> None:
     """Refused, installed, benchmarked, removed, and found again with its data; in a namespace that
     enforces the restricted Pod Security Standard, by a user with the documented Roles."""
-    use(shipped, [*documented_rules(), *documented_rules("Install a database")])
+    use(shipped, [*documented_rules(), *documented_rules("Permissions to install a database")])
     recipe = load_recipe("postgresql")
     words = ("install", "postgresql", "--variant", "local", "--size", "small")
     context = yaml.safe_load(Path(shipped.kubeconfig.split(":")[0]).read_text())["current-context"]

@@ -64,7 +64,7 @@ def crash(tool: ClusterTool) -> None:
 
 
 def test_clean_removes_what_a_crash_left(tool: ClusterTool, namespace: Namespace) -> None:
-    """A user who may do no more than the Role of docs/kubernetes.md can clean up their own runs."""
+    """A user who may do no more than the documented Role can clean up their own runs."""
     tool.may_lack_results = True
     use(tool, documented_rules())
     nothing = tool.run_here("clean", "--config", tool.config).ok()

@@ -130,7 +130,7 @@ class Release(RunUnderWay, Series):
                 text = error.message.replace(first.token, "***")
                 self._refused = _is_forbidden(error)
                 if self._refused:
-                    remedy = "see Permissions in docs/kubernetes.md"
+                    remedy = "see Permissions in docs/how-to/private-clusters.md"
                     raise ConfigError(f"{text}; {remedy}") from None
                 if f'namespaces "{self._place.namespace}" not found' in error.message:
                     raise ConfigError(explain_no_namespace(self._place.namespace)) from None

@@ -86,8 +86,8 @@ class ReleaseWatch:
                             return
             except ApiException as error:
                 if error.status == 403:
-                    text = f"{kind.plural} can't be watched: see the Role in docs/kubernetes.md"
-                    self._events.put(Failed(text))
+                    remedy = "see Permissions in docs/how-to/private-clusters.md"
+                    self._events.put(Failed(f"{kind.plural} can't be watched: {remedy}"))
                     return
                 self._stopped.wait(_RETRY_S)
             except UNREACHABLE:

@@ -45,7 +45,7 @@ _LONG_WINDOW_S = 30.0
 """Most of so long a window is told of, wherever it begins."""
 
 _KUBELETS, _METRICS_API = "the kubelets", "the metrics API"
-_ROLE = "see Permissions in docs/kubernetes.md"
+_ROLE = "see Permissions in docs/how-to/private-clusters.md"
 
 
 class PodSampler:

@@ -4,7 +4,7 @@
 
 A series' labels are said once for all its samples in a request, and not with each event as in CSV. By that
 the server is quicker if requests have many events of each device. How many are enough, and how much it is,
-stands in docs/method.md.
+stands in docs/measurements/import-paths.md.
 
 A line has samples of one month, and lines of another month stand behind those of all series: of samples that
 follow each other in a series, the server (1.145) looks up the first only, and takes the others for those of
@@ -34,7 +34,7 @@ from ..base import Job
 from .encoding import CsvEncoder, ImportEncoder, find_numbers, name_metric
 
 _ENOUGH = 60
-"""Samples of each device in a request from which on JSON is quicker: see docs/method.md."""
+"""Samples of each device in a request from which on JSON is quicker: docs/measurements/import-paths.md."""
 
 _LINE = b'{"metric":{"__name__":"%b",%b},"values":[%b],"timestamps":[%b]}'
 

@@ -143,5 +143,5 @@ def test_who_may_not_ask_is_told_so(cluster: tuple[Cluster, KubeClient]) -> None
     assert run.resources is not None
     assert run.resources.reason == (
         "the kubelets may not be asked (get nodes/proxy), and the metrics API may not be asked (list"
-        " pods of metrics.k8s.io): see Permissions in docs/kubernetes.md"
+        " pods of metrics.k8s.io): see Permissions in docs/how-to/private-clusters.md"
     )
