@@ -1,6 +1,7 @@
 """A workload as data: the typed model of a YAML definition.
 
-`yaml_source.py` reads one, `defined.py` makes events of it, docs/workloads.md says how one is written.
+`yaml_source.py` reads one, `defined.py` makes events of it. How to write one:
+docs/how-to/own-workload.md.
 """
 
 from __future__ import annotations
@@ -108,12 +109,22 @@ class ColumnDefinition(Part):
     """A column, or `repeat` of them, numbered from NAME_000."""
 
     name: Name
+    """Small letters, digits and `_`, a letter first, 58 characters at most. Reserved words are allowed;
+    `id` and `time` are not."""
     type: ColumnType
+    """`timestamp_ms`, `int64`, `int32`, `float32`, `float64`, `bool`, `text` or `json`."""
     signal: Annotated[Signal, Field(discriminator="kind")] | None = None
+    """What its values are made of, of the kind that its key `kind` names. Time and device have none;
+    every other column needs one."""
     decimals: int | None = Field(None, ge=0, le=15)
+    """Floats are rounded to so many decimals; if left out, they are not rounded."""
     missing: Share = 0
+    """The share of events without a value, such as 2%. A tag is never missing."""
     tag: bool = False
+    """Whether it describes the device. A tag follows from the device's name alone, whatever the seed; its
+    signal is `choice` or `constant`."""
     repeat: int | None = Field(None, ge=1, le=MAX_COLUMNS)
+    """Makes so many columns of it, each with values of its own."""
 
     @property
     def names(self) -> list[str]:
@@ -198,7 +209,9 @@ class Devices(Part):
     """How many there are: `in_all`, shared out over the workers, or `per_worker`."""
 
     in_all: int | None = Field(None, ge=1, le=MAX_DEVICES)
+    """Devices in all. A number instead of this mapping means the same."""
     per_worker: int | None = Field(None, ge=1, le=MAX_DEVICES)
+    """Devices of each worker."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
@@ -218,9 +231,13 @@ class Late(Part):
     """A share of events is sent later than the others of their time, by up to `most`."""
 
     share: Share
+    """The share of events that are sent late, such as 2%."""
     most: DurationMs
+    """The longest delay, such as 5m."""
     delay: Delay = Delay.UNIFORM
+    """How delays are spread: `uniform`, or `exponential` with a `mean`."""
     mean: DurationMs | None = None
+    """The mean delay, such as 30s, with `delay: exponential`."""
 
     @model_validator(mode="after")
     def _a_mean_is_exponential(self) -> Self:
@@ -233,16 +250,28 @@ class Definition(Part):
     """A workload. Times are kept in milliseconds."""
 
     name: Name
+    """The name that `--workload` takes. Left out in config.yaml, where it is the key."""
     about: str = Field(min_length=1)
+    """What the workload is, in a line."""
     table: Name
+    """The table's name."""
     time: Name
+    """The column that holds the time, of type `timestamp_ms`."""
     device: Name
+    """The column that names the device, of type `text`."""
     devices: Annotated[Devices, BeforeValidator(_read_devices)]
+    """How many devices there are: a number in all, or `{per_worker: 100}`."""
     interval: DurationMs = Field(ge=1, le=_YEAR_MS)
+    """Time between two events of a device, such as 10s."""
     jitter: DurationOrNoneMs = 0
+    """By how much later each event may be, such as 500ms; less than the interval."""
     late: Late | None = None
+    """Events that are sent late; none if left out."""
     epoch: Annotated[int | Literal["now"], BeforeValidator(read_epoch)] = FIRST_TIMESTAMP_MS
+    """The time of the first event, such as 2024-01-01T00:00:00Z, or `now`: the time of the command that
+    inserts. If left out, 2024-01-01."""
     columns: tuple[ColumnDefinition, ...] = Field(min_length=3)
+    """The columns, time and device among them: 2,000 at most, repeated ones counted one by one."""
     queries: tuple[Query, ...] = ()
     """What is asked beside the queries that all workloads with numbers have."""
 

@@ -74,7 +74,10 @@ class Aggregate(_Part):
     """One value computed of many events."""
 
     function: Function
+    """`count` (of events), `min`, `max`, `avg`, `sum`, or `last` (of a device's newest event). A missing
+    value enters none but `count` and `last`."""
     column: str | None = None
+    """What it is computed of; `count` has none."""
 
     @model_validator(mode="after")
     def _check(self) -> Aggregate:
@@ -98,15 +101,21 @@ class Window(_Part):
     """A span of event time, its end excluded."""
 
     span: DurationMs
+    """How long it is, such as 1h."""
     at: At = At.DRAWN
+    """`drawn` anew for each execution, `newest` (up to the newest event) or `first` (from the workload's
+    first time on)."""
 
 
 class Where(_Part):
     """A condition on a numeric column, in the column's own precision. A missing value fulfils none."""
 
     column: str
+    """The column that is compared."""
     above: float | None = None
+    """Values must be higher than this."""
     below: float | None = None
+    """Values must be lower than this."""
 
     @model_validator(mode="after")
     def _check(self) -> Where:
@@ -119,6 +128,7 @@ class Every(_Part):
     """Buckets of event time, counted from 1970."""
 
     every: DurationMs
+    """How long each bucket is, such as 1h."""
 
 
 class Order(_Part):
@@ -127,6 +137,7 @@ class Order(_Part):
     by: int = Field(ge=0)
     """Place of the value in a row, from 0 on."""
     descending: bool = False
+    """Whether the highest come first."""
 
 
 class Shape(StrEnum):
@@ -177,33 +188,39 @@ class Query(_Part):
     """What is asked, before the parameters of an execution are drawn."""
 
     name: Annotated[str, BeforeValidator(_read_name)]
+    """Small letters, digits and hyphens. A name of one of the common queries takes that one's place."""
     about: str = ""
     """What is asked, in a few words."""
     devices: Annotated[
         Literal["all"] | Annotated[int, Field(ge=1)] | tuple[str, ...],
         BeforeValidator(_read_devices),
     ] = "all"
-    """All, so many drawn anew for each execution, or these."""
+    """`all`, how many are drawn anew for each execution, or a list of their names."""
     window: Window | None = None
-    """None: all time."""
+    """A span of event time; all time if left out."""
     instant: bool = False
-    """One device's event at one time: both are those of a stored event that is drawn."""
+    """One device's event at one time: both are those of a stored event that is drawn. With
+    `devices: 1` and `events`."""
     where: Where | None = None
+    """A condition that events must fulfil."""
     compute: tuple[Aggregate, ...] = ()
+    """What is computed of the events, one value each."""
     events: tuple[str, ...] = ()
     """Columns of the events themselves, instead of something computed."""
     per: tuple[str | Every, ...] = ()
-    """What there is a row for each of: device column, tag, or bucket of time."""
+    """What there is a row for each of: the device's column, tags, or buckets of time (`{every: 1h}`)."""
     newest: bool = False
-    """Each device's newest event only."""
+    """Each device's newest event only; with `events`, without `window` and `where`."""
     order: Order | None = None
+    """The order of the rows; any if left out."""
     limit: int | None = Field(None, ge=1)
+    """How many rows at most; needs an order."""
     statement: Annotated[
         Mapping[str, Annotated[str, BeforeValidator(_read_statement)]],
         BeforeValidator(_read_statements),
     ] = Field(default_factory=dict)
-    """Module -> the workload's own statement for it, instead of what it makes of the description, whose the
-    parameters and the right answers stay: see `statements`."""
+    """For each module, the workload's own statement, which is sent instead of what the module makes of the
+    description. Parameters and right answers stay those of the description."""
 
     def __hash__(self) -> int:
         # A mapping has none. A workload's queries have different names.

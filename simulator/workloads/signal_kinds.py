@@ -44,7 +44,9 @@ class Numbers(Part):
 
 class _Between(Numbers):
     low: float
+    """The lowest value."""
     high: float
+    """The highest value."""
 
     @property
     def span(self) -> tuple[float, float]:
@@ -68,7 +70,9 @@ class Normal(Numbers):
 
     kind: Literal["normal"]
     mean: float
+    """The mean of its values."""
     deviation: float = Field(gt=0)
+    """Their standard deviation."""
 
     @property
     def span(self) -> tuple[float, float]:
@@ -81,8 +85,13 @@ class Wander(_Between):
 
     kind: Literal["wander"]
     period: DurationMs
+    """The slowest noise is drawn anew every period, such as 2h, and interpolated linearly. Values two
+    periods apart don't depend on each other."""
     roughness: float = Field(0.5, ge=0, le=1)
+    """The amplitude of each further noise, as a part of the one before: 0 is smooth."""
     octaves: int = Field(4, ge=1, le=12)
+    """How many noises are added up. Each has half the period of the one before, the shortest a second at
+    least."""
 
     @model_validator(mode="after")
     def _periods_are_seconds(self) -> Self:
@@ -100,8 +109,11 @@ class Cycle(_Between):
 
     kind: Literal["cycle"]
     period: DurationMs = Field(86_400_000.0, ge=1000)
+    """The length of a period; a day if left out."""
     shift: Share = 0
+    """Each device's periods begin earlier by its own part of a period, up to this share."""
     noise: float = Field(0, ge=0)
+    """Evenly spread noise of up to so much is added or subtracted."""
 
     @property
     def span(self) -> tuple[float, float]:
@@ -113,9 +125,13 @@ class Counter(Numbers):
 
     kind: Literal["counter"]
     start: float = 0
+    """The value at the workload's first time."""
     step: float = Field(1, gt=0)
+    """By how much it rises in each `every`, steadily."""
     every: DurationMs
+    """The time in which it rises by `step`, such as 12s."""
     spread: float = Field(0, ge=0)
+    """Each device begins higher by its own number, up to this."""
 
     @property
     def span(self) -> tuple[float, float]:
@@ -125,7 +141,9 @@ class Counter(Numbers):
 
 class _Several(Part):
     values: tuple[Any, ...] = Field(min_length=1, max_length=MAX_VALUES)
+    """The values, of the column's type: 1,000 at most."""
     weights: tuple[float, ...] | None = None
+    """How often each value is drawn, relative to the others; all equally if left out."""
 
     @model_validator(mode="after")
     def _weigh_each(self) -> Self:
@@ -155,6 +173,7 @@ class Hold(_Several):
 
     kind: Literal["hold"]
     lasts: DurationMs = Field(ge=1000)
+    """How long a value lasts, such as 20m; a second at least."""
 
 
 class Constant(Part):
@@ -162,6 +181,7 @@ class Constant(Part):
 
     kind: Literal["constant"]
     value: Any
+    """The value, of the column's type."""
 
     @property
     def values(self) -> tuple[Any, ...]:

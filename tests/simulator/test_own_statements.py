@@ -181,8 +181,8 @@ def test_which_modules_take_statements() -> None:
 
 
 def test_the_documents_example_and_list_are_true() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "workloads.md").read_text()
-    section = page.split("### Statements of your own\n", 1)[1].split("\n### ", 1)[0]
+    page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "own-workload.md").read_text()
+    section = page.split("## Statements of your own\n", 1)[1].split("\n## ", 1)[0]
     example = section.split("```yaml\n", 1)[1].split("```", 1)[0]
     definition = parse_definition(
         f"{DEFINITION.partition('queries:')[0]}queries:\n{example}", "doc"
