@@ -78,8 +78,8 @@ class Schedule(ABC):
         self.ends = min(self.ends, at)
 
     def _measure_length_s(self, until: float = inf) -> float:
-        """From the common start to the end, or until then. `ends - begins` is rounded: what is due at the very
-        end would be before it, or not, by what the clock began with."""
+        """From the common start to the end, or until then. `ends - begins` is rounded: whether what is due
+        at the very end is before it would depend on what the clock began with."""
         return min(self._duration_s, until - self.begins, self.ends - self.begins)
 
     def await_due(self, due: float) -> None:
