@@ -24,7 +24,7 @@ DOCUMENTS = sorted(
     [
         *ROOT.glob("*.md"),
         *ROOT.glob("comparison/*.md"),
-        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("dbinstall/**/*.md"),
     ]
 )
