@@ -20,9 +20,7 @@ from simulator.units import format_digits
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "comparison" / "results" / "fleet"
 BEGIN, END = "<!-- comparison: made by `make comparison-table` -->", "<!-- comparison: end -->"
-_PLACE = re.compile(
-    r"\A# .*?\n\n.*?\n\n(?:.*?^## The comparison\n\n)?", re.DOTALL | re.MULTILINE
-)
+_PLACE = re.compile(r"\A# .*?\n\n.*?\n\n(?:.*?^## The comparison\n\n)?", re.DOTALL | re.MULTILINE)
 """The front page up to its heading for the table; of a page without one the heading and first paragraph."""
 
 
