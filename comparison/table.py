@@ -20,8 +20,8 @@ from simulator.units import format_digits
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "comparison" / "results" / "fleet"
 BEGIN, END = "<!-- comparison: made by `make comparison-table` -->", "<!-- comparison: end -->"
-_PLACE = re.compile(r"\A# .*?\n\n.*?\n\n", re.DOTALL)
-"""The front page's heading and first paragraph."""
+_PLACE = re.compile(r"\A# .*?\n\n.*?\n\n(?:.*?^## The comparison\n\n)?", re.DOTALL | re.MULTILINE)
+"""The front page up to its heading for the table; of a page without one the heading and first paragraph."""
 
 
 def read_inserts(result: Result) -> float | None:
