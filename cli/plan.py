@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import blake2b
 from typing import Any
 
 from pydantic_core import to_json
@@ -172,6 +174,13 @@ class PlannedSeries:
     left: Sequence[Load] | None = None
     """Of all runs that may still come, these among them, the load that says how long they go on, where that
     is another than was expected."""
+
+
+def derive_seed(*names: object) -> int:
+    """A seed that follows from these, so that chance in when requests are due meets no two steps of a search,
+    runs of a command, or repetitions of a campaign alike. Below 2^48: every JSON reader has it whole."""
+    text = json.dumps([str(name) for name in names])
+    return int.from_bytes(blake2b(text.encode(), digest_size=6).digest())
 
 
 LONGEST_SERIES = 200

@@ -5,11 +5,9 @@ A search asks for steps at rates, takes in what they gave, and says what they co
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from math import ceil
 from statistics import fmean
 from typing import Any, ClassVar
@@ -28,6 +26,7 @@ from ..plan import (
     check_capabilities,
     check_load,
     check_query,
+    derive_seed,
     share_devices,
 )
 from ..render.capacity import describe_capacity, describe_steps, tabulate_capacity
@@ -263,13 +262,6 @@ class CapacitySearch:
         if verdict.holds is None:
             return f"no verdict: {reasons}"
         return "holds" if verdict.holds else f"doesn't hold: {reasons}"
-
-
-def derive_seed(*names: object) -> int:
-    """A seed that follows from these: of its own for each step of each search, so that chance in when
-    requests are due meets no two of them alike. Below 2^48, so that every JSON reader has it whole."""
-    text = json.dumps([str(name) for name in names])
-    return int.from_bytes(blake2b(text.encode(), digest_size=6).digest())
 
 
 # --- the answer -----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from ..plan import (
     Sweep,
     check_capabilities,
     check_query,
+    derive_seed,
     plan_inserts,
     plan_mix,
     plan_queries,
@@ -46,11 +47,22 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
     """Those of each run."""
 
     def _set_plan(self, series: Sequence[PlannedSeries]) -> None:
-        self._series = series
+        self._series = [replace(one, runs=list(map(self._add_chance, one.runs))) for one in series]
         self.lengths = [planned.load for one in series for planned in one.runs]
         data = series[-1].runs[-1].data
         if data.retention_s is not None:
             self.session.keep_clock(data)
+
+    def _add_chance(self, planned: PlannedRun) -> PlannedRun:
+        """With due times of its own, as far fewer requests than asked for may be due by chance: several runs,
+        and several repetitions of a campaign, whose jobs have labels, even that out. The first run of a plain
+        command has those of the data's seed."""
+        label = self.session.request.label
+        if not any(load.rate_per_s for load in planned.loads) or (
+            label is None and planned.run == 1
+        ):
+            return planned
+        return replace(planned, chance=derive_seed(planned.data.seed, label, planned.run))
 
     @property
     def prefills(self) -> list[int]:

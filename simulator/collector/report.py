@@ -218,6 +218,8 @@ def find_lateness(workload: Workload, parts: Sequence[StoredPart]) -> Lateness |
     were to."""
     asked, sent, late = workload.late_share, 0, 0.0
     for part in parts[:_MOST_WORKERS] if asked else ():
+        if not part.count:
+            continue
         sent += part.count
         late += part.count * workload.find_late_share(part.worker, part.first, part.count)
     # Three standard deviations: a few events may have fewer late ones by chance.

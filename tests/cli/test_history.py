@@ -12,9 +12,9 @@ import pytest
 from cli.campaign.plan import FILL_PER_S, model_job
 from cli.config import ExecutorName
 from cli.errors import CliError, ConfigError
-from cli.experiments.capacity import derive_seed
 from cli.experiments.experiment import AnyExperiment
 from cli.main import commands
+from cli.plan import derive_seed
 from cli.render.notes import list_notes
 from cli.render.status import Forecast
 from cli.signals import Interrupts
@@ -136,6 +136,19 @@ def test_results_without_one_have_no_such_keys(caught: list[AnyExperiment]) -> N
     call("insert", f"-w 1 {SPAN}")
     plain, other = (one.list_options() for one in caught)
     assert other.keys() - plain.keys() == {"prefill_span_s", "prefill_every_s"}
+
+
+def test_due_times_differ_by_run_and_label(caught: list[AnyExperiment]) -> None:
+    call("mixed", "-w 1 --rate 100 --duration 5s --runs 2 --baseline --seed 7", "pg")
+    call("insert", "-w 1 --rate 100 --duration 5s --runs 1 --label a")
+    call("insert", "-w 1 --duration 5s --runs 2 --label a")
+    mixed, labelled, closed = (
+        [run.chance for series in one.plan() for run in series.runs] for one in caught
+    )
+    second = derive_seed(7, None, 2)
+    assert mixed == [None, None, None, second, second, second]
+    assert labelled == [derive_seed(0, "a", 1)]
+    assert closed == [None, None]
 
 
 class _Steady(FakeExecutor):

@@ -39,6 +39,9 @@ def test_a_run_that_is_too_short_for_its_late_events_says_how_many_came() -> Non
     assert short.came == pytest.approx(0.0056, abs=0.002)
     # What another run has sent before doesn't count.
     assert find_lateness(late, [StoredPart(0, 200_000, 10_000)]) is None
+    # A worker may have come too late to send any.
+    alone = find_lateness(late, [StoredPart(0, 0, 10_000)])
+    assert find_lateness(late, [StoredPart(0, 0, 10_000), StoredPart(1, 0, 0)]) == alone is not None
     assert find_lateness(late, [StoredPart(0, 0, 250_000)]) is None
     assert find_lateness(late, [StoredPart(0, 0, 10**9)]) is None
     assert find_lateness(Sundry(3, late=0.0), [StoredPart(0, 0, 60)]) is None

@@ -11,10 +11,10 @@ from cli.experiments.capacity import (
     CapacityExperiment,
     CapacityRequest,
     CapacitySearch,
-    derive_seed,
     find_answer,
 )
 from cli.experiments.limits import parse_limit
+from cli.plan import derive_seed
 from simulator.contract import (
     DataSet,
     GroupResult,
