@@ -77,18 +77,21 @@ class Target:
 
     name: str
     module: str
+    """The database's module."""
     executor: ExecutorName
+    """Where collector and workers run: `kubernetes`, unless it says `local`."""
     options: dict[str, Any]
     start_server: str | None = None
-    """A server that the tool starts itself, on this machine, for the time of a command."""
+    """A server that the tool starts itself, on this machine, for the time of a command: `postgresql`."""
     data_dir: str | None = None
     """Where that server keeps its data."""
     cost_per_hour: float | None = None
     """What the database costs, in a currency of the user's choice."""
     price: Price = field(default_factory=Price)
-    """The same with what its CPUs and its disk cost."""
+    """The same by what its parts cost: `{cpu_hour: …, gb_month: …}`, a month of 10^9 bytes; for verdicts."""
     database_pids: tuple[int, ...] = ()
-    """The database's processes on this machine, if they can't be told by the port that they listen at."""
+    """The database's processes on this machine, if they can't be told by the port or socket that they listen
+    at. Of the local executor."""
     disturbances: tuple[Disturbance, ...] = ()
     """What is done to the database in each run that inserts, as `--disturb` has it."""
     written: Mapping[str, str] = field(default_factory=dict)

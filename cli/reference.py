@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from simulator.errors import OptionError
 from simulator.modules import load_module, module_names
 from simulator.modules.base import AnyModule
+from simulator.modules.capabilities import OfficialClient
 from simulator.modules.options import Options
 from simulator.workloads.definition import Definition as Workload
 
@@ -72,7 +73,7 @@ def make_figures() -> str:
 
 def make_options() -> str:
     """Every command with its arguments and options."""
-    parts = ["# Commands and options", f"`iotbench COMMAND` is `python run.py COMMAND`. {_MADE}"]
+    parts = ["# Commands and options", f"`iotbench` is `python run.py`. {_MADE}"]
     for name, command in _walk_commands(commands, ()):
         context = click.Context(command, info_name=f"iotbench {name}", max_content_width=100)
         usage = command.get_usage(context).removeprefix("Usage: ")
@@ -85,7 +86,7 @@ def make_options() -> str:
         parts += [
             f"## {name}",
             inspect.cleandoc(command.help or ""),
-            f"`{' '.join(usage.split())}`",
+            f"```\n{' '.join(usage.split())}\n```",
         ]
         parts += [_table(["option", "what it does"], rows)]
     return _join(*parts)
@@ -158,8 +159,13 @@ def _list_capabilities(module: type[AnyModule]) -> list[list[str]]:
         ["queries", cell(can.queries) if can.queries else "unsupported"],
         ["statements of your own", can.statements or "unsupported"],
         ["retention", can.ageing.way or f"unsupported: {can.ageing.reason}"],
-        ["official client", ", ".join(official.packages) if official else "none"],
+        ["official client", _describe_official(official) if official else "none"],
     ]
+
+
+def _describe_official(client: OfficialClient) -> str:
+    ways = "; ".join(f"{mode}: {way}" for mode, way in client.ways.items())
+    return f"{', '.join(client.packages)} ({ways})" + (", asks, too" if client.asker else "")
 
 
 def _table_options(fields: Mapping[str, FieldInfo]) -> str:
@@ -199,10 +205,10 @@ def _describe_tree(title: str, root: type[BaseModel]) -> Iterator[str]:
         for key, field in model.model_fields.items():
             # `from` can't be a field's name, but its alias.
             name = field.alias or key
-            kind = _name_kind(schema["properties"][name], schema.get("$defs", {}), links)
-            rows.append(
-                [f"`{name}`", kind, _show_default(field), field.description or docs.get(key, "")]
-            )
+            own = schema["properties"][name]
+            kind = _name_kind(own, schema.get("$defs", {}), links)
+            about = field.description or docs.get(key, "Always this." if "const" in own else "")
+            rows.append([f"`{name}`", kind, _show_default(field), about])
         yield _table(["key", "kind", "default", "what it is"], rows)
 
 
@@ -211,7 +217,8 @@ def _show_default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     default = show_default(field)
-    return "" if default in ("", "()", "{}") else f"`{default}`"
+    is_part = isinstance(field.default, BaseModel)
+    return "" if is_part or default in ("", "()", "{}") else f"`{default}`"
 
 
 def _walk_models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:

@@ -86,8 +86,11 @@ class Installation(_Part):
     """How a database is installed before its turns, as `db install` does it, and removed after them."""
 
     variant: Literal["vendor", "local"] | None = None
+    """The vendor's operator or chart, or this tool's own chart; default: the recipe's."""
     size: Literal["default", "small"] = "default"
+    """How many resources it gets."""
     image: str | None = None
+    """Another image than the recipe's."""
     timeout: float = Field(900.0, gt=0)
     """Seconds that a step of it may take."""
 
@@ -134,12 +137,15 @@ class Target(_Part):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     target: str | None = None
+    """Its name in the config file; default: the label's."""
     nodes: NodeCounts | dict[Annotated[int, Field(ge=1)], str] | None = None
     """Numbers of nodes to install; or number -> the target that has so many."""
     install: Installing = None
+    """How it is installed, or `true`."""
     start: Command | None = None
+    """The command that starts its server before each of its turns; needs `stop`."""
     stop: Command | None = None
-    """What starts its server before each of its turns, and stops it afterwards."""
+    """The command that stops it afterwards."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -157,16 +163,23 @@ class Step(_Part):
     """One command, which each target and variant has in its turn."""
 
     insert: Options = {}
+    """Options of the command."""
     query: Options = {}
+    """The same."""
     mixed: Options = {}
+    """The same."""
     capacity: Options = {}
+    """The same."""
     tune: Options = {}
+    """The same."""
     clients: Options = {}
+    """The same."""
     steps: Options = {}
     """An insert on growing data."""
     disturb: Options = {}
     """An insert in whose runs something is done to the database."""
     label: str | None = None
+    """What results call the step; default: its kind."""
     _without: frozenset[str] = PrivateAttr(frozenset())
 
     @property
@@ -220,7 +233,9 @@ class PriceList(RequiredPart):
     """What CPUs and disks cost, of targets that don't say it themselves."""
 
     cpu_hour: Number | None = None
+    """An hour of a CPU."""
     gb_month: Number | None = None
+    """10^9 bytes stored for a month."""
 
 
 def _read_targets(value: object) -> object:
@@ -242,22 +257,29 @@ class Definition(_Part):
     """What a campaign is to do."""
 
     title: str = Field("Campaign", min_length=1)
+    """The heading of its report."""
     targets: Annotated[dict[str, Target], BeforeValidator(_read_targets)] = Field(min_length=1)
+    """Names of targets, or labels with options."""
     variants: dict[str, Options] = {}
+    """A name, and options of the command line: each target is measured with each of them."""
     options: Options = {}
+    """Options of all steps."""
     steps: list[Step] = Field([], min_length=1)
     """None: they follow from the requirements."""
     requirements: Requirements | None = None
     """What a verdict is given on."""
     price: PriceList = PriceList()
+    """What CPUs and disks cost, of targets that don't say it themselves."""
     install: Installing = None
     """Of all targets that don't say otherwise."""
     nodes: NodeCounts | None = None
+    """Numbers of nodes to install."""
     order: Order | None = None
     """None: in turns, unless databases are installed."""
     repeats: int = Field(1, ge=1, le=1000)
     """With requirements three unless it is given."""
     seed: int = Field(0, ge=0)
+    """The order of the turns follows from it."""
     settle: float = Field(0.0, ge=0)
     """Seconds between two jobs."""
 

@@ -104,11 +104,17 @@ class Limits(RequiredPart):
     """What response times and errors must not exceed, as `--limit` has it."""
 
     p50: Milliseconds | None = None
+    """The median of the response times, as in 20ms."""
     p90: Milliseconds | None = None
+    """The 90th percentile."""
     p99: Milliseconds | None = None
+    """The 99th percentile."""
     p99_9: Milliseconds | None = None
+    """The 99.9th percentile."""
     service_p99: Milliseconds | None = None
+    """The 99th percentile from sending a request on, without the time that it was late."""
     error_share: Share | None = None
+    """The share of requests that failed, as in 0.1%."""
 
     def list_limits(self, query: str | None = None) -> list[RunLimit]:
         """Those that are given, of this query or of the inserts."""
@@ -144,6 +150,7 @@ class History(RequiredPart):
     """What is stored before anything is measured."""
 
     events: Count | None = None
+    """So many, as in 10M, instead of a span."""
     span: Seconds | None = None
     """How long before the measured data it begins."""
     every: Seconds | None = None
@@ -175,13 +182,19 @@ class Requirements(RequiredPart):
     devices: Count | None = None
     """Each sends an event in the workload's interval."""
     events_per_s: Number | None = None
+    """The load, instead of devices."""
     insert: InsertLimits = InsertLimits()
+    """How events must be taken in."""
     queries: dict[str, QueryLimits] = {}
+    """A query's name, and how often and how it must be answered."""
     history: History | None = None
+    """What is stored before anything is measured."""
     retention: Seconds | None = None
     """How long events are kept: by it the disk is told."""
     disk: Bytes | None = None
+    """The most that all events kept may take, as in 1TB; needs `retention`."""
     cost_per_month: Number | None = None
+    """The most that machines and disk may cost."""
     faults: dict[str, Seconds] = {}
     """What is done to the database, as `--disturb` has it without its time -> how long nothing may be
     acknowledged then; of `pause-fleet`, how long it may take to work off what was held back. Nothing may be
