@@ -33,6 +33,7 @@ SHORT = {
     "--prefill": "20k",
     "--fill": "20k",
     "--prefill-every": "120h",
+    "--query-rate": "200",
 }
 """Values instead of those that are printed: what is tried is that a command works, not what it measures."""
 MORE = {
@@ -89,6 +90,8 @@ def shorten(words: list[str]) -> list[str]:
     for before, word in zip(["", *words], words, strict=False):
         if before == "--disturb":
             short.append(re.sub(r"\b\d+s\b", "500ms", word))
+        elif before == "--rate":
+            short.append(re.sub(r"\d+m:", "1s:", word))
         elif before == "--over" and "--over" in short[:-1]:
             short.append(word.partition(",")[0])
         elif before == "--over":
