@@ -46,7 +46,7 @@ STEP_S = 30.0
     Load,
     "warm_up_s",
     default=None,
-    help="How much of each step's beginning is left out of all figures; default: a sixth of it.",
+    help="How much of each step's beginning to exclude from all figures; default: a sixth.",
 )
 @click.option(
     "--precision",
@@ -60,7 +60,7 @@ STEP_S = 30.0
     default=24,
     show_default=True,
     type=click.IntRange(min=1),
-    help="How many steps to make at most, sure or not.",
+    help="Maximum number of steps.",
 )
 @option_of(
     DataSet,

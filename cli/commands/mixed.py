@@ -38,7 +38,7 @@ from .values import STAGES, StagedRate, query_rate_option, take_stages
     type=click.IntRange(1, MAX_WORKERS),
     help="Workers that ask at the same time.",
 )
-@runs_option("How often the run is made.")
+@runs_option("Number of runs.")
 @option_of(Load, "duration_s", default=60.0, show_default="60s")
 @option_of(Load, "warm_up_s")
 @option_of(
@@ -54,8 +54,7 @@ from .values import STAGES, StagedRate, query_rate_option, take_stages
 @click.option(
     "--baseline",
     is_flag=True,
-    help="Make each run with writers alone and with readers alone, too, and say what each costs the"
-    " other.",
+    help="Also run writers alone and readers alone, and show what each costs the other.",
 )
 @write_options
 @options_of(

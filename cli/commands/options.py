@@ -105,7 +105,7 @@ live_options = combine(
     ),
     click.option(
         "--prometheus", "prometheus_file", type=click.Path(path_type=Path, dir_okay=False),
-        help="Serve that page, and tell Prometheus by this file where to read the same figures.",
+        help="Serve that page, and write this file for Prometheus' file-based discovery.",
     ),
 )  # fmt: skip
 """The page that shows a command while it runs, of every command that runs something."""
@@ -214,7 +214,7 @@ columns_option = click.option(
 
 abort_option = click.option(
     "--abort-on-limit", "abort_on_limit", is_flag=True,
-    help="End a run as soon as it can't keep a limit any more, whatever is still to come.",
+    help="End a run as soon as it can no longer keep a limit.",
 )  # fmt: skip
 STATUS_3 = "If it is missed or can't be decided, the exit status is 3."
 
@@ -302,7 +302,7 @@ def options_of(*fields: tuple[type[BaseModel], str]) -> Callable[[Function], Fun
 
 reader_in_flight_option = option_of(
     Load, "in_flight", "--reader-in-flight", "reader_in_flight", default=1, show_default=True,
-    help="Questions that each reader may have under way at once.",
+    help="Queries that each reader may have in flight.",
 )  # fmt: skip
 """Of every command that has readers: their own, beside the writers'."""
 
@@ -367,7 +367,7 @@ common = combine(
     ),
     click.option(
         "--tag", "tags", multiple=True, type=Pair(), metavar="KEY=VALUE",
-        help="Kept with the result, to find it by; may be repeated.",
+        help="Tag stored with the result, to filter by; may be repeated.",
     ),
     click.option(
         "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False),

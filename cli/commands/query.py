@@ -42,7 +42,7 @@ from .values import RATE, STAGES, StagedRate, take_stages
     (Load, "arrivals"),
     (DataSet, "seed"),
 )
-@option_of(DataSet, "prefill_span_s", help="How long the history is that the insert has stored.")
+@option_of(DataSet, "prefill_span_s", help="Length of the history that the insert stored.")
 @options_of((DataSet, "prefill_every_s"), (Load, "redraw"), (Load, "check"))
 @limit_option(
     "each query",

@@ -46,7 +46,7 @@ def selection_options(function: Function) -> Function:
             "--since", type=Since(),
             help="Only what was started since: 2h, 3d, or a day or time in UTC as in 2026-11-20T08:30.",
         ),
-        click.option("--last", type=click.IntRange(min=1), help="Only the newest so many of them."),
+        click.option("--last", type=click.IntRange(min=1), help="Only this many, the newest."),
     ]  # fmt: skip
     for option in reversed(options):
         function = option(function)
@@ -132,7 +132,7 @@ def export(names: tuple[str, ...], output: Path | None, results_folder: Path, de
 @click.option(
     "--write",
     is_flag=True,
-    help="If nothing else speaks against it: note the hashes of all files in SHA256SUMS.",
+    help="If the folder passes: write the hashes of all files to SHA256SUMS.",
 )
 @debug_option
 @click.pass_context

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("target", required=False)
 @config_option()
-@click.option(
-    "--example", is_flag=True, help="Print a config file to begin with, and nothing else."
-)
+@click.option("--example", is_flag=True, help="Print an example config file.")
 @debug_option
 def targets(target: str | None, config_file: Path, example: bool, debug: bool) -> None:
     """List the targets of the config file, and what can be done with each.

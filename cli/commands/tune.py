@@ -48,7 +48,7 @@ RUN_S = 5.0
     Load,
     "warm_up_s",
     default=None,
-    help="How much of each run's beginning is left out of all figures; default: a sixth of it.",
+    help="How much of each run's beginning to exclude from all figures; default: a sixth.",
 )
 @workers_option("Workers, if they aren't varied.")
 @option_of(DataSet, "prefill", flag="--fill", help="Insert this many events before each run.")

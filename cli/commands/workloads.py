@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 @click.argument("workload", required=False)
 @config_option("Config file with further workloads.")
 @workload_option
-@click.option("--seed", default=0, type=click.IntRange(0, 2**64 - 1), help="Of the events shown.")
+@click.option(
+    "--seed", default=0, type=click.IntRange(0, 2**64 - 1), help="Seed of the events shown."
+)
 @click.option("--plot", is_flag=True, help="Draw the values of some devices over time instead.")
 @click.option(
     "--span",

@@ -59,7 +59,7 @@ class Settings(Bounded, BaseModel):
     query_stages: Annotated[str | None, Condition.WORKLOAD] = None
     """How that changes."""
     reader_in_flight: Annotated[int | None, Condition.CLIENT] = None
-    """Questions that each reader may have under way at once."""
+    """Queries that each reader may have in flight."""
     queries: Annotated[dict[str, float] | list[str] | None, Condition.WORKLOAD] = None
     """What readers ask, with the weights of a mixed command."""
     limits: Annotated[list[str] | None, Condition.LOAD] = None

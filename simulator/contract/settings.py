@@ -230,16 +230,16 @@ class Load(Message):
     )
     in_flight: Annotated[int | None, Condition.CLIENT] = _option(
         None,
-        "Requests that each worker may have under way at once; default: the target's.",
+        "Requests that each worker may have in flight; default: the target's.",
         Role.WRITE,
         ge=1,
         le=MAX_IN_FLIGHT,
     )
     duration_s: Annotated[float | None, Condition.NONE] = _option(
-        None, "How long to go on, warm-up included (60s, 5m, 1h).", gt=0
+        None, "How long to run, warm-up included (60s, 5m, 1h).", gt=0
     )
     warm_up_s: Annotated[float, Condition.NONE] = _option(
-        0, "Leave so much of the beginning out of all figures (10s, 1m).", ge=0
+        0, "Exclude this much of the beginning from all figures (10s, 1m).", ge=0
     )
     patience_s: Annotated[float | None, Condition.NONE] = _option(
         None,
@@ -289,8 +289,8 @@ class DataSet(Message):
 
     workload: str = _option(
         "temperature",
-        "What is generated: the name of a workload, of this tool or below `workloads` in the config file,"
-        " or a file with a definition (.yaml).",
+        "Workload to generate: the name of one of this tool or below `workloads` in the config file, or a"
+        " file with a definition (.yaml).",
     )
     workload_options: dict[str, Any] = Field(default_factory=dict)
     definition: dict[str, Any] | None = None
@@ -308,13 +308,13 @@ class DataSet(Message):
         gt=0,
     )
     prefill_every_s: float | None = _option(
-        None, "Of each device, the history has an event every so often (10m).", gt=0
+        None, "Interval between a device's events in the history (10m).", gt=0
     )
     clean: bool = _option(True, "Drop and recreate the tables before each run.")
     compact: bool = _option(
         False,
-        "After each run, have the database also do what a night would do (vacuum, merge, compress) and"
-        " show what is on disk before and after.",
+        "After each run, also have the database vacuum, merge or compress, and show what is on disk before"
+        " and after.",
     )
     retention_s: Annotated[float | None, Condition.LOAD] = _option(
         None,
