@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo install test test-fast check test-images e2e lint docs image bench example pictures clean \
+.PHONY: demo install test test-fast check test-images e2e lint docs lock sbom image bench example pictures clean \
   comparison comparison-check comparison-table
 
 # An insert sweep and the five queries, against a PostgreSQL that comes with the Python packages.
@@ -63,6 +63,15 @@ lint: $(VENV)/development
 docs: $(VENV)/documents
 	$(BIN)/python -m cli.reference
 	$(BIN)/mkdocs build --strict
+
+# What requirements.txt comes to, with hashes: pip install --require-hashes -r requirements.lock
+lock: $(VENV)/release
+	$(BIN)/uv pip compile -q requirements.txt --universal --python-version 3.11 --generate-hashes --no-header \
+	  -o requirements.lock
+
+# A software bill of materials (CycloneDX) of the same.
+sbom: $(VENV)/release
+	$(BIN)/cyclonedx-py requirements --output-reproducible requirements.lock -o sbom.cdx.json
 
 # What the tool itself costs, each as a ratio measured in one run, and how far its verdicts hold.
 bench: $(VENV)/development
@@ -147,4 +156,8 @@ $(VENV)/development: requirements-dev.txt requirements.txt requirements-demo.txt
 
 $(VENV)/documents: requirements-docs.txt $(VENV)/tool
 	$(PIP_INSTALL) requirements-docs.txt
+	@touch $@
+
+$(VENV)/release: requirements-release.txt | $(BIN)/python
+	$(PIP_INSTALL) requirements-release.txt
 	@touch $@

@@ -7,6 +7,7 @@ import re
 import site
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from collections.abc import Iterator
@@ -169,6 +170,34 @@ def test_what_the_package_depends_on_is_what_the_requirements_pin() -> None:
         for line in text.splitlines():
             if line and not line.startswith(("#", "-")):
                 assert canonicalize_name(line.partition("==")[0]) in required, line
+
+
+def test_the_lock_has_every_pin_with_hashes() -> None:
+    """`make lock` makes it anew."""
+    text = (ROOT / "requirements.lock").read_text()
+    entries = re.findall(
+        r"^([\w.-]+)==(\S+)(?: ;[^\\]*)? \\\n((?: +--hash=sha256:[0-9a-f]{64}.*\n)+)",
+        text,
+        re.MULTILINE,
+    )
+    assert len(entries) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE))
+    locked = {canonicalize_name(name): version for name, version, _ in entries}
+    for line in (ROOT / "requirements.txt").read_text().splitlines():
+        name, pinned, version = line.partition("==")
+        if pinned:
+            assert locked[canonicalize_name(name)] == version
+
+
+def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path)]
+    subprocess.run([*build, "-t", "sdist"], cwd=ROOT, check=True, capture_output=True)
+    (source,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    subprocess.run([*build, "-t", "wheel"], cwd=folder, check=True, capture_output=True)
+    (again,) = tmp_path.glob("*.whl")
+    assert zipfile.ZipFile(again).namelist() == zipfile.ZipFile(wheel).namelist()
 
 
 def _demo_packages() -> set[str]:
