@@ -71,10 +71,10 @@ def list_(
     is in the ID or in `results show`, too, are left out where there is no room.
     """
     from ..output import say, terminal_width
-    from ..render.stored import tabulate_results
-    from ..results.store import Selection, list_results
+    from ..render.stored import tabulate_results, write_cells
+    from ..results.store import Selection, list_lines
 
-    stored = list_results(results_folder)
+    stored = list_lines(results_folder, write_cells)
     chosen = Selection(targets, tags, since, last).choose(stored)
     if chosen:
         say(tabulate_results(chosen, terminal_width()).text())
@@ -166,6 +166,6 @@ def check(ctx: click.Context, folders: tuple[Path, ...], write: bool, debug: boo
 
 
 def _open_results(names: tuple[str, ...], folder: Path) -> list[StoredResult]:
-    from ..results.store import list_results, open_result
+    from ..results.store import list_results, open_results
 
-    return [open_result(name, folder) for name in names] if names else list_results(folder)
+    return open_results(names, folder) if names else list_results(folder)

@@ -12,6 +12,7 @@ from ..results.bottleneck import find_bottleneck
 from ..results.comparison import compare_with_alone
 from ..results.conditions import flatten_definition
 from ..results.figures import FIGURES, TABLES, list_entries, split_stages
+from ..results.index import ResultLine
 from ..results.model import GroupRun, Result
 from ..results.naming import find_changed_options, format_options, format_value
 from ..results.store import StoredResult
@@ -275,23 +276,27 @@ _LEAST = {_OPTIONS: 12, _LABEL: 12, _HEADLINE: 24}
 """Down to how many characters a text is cut before a column is left out."""
 
 
-def tabulate_results(stored: Sequence[StoredResult], width: int | None = None) -> Table:
-    """One line for each result. `width`: what a terminal has room for, in characters; None: no limit."""
-    rows = [
-        {
-            "ID": one.id,
-            "When": one.result.started_at[:16].replace("T", " "),
-            "Command": one.result.command,
-            "Target": one.result.target,
-            "Database": words.name_database(one.result) or one.result.module,
-            _LABEL: one.result.label or "-",
-            _HEADLINE: words.write_headline(one.result),
-            "Valid": words.describe_validity(one.result),
-            "Stable": words.describe_stability(one.result),
-            _OPTIONS: format_options(find_changed_options(one.result)) or "-",
-        }
-        for one in stored
-    ]
+def write_cells(stored: StoredResult) -> dict[str, str]:
+    """What a list says of a result: heading -> text."""
+    result = stored.result
+    return {
+        "ID": stored.id,
+        "When": result.started_at[:16].replace("T", " "),
+        "Command": result.command,
+        "Target": result.target,
+        "Database": words.name_database(result) or result.module,
+        _LABEL: result.label or "-",
+        _HEADLINE: words.write_headline(result),
+        "Valid": words.describe_validity(result),
+        "Stable": words.describe_stability(result),
+        _OPTIONS: format_options(find_changed_options(result)) or "-",
+    }
+
+
+def tabulate_results(lines: Sequence[ResultLine], width: int | None = None) -> Table:
+    """One line for each result that has cells. `width`: what a terminal has room for, in characters; None: no
+    limit."""
+    rows = [line.cells for line in lines if line.cells]
     columns = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
     if all(label == "-" for label in columns.get(_LABEL, ())):
         columns.pop(_LABEL, None)

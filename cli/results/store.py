@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import json
+import os
 import re
 import shutil
-from collections.abc import Collection, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +35,7 @@ from ..installation import program
 from ..output import explain, note, write_whole
 from . import format1
 from .decision import VerdictMatrix
+from .index import ResultIndex, ResultLine
 from .model import FORMAT, Result, as_mapping
 from .summaries import find_bytes_per_day, summarize_queries
 
@@ -222,19 +228,94 @@ def open_verdict(path: Path) -> VerdictMatrix | None:
 def list_results(folder: Path) -> list[StoredResult]:
     """All results in a folder, oldest first. What can't be read is named on standard error, and
     left out. ConfigError if there is no such folder."""
+    found = [_read_or_skip(folder, id_) for id_ in _list_entries(folder)]
+    return sorted(filter(None, found), key=lambda stored: (stored.result.started_at, stored.id))
+
+
+def _read_or_skip(folder: Path, id_: str) -> StoredResult | None:
+    try:
+        return _read_kept(folder, id_)
+    except UnreadableResult as error:
+        note(f"skipped: {error.message}")
+        return None
+
+
+def _read_kept(folder: Path, id_: str) -> StoredResult:
+    file = folder / id_ / FILE_NAME
+    return StoredResult(id_, file, read_result(file))
+
+
+WriteCells = Callable[[StoredResult], Mapping[str, str]]
+
+
+def list_lines(folder: Path, write_cells: WriteCells | None = None) -> list[ResultLine]:
+    """As `list_results`, without the results: only those that the index doesn't know are read. `write_cells`:
+    how to write what a line shows; without it lines may have no cells."""
     found = []
-    for path in _list_entries(folder):
-        try:
-            found.append(StoredResult(path.name, path / FILE_NAME, read_result(path)))
-        except UnreadableResult as error:
-            note(f"skipped: {error.message}")
-    return sorted(found, key=lambda stored: (stored.result.started_at, stored.id))
+    entries = _list_entries(folder)
+    with ResultIndex(folder, entries) as index:
+        for id_ in entries:
+            line = index.find(id_)
+            if line is None or (write_cells and line.cells is None):
+                stored = _read_or_skip(folder, id_)
+                if stored is None:
+                    continue
+                line = make_line(stored, write_cells)
+                index.add(line)
+            found.append(line)
+    return sorted(found, key=_get_age)
+
+
+def make_line(stored: StoredResult, write_cells: WriteCells | None = None) -> ResultLine:
+    """What the index keeps of a result."""
+    one = stored.result
+    cells = write_cells(stored) if write_cells else None
+    return ResultLine(stored.id, one.started_at, one.target, one.label, one.tags, cells)
+
+
+def _get_age(line: ResultLine) -> tuple[str, str]:
+    return line.started_at, line.id
+
+
+class _Listing:
+    """What is in a folder: looked at once, and only when it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def entries(self) -> dict[str, os.stat_result]:
+        """As `_list_entries` has them; none if there is no such folder."""
+        return _list_entries(self.folder, missing_ok=True)
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """In order."""
+        return list(self.entries)
+
+    @cached_property
+    def lines(self) -> dict[str, ResultLine]:
+        """ID -> line, of the results that the index knows."""
+        index = ResultIndex(self.folder, self.entries)
+        known = {id_: index.find(id_) for id_ in self.ids}
+        return {id_: line for id_, line in known.items() if line is not None}
 
 
 def open_result(name: str, folder: Path) -> StoredResult:
     """The result that a user means: `latest`; an ID of `folder` or its beginning, if no other begins so;
     a label, of several results the newest; or the path of a result's folder or file. ConfigError if
     there is none."""
+    return _open(name, _Listing(folder))
+
+
+def open_results(names: Iterable[str], folder: Path) -> list[StoredResult]:
+    """The results that a user means, as `open_result` has it; the folder is looked through once."""
+    listing = _Listing(folder)
+    return [_open(name, listing) for name in names]
+
+
+def _open(name: str, listing: _Listing) -> StoredResult:
+    folder = listing.folder
     if not name.strip():
         raise ConfigError("the name of a result is empty")
     if name == LATEST:
@@ -247,66 +328,80 @@ def open_result(name: str, folder: Path) -> StoredResult:
     elif path.exists():
         file = path / FILE_NAME if path.is_dir() else path
         return StoredResult(_make_id(file), file, read_result(file))
-    ids = [entry.name for entry in _list_entries(folder, missing_ok=True)]
-    matches = [name] if name in ids else [one for one in ids if one.startswith(name)]
+    matches = [name] if name in listing.entries else _list_beginning(name, listing.ids)
     if len(matches) > 1:
         some = ", ".join(matches[:3]) + (", …" if len(matches) > 3 else "")
         raise ConfigError(f"{len(matches)} results begin with {name}: {some}; write more of the ID")
-    if not matches and (labelled := _find_labelled(name, folder)):
+    if not matches and (labelled := _find_labelled(name, listing)):
         return labelled
     if not matches:
-        near = difflib.get_close_matches(name, ids, 1)
+        near = difflib.get_close_matches(name, listing.ids, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(
             f"there is no result {name!r} in {folder}, nor a folder or file of that name{hint}\n"
             f"See: {program()} results"
         )
-    file = folder / matches[0] / FILE_NAME
-    return StoredResult(matches[0], file, read_result(file))
+    return _read_kept(folder, matches[0])
+
+
+def _list_beginning(name: str, ids: Sequence[str]) -> list[str]:
+    first = bisect_left(ids, name)
+    return list(takewhile(lambda id_: id_.startswith(name), islice(ids, first, None)))
 
 
 def _open_latest(folder: Path) -> StoredResult:
-    found = list_results(folder)
+    found = list_lines(folder)
     if not found:
         raise ConfigError(f"there is no result in {folder}: run something first")
-    return found[-1]
+    return _read_kept(folder, found[-1].id)
 
 
-def _find_labelled(label: str, folder: Path) -> StoredResult | None:
+def _find_labelled(label: str, listing: _Listing) -> StoredResult | None:
     """The newest result of that label; says so if there are older ones."""
+    found = [line for line in listing.lines.values() if line.label == label]
     # Most results have another label: a file without this text in it isn't parsed.
     text = json.dumps(label, ensure_ascii=False).encode()
-    found = []
-    for path in _list_entries(folder, missing_ok=True):
-        with suppress(UnreadableResult, DocumentError, FileNotFoundError):
-            if text in read_file(path / FILE_NAME, MOST_BYTES_JSON):
-                result = read_result(path)
-                if result.label == label:
-                    found.append(StoredResult(path.name, path / FILE_NAME, result))
+    for id_ in listing.ids:
+        if id_ not in listing.lines:
+            with suppress(UnreadableResult, DocumentError, FileNotFoundError):
+                if text in read_file(listing.folder / id_ / FILE_NAME, MOST_BYTES_JSON):
+                    line = make_line(_read_kept(listing.folder, id_))
+                    found += [line] if line.label == label else []
     if not found:
         return None
-    newest = max(found, key=lambda stored: (stored.result.started_at, stored.id))
+    newest = max(found, key=_get_age)
     if len(found) > 1:
         note(f"{len(found)} results have the label {label}: the newest is taken, {newest.id}")
-    return newest
+    return _read_kept(listing.folder, newest.id)
 
 
 def _make_id(file: Path) -> str:
     return file.absolute().parent.name if file.name == FILE_NAME else file.stem
 
 
-def _list_entries(folder: Path, missing_ok: bool = False) -> list[Path]:
-    """The folders that hold a result; one with only the logs of a failure has none."""
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def _list_entries(folder: Path, missing_ok: bool = False) -> dict[str, os.stat_result]:
+    """Name -> what its result.json is like, of the folders that hold a result, in order; one with only the
+    logs of a failure has none."""
+    found = {}
     try:
-        return sorted(path for path in folder.iterdir() if (path / FILE_NAME).exists())
+        for name in sorted(path.name for path in folder.iterdir()):
+            try:
+                found[name] = (folder / name / FILE_NAME).stat()
+            except OSError as error:
+                if error.errno not in _NOTHING_THERE:
+                    raise
     except FileNotFoundError:
         if missing_ok:
-            return []
+            return {}
         raise ConfigError(
             f"there is no folder {folder}: run something first, or name another with --results"
         ) from None
     except OSError as error:
         raise ConfigError(f"can't read {folder}: {error.strerror}") from error
+    return found
 
 
 @dataclass(frozen=True)
@@ -321,17 +416,16 @@ class Selection:
     last: int | None = None
     """The newest of those that have all else."""
 
-    def choose(self, stored: Sequence[StoredResult]) -> list[StoredResult]:
+    def choose(self, lines: Sequence[ResultLine]) -> list[ResultLine]:
         """Those that have it, in their order, which is oldest first."""
-        found = [one for one in stored if self._fits(one)]
+        found = [one for one in lines if self._fits(one)]
         return found if self.last is None else found[len(found) - min(self.last, len(found)) :]
 
-    def _fits(self, stored: StoredResult) -> bool:
-        result = stored.result
+    def _fits(self, line: ResultLine) -> bool:
         return (
-            (not self.targets or result.target in self.targets)
-            and all(result.tags.get(key) == value for key, value in self.tags)
-            and (self.since is None or _read_start(result.started_at) >= self.since)
+            (not self.targets or line.target in self.targets)
+            and all(line.tags.get(key) == value for key, value in self.tags)
+            and (self.since is None or _read_start(line.started_at) >= self.since)
         )
 
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from cli.render.stored import tabulate_results
-from cli.results.store import StoredResult
+from cli.render.stored import tabulate_results, write_cells
+from cli.results.index import ResultLine
+from cli.results.store import make_line
 
 from ..made import inserts, queries, stored
 
 
-def make_list() -> list[StoredResult]:
+def make_list() -> list[ResultLine]:
     changed = {"batch": 10, "module": {"copy_format": "text", "database_timeout_s": 5.0}}
-    return [
+    results = [
         stored(inserts({4: [10.0, 11.0]}, options=changed), "20250102T030405Z-insert-alpha"),
         stored(
             inserts({4: [20.0, 21.0]}, label="after the upgrade"), "20250102T030406Z-insert-alpha"
         ),
         stored(queries({"q": [0.5]}), "20250102T030407Z-query-alpha"),
     ]
+    return [make_line(one, write_cells) for one in results]
 
 
 def test_everything_where_there_is_room() -> None:
