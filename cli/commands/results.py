@@ -13,6 +13,7 @@ from .options import debug_option, output_option, results_option
 from .values import Function, Pair, Since
 
 if TYPE_CHECKING:
+    from ..results.index import ResultLine
     from ..results.store import StoredResult
 
 
@@ -71,17 +72,24 @@ def list_(
     is in the ID or in `results show`, too, are left out where there is no room.
     """
     from ..output import say, terminal_width
-    from ..render.stored import tabulate_results, write_cells
-    from ..results.store import Selection, list_lines
+    from ..render.listing import write_list
+    from ..results.index import Selection, list_lines
 
-    stored = list_lines(results_folder, write_cells)
+    stored = list_lines(results_folder, _read_line, with_cells=True)
     chosen = Selection(targets, tags, since, last).choose(stored)
     if chosen:
-        say(tabulate_results(chosen, terminal_width()).text())
+        say(write_list(chosen, terminal_width()))
     elif stored:
         say(f"None of the {len(stored):,} results in {results_folder} is such a one.")
     else:
         say(f"No results in {results_folder}.")
+
+
+def _read_line(folder: Path, id_: str) -> ResultLine | None:
+    # What is needed to read a result takes longer than a list of those that were read before.
+    from ..render.stored import read_line
+
+    return read_line(folder, id_)
 
 
 @results.command(short_help="Print one result with all its runs.")

@@ -1,29 +1,34 @@
-"""What lists need of stored results, kept so that each is read once: a cache of each user's own, in SQLite.
+"""What is in a folder with results, without reading them: what lists need of each is kept once it was read,
+in a cache of each user's own.
 
-It may be missing, broken, locked, unwritable or on a full disk, and be removed at any time: then results
-are read. It isn't beside them: what comes from strangers brings none, and what is published needs none.
+The cache, in SQLite, may be missing, broken, locked, unwritable or on a full disk, and be removed at any
+time: then results are read. It isn't beside them: what comes from strangers brings none, and what is
+published needs none. Nothing here imports the models of results, which would take longer than a list.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import orjson
-import pydantic
 
 from simulator import __version__
 
+from ..errors import ConfigError
 from ..installation import PACKAGES
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
+FILE_NAME = "result.json"
 OWN = Path("~/.cache/iot-database-benchmark/results")
 FEWEST = 50
 """Results of a folder that has an index: fewer are read in a moment."""
@@ -34,8 +39,32 @@ _PATIENCE_S = 2.0
 _LAYOUT = (
     "CREATE TABLE IF NOT EXISTS lines (id BLOB PRIMARY KEY, stamp BLOB, line BLOB) WITHOUT ROWID"
 )
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 _Answer = TypeVar("_Answer")
+
+
+def list_entries(folder: Path, missing_ok: bool = False) -> dict[str, os.stat_result]:
+    """ID -> what its result.json is like, of the folders that hold a result, in order; one with only the
+    logs of a failure has none. ConfigError if there is no such folder."""
+    found = {}
+    try:
+        for name in sorted(path.name for path in folder.iterdir()):
+            try:
+                # To make paths of ten thousand takes longer than all else of a list.
+                found[name] = os.stat(f"{folder}/{name}/{FILE_NAME}")  # noqa: PTH116
+            except OSError as error:
+                if error.errno not in _NOTHING_THERE:
+                    raise
+    except FileNotFoundError:
+        if missing_ok:
+            return {}
+        raise ConfigError(
+            f"there is no folder {folder}: run something first, or name another with --results"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"can't read {folder}: {error.strerror}") from error
+    return found
 
 
 @dataclass(frozen=True)
@@ -49,6 +78,32 @@ class ResultLine:
     tags: Mapping[str, str]
     cells: Mapping[str, str] | None
     """Heading -> text; None if nobody has asked for them yet."""
+
+
+ReadLine = Callable[[Path, str], ResultLine | None]
+"""For a folder and an ID: its line; None if it can't be read."""
+
+
+def list_lines(folder: Path, read: ReadLine, with_cells: bool = False) -> list[ResultLine]:
+    """The lines of all results in a folder, oldest first: only what the index doesn't know is read, or has no
+    cells if they are asked for. ConfigError if there is no such folder."""
+    found = []
+    entries = list_entries(folder)
+    with ResultIndex(folder, entries) as index:
+        for id_ in entries:
+            line = index.find(id_)
+            if line is None or (with_cells and line.cells is None):
+                line = read(folder, id_)
+                if line is None:
+                    continue
+                index.add(line)
+            found.append(line)
+    return sorted(found, key=get_age)
+
+
+def get_age(line: ResultLine) -> tuple[str, str]:
+    """By which lines are in order: the oldest first."""
+    return line.started_at, line.id
 
 
 class ResultIndex:
@@ -114,12 +169,10 @@ class ResultIndex:
             file.parent.mkdir(parents=True, exist_ok=True)
             for _ in range(2):
                 try:
-                    with (
-                        closing(sqlite3.connect(file, timeout=_PATIENCE_S)) as connection,
-                        connection,
-                    ):
-                        connection.execute(_LAYOUT)
-                        return work(connection)
+                    opened = sqlite3.connect(file, timeout=_PATIENCE_S)
+                    with closing(opened), opened:
+                        opened.execute(_LAYOUT)
+                        return work(opened)
                 except sqlite3.OperationalError:
                     raise
                 except sqlite3.DatabaseError:
@@ -150,5 +203,35 @@ def _describe_tool() -> str:
     some are modules with defaults of their own."""
     files = [file for name in ("cli", "simulator") for file in (PACKAGES / name).rglob("*.py")]
     newest = max(file.stat().st_mtime_ns for file in files)
-    packages = Path(pydantic.__file__).parents[1].stat().st_mtime_ns
+    packages = Path(orjson.__file__).parents[1].stat().st_mtime_ns
     return f"{__version__} {len(files)} {newest} {packages}"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a result must have to be among those that are meant."""
+
+    targets: Collection[str] = ()
+    """One of them; none: whatever it is."""
+    tags: Collection[tuple[str, str]] = field(default_factory=tuple)
+    """All of them."""
+    since: datetime | None = None
+    last: int | None = None
+    """The newest of those that have all else."""
+
+    def choose(self, lines: Sequence[ResultLine]) -> list[ResultLine]:
+        """Those that have it, in their order, which is oldest first."""
+        found = [one for one in lines if self._fits(one)]
+        return found if self.last is None else found[len(found) - min(self.last, len(found)) :]
+
+    def _fits(self, line: ResultLine) -> bool:
+        return (
+            (not self.targets or line.target in self.targets)
+            and all(line.tags.get(key) == value for key, value in self.tags)
+            and (self.since is None or _read_start(line.started_at) >= self.since)
+        )
+
+
+def _read_start(text: str) -> datetime:
+    started = datetime.fromisoformat(text)
+    return started if started.tzinfo else started.replace(tzinfo=UTC)

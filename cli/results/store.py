@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import errno
 import json
 import os
 import re
 import shutil
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +30,13 @@ from simulator.modules import load_module
 from ..errors import ConfigError, RunFailed
 from ..installation import program
 from ..output import explain, note, write_whole
-from . import format1
+from . import format1, index
 from .decision import VerdictMatrix
-from .index import ResultIndex, ResultLine
+from .index import ResultIndex, ResultLine, get_age, list_entries, list_lines
 from .model import FORMAT, Result, as_mapping
 from .summaries import find_bytes_per_day, summarize_queries
 
-FILE_NAME = "result.json"
+FILE_NAME = index.FILE_NAME
 LATEST = "latest"
 """Names the newest result."""
 
@@ -135,7 +132,8 @@ def read_result(path: Path) -> Result:
         raise UnreadableResult(f"can't read {file}: {error.strerror}") from error
     except DocumentError as error:
         raise UnreadableResult(f"{file} is damaged or no result: it {error}") from error
-    if _UNUSUAL.search(content):
+    plain = content.isascii() and b"\\" not in content and b"\x7f" not in content
+    if not plain and _UNUSUAL.search(content):
         document = make_printable(document)
     if not isinstance(document, dict) or "format" not in document:
         raise UnreadableResult(f"{file} is no result: it does not say its `format`")
@@ -228,11 +226,12 @@ def open_verdict(path: Path) -> VerdictMatrix | None:
 def list_results(folder: Path) -> list[StoredResult]:
     """All results in a folder, oldest first. What can't be read is named on standard error, and
     left out. ConfigError if there is no such folder."""
-    found = [_read_or_skip(folder, id_) for id_ in _list_entries(folder)]
+    found = [read_or_skip(folder, id_) for id_ in list_entries(folder)]
     return sorted(filter(None, found), key=lambda stored: (stored.result.started_at, stored.id))
 
 
-def _read_or_skip(folder: Path, id_: str) -> StoredResult | None:
+def read_or_skip(folder: Path, id_: str) -> StoredResult | None:
+    """A result of a folder; None, which is said, if it can't be read."""
     try:
         return _read_kept(folder, id_)
     except UnreadableResult as error:
@@ -245,36 +244,16 @@ def _read_kept(folder: Path, id_: str) -> StoredResult:
     return StoredResult(id_, file, read_result(file))
 
 
-WriteCells = Callable[[StoredResult], Mapping[str, str]]
+def read_line(folder: Path, id_: str) -> ResultLine | None:
+    """What is kept of a result, without cells; None, which is said, if it can't be read."""
+    stored = read_or_skip(folder, id_)
+    return None if stored is None else make_line(stored)
 
 
-def list_lines(folder: Path, write_cells: WriteCells | None = None) -> list[ResultLine]:
-    """As `list_results`, without the results: only those that the index doesn't know are read. `write_cells`:
-    how to write what a line shows; without it lines may have no cells."""
-    found = []
-    entries = _list_entries(folder)
-    with ResultIndex(folder, entries) as index:
-        for id_ in entries:
-            line = index.find(id_)
-            if line is None or (write_cells and line.cells is None):
-                stored = _read_or_skip(folder, id_)
-                if stored is None:
-                    continue
-                line = make_line(stored, write_cells)
-                index.add(line)
-            found.append(line)
-    return sorted(found, key=_get_age)
-
-
-def make_line(stored: StoredResult, write_cells: WriteCells | None = None) -> ResultLine:
-    """What the index keeps of a result."""
+def make_line(stored: StoredResult, cells: Mapping[str, str] | None = None) -> ResultLine:
+    """What is kept of a result."""
     one = stored.result
-    cells = write_cells(stored) if write_cells else None
     return ResultLine(stored.id, one.started_at, one.target, one.label, one.tags, cells)
-
-
-def _get_age(line: ResultLine) -> tuple[str, str]:
-    return line.started_at, line.id
 
 
 class _Listing:
@@ -285,8 +264,8 @@ class _Listing:
 
     @cached_property
     def entries(self) -> dict[str, os.stat_result]:
-        """As `_list_entries` has them; none if there is no such folder."""
-        return _list_entries(self.folder, missing_ok=True)
+        """As `list_entries` has them; none if there is no such folder."""
+        return list_entries(self.folder, missing_ok=True)
 
     @cached_property
     def ids(self) -> list[str]:
@@ -296,8 +275,8 @@ class _Listing:
     @cached_property
     def lines(self) -> dict[str, ResultLine]:
         """ID -> line, of the results that the index knows."""
-        index = ResultIndex(self.folder, self.entries)
-        known = {id_: index.find(id_) for id_ in self.ids}
+        kept = ResultIndex(self.folder, self.entries)
+        known = {id_: kept.find(id_) for id_ in self.ids}
         return {id_: line for id_, line in known.items() if line is not None}
 
 
@@ -328,7 +307,8 @@ def _open(name: str, listing: _Listing) -> StoredResult:
     elif path.exists():
         file = path / FILE_NAME if path.is_dir() else path
         return StoredResult(_make_id(file), file, read_result(file))
-    matches = [name] if name in listing.entries else _list_beginning(name, listing.ids)
+    matches = [name] if name in listing.entries else []
+    matches = matches or [one for one in listing.ids if one.startswith(name)]
     if len(matches) > 1:
         some = ", ".join(matches[:3]) + (", …" if len(matches) > 3 else "")
         raise ConfigError(f"{len(matches)} results begin with {name}: {some}; write more of the ID")
@@ -344,13 +324,8 @@ def _open(name: str, listing: _Listing) -> StoredResult:
     return _read_kept(folder, matches[0])
 
 
-def _list_beginning(name: str, ids: Sequence[str]) -> list[str]:
-    first = bisect_left(ids, name)
-    return list(takewhile(lambda id_: id_.startswith(name), islice(ids, first, None)))
-
-
 def _open_latest(folder: Path) -> StoredResult:
-    found = list_lines(folder)
+    found = list_lines(folder, read_line)
     if not found:
         raise ConfigError(f"there is no result in {folder}: run something first")
     return _read_kept(folder, found[-1].id)
@@ -369,7 +344,7 @@ def _find_labelled(label: str, listing: _Listing) -> StoredResult | None:
                     found += [line] if line.label == label else []
     if not found:
         return None
-    newest = max(found, key=_get_age)
+    newest = max(found, key=get_age)
     if len(found) > 1:
         note(f"{len(found)} results have the label {label}: the newest is taken, {newest.id}")
     return _read_kept(listing.folder, newest.id)
@@ -377,58 +352,3 @@ def _find_labelled(label: str, listing: _Listing) -> StoredResult | None:
 
 def _make_id(file: Path) -> str:
     return file.absolute().parent.name if file.name == FILE_NAME else file.stem
-
-
-_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-
-
-def _list_entries(folder: Path, missing_ok: bool = False) -> dict[str, os.stat_result]:
-    """Name -> what its result.json is like, of the folders that hold a result, in order; one with only the
-    logs of a failure has none."""
-    found = {}
-    try:
-        for name in sorted(path.name for path in folder.iterdir()):
-            try:
-                found[name] = (folder / name / FILE_NAME).stat()
-            except OSError as error:
-                if error.errno not in _NOTHING_THERE:
-                    raise
-    except FileNotFoundError:
-        if missing_ok:
-            return {}
-        raise ConfigError(
-            f"there is no folder {folder}: run something first, or name another with --results"
-        ) from None
-    except OSError as error:
-        raise ConfigError(f"can't read {folder}: {error.strerror}") from error
-    return found
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What a result must have to be among those that are meant."""
-
-    targets: Collection[str] = ()
-    """One of them; none: whatever it is."""
-    tags: Collection[tuple[str, str]] = field(default_factory=tuple)
-    """All of them."""
-    since: datetime | None = None
-    last: int | None = None
-    """The newest of those that have all else."""
-
-    def choose(self, lines: Sequence[ResultLine]) -> list[ResultLine]:
-        """Those that have it, in their order, which is oldest first."""
-        found = [one for one in lines if self._fits(one)]
-        return found if self.last is None else found[len(found) - min(self.last, len(found)) :]
-
-    def _fits(self, line: ResultLine) -> bool:
-        return (
-            (not self.targets or line.target in self.targets)
-            and all(line.tags.get(key) == value for key, value in self.tags)
-            and (self.since is None or _read_start(line.started_at) >= self.since)
-        )
-
-
-def _read_start(text: str) -> datetime:
-    started = datetime.fromisoformat(text)
-    return started if started.tzinfo else started.replace(tzinfo=UTC)

@@ -138,13 +138,13 @@ def test_many_results_are_found_by_looking_once(
 ) -> None:
     kept.add_many()
     looked = []
-    list_entries = store._list_entries
+    list_entries = store.list_entries
 
     def look(folder: Path, missing_ok: bool = False) -> dict[str, os.stat_result]:
         looked.append(folder)
         return list_entries(folder, missing_ok)
 
-    monkeypatch.setattr(store, "_list_entries", look)
+    monkeypatch.setattr(store, "list_entries", look)
     names = ["003", "017-insert", "042-insert-alpha"]
     found = open_results(names, kept.folder)
     assert [one.id[:3] for one in found] == ["003", "017", "042"]

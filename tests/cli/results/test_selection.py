@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cli.results.index import ResultLine
-from cli.results.store import Selection, make_line
+from cli.results.index import ResultLine, Selection
+from cli.results.store import make_line
 
 from ..made import inserts, stored
 
