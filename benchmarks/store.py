@@ -81,17 +81,17 @@ def main() -> int:
         ids = make_store(store, given.file, given.results)
         some = ids[-given.compared :]
         labels = [f"night {given.results - 1 - number}" for number in range(given.compared)]
+        at = ["--results", str(store)]
         commands = {
-            "results list, cold": ["results", "list"],
-            "results list, warm": ["results", "list"],
-            "results show latest": ["results", "show", "latest"],
-            f"compare of {len(some)}": ["compare", *some],
-            f"compare of {len(some)}, by label": ["compare", *labels],
-            f"report of {len(some)}": ["report", *some, "--output", str(home / "report.html")],
+            "--help": ["--help"],
+            "results list, cold": ["results", "list", *at],
+            "results list, warm": ["results", "list", *at],
+            "results show latest": ["results", "show", "latest", *at],
+            f"compare of {len(some)}": ["compare", *some, *at],
+            f"compare of {len(some)}, by label": ["compare", *labels, *at],
+            f"report of {len(some)}": ["report", *some, *at, "--output", str(home / "report.html")],
         }
-        took = {
-            name: measure(home, *words, "--results", str(store)) for name, words in commands.items()
-        }
+        took = {name: measure(home, *words) for name, words in commands.items()}
         page_mb = (home / "report.html").stat().st_size / 1e6
         (index,) = home.glob(".cache/*/results/*.sqlite")
         index_mb = index.stat().st_size / 1e6

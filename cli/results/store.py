@@ -279,6 +279,11 @@ class _Listing:
         known = {id_: kept.find(id_) for id_ in self.ids}
         return {id_: line for id_, line in known.items() if line is not None}
 
+    @cached_property
+    def unknown(self) -> list[str]:
+        """The IDs that the index doesn't know."""
+        return [id_ for id_ in self.ids if id_ not in self.lines]
+
 
 def open_result(name: str, folder: Path) -> StoredResult:
     """The result that a user means: `latest`; an ID of `folder` or its beginning, if no other begins so;
@@ -336,12 +341,11 @@ def _find_labelled(label: str, listing: _Listing) -> StoredResult | None:
     found = [line for line in listing.lines.values() if line.label == label]
     # Most results have another label: a file without this text in it isn't parsed.
     text = json.dumps(label, ensure_ascii=False).encode()
-    for id_ in listing.ids:
-        if id_ not in listing.lines:
-            with suppress(UnreadableResult, DocumentError, FileNotFoundError):
-                if text in read_file(listing.folder / id_ / FILE_NAME, MOST_BYTES_JSON):
-                    line = make_line(_read_kept(listing.folder, id_))
-                    found += [line] if line.label == label else []
+    for id_ in listing.unknown:
+        with suppress(UnreadableResult, DocumentError, FileNotFoundError):
+            if text in read_file(listing.folder / id_ / FILE_NAME, MOST_BYTES_JSON):
+                line = make_line(_read_kept(listing.folder, id_))
+                found += [line] if line.label == label else []
     if not found:
         return None
     newest = max(found, key=get_age)

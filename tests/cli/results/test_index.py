@@ -16,8 +16,9 @@ from click.testing import CliRunner
 
 from cli.main import commands
 from cli.results import index, store
-from cli.results.index import FEWEST
+from cli.results.index import FEWEST, list_entries
 from cli.results.store import FILE_NAME, open_result, open_results
+from simulator.documents import read_file
 
 from ..made import inserts
 
@@ -85,7 +86,6 @@ class Kept:
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
     found = Kept(tmp_path, [])
-    read_file = store.read_file
 
     def read(path: Path, most_bytes: int) -> bytes:
         found.reads.append(path.parent.name)
@@ -138,7 +138,6 @@ def test_many_results_are_found_by_looking_once(
 ) -> None:
     kept.add_many()
     looked = []
-    list_entries = store.list_entries
 
     def look(folder: Path, missing_ok: bool = False) -> dict[str, os.stat_result]:
         looked.append(folder)
