@@ -75,7 +75,9 @@ def read_file(path: Path, most_bytes: int) -> bytes:
 
 # --- JSON -----------------------------------------------------------------------------------------
 
-_LARGE_NUMBER = re.compile(rb"\d{19}|\d[eE]\+?\d\d")
+_DIGITS = bytes.maketrans(b"123456789E", b"000000000e")
+_MANY_DIGITS, _EXPONENT = re.compile(b"0" * 19), re.compile(rb"0e\+?0")
+_BEFORE_NUMBERS = b"[:, \t\r\n"
 
 
 def read_json(path: Path) -> Any:
@@ -108,11 +110,25 @@ def parse_json(content: bytes) -> Any:
             break
     else:
         raise DocumentError(f"is nested more than {MOST_DEPTH} levels deep")
-    if _LARGE_NUMBER.search(content):
+    if _may_have_large_number(content):
         for number in iterate_scalars(document):
             if isinstance(number, int | float) and abs(number) > LARGEST_NUMBER:
                 raise DocumentError(f"has the number {number:g}, which is too large")
     return document
+
+
+def _may_have_large_number(content: bytes) -> bool:
+    """Whether a number of a JSON text has so many digits before its point, or an exponent. What looks so
+    within a text, as in most hashes of commits, has none: to look at each value takes as long as all else."""
+    shape = content.translate(_DIGITS)
+    if any(shape[one.start() - 1 : one.start()] != b"." for one in _MANY_DIGITS.finditer(shape)):
+        return True
+    for found in _EXPONENT.finditer(shape):
+        # Of a number that begins further ahead nothing is left, which is in all texts.
+        before = shape[max(0, found.start() - 40) : found.start()].rstrip(b"0.").rstrip(b"-")
+        if before[-1:] in _BEFORE_NUMBERS:
+            return True
+    return False
 
 
 def _is_text(content: bytes) -> bool:
@@ -292,6 +308,8 @@ _BREAKS = re.compile(r"[\t\n]")
 
 def printable(text: str) -> str:
     r"""The text with every control character and the like as Python writes it: `\x1b`, `\u202e`."""
+    if text.replace("\n", "").isprintable():
+        return text
     return _HARMFUL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 

@@ -52,11 +52,11 @@ def compare(
     from ..render.comparison import describe_comparison
     from ..results.comparison import check_comparable, find_failures
     from ..results.naming import name_results
-    from ..results.store import open_result
+    from ..results.store import open_results
     from ..results.thresholds import find_breaches, parse_threshold
 
     thresholds = [parse_threshold(limit) for limit in limits]
-    stored = [open_result(name, results_folder) for name in names]
+    stored = open_results(names, results_folder)
     check_comparable(stored)
     found, results = name_results(stored), [one.result for one in stored]
     width = None if markdown or output else terminal_width()

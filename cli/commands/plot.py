@@ -61,7 +61,7 @@ def plot(
     """
     from ..output import note
     from ..render.plotting import write_plot
-    from ..results.store import open_result
+    from ..results.store import open_results
 
-    stored = [open_result(name, results_folder) for name in names]
+    stored = open_results(names, results_folder)
     note(f"Written: {write_plot(stored, kind, output, title, theme)}")

@@ -31,9 +31,9 @@ def report(
     """
     from ..output import note, write_whole
     from ..render.report import make_report
-    from ..results.store import open_result
+    from ..results.store import open_results
 
-    stored = [open_result(name, results_folder) for name in names]
+    stored = open_results(names, results_folder)
     write_whole(output, make_report(stored, title))
     note(f"Written: {output}")
     if open_it:

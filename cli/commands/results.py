@@ -13,6 +13,7 @@ from .options import debug_option, output_option, results_option
 from .values import Function, Pair, Since
 
 if TYPE_CHECKING:
+    from ..results.index import ResultLine
     from ..results.store import StoredResult
 
 
@@ -71,17 +72,24 @@ def list_(
     is in the ID or in `results show`, too, are left out where there is no room.
     """
     from ..output import say, terminal_width
-    from ..render.stored import tabulate_results
-    from ..results.store import Selection, list_results
+    from ..render.listing import write_list
+    from ..results.index import Selection, list_lines
 
-    stored = list_results(results_folder)
+    stored = list_lines(results_folder, _read_line, with_cells=True)
     chosen = Selection(targets, tags, since, last).choose(stored)
     if chosen:
-        say(tabulate_results(chosen, terminal_width()).text())
+        say(write_list(chosen, terminal_width()))
     elif stored:
         say(f"None of the {len(stored):,} results in {results_folder} is such a one.")
     else:
         say(f"No results in {results_folder}.")
+
+
+def _read_line(folder: Path, id_: str) -> ResultLine | None:
+    # What is needed to read a result takes longer than a list of those that were read before.
+    from ..render.stored import read_line
+
+    return read_line(folder, id_)
 
 
 @results.command(short_help="Print one result with all its runs.")
@@ -166,6 +174,6 @@ def check(ctx: click.Context, folders: tuple[Path, ...], write: bool, debug: boo
 
 
 def _open_results(names: tuple[str, ...], folder: Path) -> list[StoredResult]:
-    from ..results.store import list_results, open_result
+    from ..results.store import list_results, open_results
 
-    return [open_result(name, folder) for name in names] if names else list_results(folder)
+    return open_results(names, folder) if names else list_results(folder)

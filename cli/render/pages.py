@@ -35,13 +35,13 @@ def render_page(template: str, **values: Any) -> str:
 
 
 def mark_struck(value: object) -> str:
-    """A table's text for a page: what Markdown would strike through is."""
+    """A table's text for a page, which escapes it: what Markdown would strike through is."""
+    text = str(value)
+    if "~~" not in text:
+        return text
     from markupsafe import Markup, escape
 
-    text = escape(str(value))
-    if "~~" in text:
-        text = Markup(re.sub(r"~~(.*?)~~", r"<s>\1</s>", str(text)))  # noqa: S704 - escaped above
-    return text
+    return Markup(re.sub(r"~~(.*?)~~", r"<s>\1</s>", str(escape(text))))  # noqa: S704 - escaped
 
 
 def place_figure(figure: Chart, sources: Sequence[str] = ()) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ..results.comparison import compare
@@ -60,18 +61,22 @@ def make_report(stored: Sequence[StoredResult], title: str) -> str:
     shown, left_out = choose_drawn(named)
     answer = draw_answer(named)
     drawn = [figure for figure in draw_all(shown) if answer is None or figure.spec != answer.spec]
-    return render_page(
-        "report.html",
-        title=title,
-        verdict=judge_results(named),
-        doubts=list_doubts(named),
-        answer=_place(answer, named) if answer else None,
-        hardware=describe_hardware(named),
-        results=[_make_section(one, name) for one, name in zip(stored, names, strict=True)],
-        comparisons=_make_comparisons(stored, names),
-        figures=[_place(figure, shown) for figure in drawn],
-        left_out=left_out,
-    )
+    # The renderer holds up no other thread: beside tables of many results it costs no time.
+    with ThreadPoolExecutor(1) as renderer:
+        placed = renderer.submit(_place, answer, named) if answer else None
+        figures = [renderer.submit(_place, figure, shown) for figure in drawn]
+        return render_page(
+            "report.html",
+            title=title,
+            verdict=judge_results(named),
+            doubts=list_doubts(named),
+            hardware=describe_hardware(named),
+            results=[_make_section(one, name) for one, name in zip(stored, names, strict=True)],
+            comparisons=_make_comparisons(stored, names),
+            answer=placed.result() if placed else None,
+            figures=[figure.result() for figure in figures],
+            left_out=left_out,
+        )
 
 
 def _make_section(stored: StoredResult, name: str) -> _Section:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from simulator.contract import Machine, Role
@@ -12,13 +13,15 @@ from ..results.bottleneck import find_bottleneck
 from ..results.comparison import compare_with_alone
 from ..results.conditions import flatten_definition
 from ..results.figures import FIGURES, TABLES, list_entries, split_stages
+from ..results.index import ResultLine
 from ..results.model import GroupRun, Result
 from ..results.naming import find_changed_options, format_options, format_value
-from ..results.store import StoredResult
+from ..results.store import StoredResult, make_line, read_or_skip
 from . import words
 from .capacity import describe_steps, tabulate_capacity
 from .clients import tabulate_clients, tabulate_questions, tabulate_turns
 from .limits import tabulate_limits
+from .listing import HEADLINE, LABEL, OPTIONS
 from .notes import describe_answers, list_notes
 from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
 from .statements import describe_statements
@@ -268,69 +271,24 @@ def tabulate_bottlenecks(runs: Sequence[GroupRun]) -> Table:
     return Table(headers, rows, left=("Bottleneck", "Evidence"))
 
 
-_LABEL, _HEADLINE, _OPTIONS = "Label", "Headline", "Options"
-_IN_ID = ("When", "Command", "Target")
-"""What the ID says, too."""
-_LEAST = {_OPTIONS: 12, _LABEL: 12, _HEADLINE: 24}
-"""Down to how many characters a text is cut before a column is left out."""
+def write_cells(stored: StoredResult) -> dict[str, str]:
+    """What a list says of a result: heading -> text."""
+    result = stored.result
+    return {
+        "ID": stored.id,
+        "When": result.started_at[:16].replace("T", " "),
+        "Command": result.command,
+        "Target": result.target,
+        "Database": words.name_database(result) or result.module,
+        LABEL: result.label or "-",
+        HEADLINE: words.write_headline(result),
+        "Valid": words.describe_validity(result),
+        "Stable": words.describe_stability(result),
+        OPTIONS: format_options(find_changed_options(result)) or "-",
+    }
 
 
-def tabulate_results(stored: Sequence[StoredResult], width: int | None = None) -> Table:
-    """One line for each result. `width`: what a terminal has room for, in characters; None: no limit."""
-    rows = [
-        {
-            "ID": one.id,
-            "When": one.result.started_at[:16].replace("T", " "),
-            "Command": one.result.command,
-            "Target": one.result.target,
-            "Database": words.name_database(one.result) or one.result.module,
-            _LABEL: one.result.label or "-",
-            _HEADLINE: words.write_headline(one.result),
-            "Valid": words.describe_validity(one.result),
-            "Stable": words.describe_stability(one.result),
-            _OPTIONS: format_options(find_changed_options(one.result)) or "-",
-        }
-        for one in stored
-    ]
-    columns = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
-    if all(label == "-" for label in columns.get(_LABEL, ())):
-        columns.pop(_LABEL, None)
-    if width is not None:
-        _fit(columns, width)
-    return Table(list(columns), list(zip(*columns.values(), strict=True)), left=tuple(columns))
-
-
-def _fit(columns: dict[str, list[str]], width: int) -> None:
-    """Shorten texts, and leave columns out, until a line has at most `width` characters or nothing is
-    left to shorten."""
-
-    def measure() -> dict[str, int]:
-        # tabulate pads a header by two characters.
-        return {name: max(len(name) + 2, *map(len, cells)) for name, cells in columns.items()}
-
-    def find_excess() -> int:
-        return sum(measure().values()) + 2 * (len(columns) - 1) - width
-
-    def cut(name: str) -> None:
-        excess = find_excess()
-        if excess > 0 and name in columns:
-            room = max(_LEAST[name], measure()[name] - excess)
-            columns[name] = [_shorten(text, room) for text in columns[name]]
-
-    def leave_out(name: str) -> None:
-        if find_excess() > 0:
-            columns.pop(name, None)
-
-    for name in (*_IN_ID, "Database"):
-        # What the options may lose comes first.
-        if find_excess() > max(0, measure().get(_OPTIONS, 0) - _LEAST[_OPTIONS]):
-            columns.pop(name, None)
-    cut(_OPTIONS)
-    leave_out(_OPTIONS)
-    cut(_LABEL)
-    cut(_HEADLINE)
-    leave_out("Stable")
-
-
-def _shorten(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: room - 1].rstrip()}…"
+def read_line(folder: Path, id_: str) -> ResultLine | None:
+    """What a list shows of a result; None, which is said, if it can't be read."""
+    stored = read_or_skip(folder, id_)
+    return None if stored is None else make_line(stored, write_cells(stored))

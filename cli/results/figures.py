@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
+from functools import cached_property
 from typing import Any
 
 from simulator.contract import Execution, GroupResult, QueryResult, Role, StageResult
@@ -27,7 +28,7 @@ from .limits import RunVerdict
 from .model import GroupRun, Result
 from .retention import of_retention
 from .statistics import count_events_per_cost
-from .summaries import EventSize, list_event_sizes
+from .summaries import EventSize, weigh
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Entry:
     one execution of that."""
 
     one: GroupRun
-    size: EventSize = field(default_factory=EventSize)
-    """What an event of the run takes on disk."""
+    before: GroupRun | None = None
+    """The run before it."""
     query: QueryResult | None = None
     each: Execution | None = None
     stage: StageResult | None = None
@@ -55,6 +56,11 @@ class Entry:
         """The workers that measured it."""
         return self.one.group
 
+    @cached_property
+    def size(self) -> EventSize:
+        """What an event of the run takes on disk."""
+        return weigh(self.one, self.before)
+
 
 def list_entries(runs: Sequence[GroupRun], result: Result | None = None) -> list[Entry]:
     """One for each run of a group; of readers, their queries are apart: see `split_queries`. `result`:
@@ -64,12 +70,13 @@ def list_entries(runs: Sequence[GroupRun], result: Result | None = None) -> list
     judged = {id(run): verdict for run, verdict in result.judged} if result else {}
     cost = result.cost_per_hour if result else None
 
-    def make(one: GroupRun, size: EventSize) -> Entry:
+    def make(one: GroupRun, before: GroupRun | None) -> Entry:
         verdict = judged.get(id(one.run))
         held = verdict.holds if verdict else holds.get(one.run.run)
-        return Entry(one, size, cost_per_hour=cost, holds=held, verdict=verdict)
+        return Entry(one, before, cost_per_hour=cost, holds=held, verdict=verdict)
 
-    return [make(one, size) for one, size in zip(runs, list_event_sizes(runs), strict=True)]
+    befores = [None, *runs[:-1]] if runs else []
+    return [make(one, before) for one, before in zip(runs, befores, strict=True)]
 
 
 def split_queries(entry: Entry) -> Iterator[Entry]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
 from simulator.conditions import Condition
 from simulator.contract import (
@@ -92,6 +92,7 @@ class Settings(Bounded, BaseModel):
 
 
 _Model = TypeVar("_Model", bound=BaseModel)
+_STEPS: TypeAdapter[int | None] = TypeAdapter(int | None)
 
 
 def _pick(model: type[_Model], options: Mapping[str, Any]) -> _Model:
@@ -276,7 +277,8 @@ class Result(Bounded, BaseModel):
     @property
     def by_fill_level(self) -> bool:
         """Whether the runs are steps on growing data."""
-        return bool(self.settings.steps)
+        # Asked of each run for each caveat: as `settings` reads it, without all the others.
+        return bool(_STEPS.validate_python(self.options.get("steps")))
 
     @property
     def kind(self) -> str:

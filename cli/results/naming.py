@@ -67,15 +67,17 @@ def find_differing_options(results: Sequence[Result]) -> list[dict[str, Any]]:
         {name: value for name, value in _join_options(result).items() if name not in silent}
         for result in results
     ]
-    found = []
-    for result, own in zip(results, options, strict=True):
-        like = [o for r, o in zip(results, options, strict=True) if r.command == result.command]
+    different: dict[str, list[str]] = {}
+    for command in {result.command for result in results}:
+        like = [own for one, own in zip(results, options, strict=True) if one.command == command]
         names = dict.fromkeys(name for each in like for name in each)
-        different = [
+        different[command] = [
             name for name in names if any(each.get(name) != like[0].get(name) for each in like)
         ]
-        found.append({name: own[name] for name in different if name in own})
-    return found
+    return [
+        {name: own[name] for name in different[result.command] if name in own}
+        for result, own in zip(results, options, strict=True)
+    ]
 
 
 def find_changed_options(result: Result) -> dict[str, Any]:

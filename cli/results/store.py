@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +30,13 @@ from simulator.modules import load_module
 from ..errors import ConfigError, RunFailed
 from ..installation import program
 from ..output import explain, note, write_whole
-from . import format1
+from . import format1, index
 from .decision import VerdictMatrix
+from .index import ResultIndex, ResultLine, get_age, list_entries, list_lines
 from .model import FORMAT, Result, as_mapping
 from .summaries import find_bytes_per_day, summarize_queries
 
-FILE_NAME = "result.json"
+FILE_NAME = index.FILE_NAME
 LATEST = "latest"
 """Names the newest result."""
 
@@ -129,7 +132,8 @@ def read_result(path: Path) -> Result:
         raise UnreadableResult(f"can't read {file}: {error.strerror}") from error
     except DocumentError as error:
         raise UnreadableResult(f"{file} is damaged or no result: it {error}") from error
-    if _UNUSUAL.search(content):
+    plain = content.isascii() and b"\\" not in content and b"\x7f" not in content
+    if not plain and _UNUSUAL.search(content):
         document = make_printable(document)
     if not isinstance(document, dict) or "format" not in document:
         raise UnreadableResult(f"{file} is no result: it does not say its `format`")
@@ -222,19 +226,80 @@ def open_verdict(path: Path) -> VerdictMatrix | None:
 def list_results(folder: Path) -> list[StoredResult]:
     """All results in a folder, oldest first. What can't be read is named on standard error, and
     left out. ConfigError if there is no such folder."""
-    found = []
-    for path in _list_entries(folder):
-        try:
-            found.append(StoredResult(path.name, path / FILE_NAME, read_result(path)))
-        except UnreadableResult as error:
-            note(f"skipped: {error.message}")
-    return sorted(found, key=lambda stored: (stored.result.started_at, stored.id))
+    found = [read_or_skip(folder, id_) for id_ in list_entries(folder)]
+    return sorted(filter(None, found), key=lambda stored: (stored.result.started_at, stored.id))
+
+
+def read_or_skip(folder: Path, id_: str) -> StoredResult | None:
+    """A result of a folder; None, which is said, if it can't be read."""
+    try:
+        return _read_kept(folder, id_)
+    except UnreadableResult as error:
+        note(f"skipped: {error.message}")
+        return None
+
+
+def _read_kept(folder: Path, id_: str) -> StoredResult:
+    file = folder / id_ / FILE_NAME
+    return StoredResult(id_, file, read_result(file))
+
+
+def read_line(folder: Path, id_: str) -> ResultLine | None:
+    """What is kept of a result, without cells; None, which is said, if it can't be read."""
+    stored = read_or_skip(folder, id_)
+    return None if stored is None else make_line(stored)
+
+
+def make_line(stored: StoredResult, cells: Mapping[str, str] | None = None) -> ResultLine:
+    """What is kept of a result."""
+    one = stored.result
+    return ResultLine(stored.id, one.started_at, one.target, one.label, one.tags, cells)
+
+
+class _Listing:
+    """What is in a folder: looked at once, and only when it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def entries(self) -> dict[str, os.stat_result]:
+        """As `list_entries` has them; none if there is no such folder."""
+        return list_entries(self.folder, missing_ok=True)
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """In order."""
+        return list(self.entries)
+
+    @cached_property
+    def lines(self) -> dict[str, ResultLine]:
+        """ID -> line, of the results that the index knows."""
+        kept = ResultIndex(self.folder, self.entries)
+        known = {id_: kept.find(id_) for id_ in self.ids}
+        return {id_: line for id_, line in known.items() if line is not None}
+
+    @cached_property
+    def unknown(self) -> list[str]:
+        """The IDs that the index doesn't know."""
+        return [id_ for id_ in self.ids if id_ not in self.lines]
 
 
 def open_result(name: str, folder: Path) -> StoredResult:
     """The result that a user means: `latest`; an ID of `folder` or its beginning, if no other begins so;
     a label, of several results the newest; or the path of a result's folder or file. ConfigError if
     there is none."""
+    return _open(name, _Listing(folder))
+
+
+def open_results(names: Iterable[str], folder: Path) -> list[StoredResult]:
+    """The results that a user means, as `open_result` has it; the folder is looked through once."""
+    listing = _Listing(folder)
+    return [_open(name, listing) for name in names]
+
+
+def _open(name: str, listing: _Listing) -> StoredResult:
+    folder = listing.folder
     if not name.strip():
         raise ConfigError("the name of a result is empty")
     if name == LATEST:
@@ -247,94 +312,47 @@ def open_result(name: str, folder: Path) -> StoredResult:
     elif path.exists():
         file = path / FILE_NAME if path.is_dir() else path
         return StoredResult(_make_id(file), file, read_result(file))
-    ids = [entry.name for entry in _list_entries(folder, missing_ok=True)]
-    matches = [name] if name in ids else [one for one in ids if one.startswith(name)]
+    matches = [name] if name in listing.entries else []
+    matches = matches or [one for one in listing.ids if one.startswith(name)]
     if len(matches) > 1:
         some = ", ".join(matches[:3]) + (", …" if len(matches) > 3 else "")
         raise ConfigError(f"{len(matches)} results begin with {name}: {some}; write more of the ID")
-    if not matches and (labelled := _find_labelled(name, folder)):
+    if not matches and (labelled := _find_labelled(name, listing)):
         return labelled
     if not matches:
-        near = difflib.get_close_matches(name, ids, 1)
+        near = difflib.get_close_matches(name, listing.ids, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(
             f"there is no result {name!r} in {folder}, nor a folder or file of that name{hint}\n"
             f"See: {program()} results"
         )
-    file = folder / matches[0] / FILE_NAME
-    return StoredResult(matches[0], file, read_result(file))
+    return _read_kept(folder, matches[0])
 
 
 def _open_latest(folder: Path) -> StoredResult:
-    found = list_results(folder)
+    found = list_lines(folder, read_line)
     if not found:
         raise ConfigError(f"there is no result in {folder}: run something first")
-    return found[-1]
+    return _read_kept(folder, found[-1].id)
 
 
-def _find_labelled(label: str, folder: Path) -> StoredResult | None:
+def _find_labelled(label: str, listing: _Listing) -> StoredResult | None:
     """The newest result of that label; says so if there are older ones."""
+    found = [line for line in listing.lines.values() if line.label == label]
     # Most results have another label: a file without this text in it isn't parsed.
     text = json.dumps(label, ensure_ascii=False).encode()
-    found = []
-    for path in _list_entries(folder, missing_ok=True):
+    for id_ in listing.unknown:
         with suppress(UnreadableResult, DocumentError, FileNotFoundError):
-            if text in read_file(path / FILE_NAME, MOST_BYTES_JSON):
-                result = read_result(path)
-                if result.label == label:
-                    found.append(StoredResult(path.name, path / FILE_NAME, result))
+            if text in read_file(listing.folder / id_ / FILE_NAME, MOST_BYTES_JSON):
+                line = make_line(_read_kept(listing.folder, id_))
+                found += [line] if line.label == label else []
     if not found:
         return None
-    newest = max(found, key=lambda stored: (stored.result.started_at, stored.id))
+    newest = max(found, key=get_age)
     if len(found) > 1:
         note(f"{len(found)} results have the label {label}: the newest is taken, {newest.id}")
-    return newest
+    return _read_kept(listing.folder, newest.id)
 
 
 def _make_id(file: Path) -> str:
     return file.absolute().parent.name if file.name == FILE_NAME else file.stem
-
-
-def _list_entries(folder: Path, missing_ok: bool = False) -> list[Path]:
-    """The folders that hold a result; one with only the logs of a failure has none."""
-    try:
-        return sorted(path for path in folder.iterdir() if (path / FILE_NAME).exists())
-    except FileNotFoundError:
-        if missing_ok:
-            return []
-        raise ConfigError(
-            f"there is no folder {folder}: run something first, or name another with --results"
-        ) from None
-    except OSError as error:
-        raise ConfigError(f"can't read {folder}: {error.strerror}") from error
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What a result must have to be among those that are meant."""
-
-    targets: Collection[str] = ()
-    """One of them; none: whatever it is."""
-    tags: Collection[tuple[str, str]] = field(default_factory=tuple)
-    """All of them."""
-    since: datetime | None = None
-    last: int | None = None
-    """The newest of those that have all else."""
-
-    def choose(self, stored: Sequence[StoredResult]) -> list[StoredResult]:
-        """Those that have it, in their order, which is oldest first."""
-        found = [one for one in stored if self._fits(one)]
-        return found if self.last is None else found[len(found) - min(self.last, len(found)) :]
-
-    def _fits(self, stored: StoredResult) -> bool:
-        result = stored.result
-        return (
-            (not self.targets or result.target in self.targets)
-            and all(result.tags.get(key) == value for key, value in self.tags)
-            and (self.since is None or _read_start(result.started_at) >= self.since)
-        )
-
-
-def _read_start(text: str) -> datetime:
-    started = datetime.fromisoformat(text)
-    return started if started.tzinfo else started.replace(tzinfo=UTC)

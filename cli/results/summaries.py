@@ -273,7 +273,7 @@ def list_event_sizes(runs: Sequence[GroupRun]) -> list[EventSize]:
     """For each run what its events take: by the growth from amid the run, or from the end of the run whose
     data it goes on with, to its own end."""
     befores = [None, *runs[:-1]] if runs else []
-    return [_weigh(one, before) for before, one in zip(befores, runs, strict=True)]
+    return [weigh(one, before) for before, one in zip(befores, runs, strict=True)]
 
 
 def weigh_valid(runs: Sequence[GroupRun]) -> list[EventSize]:
@@ -325,7 +325,8 @@ def find_bytes_per_day(
     return None if size is None else size * rate_per_s * DAY_S
 
 
-def _weigh(one: GroupRun, before: GroupRun | None) -> EventSize:
+def weigh(one: GroupRun, before: GroupRun | None) -> EventSize:
+    """What the events of a run take, which may go on with the data of the run before."""
     storage, compacted = one.group.storage, one.group.storage_compacted
     if storage is None or storage.reason or storage.find_level() is None:
         return EventSize()

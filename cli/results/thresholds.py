@@ -80,6 +80,8 @@ def find_breaches(
 ) -> list[str]:
     """Why the results after the first fail against limits, wherever they have the figure; one that has it
     nowhere fails, too. What no interval tells from the first one's doesn't cross a relative limit."""
+    if not limits:
+        return []
     compared = {(one.place, one.position): one for one in compare(results)}
     found = []
     for limit in limits:

@@ -89,6 +89,30 @@ def test_json_beyond_the_limits(content: bytes, problem: str) -> None:
         parse_json(content)
 
 
+@pytest.mark.parametrize(
+    "number",
+    [
+        "1e20", "1E20", "1e+20", "2.5E+0020", "0.1e22", "123456789012345678e9", "18446744073709999999",
+        "123456789012345678901.5", f"0.{'0' * 50}1e90", f"1{'0' * 40}e3",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("sign", ["", "-"])
+@pytest.mark.parametrize(
+    "place",
+    ["{}", "[{}]", "[1,{}]", "[1,\n\t{}]", '{{"a":{}}}', '{{"a": {}}}', '{{"5e8":0,"a":\r\n{}}}'],
+)
+def test_numbers_that_are_too_large_are_found_wherever_they_stand(
+    place: str, sign: str, number: str
+) -> None:
+    with pytest.raises(DocumentError, match="which is too large"):
+        parse_json(place.format(sign + number).encode())
+
+
+def test_what_only_looks_like_a_large_number_is_taken() -> None:
+    text = b'{"5e80":["0x9e99","7e77",0.0055596026024205955,1e-30,"11111111111111111111"],"at":1.5}'
+    assert parse_json(text)["5e80"][3:] == [1e-30, "11111111111111111111"]
+
+
 def test_what_json_may_have() -> None:
     document: Any = [2**64 - 1, -1.5, True, None, "\0", {"a": "1e99"}]
     assert parse_json(b'[18446744073709551615,-1.5,true,null,"\\u0000",{"a":"1e99"}]') == document

@@ -6,14 +6,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cli.results.store import Selection, StoredResult
+from cli.results.index import ResultLine, Selection
+from cli.results.store import make_line
 
 from ..made import inserts, stored
 
-RESULTS: list[StoredResult] = [
-    stored(
-        inserts({1: [1.0]}, target, started_at=f"2026-11-2{number}T08:00:00+00:00", tags=tags),
-        str(number),
+RESULTS: list[ResultLine] = [
+    make_line(
+        stored(
+            inserts({1: [1.0]}, target, started_at=f"2026-11-2{number}T08:00:00+00:00", tags=tags),
+            str(number),
+        )
     )
     for number, (target, tags) in enumerate(
         [

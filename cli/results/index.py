@@ -1,0 +1,237 @@
+"""What is in a folder with results, without reading them: what lists need of each is kept once it was read,
+in a cache of each user's own.
+
+The cache, in SQLite, may be missing, broken, locked, unwritable or on a full disk, and be removed at any
+time: then results are read. It isn't beside them: what comes from strangers brings none, and what is
+published needs none. Nothing here imports the models of results, which would take longer than a list.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import orjson
+
+from simulator import __version__
+
+from ..errors import ConfigError
+from ..installation import PACKAGES
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
+
+FILE_NAME = "result.json"
+OWN = Path("~/.cache/iot-database-benchmark/results")
+FEWEST = 50
+"""Results of a folder that has an index: fewer are read in a moment."""
+_AT_ONCE = 500
+"""Lines that are written together: who stops the first list, which is slow, need not begin anew."""
+_PATIENCE_S = 2.0
+"""For another command that is writing."""
+_LAYOUT = (
+    "CREATE TABLE IF NOT EXISTS lines (id BLOB PRIMARY KEY, stamp BLOB, line BLOB) WITHOUT ROWID"
+)
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+_Answer = TypeVar("_Answer")
+
+
+def list_entries(folder: Path, missing_ok: bool = False) -> dict[str, os.stat_result]:
+    """ID -> what its result.json is like, of the folders that hold a result, in order; one with only the
+    logs of a failure has none. ConfigError if there is no such folder."""
+    found = {}
+    try:
+        for name in sorted(path.name for path in folder.iterdir()):
+            try:
+                # To make paths of ten thousand takes longer than all else of a list.
+                found[name] = os.stat(f"{folder}/{name}/{FILE_NAME}")  # noqa: PTH116
+            except OSError as error:
+                if error.errno not in _NOTHING_THERE:
+                    raise
+    except FileNotFoundError:
+        if missing_ok:
+            return {}
+        raise ConfigError(
+            f"there is no folder {folder}: run something first, or name another with --results"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"can't read {folder}: {error.strerror}") from error
+    return found
+
+
+@dataclass(frozen=True)
+class ResultLine:
+    """What a list shows of a result, and what a result is chosen by."""
+
+    id: str
+    started_at: str
+    target: str
+    label: str | None
+    tags: Mapping[str, str]
+    cells: Mapping[str, str] | None
+    """Heading -> text; None if nobody has asked for them yet."""
+
+
+ReadLine = Callable[[Path, str], ResultLine | None]
+"""For a folder and an ID: its line; None if it can't be read."""
+
+
+def list_lines(folder: Path, read: ReadLine, with_cells: bool = False) -> list[ResultLine]:
+    """The lines of all results in a folder, oldest first: only what the index doesn't know is read, or has no
+    cells if they are asked for. ConfigError if there is no such folder."""
+    found = []
+    entries = list_entries(folder)
+    with ResultIndex(folder, entries) as index:
+        for id_ in entries:
+            line = index.find(id_)
+            if line is None or (with_cells and line.cells is None):
+                line = read(folder, id_)
+                if line is None:
+                    continue
+                index.add(line)
+            found.append(line)
+    return sorted(found, key=get_age)
+
+
+def get_age(line: ResultLine) -> tuple[str, str]:
+    """By which lines are in order: the oldest first."""
+    return line.started_at, line.id
+
+
+class ResultIndex:
+    """The lines of the results in a folder. A context manager: at its end, what was added is written."""
+
+    def __init__(self, folder: Path, entries: Mapping[str, os.stat_result]) -> None:
+        """`entries`: ID of each result -> what its file was like before anybody read it."""
+        self._folder = folder
+        self._stamps: dict[str, bytes] = {}
+        self._known: dict[str, tuple[bytes, bytes]] = {}
+        self._added: list[ResultLine] = []
+        if len(entries) >= FEWEST:
+            tool = _describe_tool()
+            self._stamps = {id_: _make_stamp(tool, found) for id_, found in entries.items()}
+            self._known = self._use(_read_lines) or {}
+
+    def __enter__(self) -> ResultIndex:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._write(gone=self._known.keys() - self._stamps.keys())
+
+    def find(self, id_: str) -> ResultLine | None:
+        """The line of a result; None if it isn't known, or its file has changed since."""
+        stamp, text = self._known.get(id_, (b"", b""))
+        if not stamp or stamp != self._stamps.get(id_):
+            return None
+        with suppress(ValueError, TypeError):  # whatever stands there instead
+            return ResultLine(id_, **orjson.loads(text))
+        return None
+
+    def add(self, line: ResultLine) -> None:
+        """Keep the line of a result that was read."""
+        if line.id in self._stamps:
+            self._added.append(line)
+        if len(self._added) == _AT_ONCE:
+            self._write()
+
+    def _write(self, gone: Collection[str] = ()) -> None:
+        if not self._added and not gone:
+            return
+        rows = []
+        for line in self._added:
+            values = {name: value for name, value in vars(line).items() if name != "id"}
+            rows.append((os.fsencode(line.id), self._stamps[line.id], orjson.dumps(values)))
+        self._added = []
+
+        def replace(connection: Connection) -> None:
+            connection.executemany("INSERT OR REPLACE INTO lines VALUES (?, ?, ?)", rows)
+            ids = [(os.fsencode(id_),) for id_ in gone]
+            connection.executemany("DELETE FROM lines WHERE id = ?", ids)
+
+        self._use(replace)
+
+    def _use(self, work: Callable[[Connection], _Answer]) -> _Answer | None:
+        """What comes of a transaction; None if there can't be one. A file that is damaged, or no index, is
+        replaced by an empty one."""
+        import sqlite3
+
+        # RuntimeError: the user has no home.
+        with suppress(OSError, RuntimeError, sqlite3.OperationalError):
+            file = self._locate()
+            file.parent.mkdir(parents=True, exist_ok=True)
+            for _ in range(2):
+                try:
+                    opened = sqlite3.connect(file, timeout=_PATIENCE_S)
+                    with closing(opened), opened:
+                        opened.execute(_LAYOUT)
+                        return work(opened)
+                except sqlite3.OperationalError:
+                    raise
+                except sqlite3.DatabaseError:
+                    # A journal that stayed would be played into the next file.
+                    for path in (file.with_name(f"{file.name}-journal"), file):
+                        path.unlink(missing_ok=True)
+        return None
+
+    def _locate(self) -> Path:
+        name = sha256(os.fsencode(self._folder.resolve())).hexdigest()[:16]
+        return OWN.expanduser() / f"{name}.sqlite"
+
+
+def _read_lines(connection: Connection) -> dict[str, tuple[bytes, bytes]]:
+    rows = connection.execute("SELECT id, stamp, line FROM lines")
+    return {os.fsdecode(id_): (stamp, line) for id_, stamp, line in rows}
+
+
+def _make_stamp(tool: str, found: os.stat_result) -> bytes:
+    """Another one as soon as the file may be another, or be shown otherwise. The time of its last change and
+    its number tell what was replaced within a tick of the clock, or was given an old time."""
+    parts = (tool, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+    return " ".join(map(str, parts)).encode()
+
+
+def _describe_tool() -> str:
+    """What lines depend on beside results: this tool's code, and the packages that are installed, of which
+    some are modules with defaults of their own."""
+    files = [file for name in ("cli", "simulator") for file in (PACKAGES / name).rglob("*.py")]
+    newest = max(file.stat().st_mtime_ns for file in files)
+    packages = Path(orjson.__file__).parents[1].stat().st_mtime_ns
+    return f"{__version__} {len(files)} {newest} {packages}"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a result must have to be among those that are meant."""
+
+    targets: Collection[str] = ()
+    """One of them; none: whatever it is."""
+    tags: Collection[tuple[str, str]] = field(default_factory=tuple)
+    """All of them."""
+    since: datetime | None = None
+    last: int | None = None
+    """The newest of those that have all else."""
+
+    def choose(self, lines: Sequence[ResultLine]) -> list[ResultLine]:
+        """Those that have it, in their order, which is oldest first."""
+        found = [one for one in lines if self._fits(one)]
+        return found if self.last is None else found[len(found) - min(self.last, len(found)) :]
+
+    def _fits(self, line: ResultLine) -> bool:
+        return (
+            (not self.targets or line.target in self.targets)
+            and all(line.tags.get(key) == value for key, value in self.tags)
+            and (self.since is None or _read_start(line.started_at) >= self.since)
+        )
+
+
+def _read_start(text: str) -> datetime:
+    started = datetime.fromisoformat(text)
+    return started if started.tzinfo else started.replace(tzinfo=UTC)
