@@ -157,7 +157,6 @@ def judge_run(
     writers = run.writers
     first = writers or run.readers
     groups = [(group, "" if group is first else "readers ") for group in run.groups]
-    bound = any(group.client is not None and group.client.bound for group, _ in groups)
     invalid = [
         f"{who}invalid: {'; '.join(failures)}"
         for group, who in groups
@@ -180,11 +179,26 @@ def judge_run(
     ]
     missed = [_explain(one) for one in verdicts if one.outcome is Outcome.MISSED]
     unknown = [one.reason for one in verdicts if one.outcome is Outcome.UNDECIDED and one.reason]
+    bound = _is_client_bound(run, verdicts)
     if few and not invalid:
         return Verdict(None, [few], verdicts, bound)
     if invalid or reasons or missed:
         return Verdict(False, [*invalid, *reasons, *missed], verdicts, bound, bool(invalid))
     return Verdict(None if unknown else True, unknown, verdicts, bound)
+
+
+def _is_client_bound(run: RunResult, verdicts: Sequence[LimitVerdict]) -> bool:
+    """Whether the client of a group was the limit: of one that missed something, if any did. A writer that is
+    late is no reason why an answer takes long."""
+    of_query = {one.limit.query is not None for one in verdicts if one.outcome is Outcome.MISSED}
+    missed = [
+        group
+        for group in run.groups
+        if not group.valid
+        or (group.offered is not None and group.offered.saturated)
+        or (group is run.readers) in of_query
+    ]
+    return any(group.client is not None and group.client.bound for group in missed or run.groups)
 
 
 def _count_requests(writers: GroupResult, per_request: int) -> float:

@@ -44,7 +44,6 @@ MORE = {
 SHORT_FILE = {
     "duration": "3s",
     "warm-up": "500ms",
-    "step-duration": "1s",
     "max-steps": "2",
     "every": "8h",
 }
@@ -136,7 +135,7 @@ def _split(words: list[str], mark: str) -> tuple[list[str], list[str]]:
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
 def test_a_guide_works_as_printed(tool: Tool, page: Path) -> None:
     tool.may_lack_results = True
-    tool.outputs += [tool.place / "campaigns"]
+    tool.outputs += [tool.place / "campaigns" / "decide" / "results"]
     for line in PREPARED.get(page.name, []):
         tool.run_here(*shlex.split(line)).ok()
     done = None

@@ -393,4 +393,4 @@ class Tool:
                 content = file.read_bytes()
                 assert PASSWORD.encode() not in content, f"the password is in {file}"
                 if file.suffix == ".json":
-                    self._read(file)
+                    json.loads(content)

@@ -173,6 +173,12 @@ def test_a_limit_on_a_query_needs_a_rate_that_asks_it_often_enough() -> None:
     assert "longer --step-duration or a higher --query-rate" in str(caught.value)
 
 
+BOUND = Client.model_validate(
+    {"cpu_s": 1, "cpu_share": 1, "generate_s": 0, "encode_s": 0, "ceiling_share": 0,
+     "throttled_share": None, "bound": True}
+)  # fmt: skip
+
+
 def test_readers_have_limits_too() -> None:
     query = QueryResult(
         query="last", executions=99, errors=1,
@@ -186,13 +192,21 @@ def test_readers_have_limits_too() -> None:
     assert verdict.reasons == ["query:last:p99 30 ms", "query:last:error_share 1%"]
     assert verdict.figures == {"query:last:p99": 30.0, "query:last:error_share": 0.01}
     readers.offered = offered(saturated=True, achieved=10)
-    readers.client = Client.model_validate(
-        {"cpu_s": 1, "cpu_share": 1, "generate_s": 0, "encode_s": 0, "ceiling_share": 0,
-         "throttled_share": None, "bound": True}
-    )  # fmt: skip
+    readers.client = BOUND
     verdict = judge_run(run, [], 1)
     assert verdict.reasons == ["readers saturated: 0% of what was due was done"]
     assert verdict.client_bound
+
+
+@pytest.mark.parametrize(
+    ("limit", "bound"), [("query:last:p99=25ms", False), ("p99=2ms", True), ("p99=1s", True)]
+)
+def test_a_writer_that_is_late_is_no_reason_for_slow_answers(limit: str, bound: bool) -> None:
+    run = insert_run(offered=offered(), client=BOUND)
+    slow = LatencyMs(p50=10, p90=20, p99=30, p99_9=40, max=50)
+    query = QueryResult(query="last", executions=200, latency_ms=slow)
+    run.groups.append(GroupResult(role=Role.READ, workers=1, queries=[query]))
+    assert judge_run(run, [parse_limit(limit)], 1).client_bound is bound
 
 
 # --- what becomes of the limits of a run, and of a command ------------------------------------------
