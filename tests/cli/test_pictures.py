@@ -15,16 +15,17 @@ from cli.commands.plot import plot
 from cli.results.store import read_result
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")]
 STORED = sorted((ROOT / "img" / "results").glob("*.json"))
 
 
 def pictures_in_documents() -> set[str]:
-    """The pictures in the documents."""
+    """The pictures of results in the documents; architecture.svg is drawn by hand."""
     return {
         str((document.parent / path).resolve().relative_to(ROOT))
         for document in DOCUMENTS
         for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", document.read_text())
+        if path != "architecture.svg"
     }
 
 

@@ -25,6 +25,7 @@ _BLOCK = re.compile(
 )
 
 SHORT = {
+    "--workers": "2",
     "--duration": "2s",
     "--warm-up": "200ms",
     "--num-inserts": "20k",
@@ -37,7 +38,12 @@ SHORT = {
 }
 """Values instead of those that are printed: what is tried is that a command works, not what it measures."""
 MORE = {
-    "capacity": {"--step-duration": "1s", "--max-steps": "2", "--precision": "50%"},
+    "capacity": {
+        "--batch": "10",
+        "--step-duration": "2s",
+        "--max-steps": "2",
+        "--precision": "50%",
+    },
     "tune": {"--run-duration": "1s", "--runs": "1"},
 }
 """Options that make a search short."""
@@ -98,7 +104,10 @@ def shorten(words: list[str]) -> list[str]:
         elif word != "--open":
             short.append(SHORT.get(before, word))
     for option, value in MORE.get(words[0], {}).items():
-        short += [] if option in short else [option, value]
+        if option in short:
+            short[short.index(option) + 1] = value
+        else:
+            short += [option, value]
     return short
 
 

@@ -24,6 +24,7 @@ from cli.render.stored import describe_result
 from cli.results.export import COLUMNS, list_rows
 from cli.results.figures import SUMMED
 from cli.results.store import StoredResult, UnreadableResult, read_result
+from simulator import __version__
 
 from ..undrawn import undrawn
 
@@ -67,6 +68,7 @@ def collect_figures(names: Sequence[str]) -> dict[str, Any]:
     shown: dict[str, Any] = {"plots": {kind: _sum_up(data) for kind, data in figures.items()}}
     with undrawn():
         page = re.sub(r"<svg.*?</svg>", "", make_report(stored, "title"), flags=re.DOTALL)
+        page = page.replace(__version__, "0.1.0")
     shown["report"] = _sum_up(list_numbers(page.partition("</style>")[2].splitlines()))
     if len(stored) > 1:
         results = [one.result for one in stored]
