@@ -271,7 +271,7 @@ class Definition(_Part):
     price: PriceList = PriceList()
     """What CPUs and disks cost, of targets that don't say it themselves."""
     install: Installing = None
-    """Of all targets that don't say otherwise."""
+    """Of all targets without an `install` of their own."""
     nodes: NodeCounts | None = None
     """Numbers of nodes to install."""
     order: Order | None = None

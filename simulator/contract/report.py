@@ -375,7 +375,7 @@ class EarlyEnd(Message):
     """How that showed."""
 
     def __str__(self) -> str:
-        return f"ended after {self.at_s:.1f} s: {self.limit} can't be kept any more ({self.reason})"
+        return f"ended after {self.at_s:.1f} s: {self.limit} can no longer be kept ({self.reason})"
 
 
 class RunResult(Message):

@@ -69,7 +69,7 @@ def test_each_query_has_limits_and_runs_that_can_not_keep_theirs_end_early(tool:
         assert writers["verification"]["ok"] is True
         assert writers["offered"]["due"] == pytest.approx(1000 * writers["window_s"], rel=0.2)
     assert (
-        "p99=0.001ms can't be kept any more"
+        "p99=0.001ms can no longer be kept"
         in tool.run_here("results", "show", tool.folder().name).ok().out
     )
     asked = tool.run_here(

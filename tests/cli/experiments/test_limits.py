@@ -249,7 +249,7 @@ def test_what_becomes_of_the_limits_of_a_run(
 def test_a_run_that_was_ended_early_has_missed_the_limit_whatever_its_figure_is() -> None:
     """Of too few requests for a p99; what else it was to keep is told by what was measured."""
     end = EarlyEnd(limit="p99=100ms", at_s=3.0, reason="90 requests took longer, of 200 at most")
-    text = "ended after 3.0 s: p99=100ms can't be kept any more (90 requests took longer, of 200 at most)"
+    text = "ended after 3.0 s: p99=100ms can no longer be kept (90 requests took longer, of 200 at most)"
     run = insert_run(aborted=end, count=500, invalid_reasons=[text])
     limits = [parse_limit("p99=100ms"), parse_limit("error_share=0")]
     found = conclude(run, limits, 1)
