@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo install test test-fast check test-images e2e lint docs lock sbom image bench example pictures clean \
+.PHONY: demo install test test-fast check test-images e2e lint docs man lock sbom image bench example pictures clean \
   comparison comparison-check comparison-table
 
 # An insert sweep and the five queries, against a PostgreSQL that comes with the Python packages.
@@ -58,6 +58,10 @@ lint: $(VENV)/development
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
+
+# The manual: man -l man/iotbench-insert.1
+man: $(VENV)/development
+	$(BIN)/python -m cli.reference man
 
 # The reference pages, made from the code, and the site of docs/ in site-docs/.
 docs: $(VENV)/documents

@@ -1,4 +1,5 @@
-"""The pages of docs/reference/ that are made from the code: `python -m cli.reference` writes them anew.
+"""The pages of docs/reference/ that are made from the code: `python -m cli.reference` writes them anew, and
+`python -m cli.reference man` the pages of the manual.
 
 What is declared in the code is typed nowhere else: options of commands (click), keys of files and options of
 modules (pydantic), figures (`results/figures.py`), and the JSON Schema of `result.json`.
@@ -10,6 +11,7 @@ import ast
 import inspect
 import json
 import re
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +21,7 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from simulator import __version__
 from simulator.errors import OptionError
 from simulator.modules import load_module, module_names
 from simulator.modules.base import AnyModule
@@ -305,6 +308,20 @@ def _join(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def write_man_pages(folder: Path) -> None:
+    """Write a page of the manual for each command, as `iotbench-results-show.1`; the folder is made."""
+    from click_man.core import generate_man_page
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, command in [("", commands), *_walk_commands(commands, ())]:
+        title = " ".join(["iotbench", *name.split()])
+        page = generate_man_page(click.Context(command, info_name=title), __version__)
+        (folder / f"{title.replace(' ', '-')}.1").write_text(page, encoding="utf-8")
+
+
 if __name__ == "__main__":
-    for page, make in PAGES.items():
-        (FOLDER / page).write_text(make(), encoding="utf-8")
+    if sys.argv[1:] == ["man"]:
+        write_man_pages(Path("man"))
+    else:
+        for page, make in PAGES.items():
+            (FOLDER / page).write_text(make(), encoding="utf-8")

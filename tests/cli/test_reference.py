@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from cli.reference import FOLDER, PAGES, make_keys, make_options, make_schema
+from cli.reference import (
+    FOLDER,
+    PAGES,
+    make_keys,
+    make_options,
+    make_schema,
+    write_man_pages,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,3 +60,12 @@ def test_every_key_of_a_file_has_a_meaning() -> None:
         if line.startswith("| `") and line.endswith("|  |")
     ]
     assert empty == []
+
+
+def test_every_command_has_a_page_of_the_manual(tmp_path: Path) -> None:
+    write_man_pages(tmp_path / "man")
+    names = {page.name for page in (tmp_path / "man").iterdir()}
+    assert {"iotbench.1", "iotbench-insert.1", "iotbench-results-show.1"} <= names
+    text = (tmp_path / "man" / "iotbench-insert.1").read_text()
+    assert text.startswith('.TH "IOTBENCH INSERT"')
+    assert "\\-\\-workers" in text
