@@ -349,5 +349,5 @@ def _warn_of_levels(results: Iterable[Result]) -> list[str]:
     levels = [one.fill_level for one in results if one.command == "query" and one.fill_level]
     if not levels or max(levels) <= MOST_UNEQUAL * min(levels):
         return []
-    text = f"Not alike: the queries met between {min(levels):,} and {max(levels):,} events."
+    text = f"Not comparable: the queries ran on between {min(levels):,} and {max(levels):,} events."
     return [f"{text} Insert the same number for all (num-inserts instead of duration)."]

@@ -45,7 +45,7 @@ from .options import config_option, debug_option, live_options, take_live
     help="Leave out a target, or one of its variants: it isn't measured, nor in the report; what it has"
     " measured is kept. May be repeated.",
 )
-@click.option("--size", help="One of those that FILE names below `sizes`, as in quick.")
+@click.option("--size", help="A size that FILE defines below `sizes`, as in quick.")
 @click.option(
     "--report-only",
     is_flag=True,
@@ -56,8 +56,7 @@ from .options import config_option, debug_option, live_options, take_live
     is_flag=False,
     flag_value="steps",
     type=click.Choice(["steps", "requirements"]),
-    help="Print a file to begin with, and nothing else: one with steps of its own, or with requirements"
-    " that end in a verdict.",
+    help="Print an example file: one with steps of its own, or with requirements that end in a verdict.",
 )
 @live_options
 @debug_option

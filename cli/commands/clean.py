@@ -17,7 +17,7 @@ from .options import config_option, debug_option, place_options
 @click.option(
     "--running",
     is_flag=True,
-    help="Also runs whose pods are still at work: perhaps another user's.",
+    help="Include runs whose pods are still at work; they may be another user's.",
 )
 @debug_option
 @place_options
@@ -75,7 +75,7 @@ def clean(
         return
     if not yes:
         if not sys.stdin.isatty():
-            raise ConfigError("nobody is there to confirm: add --yes to remove them")
+            raise ConfigError("there is no terminal to confirm on: add --yes to remove them")
         if not click.confirm(f"Remove {len(chosen)} of them?"):
             return
     for run in chosen:

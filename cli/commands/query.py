@@ -30,7 +30,7 @@ from .values import RATE, STAGES, StagedRate, take_stages
 @click.command()
 @common
 @workers_option("Workers that ask at the same time.")
-@runs_option("How often each worker asks each query.")
+@runs_option("How many times each worker runs each query.")
 @queries_option
 @reader_in_flight_option
 @options_of(

@@ -41,11 +41,11 @@ def selection_options(function: Function) -> Function:
                      help="Only of this target; may be repeated."),
         click.option(
             "--tag", "tags", multiple=True, type=Pair(), metavar="KEY=VALUE",
-            help="Only with this tag; may be repeated: with all of them.",
+            help="Only with this tag; repeat it to require several.",
         ),
         click.option(
             "--since", type=Since(),
-            help="Only what was started since: 2h, 3d, or a day or time in UTC as in 2026-11-20T08:30.",
+            help="Only results started since: 2h, 3d, or a date or time in UTC as in 2026-11-20T08:30.",
         ),
         click.option("--last", type=click.IntRange(min=1), help="Only this many, the newest."),
     ]  # fmt: skip
@@ -80,7 +80,7 @@ def list_(
     if chosen:
         say(write_list(chosen, terminal_width()))
     elif stored:
-        say(f"None of the {len(stored):,} results in {results_folder} is such a one.")
+        say(f"None of the {len(stored):,} results in {results_folder} matches.")
     else:
         say(f"No results in {results_folder}.")
 

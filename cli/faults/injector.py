@@ -27,7 +27,7 @@ from ..signals import Interrupted, Interrupts
 _TEXT = re.compile(r"\s*(\d\S*(?:\s+(?:ms|s|m|h)\b)?)\s+([a-z-]+):?\s*(.*)", re.DOTALL)
 _ELSEWHERE = re.compile(r"(.*\S)\s+in\s+([a-z0-9-]+)", re.DOTALL)
 """The end can't be a selector's own `in`, which has its values in brackets: `app in (a, b)`."""
-ENDED = "it had not ended when the run was over, and was ended then"
+ENDED = "it was still running when the run ended, and was stopped"
 """What is said of a command that outlasts the run."""
 NEVER_BEGUN, TOO_LATE = "the run never began", "the run was over before"
 """Why something was not done."""

@@ -298,7 +298,7 @@ def confirm(place: Place, consent: Consent, what: str) -> bool:
         return True
     if not sys.stdin.isatty():
         raise ConfigError(
-            f"nobody is there to confirm the context: add --confirm-context {context}, or --yes"
+            f"there is no terminal to confirm the context on: add --confirm-context {context}, or --yes"
         )
     return click.confirm(f"{what} in {where}?")
 

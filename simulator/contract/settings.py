@@ -248,7 +248,7 @@ class Load(Message):
         Role.WRITE,
         gt=0,
     )
-    runs: int = _option(3, "How often each worker asks each query.", Role.READ, ge=1)
+    runs: int = _option(3, "How many times each worker runs each query.", Role.READ, ge=1)
     redraw: Annotated[bool, Condition.WORKLOAD] = _option(
         True,
         "Draw devices and windows of queries anew for each execution, or ask each time as the first time.",

@@ -45,7 +45,7 @@ class Options(BaseModel):
         " official (the vendor's client, as its documentation advises), where the module has it",
     )
     max_retries: Annotated[int, Condition.CLIENT] = Field(
-        8, ge=0, description="tries again for one request before the run is given up"
+        8, ge=0, description="retries of one request before the run is given up"
     )
     database_timeout_s: Annotated[float, Condition.NONE] = Field(
         900,

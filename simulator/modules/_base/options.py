@@ -24,7 +24,7 @@ TRUST_REMEDY = "ca_certs (or set verify_certs=false)"
 # The characters of names and addresses. Any other may mean something to a client.
 _HOST = re.compile(r"[\w.:%-]+")
 
-IN_FLIGHT_MEANING = "requests that each worker may have under way at once: the same as --in-flight"
+IN_FLIGHT_MEANING = "requests that each worker may have in flight: the same as --in-flight"
 """Description of a module's own option for that."""
 
 ModeT = TypeVar("ModeT", bound=StrEnum)

@@ -76,7 +76,7 @@ class IotdbOptions(EncodingOptions, InFlightOptions, TlsOptions):
         description="seconds of data in one partition of a new database (default: a week)",
     )
     request_timeout_s: Annotated[float, Condition.NONE] = Field(
-        60, gt=0, description="after so many seconds without an answer, an insert is sent again"
+        60, gt=0, description="seconds without an answer after which an insert is sent again"
     )
     query_timeout_s: Annotated[float, Condition.NONE] = Field(
         3600, gt=0, description="how long a query may take"
