@@ -138,7 +138,7 @@ def test_a_command_that_outlasts_the_run_is_ended() -> None:
     assert time.monotonic() - began < 30
     [mark] = injector.list_marks()
     assert not mark.ok
-    assert "was ended then" in (mark.said or "")
+    assert "and was stopped" in (mark.said or "")
 
 
 @pytest.mark.parametrize(
