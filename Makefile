@@ -58,6 +58,7 @@ lint: $(VENV)/development
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_words.py
 
 # The manual: man -l man/iotbench-insert.1
 man: $(VENV)/development
