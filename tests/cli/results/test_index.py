@@ -139,11 +139,11 @@ def test_many_results_are_found_by_looking_once(
     kept.add_many()
     looked = []
 
-    def look(folder: Path, missing_ok: bool = False) -> dict[str, os.stat_result]:
+    def count_look(folder: Path, missing_ok: bool = False) -> dict[str, os.stat_result]:
         looked.append(folder)
         return list_entries(folder, missing_ok)
 
-    monkeypatch.setattr(store, "list_entries", look)
+    monkeypatch.setattr(store, "list_entries", count_look)
     names = ["003", "017-insert", "042-insert-alpha"]
     found = open_results(names, kept.folder)
     assert [one.id[:3] for one in found] == ["003", "017", "042"]
