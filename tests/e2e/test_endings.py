@@ -15,7 +15,7 @@ from .test_runs import check_run
 from .tool import ROOT, Done, Running, Tool, eventually
 
 QUICK = ("insert", "-t", "blackhole", "-w", "2", "-r", "1", "--batch", "10", "--num-inserts", "100")
-SLOW = (*QUICK, "--extra-option", "delay_ms=20")
+SLOW = (*QUICK, "--extra-option", "delay_ms=40")
 ENDLESS = (*SLOW, "--num-inserts", "10000000")
 EMBEDDED = ("insert", "-t", "embedded", "-w", "1", "-r", "1", "--batch", "10")
 

@@ -25,14 +25,14 @@ def read_runs(tool: Tool, label: str) -> list[dict[str, Any]]:
 
 def test_a_history_is_loaded_once_and_asked_about(tool: Tool) -> None:
     loading = tool.run_here(
-        "insert", *_DATA, "-w", 2, "-r", 1, "--duration", "1s", "--batch", 10, "--rate", 800,
+        "insert", *_DATA, "-w", 2, "-r", 1, "--duration", "2s", "--batch", 10, "--rate", 800,
         "--label", "first",
     ).ok()  # fmt: skip
     assert "history: an event of each device every 1h for 8d, loaded before the window: 3,840" in (
         loading.out
     )
     kept = tool.run_here(
-        "mixed", *_DATA, "-w", 2, "-r", 2, "--duration", "1s", "--batch", 10, "--rate", 500,
+        "mixed", *_DATA, "-w", 2, "-r", 2, "--duration", "2s", "--batch", 10, "--rate", 500,
         "--query-rate", 20, "--queries", "point,range,downsample", "--no-clean", "--label", "second",
     ).ok()  # fmt: skip
     assert "every 1h for 8d, kept as it was there" in kept.out

@@ -157,7 +157,7 @@ def test_copy_through_a_symbolic_link(tool: Tool) -> None:
 @pytest.mark.parametrize("way", ["variable", "extra-option", "url"])
 def test_no_process_shows_the_password(tool: Tool, server: Server, way: str) -> None:
     """What the command leaves behind is checked for it after every test."""
-    keys = server.slow_target()
+    keys = server.slow_target(0.04)
     dsn = str(keys["connection_string"])
     arguments = ["insert", "-t", "slow", "-w", "2", "-r", "1", "--batch", "10"]
     if way == "extra-option":
@@ -168,7 +168,7 @@ def test_no_process_shows_the_password(tool: Tool, server: Server, way: str) -> 
     if way == "url":
         keys["connection_string"] = (
             f"postgresql://bench:${{E2E_PASSWORD}}@/postgres?host={server.home}/data"
-            "&options=-c%20commit_delay%3D20000%20-c%20commit_siblings%3D0"
+            "&options=-c%20commit_delay%3D40000%20-c%20commit_siblings%3D0"
         )
     tool.add_target("slow", **keys)
     running = tool.start(*arguments, "--num-inserts", 700)

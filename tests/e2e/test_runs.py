@@ -351,7 +351,7 @@ def result_place(done: Done, tool: Tool) -> Path:
 
 
 def test_insert_sweep(tool: Tool, server: Server) -> None:
-    tool.add_target("slow", **server.slow_target(0.04))
+    tool.add_target("slow", **server.slow_target(0.1))
     done = tool.run(
         "insert", "--target", "slow", "-w", "1,2", "-r", "2", "--batch", 50,
         "--num-inserts", 1010, "--json", tool.json,
@@ -372,7 +372,7 @@ def test_insert_sweep(tool: Tool, server: Server) -> None:
     for run in runs:
         check_run(run, 1010, 50)
         check_stored(run, 0)
-        assert run["latency_ms"]["p50"] >= 20
+        assert run["latency_ms"]["p50"] >= 50
         assert run["client"]["bound"] is False
         assert run["client"]["cpu_share"] < 0.5
         assert (run["retries"], run["errors"]) == (0, {})
@@ -452,8 +452,8 @@ def test_embedded_insert_then_query(tool: Tool) -> None:
 
 
 def test_steps_on_growing_data_without_a_command(tool: Tool, server: Server) -> None:
-    # Runs of 0.6 s: on a busy machine a worker may begin 0.1 s after the other.
-    tool.add_target("slow", **server.slow_target(0.03))
+    # Steps of 2 s: on a busy machine a worker may begin 0.3 s after the other.
+    tool.add_target("slow", **server.slow_target(0.1))
     done = tool.run_here(
         "--target", "slow", "-w", 2, "-r", 1, "--steps", 3, "--batch", 25, "--num-inserts", 500
     ).ok()  # fmt: skip
@@ -492,7 +492,7 @@ def test_prefill_counts_as_fill_level(tool: Tool, server: Server) -> None:
 
 
 def test_prefill_is_shared_by_the_workers(tool: Tool, server: Server) -> None:
-    tool.add_target("slow", **server.slow_target(0.04))
+    tool.add_target("slow", **server.slow_target(0.1))
     tool.run_here(
         "insert", "-t", "slow", "-w", 2, "-r", 1, "--prefill", 1001, "--batch", 10,
         "--num-inserts", 200,

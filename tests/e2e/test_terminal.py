@@ -19,7 +19,7 @@ from .tool import Running, Tool, eventually
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 SLOW = (
     "insert", "-t", "blackhole", "-w", "2", "-r", "1", "--batch", "10", "--num-inserts", "1000",
-    "--extra-option", "delay_ms=20",
+    "--extra-option", "delay_ms=40",
 )  # fmt: skip
 ENDLESS = (*SLOW, "--num-inserts", "10000000")
 
