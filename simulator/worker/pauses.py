@@ -29,7 +29,7 @@ class _Return:
     held: int = 0
     emptied: float | None = None
     """When nothing that was due was left to send."""
-    last_answer: float = 0.0
+    last_answer: float = -inf
     """To what was sent until then."""
     lateness_s: float = 0.0
     burst: LatencyRecorder = field(default_factory=LatencyRecorder)
