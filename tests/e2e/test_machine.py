@@ -16,14 +16,15 @@ from .tool import Tool
 
 @pytest.fixture
 def busy_loop(tmp_path: Path) -> Iterator[str]:
-    """A program that takes a CPU, by the name under which it runs: four times, so that its part is large
-    beside other work, too."""
+    """A program that takes a CPU, by the name under which it runs: four times, each in a session of its own,
+    to which Linux gives as much as to any other, so that its part is large beside other work, too."""
     program = tmp_path / "busybee"
     program.write_text("#!/bin/sh\nwhile :; do :; done\n")
     program.chmod(0o755)
     with ExitStack() as stack:
         for _ in range(4):
-            stack.callback(stack.enter_context(subprocess.Popen([program])).kill)
+            busy = subprocess.Popen([program], start_new_session=True)
+            stack.callback(stack.enter_context(busy).kill)
         yield program.name
 
 
