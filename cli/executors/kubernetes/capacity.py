@@ -136,10 +136,14 @@ class _Needs:
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> _Needs:
         """What the chart's values ask for, and a place among the node's pods."""
-        place = {"pods": Decimal(1)}
+
+        def read_requests(limits: str, lower: str) -> Amounts:
+            place = {"pods": Decimal(1)}
+            return read_amounts(values[limits]) | read_amounts(values[lower]) | place
+
         return cls(
-            read_amounts(values["collectorResources"]) | place,
-            read_amounts(values["resources"]) | place,
+            read_requests("collectorResources", "collectorRequests"),
+            read_requests("resources", "requests"),
         )
 
     def only(self, name: str) -> tuple[Amounts, Amounts]:

@@ -191,16 +191,21 @@ class DocumentsEncoder(RowsEncoder):
 class NamedHttpClient(DefaultHTTPClient):
     """The client's own layer, under a name by which an administrator knows the run."""
 
-    def __init__(self, name: str, timeout_s: float, connections: int) -> None:
+    def __init__(
+        self, name: str, timeout_s: float, connections: int, cert: tuple[str, str] | str | None
+    ) -> None:
+        """`cert`: the client's certificate and its key, as files, or a file that holds both."""
         # Retrying is the loop's affair, which counts.
         super().__init__(request_timeout=timeout_s, retry_attempts=0, pool_maxsize=connections)
         self._name = name
         self._timeout_s = timeout_s
+        self._cert = cert
 
     def create_session(self, host: str) -> Session:
         """As the client's, with the name."""
         session = super().create_session(host)
         session.headers["user-agent"] = self._name
+        session.cert = self._cert
         return session
 
     def send_request(self, session: Session, *args: Any, **more: Any) -> Response:
@@ -212,13 +217,17 @@ class NamedHttpClient(DefaultHTTPClient):
 def make_client(connection: Connection, connections: int) -> tuple[ArangoClient, StandardDatabase]:
     """A client that reaches the coordinators as the module's own connection does, and its database."""
     options = connection.options
+    cert, key = options.find_file("client_cert"), options.find_file("client_key")
     client = ArangoClient(
         hosts=options.endpoint,
         resolver_max_tries=len(options.endpoint),
         http_client=NamedHttpClient(
-            connection.headers["user-agent"], options.request_timeout_s, connections
+            connection.headers["user-agent"],
+            options.request_timeout_s,
+            connections,
+            (cert, key) if cert and key else cert,
         ),
-        verify_override=options.ca_certs or options.verify_certs,
+        verify_override=options.find_file("ca_certs") or options.verify_certs,
     )
     found = client.db(options.database, username=options.username, password=options.password)
     return client, found
