@@ -30,8 +30,8 @@ ENCRYPTED: Mapping[str, Mapping[str, Any]] = {
     "questdb": {"endpoint": f"https://{SERVER}"},
     "victoriametrics": {"endpoint": f"https://{SERVER}"},
 }
-"""Options of each module that takes certificates. PostgreSQL's relatives take libpq's, by `connection_string`,
-and Azure Data Explorer those that the environment names."""
+"""Options of each module that takes certificates. PostgreSQL's relatives take libpq's, and Azure Data
+Explorer those that the environment names."""
 
 
 class _Endpoints(EndpointOptions):
