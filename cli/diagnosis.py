@@ -164,7 +164,7 @@ def _describe_context(place: Place) -> str:
 
 def list_permissions(values: Any) -> list[tuple[str, str, str | None, tuple[str, ...]]]:
     """What a run with these values of the chart needs."""
-    account = merge_chart_values(values)["serviceAccount"]
+    account = merge_chart_values(values)["serviceAccount"] or {}
     return [*PERMISSIONS, *([_FOR_ACCOUNTS] if account.get("annotations") else [])]
 
 

@@ -18,7 +18,7 @@ import yaml
 
 from cli.cluster import CHART, RUN_LABEL, Helm, Place
 from cli.config import chart_keys
-from simulator.documents import merge_values
+from simulator.documents import merge_values, read_yaml
 
 EVERYTHING = yaml.safe_load((Path(__file__).parent / "everything.yaml").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -514,6 +514,24 @@ def test_each_value_is_explained() -> None:
         for before, line in pairwise(lines):
             if re.match("  [a-zA-Z]+:", line) and line.strip() != "enabled: true":
                 assert before.startswith("  #"), line
+
+
+_EXAMPLE = re.compile(r"^```yaml\n(kubernetes:\n.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = Path(__file__).parents[2] / "docs" / "how-to"
+
+
+@pytest.mark.parametrize("page", ["kubernetes.md", "private-clusters.md", "proxies.md"])
+def test_examples_in_the_documents_render(page: str, tmp_path: Path) -> None:
+    examples = _EXAMPLE.findall((PAGES / page).read_text())
+    assert examples
+    for number, text in enumerate(examples):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(text)
+        values = read_yaml(file)[1]["kubernetes"]
+        spec = pod(render({"run": RUN, **values}), "worker")["spec"]
+        if "extraVolumes" in values:
+            # As libpq demands of a key's file: 0440, and not 440.
+            assert spec["volumes"][-1]["secret"]["defaultMode"] == 0o440
 
 
 def test_the_references_names_stay() -> None:

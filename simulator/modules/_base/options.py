@@ -93,7 +93,12 @@ def server_name(url: str, default_port: int) -> str:
 
 def join_address(host: str, port: int | str) -> str:
     """`host:port`, an address of IPv6 in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"{bracket(host)}:{port}"
+
+
+def bracket(host: str) -> str:
+    """The host as a URL has it: an address of IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 class ClientCertOptions(Options):

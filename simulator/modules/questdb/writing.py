@@ -20,6 +20,7 @@ from ...workloads.schema import ColumnType, EventBlock
 from .._base.connected import ConnectedModule, ConnectedWriter
 from .._base.errors import connection_lost
 from .._base.official import OfficialEncoder, OfficialWriter, list_columns
+from .._base.options import bracket
 from .._base.tables import deal_in_turn
 from ..base import Job
 from ..sending import Payload, limit_wait
@@ -128,7 +129,7 @@ class OfficialQuestdbWriter(OfficialWriter[Connection]):
                 tls |= {"tls_ca": TlsCa.PemFile, "tls_roots": options.find_file("ca_certs")}
         sender = Sender(
             Protocol.Https if tls else Protocol.Http,
-            url.hostname or "",
+            bracket(url.hostname or ""),
             url.port or options.DEFAULT_PORT,
             username=options.username,
             password=options.password,
