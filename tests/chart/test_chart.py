@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -101,6 +102,13 @@ def test_lint() -> None:
         done = helm("lint", "--strict", CHART, "-f", "-", text=json.dumps(values))
         assert done.returncode == 0, done.stdout
         assert "0 chart(s) failed" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kubernetes", ["1.25.0", "1.34.0"])
+def test_kubernetes_knows_every_field(kubernetes: str) -> None:
+    for values in ({"run": RUN}, {"run": RUN, "runAsUser": None}, EVERYTHING):
+        for item in render(values, kubernetes).values():
+            kubernetes_validate.validate(item, kubernetes.rpartition(".")[0], strict=True)
 
 
 def test_objects(plain: Document, full: Document) -> None:
