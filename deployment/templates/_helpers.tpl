@@ -155,7 +155,7 @@ spec:
       {{- end }}
       resources:
         requests:
-          {{- merge (deepCopy .requests) .resources | toYaml | nindent 10 }}
+          {{- merge (deepCopy (.requests | default dict)) .resources | toYaml | nindent 10 }}
         limits:
           {{- toYaml .resources | nindent 10 }}
       securityContext:

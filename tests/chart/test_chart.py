@@ -212,6 +212,8 @@ def test_resources(plain: Document, full: Document) -> None:
             assert found["limits"] == values[key]
             assert found["requests"] == {**values[key], **lower}
             assert bool(lower) == (objects is full)
+    nothing = pod(render({"run": RUN, "requests": None}), "worker")["spec"]["containers"][0]
+    assert nothing["resources"]["requests"] == DEFAULTS["resources"]
 
 
 def test_image(plain: Document, full: Document) -> None:

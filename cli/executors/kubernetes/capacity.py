@@ -136,15 +136,10 @@ class _Needs:
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> _Needs:
         """What the chart's values ask for, and a place among the node's pods."""
-
-        def read_requests(limits: str, lower: str) -> Amounts:
-            place = {"pods": Decimal(1)}
-            return read_amounts(values[limits]) | read_amounts(values[lower]) | place
-
-        return cls(
-            read_requests("collectorResources", "collectorRequests"),
-            read_requests("resources", "requests"),
-        )
+        pairs = (("collectorResources", "collectorRequests"), ("resources", "requests"))
+        place = {"pods": Decimal(1)}
+        given = [{**values[most], **(values[own] or {})} for most, own in pairs]
+        return cls(*(read_amounts(one) | place for one in given))
 
     def only(self, name: str) -> tuple[Amounts, Amounts]:
         """The amounts of one resource alone, for collector and worker."""

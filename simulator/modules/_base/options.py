@@ -16,7 +16,7 @@ from ...contract import CommaList
 from ...errors import OptionError
 from ..options import Options
 from .http import basic_auth, scheme_port
-from .http_connection import any_encrypted, is_pem, make_tls_context
+from .tls import any_encrypted, is_pem, make_tls_context
 
 TRUST_REMEDY = "ca_certs (or set verify_certs=false)"
 """What to do if a server's certificate isn't trusted, by the options of `TlsOptions`."""

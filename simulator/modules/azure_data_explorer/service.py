@@ -34,8 +34,8 @@ from .._base.http import (
     NoAnswer,
     scheme_port,
 )
-from .._base.http_connection import any_encrypted, make_tls_context
 from .._base.http_database import SHOWN
+from .._base.tls import any_encrypted, make_tls_context
 
 # Whenever the client is asked for its token, that is good for five minutes more. Asking costs more than
 # the request: https://github.com/AzureAD/microsoft-authentication-library-for-python/blob/dev/msal/application.py

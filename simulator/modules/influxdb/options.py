@@ -11,7 +11,6 @@ from pydantic import Field
 from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError, SimulatorError
-from .._base.http_connection import any_encrypted, is_pem, make_tls_context
 from .._base.options import (
     BatchOptions,
     ClientCertOptions,
@@ -19,6 +18,7 @@ from .._base.options import (
     InFlightOptions,
     InsertMode,
 )
+from .._base.tls import any_encrypted, is_pem, make_tls_context
 from ..base import OfficialClient
 
 BATCHING = "batching"
