@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,7 @@ class Place:
         """A client with the credentials that the kubeconfig has now; ConfigError if it doesn't lead to a
         cluster."""
         from kubernetes import client, config
+        from kubernetes.client.rest import is_socks_proxy_url
         from kubernetes.utils.keepalive import tcp_keepalive_socket_options
 
         from .kubeclient import KubeClient
@@ -111,6 +113,11 @@ class Place:
                 )
         except config.ConfigException as error:
             raise ConfigError(f"kubeconfig: {error}; check --kubeconfig and --context") from error
+        if is_socks_proxy_url(configuration.proxy) and find_spec("socks") is None:
+            raise ConfigError(
+                "the proxy on the way to the API server speaks SOCKS, for which a package is missing:"
+                " pip install 'urllib3[socks]'"
+            )
         return KubeClient(configuration)
 
     def list_options(self) -> list[str]:

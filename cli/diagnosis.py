@@ -42,6 +42,9 @@ PERMISSIONS = (
     ("coordination.k8s.io", "leases", None, ("create", "delete", "get", "patch")),
 )
 
+_FOR_ACCOUNTS = ("", "serviceaccounts", None, ("create", "delete", "get"))
+"""With `serviceAccount.annotations` of the chart, in addition."""
+
 _OF_TWO_GROUPS = {("metrics.k8s.io", "pods")}
 """Resources whose names alone could mean another group's."""
 
@@ -128,7 +131,7 @@ def check_cluster(place: Place, values: Any) -> Iterator[Finding]:
         else Finding("helm", False, "not installed", "see https://helm.sh/docs/intro/install/")
     )
     client = place.make_client()
-    yield from _check_permissions(place, client)
+    yield from _check_permissions(place, client, values)
     yield _check_image(client, values)
 
 
@@ -159,9 +162,15 @@ def _describe_context(place: Place) -> str:
     return f"{context}, namespace {place.namespace}, Kubernetes {version}"
 
 
-def _check_permissions(place: Place, client: KubeClient) -> Iterator[Finding]:
+def list_permissions(values: Any) -> list[tuple[str, str, str | None, tuple[str, ...]]]:
+    """What a run with these values of the chart needs."""
+    account = merge_chart_values(values)["serviceAccount"] or {}
+    return [*PERMISSIONS, *([_FOR_ACCOUNTS] if account.get("annotations") else [])]
+
+
+def _check_permissions(place: Place, client: KubeClient, values: Any) -> Iterator[Finding]:
     missing, optional = [], []
-    for group, resource, subresource, verbs in PERMISSIONS:
+    for group, resource, subresource, verbs in list_permissions(values):
         for verb in verbs:
             if not is_allowed(client, place.namespace, group, resource, subresource, verb):
                 name = f"{verb} {resource}" + (f"/{subresource}" if subresource else "")

@@ -19,8 +19,8 @@ from weakref import WeakSet
 
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
-from urllib3 import HTTPConnectionPool, HTTPResponse, HTTPSConnectionPool
-from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3 import HTTPConnectionPool, HTTPResponse
+from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError
 
 UNREACHABLE = (HTTPError, OSError)
@@ -93,8 +93,10 @@ class KubeClient(ApiClient):
         super().__init__(configuration)
         self._credentials = credentials or threading.Lock()
         self._sockets: WeakSet[socket.socket] = WeakSet()
-        pools = _make_pool_classes(self._sockets)
-        self.rest_client.pool_manager.pool_classes_by_scheme = pools
+        manager = self.rest_client.pool_manager
+        manager.pool_classes_by_scheme = _watch_sockets(
+            manager.pool_classes_by_scheme, self._sockets
+        )
 
     def make_another(self) -> KubeClient:
         """One with the same credentials and connections of its own, to be broken off apart."""
@@ -279,26 +281,22 @@ def _split_lines(response: HTTPResponse) -> Iterator[str]:
         yield rest.decode(errors="replace")
 
 
-def _make_pool_classes(sockets: WeakSet[socket.socket]) -> dict[str, type[HTTPConnectionPool]]:
-    """Pools whose connections enter their sockets there."""
+def _watch_sockets(
+    pools: Mapping[str, type[HTTPConnectionPool]], sockets: WeakSet[socket.socket]
+) -> dict[str, type[HTTPConnectionPool]]:
+    """The same pools, those of a SOCKS proxy too, with connections that enter their sockets there."""
 
-    class Plain(HTTPConnection):
-        def connect(self) -> None:
-            super().connect()
-            sockets.add(self.sock)
+    def watch(pool: type[HTTPConnectionPool]) -> type[HTTPConnectionPool]:
+        usual: type[HTTPConnection] = pool.ConnectionCls  # type: ignore[assignment]
 
-    class Secure(HTTPSConnection):
-        def connect(self) -> None:
-            super().connect()
-            sockets.add(self.sock)
+        class Watched(usual):  # type: ignore[valid-type,misc]
+            def connect(self) -> None:
+                super().connect()
+                sockets.add(self.sock)
 
-    class PlainPool(HTTPConnectionPool):
-        ConnectionCls = Plain
+        return type(pool.__name__, (pool,), {"ConnectionCls": Watched})
 
-    class SecurePool(HTTPSConnectionPool):
-        ConnectionCls = Secure
-
-    return {"http": PlainPool, "https": SecurePool}
+    return {scheme: watch(pool) for scheme, pool in pools.items()}
 
 
 # A run's pods as the API server describes them. Beside the chart's container each may have others, which a

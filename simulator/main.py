@@ -29,6 +29,8 @@ from .logs import configure_logging
 from .modules import build
 
 COLLECTOR_PORT = 5000
+# Many workers connect at once.
+_BACKLOG = 4096
 
 
 def _arguments() -> argparse.Namespace:
@@ -37,7 +39,7 @@ def _arguments() -> argparse.Namespace:
     roles = parser.add_subparsers(dest="role", required=True)
     collector = roles.add_parser("collector", help="prepare, hold the barrier, merge, report")
     collector.add_argument("--port", type=int, default=COLLECTOR_PORT)
-    collector.add_argument("--host", default="0.0.0.0")  # noqa: S104 - a pod's neighbours must reach it
+    collector.add_argument("--host", default="", help="address to listen at (default: all)")
     collector.add_argument(
         "--announce", action="store_true", help="print progress and report to standard output"
     )
@@ -68,6 +70,22 @@ def credentials(folder: Path) -> dict[str, str]:
         for path in folder.iterdir()
         if path.is_file() and not path.name.startswith(".")
     }
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address; empty: at all, of IPv6 and IPv4 alike, as a pod may have either.
+
+    Raises OSError if that can't be had, as where the port is taken.
+    """
+    if not host and socket.has_dualstack_ipv6():
+        with suppress(
+            OSError
+        ):  # a kernel that knows IPv6 and has it switched off; or IPv4's error follows
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
+            )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
 def read_settings(path: Path) -> list[RunSettings]:
@@ -192,7 +210,7 @@ def main() -> int:
     from .collector import run_collector
 
     # One listener for all runs: nobody who connects between two of them is refused.
-    listener = socket.create_server((arguments.host, arguments.port), backlog=4096)
+    listener = listen(arguments.host, arguments.port)
 
     def collect(settings: RunSettings) -> tuple[int, Carried | None]:
         began = born if len(series) == 1 or settings is series[0] else time.monotonic()

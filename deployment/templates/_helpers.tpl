@@ -14,7 +14,23 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
-{{/* A Job's pod template, for both roles: dict root, component, resources, arguments. */}}
+{{/* A Job's labels and annotations, for both roles: dict root, component. */}}
+{{- define "benchmark.jobMetadata" -}}
+name: {{ .root.Release.Name }}-{{ .component }}
+labels:
+  {{- include "benchmark.labels" .root | nindent 2 }}
+  app.kubernetes.io/component: {{ .component }}
+  {{- with .root.Values.jobLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+annotations:
+  iot-database-benchmark/started-by: {{ .root.Values.run.startedBy | quote }}
+  {{- with .root.Values.jobAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{/* A Job's pod template, for both roles: dict root, component, resources, requests, arguments. */}}
 {{- define "benchmark.pod" -}}
 {{- $values := .root.Values -}}
 metadata:
@@ -37,14 +53,21 @@ metadata:
 spec:
   restartPolicy: Never
   automountServiceAccountToken: false
+  {{- if $values.serviceAccount.annotations }}
+  serviceAccountName: {{ .root.Release.Name }}
+  {{- else if $values.serviceAccount.name }}
+  serviceAccountName: {{ $values.serviceAccount.name }}
+  {{- end }}
   enableServiceLinks: false
   # Nothing is left to do for a process that is asked to end.
   terminationGracePeriodSeconds: 2
   securityContext:
     runAsNonRoot: true
+    {{- if not (kindIs "invalid" $values.runAsUser) }}
     runAsUser: {{ $values.runAsUser }}
     runAsGroup: {{ $values.runAsUser }}
     fsGroup: {{ $values.runAsUser }}
+    {{- end }}
     seccompProfile:
       type: RuntimeDefault
   {{- with $values.imagePullSecrets }}
@@ -53,6 +76,12 @@ spec:
   {{- end }}
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . }}
+  {{- end }}
+  {{- with $values.schedulerName }}
+  schedulerName: {{ . }}
+  {{- end }}
+  {{- with $values.runtimeClassName }}
+  runtimeClassName: {{ . }}
   {{- end }}
   {{- with $values.nodeSelector }}
   nodeSelector:
@@ -107,6 +136,13 @@ spec:
           valueFrom:
             fieldRef:
               fieldPath: spec.nodeName
+        {{- with $values.env }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- with $values.envFrom }}
+      envFrom:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
       {{- if eq .component "collector" }}
       ports:
         - name: http
@@ -119,7 +155,7 @@ spec:
       {{- end }}
       resources:
         requests:
-          {{- toYaml .resources | nindent 10 }}
+          {{- merge (deepCopy (.requests | default dict)) .resources | toYaml | nindent 10 }}
         limits:
           {{- toYaml .resources | nindent 10 }}
       securityContext:
@@ -138,6 +174,9 @@ spec:
         {{- end }}
         - name: tmp
           mountPath: /tmp
+        {{- with $values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
   volumes:
     - name: settings
       secret:
@@ -159,4 +198,7 @@ spec:
     - name: tmp
       emptyDir:
         sizeLimit: 64Mi
+    {{- with $values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end }}

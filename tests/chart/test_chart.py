@@ -13,12 +13,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
 from cli.cluster import CHART, RUN_LABEL, Helm, Place
 from cli.config import chart_keys
-from simulator.documents import merge_values
+from simulator.documents import merge_values, read_yaml
 
 EVERYTHING = yaml.safe_load((Path(__file__).parent / "everything.yaml").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -103,8 +104,15 @@ def test_lint() -> None:
         assert "0 chart(s) failed" in done.stdout + done.stderr
 
 
-def test_objects(objects: Document) -> None:
-    assert set(objects) == {
+@pytest.mark.parametrize("kubernetes", ["1.25.0", "1.34.0"])
+def test_kubernetes_knows_every_field(kubernetes: str) -> None:
+    for values in ({"run": RUN}, {"run": RUN, "runAsUser": None}, EVERYTHING):
+        for item in render(values, kubernetes).values():
+            kubernetes_validate.validate(item, kubernetes.rpartition(".")[0], strict=True)
+
+
+def test_objects(plain: Document, full: Document) -> None:
+    assert set(plain) == {
         "Job/-collector",
         "Job/-worker",
         "NetworkPolicy/-collector",
@@ -112,6 +120,7 @@ def test_objects(objects: Document) -> None:
         "Secret/",
         "Service/",
     }
+    assert set(full) - set(plain) == {"NetworkPolicy/-egress", "ServiceAccount/"}
 
 
 def test_labels(plain: Document, full: Document) -> None:
@@ -179,7 +188,6 @@ def test_restricted(plain: Document, full: Document, component: str) -> None:
     for objects, user in ((plain, 10001), (full, 20002)):
         spec = pod(objects, component)["spec"]
         assert spec["automountServiceAccountToken"] is False
-        assert "serviceAccountName" not in spec
         context = spec["securityContext"]
         assert context["runAsNonRoot"] is True
         assert context["runAsUser"] == context["runAsGroup"] == context["fsGroup"] == user
@@ -200,7 +208,12 @@ def test_resources(plain: Document, full: Document) -> None:
     for objects, values in ((plain, DEFAULTS), (full, EVERYTHING)):
         for component, key in (("collector", "collectorResources"), ("worker", "resources")):
             found = pod(objects, component)["spec"]["containers"][0]["resources"]
-            assert found["requests"] == found["limits"] == values[key]
+            lower = values["requests" if component == "worker" else "collectorRequests"]
+            assert found["limits"] == values[key]
+            assert found["requests"] == {**values[key], **lower}
+            assert bool(lower) == (objects is full)
+    nothing = pod(render({"run": RUN, "requests": None}), "worker")["spec"]["containers"][0]
+    assert nothing["resources"]["requests"] == DEFAULTS["resources"]
 
 
 def test_image(plain: Document, full: Document) -> None:
@@ -233,6 +246,46 @@ def test_placement(plain: Document, full: Document) -> None:
         assert annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
         assert annotations["karpenter.sh/do-not-disrupt"] == "true"
         assert re.fullmatch("[0-9a-f]{64}", annotations["checksum/settings"])
+
+
+def test_what_platforms_want(plain: Document, full: Document) -> None:
+    """Accounts, environment, volumes, schedulers, and labels of the Jobs themselves."""
+    for component in ("collector", "worker"):
+        spec = pod(plain, component)["spec"]
+        own = {"serviceAccountName", "schedulerName", "runtimeClassName"}
+        assert not own & set(spec)
+        metadata = full[f"Job/-{component}"]["metadata"]
+        assert metadata["labels"]["kueue.x-k8s.io/queue-name"] == "benchmarks"
+        assert metadata["annotations"]["team.example/ticket"] == "12"
+        spec = pod(full, component)["spec"]
+        assert spec["schedulerName"] == "volcano"
+        assert spec["runtimeClassName"] == "gvisor"
+        assert spec["serviceAccountName"] == full["ServiceAccount/"]["metadata"]["name"]
+        assert spec["automountServiceAccountToken"] is False
+        container = spec["containers"][0]
+        assert container["envFrom"] == EVERYTHING["envFrom"]
+        assert spec["volumes"][-1] == EVERYTHING["extraVolumes"][0]
+        assert container["volumeMounts"][-1] == EVERYTHING["extraVolumeMounts"][0]
+    account = full["ServiceAccount/"]
+    assert account["metadata"]["annotations"] == EVERYTHING["serviceAccount"]["annotations"]
+    assert account["automountServiceAccountToken"] is False
+    there = render({"run": RUN, "serviceAccount": {"name": "benchmark"}})
+    assert "ServiceAccount/" not in there
+    assert pod(there, "worker")["spec"]["serviceAccountName"] == "benchmark"
+
+
+def test_openshift() -> None:
+    """It gives pods user and groups by itself, and refuses those that a pod names."""
+    objects = render({"run": RUN, "runAsUser": None})
+    for component in ("collector", "worker"):
+        context = pod(objects, component)["spec"]["securityContext"]
+        assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def test_address_families(plain: Document, full: Document) -> None:
+    assert not {"ipFamilies", "ipFamilyPolicy"} & set(plain["Service/"]["spec"])
+    assert full["Service/"]["spec"]["ipFamilies"] == ["IPv6", "IPv4"]
+    assert full["Service/"]["spec"]["ipFamilyPolicy"] == "PreferDualStack"
 
 
 def test_keep_away(full: Document) -> None:
@@ -290,6 +343,32 @@ def test_network_policy(plain: Document, full: Document) -> None:
     ]
 
 
+def test_egress(full: Document) -> None:
+    policy = full["NetworkPolicy/-egress"]["spec"]
+    assert policy["policyTypes"] == ["Egress"]
+    chosen = policy["podSelector"]["matchLabels"]
+    for component in ("collector", "worker"):
+        assert chosen.items() <= pod(full, component)["metadata"]["labels"].items()
+    collector, names, database, own = policy["egress"]
+    container = pod(full, "collector")["spec"]["containers"][0]
+    assert collector["ports"] == [{"port": container["ports"][0]["containerPort"]}]
+    there = collector["to"][0]["podSelector"]["matchLabels"]
+    assert there.items() <= pod(full, "collector")["metadata"]["labels"].items()
+    assert not there.items() <= pod(full, "worker")["metadata"]["labels"].items()
+    asked = {(one["port"], one["protocol"]) for one in names["ports"]}
+    assert asked == {(port, kind) for port in (53, 5353) for kind in ("UDP", "TCP")}
+    assert database["to"][0]["podSelector"]["matchLabels"] == EVERYTHING["keepAwayFrom"]
+    (where,) = database["to"][0]["namespaceSelector"]["matchExpressions"]
+    assert where["key"] == "kubernetes.io/metadata.name" and where["values"] == ["databases"]
+    assert own == EVERYTHING["networkPolicy"]["egress"]["rules"][0]
+    alone = {"networkPolicy": {"enabled": False, "egress": {"enabled": True}}}
+    rendered = render({"run": RUN, **alone, "keepAwayFrom": {"app": "db"}})
+    assert "NetworkPolicy/-collector" not in rendered
+    rules = rendered["NetworkPolicy/-egress"]["spec"]["egress"]
+    assert len(rules) == 3
+    assert rules[2]["to"] == [{"podSelector": {"matchLabels": {"app": "db"}}}]
+
+
 def test_what_can_be_left_out() -> None:
     off = {"networkPolicy": {"enabled": False}, "podDisruptionBudget": {"enabled": False}}
     found = render({"run": RUN, "topologySpread": [], **off})
@@ -307,10 +386,12 @@ def test_settings_are_files(plain: Document, full: Document, component: str) -> 
         assert secrets["settings"] == {"secretName": RELEASE, "defaultMode": 0o440}
         assert f"{mounts['settings']['mountPath']}/settings.json" in container["args"]
         assert mounts["settings"]["readOnly"] is True
-        assert [variable["name"] for variable in container["env"]] == ["NODE_NAME"]
-        assert "envFrom" not in container
+        own, *more = container["env"]
+        assert own["name"] == "NODE_NAME"
+        assert more == ([] if existing is None else EVERYTHING["env"])
         if existing is None:
             assert set(secrets) == {"settings"}
+            assert "envFrom" not in container
             assert "--credentials" not in container["args"]
         else:
             # The one key that `secretKeys` names, as the file of its option.
@@ -368,6 +449,23 @@ def test_settings_are_needed() -> None:
         ({"keepAwayPolicy": "perhaps"}, "keepAwayPolicy"),
         ({"topologySpread": [{"topologyKey": "zone"}]}, "maxSkew"),
         ({"runAsUser": "postgres"}, "runAsUser"),
+        ({"requests": {"cpu": "much"}}, "requests"),
+        ({"jobLabels": {"a": 1}}, "jobLabels"),
+        ({"jobAnnotations": ["a"]}, "jobAnnotations"),
+        ({"serviceAccount": {"name": "a", "annotations": {"b": "c"}}}, "serviceAccount"),
+        ({"serviceAccount": {"token": True}}, "token"),
+        ({"env": {"A": "b"}}, "env"),
+        ({"env": [{"name": "NODE_NAME", "value": "a"}]}, "env"),
+        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "a"}}}]}, "secretKeyRef"),
+        ({"envFrom": [{"secretRef": {"name": "a"}}]}, "secretRef"),
+        ({"extraVolumes": [{"name": "tmp", "emptyDir": {}}]}, "extraVolumes"),
+        ({"extraVolumeMounts": [{"name": "a"}]}, "mountPath"),
+        ({"schedulerName": 1}, "schedulerName"),
+        ({"runtimeClassName": 1}, "runtimeClassName"),
+        ({"service": {"ipFamilies": ["IPv5"]}}, "ipFamilies"),
+        ({"service": {"ipFamilyPolicy": "Both"}}, "ipFamilyPolicy"),
+        ({"networkPolicy": {"egress": {"dnsPorts": ["dns"]}}}, "dnsPorts"),
+        ({"networkPolicy": {"egress": {"rules": [{"from": []}]}}}, "from"),
         ({"podAnnotations": {"a": 1}}, "podAnnotations"),
         ({"podLabels": {"a": True}}, "podLabels"),
         ({"priorityClassName": 1}, "priorityClassName"),
@@ -426,6 +524,24 @@ def test_each_value_is_explained() -> None:
         for before, line in pairwise(lines):
             if re.match("  [a-zA-Z]+:", line) and line.strip() != "enabled: true":
                 assert before.startswith("  #"), line
+
+
+_EXAMPLE = re.compile(r"^```yaml\n(kubernetes:\n.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = Path(__file__).parents[2] / "docs" / "how-to"
+
+
+@pytest.mark.parametrize("page", ["kubernetes.md", "private-clusters.md", "proxies.md"])
+def test_examples_in_the_documents_render(page: str, tmp_path: Path) -> None:
+    examples = _EXAMPLE.findall((PAGES / page).read_text())
+    assert examples
+    for number, text in enumerate(examples):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(text)
+        values = read_yaml(file)[1]["kubernetes"]
+        spec = pod(render({"run": RUN, **values}), "worker")["spec"]
+        if "extraVolumes" in values:
+            # As libpq demands of a key's file: 0440, and not 440.
+            assert spec["volumes"][-1]["secret"]["defaultMode"] == 0o440
 
 
 def test_the_references_names_stay() -> None:

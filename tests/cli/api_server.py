@@ -36,7 +36,7 @@ class Api:
                     self.end_headers()
                     self.wfile.write(body)
 
-            do_GET = do_POST = do_PATCH = do_DELETE = handle_any  # noqa: N815
+            do_GET = do_POST = do_PATCH = do_DELETE = do_CONNECT = handle_any  # noqa: N815
 
             def log_message(self, *_: object) -> None:
                 """Nothing on standard error."""

@@ -136,11 +136,10 @@ class _Needs:
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> _Needs:
         """What the chart's values ask for, and a place among the node's pods."""
+        pairs = (("collectorResources", "collectorRequests"), ("resources", "requests"))
         place = {"pods": Decimal(1)}
-        return cls(
-            read_amounts(values["collectorResources"]) | place,
-            read_amounts(values["resources"]) | place,
-        )
+        given = [{**values[most], **(values[own] or {})} for most, own in pairs]
+        return cls(*(read_amounts(one) | place for one in given))
 
     def only(self, name: str) -> tuple[Amounts, Amounts]:
         """The amounts of one resource alone, for collector and worker."""

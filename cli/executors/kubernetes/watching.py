@@ -289,6 +289,9 @@ def event_problem(event: Item) -> Problem | None:
         remedy = "; ask for more quota, or use fewer workers or smaller resources"
     elif "violates PodSecurity" in message:
         remedy = "; leave runAsUser and podAnnotations as they are in the chart"
+    elif "security context constraint" in message:
+        # OpenShift's, which gives user and groups by itself.
+        remedy = "; set `kubernetes: {runAsUser: null}` in config.yaml"
     else:
         remedy = ""
     where = f"{concerned['kind'].lower()} {concerned['name']}"

@@ -16,7 +16,7 @@ from ...contract import CommaList
 from ...errors import OptionError
 from ..options import Options
 from .http import basic_auth, scheme_port
-from .http_connection import make_tls_context_for
+from .tls import any_encrypted, is_pem, make_tls_context
 
 TRUST_REMEDY = "ca_certs (or set verify_certs=false)"
 """What to do if a server's certificate isn't trusted, by the options of `TlsOptions`."""
@@ -88,11 +88,49 @@ def check_url(value: str, example: str, login: str, path: bool = True) -> str:
 def server_name(url: str, default_port: int) -> str:
     """A URL's host:port, for messages."""
     parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port or default_port}"
+    return join_address(parts.hostname or "", parts.port or default_port)
 
 
-class TlsOptions(Options):
-    """Which certificates of the server to trust."""
+def join_address(host: str, port: int | str) -> str:
+    """`host:port`, an address of IPv6 in brackets."""
+    return f"{bracket(host)}:{port}"
+
+
+def bracket(host: str) -> str:
+    """The host as a URL has it: an address of IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+class ClientCertOptions(Options):
+    """What to show to a server that asks its clients for certificates."""
+
+    client_cert: Annotated[str | None, Condition.NONE] = Field(
+        None,
+        description="certificate to show to a server that asks for one: a PEM file, or its text",
+    )
+    client_key: str | None = Field(
+        None,
+        repr=False,
+        description="its key, without a passphrase: a PEM file, or its text (default: in client_cert)",
+    )
+
+    @model_validator(mode="after")
+    def _check_client_cert(self) -> Self:
+        if self.client_key is not None and self.client_cert is None:
+            raise ValueError("client_key needs client_cert")
+        return self
+
+    def find_file(self, option: str) -> str | None:
+        """The file that an option names, for a client that takes nothing else; OptionError if it holds the
+        file's text."""
+        value: str | None = getattr(self, option)
+        if value is not None and is_pem(value):
+            raise OptionError(f"client={self.client} takes {option} as a file alone")
+        return value
+
+
+class TlsOptions(ClientCertOptions):
+    """Which certificates of the server to trust, and what to show to it."""
 
     ca_certs: Annotated[str | None, Condition.NONE] = Field(
         None, description="authorities to trust: a PEM file, or its text (default: the usual ones)"
@@ -100,6 +138,10 @@ class TlsOptions(Options):
     verify_certs: Annotated[bool, Condition.NONE] = Field(
         True, description="check the server's certificate"
     )
+
+    def make_context(self) -> ssl.SSLContext:
+        """A context for encrypted connections; SimulatorError if a certificate can't be used."""
+        return make_tls_context(self.ca_certs, self.verify_certs, self.client_cert, self.client_key)
 
 
 class HttpOptions(Options, ABC):
@@ -142,7 +184,7 @@ class EndpointOptions(HttpOptions, TlsOptions):
     """Where they are, and whom to trust by `TlsOptions`."""
 
     def make_tls_context(self) -> ssl.SSLContext | None:
-        return make_tls_context_for(self.endpoint, self.ca_certs, self.verify_certs)
+        return self.make_context() if any_encrypted(self.endpoint) else None
 
 
 class LoginOptions(Options):

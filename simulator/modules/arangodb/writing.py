@@ -20,6 +20,7 @@ from arango.http import DefaultHTTPClient
 from arango.response import Response
 from requests import Session
 from requests.exceptions import ReadTimeout, RequestException
+from requests.utils import get_environ_proxies
 
 from ...contract import PrimaryKey
 from ...encoding.columns import client_keys
@@ -31,6 +32,7 @@ from .._base.http import Answer, parse_body
 from .._base.official import ClientWriter, Rows, RowsEncoder, list_documents
 from ..sending import Encoder, Payload, limit_wait
 from .encoding import DocumentEncoder, InsertMethod, Request
+from .options import ArangoOptions
 from .queries import name_field
 from .server import SHOWN, TOO_MANY_REQUESTS, UNIQUE, Connection, read_error_number
 
@@ -191,16 +193,26 @@ class DocumentsEncoder(RowsEncoder):
 class NamedHttpClient(DefaultHTTPClient):
     """The client's own layer, under a name by which an administrator knows the run."""
 
-    def __init__(self, name: str, timeout_s: float, connections: int) -> None:
+    def __init__(self, name: str, options: ArangoOptions, connections: int) -> None:
         # Retrying is the loop's affair, which counts.
-        super().__init__(request_timeout=timeout_s, retry_attempts=0, pool_maxsize=connections)
+        super().__init__(
+            request_timeout=options.request_timeout_s, retry_attempts=0, pool_maxsize=connections
+        )
         self._name = name
-        self._timeout_s = timeout_s
+        self._timeout_s = options.request_timeout_s
+        cert, key = options.find_file("client_cert"), options.find_file("client_key")
+        self._cert = (cert, key) if cert and key else cert
+        self._has_own_trust = options.ca_certs is not None or not options.verify_certs
 
     def create_session(self, host: str) -> Session:
         """As the client's, with the name."""
         session = super().create_session(host)
         session.headers["user-agent"] = self._name
+        session.cert = self._cert
+        if self._has_own_trust:
+            # REQUESTS_CA_BUNDLE would go before it: https://github.com/psf/requests/issues/3829
+            session.trust_env = False
+            session.proxies.update(get_environ_proxies(host))
         return session
 
     def send_request(self, session: Session, *args: Any, **more: Any) -> Response:
@@ -215,10 +227,8 @@ def make_client(connection: Connection, connections: int) -> tuple[ArangoClient,
     client = ArangoClient(
         hosts=options.endpoint,
         resolver_max_tries=len(options.endpoint),
-        http_client=NamedHttpClient(
-            connection.headers["user-agent"], options.request_timeout_s, connections
-        ),
-        verify_override=options.ca_certs or options.verify_certs,
+        http_client=NamedHttpClient(connection.headers["user-agent"], options, connections),
+        verify_override=options.find_file("ca_certs") or options.verify_certs,
     )
     found = client.db(options.database, username=options.username, password=options.password)
     return client, found

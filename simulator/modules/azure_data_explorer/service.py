@@ -34,8 +34,8 @@ from .._base.http import (
     NoAnswer,
     scheme_port,
 )
-from .._base.http_connection import make_tls_context_for
 from .._base.http_database import SHOWN
+from .._base.tls import any_encrypted, make_tls_context
 
 # Whenever the client is asked for its token, that is good for five minutes more. Asking costs more than
 # the request: https://github.com/AzureAD/microsoft-authentication-library-for-python/blob/dev/msal/application.py
@@ -47,9 +47,8 @@ _UNAUTHORIZED, _TOO_MANY_REQUESTS = 401, 429
 def make_pool(uri: str, headers: Mapping[str, str], timeout_s: float) -> HttpPool:
     """Connections; the authorities that Microsoft's clients trust are trusted."""
     authorities = os.environ.get("REQUESTS_CA_BUNDLE") or certifi.where()
-    return HttpPool(
-        [uri], scheme_port(uri), headers, timeout_s, make_tls_context_for([uri], authorities)
-    )
+    tls = make_tls_context(authorities) if any_encrypted([uri]) else None
+    return HttpPool([uri], scheme_port(uri), headers, timeout_s, tls)
 
 
 class Service(HttpClient):

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError
-from .._base.options import IN_FLIGHT_MEANING, LoginOptions, TlsOptions, choose_mode
+from .._base.options import IN_FLIGHT_MEANING, LoginOptions, TlsOptions, choose_mode, join_address
 from ..base import OfficialClient
 from ..options import Options
 from .encoding import MAX_BATCH, BatchType
@@ -170,7 +170,7 @@ class CassandraOptions(EncodingOptions, LoginOptions, TlsOptions):
     @property
     def servers(self) -> str:
         """host:port of the contact points, for messages."""
-        return ", ".join(f"{point}:{self.port}" for point in self.contact_points)
+        return ", ".join(join_address(point, self.port) for point in self.contact_points)
 
     @property
     def replication(self) -> dict[str, str]:

@@ -53,7 +53,6 @@ from cassandra.query import PreparedStatement, SimpleStatement, tuple_factory
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import CONNECTION_LOST, connection_lost, lost_table, missing_table
 from .._base.http import SOCKET_OPTIONS
-from .._base.http_connection import make_tls_context
 from .._base.row_order import Row
 from ..base import Job
 from . import wire
@@ -104,9 +103,7 @@ class ClusterSession:
         self.version = options.protocol_version or (4 if options.flavor is Flavor.YCQL else 5)
         """Of the protocol; the driver takes no other than this."""
         self._auth = auth
-        self._tls = (
-            make_tls_context(options.ca_certs, options.verify_certs) if options.tls else None
-        )
+        self._tls = options.make_context() if options.tls else None
         self._name = f"iot-benchmark {job.run_id}"
         self._cluster = Cluster(
             options.contact_points,

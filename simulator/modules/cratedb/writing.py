@@ -237,7 +237,9 @@ def make_client(connection: Connection, pool_size: int) -> Any:
         password=options.password,
         schema=options.default_schema,
         verify_ssl_cert=options.verify_certs,
-        ca_cert=options.ca_certs,
+        ca_cert=options.find_file("ca_certs"),
+        cert_file=options.find_file("client_cert"),
+        key_file=options.find_file("client_key"),
         pool_size=pool_size,
     )
     name = f"iot-benchmark {connection.job.run_id}"

@@ -307,7 +307,8 @@ def configure_nodes(options: ElasticsearchOptions) -> list[NodeConfig]:
 
     trust: dict[str, Any] = {"ssl_context": options.make_tls_context()}
     if not options.verify_certs:
-        trust = {"verify_certs": False, "ssl_show_warn": False}
+        # As the context has it; and the client warns of it otherwise.
+        trust |= {"verify_certs": False, "ssl_show_warn": False}
     nodes = []
     for url in options.endpoint:
         parts = urlsplit(url)
@@ -332,7 +333,8 @@ def _connect_opensearch(options: ElasticsearchOptions) -> Client:
 
     tls = options.make_tls_context()
     trust: dict[str, Any] = {} if tls is None else {"ssl_context": tls}
-    if not options.verify_certs:
+    if not options.verify_certs and options.client_cert is None:
+        # Without its warnings; but then it shows no certificate.
         trust = {"verify_certs": False, "ssl_show_warn": False}
     client = OpenSearch(
         options.endpoint,

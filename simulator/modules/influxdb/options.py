@@ -11,8 +11,14 @@ from pydantic import Field
 from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError, SimulatorError
-from .._base.http_connection import make_tls_context_for
-from .._base.options import BatchOptions, HttpOptions, InFlightOptions, InsertMode
+from .._base.options import (
+    BatchOptions,
+    ClientCertOptions,
+    HttpOptions,
+    InFlightOptions,
+    InsertMode,
+)
+from .._base.tls import any_encrypted, is_pem, make_tls_context
 from ..base import OfficialClient
 
 BATCHING = "batching"
@@ -46,7 +52,7 @@ class EncodingOptions(BatchOptions):
     )
 
 
-class InfluxOptions(EncodingOptions, HttpOptions, InFlightOptions):
+class InfluxOptions(EncodingOptions, HttpOptions, ClientCertOptions, InFlightOptions):
     """Options of targets with `module: influxdb`."""
 
     EXAMPLE_URL: ClassVar[str] = "https://influxdb:8086"
@@ -72,7 +78,8 @@ class InfluxOptions(EncodingOptions, HttpOptions, InFlightOptions):
         True, description="check the server's certificate"
     )
     ssl_ca_cert: Annotated[str | None, Condition.NONE] = Field(
-        None, description="file with the certificates to trust (default: those of certifi)"
+        None,
+        description="authorities to trust: a PEM file, or its text (default: those of certifi)",
     )
     query_timeout_s: Annotated[float, Condition.NONE] = Field(
         3600, gt=0, description="how long a query may take"
@@ -82,11 +89,15 @@ class InfluxOptions(EncodingOptions, HttpOptions, InFlightOptions):
         return {"authorization": f"Token {self.token}"}
 
     def make_tls_context(self) -> ssl.SSLContext | None:
-        # The same authorities as the client trusts.
+        if not any_encrypted(self.endpoint):
+            return None
+        # The same authorities as the client trusts by default.
         authorities = self.ssl_ca_cert or certifi.where()
         try:
-            return make_tls_context_for(self.endpoint, authorities, self.verify_ssl)
+            make_tls_context(authorities)
         except SimulatorError as error:
+            named = "its text" if is_pem(authorities) else authorities
             raise OptionError(
-                f"option ssl_ca_cert: {authorities} can't be read: {error.__cause__}"
+                f"option ssl_ca_cert: {named} can't be read: {error.__cause__}"
             ) from error
+        return make_tls_context(authorities, self.verify_ssl, self.client_cert, self.client_key)

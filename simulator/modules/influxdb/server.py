@@ -84,7 +84,7 @@ class Connection(HttpDatabase[InfluxOptions]):
             org=options.org,
             enable_gzip=options.gzip,
             verify_ssl=options.verify_ssl,
-            ssl_ca_cert=options.ssl_ca_cert,
+            ssl_context=options.make_tls_context(),
         )
         self.client.api_client.user_agent = self.headers["user-agent"]
         write = {"org": options.org, "bucket": options.bucket, "precision": PRECISION}

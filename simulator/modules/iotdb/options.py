@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ...conditions import Condition
 from ...contract import CommaList
-from .._base.options import InFlightOptions, TlsOptions, choose_mode
+from .._base.options import InFlightOptions, TlsOptions, choose_mode, join_address
 from ..options import Options
 
 
@@ -85,4 +85,4 @@ class IotdbOptions(EncodingOptions, InFlightOptions, TlsOptions):
     @property
     def servers(self) -> str:
         """host:port of the data nodes, for messages."""
-        return ", ".join(f"{host}:{self.port}" for host in self.host)
+        return ", ".join(join_address(host, self.port) for host in self.host)

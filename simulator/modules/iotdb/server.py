@@ -16,7 +16,7 @@ from ...contract import Allocation, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import CONNECTION_LOST, connection_lost, missing_table
 from .._base.http import CONNECT_TIMEOUT_S
-from .._base.http_connection import HungUpInTls, NoAnswer, TlsRefused, make_tls_context
+from .._base.http_connection import HungUpInTls, NoAnswer, TlsRefused
 from .._base.options import TRUST_REMEDY
 from .._base.row_order import Row
 from ..base import Job
@@ -115,7 +115,7 @@ class Connector(Generic[SessionT]):
     def _tls(self) -> ssl.SSLContext | None:
         """Whom to trust."""
         options = self._options
-        return make_tls_context(options.ca_certs, options.verify_certs) if options.tls else None
+        return options.make_context() if options.tls else None
 
     def connect(self) -> SessionT:
         """A session with the next node that can be reached. Raises Retryable or SimulatorError."""

@@ -20,6 +20,7 @@ from ...workloads.schema import ColumnType, EventBlock
 from .._base.connected import ConnectedModule, ConnectedWriter
 from .._base.errors import connection_lost
 from .._base.official import OfficialEncoder, OfficialWriter, list_columns
+from .._base.options import bracket
 from .._base.tables import deal_in_turn
 from ..base import Job
 from ..sending import Payload, limit_wait
@@ -119,14 +120,16 @@ class OfficialQuestdbWriter(OfficialWriter[Connection]):
         url = urlsplit(options.endpoint[0])
         tls: dict[str, Any] = {}
         if url.scheme == "https":
+            if options.client_cert is not None:
+                raise OptionError(
+                    "client=official has no certificate of its own: leave client_cert out"
+                )
             tls = {"tls_verify": options.verify_certs, "tls_ca": TlsCa.OsRoots}
             if options.ca_certs is not None:
-                if "\n" in options.ca_certs:
-                    raise OptionError("client=official takes ca_certs as a file alone")
-                tls |= {"tls_ca": TlsCa.PemFile, "tls_roots": options.ca_certs}
+                tls |= {"tls_ca": TlsCa.PemFile, "tls_roots": options.find_file("ca_certs")}
         sender = Sender(
             Protocol.Https if tls else Protocol.Http,
-            url.hostname or "",
+            bracket(url.hostname or ""),
             url.port or options.DEFAULT_PORT,
             username=options.username,
             password=options.password,

@@ -94,6 +94,14 @@ def test_nothing_to_set_would_do() -> None:
     check_refused(refusal([1000], [node()]), "use fewer workers, or larger or more nodes")
 
 
+def test_requests_below_the_limits_count() -> None:
+    less = {"cpu": "100m"}
+    assert refusal([8], [node()], requests=less, collectorRequests=less) is None
+    check_refused(
+        refusal([8], [node()], requests={"cpu": "900m"}), "cpu 900m and memory 512Mi each"
+    )
+
+
 def test_a_place_among_the_pods_of_a_node() -> None:
     check_refused(
         refusal([150], [node()], resources={"cpu": "1m", "memory": "1Mi"}),
