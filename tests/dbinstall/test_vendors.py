@@ -34,9 +34,12 @@ from .rendering import (
     is_core,
     objects,
     render,
+    resource_of,
+    rights_of,
     values_of,
     without_nulls,
 )
+from .test_security import find_faults, pod_specs
 
 _ALTINITY = (
     "Altinity/clickhouse-operator/deploy/helm/clickhouse-operator/crds/CustomResourceDefinition"
@@ -152,6 +155,19 @@ def test_charts(combination: Combination) -> None:
         assert pod["spec"]["nodeSelector"] == {"pool": "databases"}
     assert combination.nodes in [one["spec"]["replicas"] for one in sets]
     assert set(values_of(documents, "storageClassName")) == {"fast"}
+    # Pods without the chart's `tests` are those that run.
+    for document in documents:
+        whole = document["kind"].startswith("ClusterRole")
+        if document["kind"] != "Secret" and not whole:
+            assert resource_of(document) in rights_of(recipe, VENDOR)
+        assert not whole or recipe.name == "cockroachdb"
+    faults = {
+        (pod_fault, fault)
+        for pod_fault, spec in pod_specs(documents)
+        for fault in find_faults(spec)
+        if not pod_fault.startswith("Pod/")
+    }
+    assert not faults
     key, _, value = recipe.volumes.partition("=")
     # A StatefulSet gives its claims the labels by which it selects its pods, beside their own.
     labels = [
