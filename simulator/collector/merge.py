@@ -24,6 +24,7 @@ from ..contract import (
     WorkerTimeline,
 )
 from ..histograms import encode_histogram, latency_ms, merge_histograms
+from .barrier import name_workers
 from .stages import judge_stages, merge_stages
 from .verdicts import count_measured, judge_offer, measure_client
 
@@ -185,13 +186,12 @@ def explain_nothing(load: Load, window_s: float, offers: Sequence[WorkerOffer]) 
 
 
 def find_late_starts(clock_offsets_s: Mapping[int, float], window_s: float) -> list[str]:
-    """Which workers started too late for the run to be one."""
+    """Which workers started too late for the run to be one: one reason for all."""
     allowed = max(MIN_CLOCK_OFFSET_S, MAX_CLOCK_OFFSET_SHARE * window_s)
-    return [
-        f"worker {worker} started up to {offset:.2f} s late"
-        for worker, offset in sorted(clock_offsets_s.items())
-        if offset > allowed
-    ]
+    late = {worker: late_s for worker, late_s in clock_offsets_s.items() if late_s > allowed}
+    if not late:
+        return []
+    return [f"{name_workers(list(late))} started up to {max(late.values()):.2f} s late"]
 
 
 # --- writers --------------------------------------------------------------------------------------
