@@ -365,22 +365,22 @@ def describe_environment(client: KubeClient, pods: Mapping[str, Item]) -> dict[s
     placement = {name: pod["spec"].get("nodeName") for name, pod in sorted(pods.items())}
     own = filter(None, map(find_own_container, pods.values()))
     images = {status["imageID"] for status in own if status.get("imageID")}
+    found: dict[str, Item] = {}
+    with suppress(ApiException, *UNREACHABLE):
+        # At once: of many workers' nodes each would be a request.
+        found = {node["metadata"]["name"]: node for node in client.find(NODE)}
     return {
         "version": version,
         "placement": placement,
         "nodes": {
-            name: _describe_node(client, name)
+            name: _describe_node(found[name]) if name in found else None
             for name in sorted(set(filter(None, placement.values())))
         },
         "images": sorted(images),
     }
 
 
-def _describe_node(client: KubeClient, name: str) -> dict[str, Any] | None:
-    try:
-        node = client.get(NODE, None, name)
-    except (ApiException, *UNREACHABLE):
-        return None
+def _describe_node(node: Item) -> dict[str, Any]:
     labels = node["metadata"].get("labels") or {}
     info, capacity = node["status"]["nodeInfo"], node["status"].get("capacity") or {}
     return {

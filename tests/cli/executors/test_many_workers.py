@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from kubernetes.client.exceptions import ApiException
 
 from cli.executors.base import POLL_S, ease
-from cli.executors.kubernetes.release import MOST_LOGS, choose_logged
+from cli.executors.kubernetes.release import MOST_LOGS, choose_logged, describe_environment
+from cli.kubeclient import NODE, KubeClient
 from cli.probes.kubernetes import kubelets
 from simulator.collector.barrier import HOLD_S
 
@@ -54,3 +56,40 @@ def test_the_logs_that_tell_most_are_kept() -> None:
     assert chosen[:3] == ["x-collector-0", "x-worker-700", "x-worker-000"]
     assert len(chosen) == MOST_LOGS
     assert len(choose_logged(pods[:8])) == 8
+
+
+class _Client:
+    """An API server that counts."""
+
+    def __init__(self, may_list: bool) -> None:
+        self.requests = 0
+        self._may_list = may_list
+
+    def read_version(self) -> str:
+        self.requests += 1
+        return "v1.34.0"
+
+    def find(self, kind: object) -> list[dict[str, Any]]:
+        assert kind is NODE
+        self.requests += 1
+        if not self._may_list:
+            raise ApiException(403)
+        info = {"kernelVersion": "6.1", "containerRuntimeVersion": "containerd://2"}
+        return [
+            {"metadata": {"name": f"node-{number}"}, "status": {"nodeInfo": info}}
+            for number in range(100)
+        ]
+
+
+@pytest.mark.parametrize("may_list", [True, False])
+def test_all_nodes_are_one_request(may_list: bool) -> None:
+    client = _Client(may_list)
+    pods = {}
+    for number in range(1_000):
+        pod = _pod(f"x-worker-{number:03}", "worker", "Running")
+        pods[pod["metadata"]["name"]] = pod | {"spec": {"nodeName": f"node-{number % 50}"}}
+    found = describe_environment(cast("KubeClient", client), pods)
+    assert client.requests == 2
+    assert len(found["placement"]) == 1_000 and len(found["nodes"]) == 50
+    kernels = {node and node["kernel"] for node in found["nodes"].values()}
+    assert kernels == ({"6.1"} if may_list else {None})
