@@ -15,16 +15,19 @@ from simulator.collector.barrier import Barrier
 from simulator.collector.merge import merge_group
 from simulator.collector.status import PhaseTracker
 from simulator.contract import (
+    Execution,
     Load,
     Phase,
     Progress,
+    Role,
     RunResult,
     WorkerOffer,
+    WorkerQuery,
     WorkerResult,
 )
 from simulator.histograms import encode_histogram, new_histogram
 
-from ..helpers import settings, worker_figures
+from ..helpers import histogram_of, settings, worker_figures
 
 WORKERS, SECONDS = 1_000, 600
 LOAD = Load(workers=WORKERS, events=SECONDS * 100, duration_s=SECONDS, rate_per_s=100.0 * WORKERS)
@@ -88,6 +91,36 @@ def test_the_result_of_many_is_small() -> None:
     # All of them were late: one line.
     [late] = [reason for reason in group.invalid_reasons if "late" in reason]
     assert late.endswith("and 980 more started up to 99.00 s late") and len(late) < 200
+
+
+@pytest.mark.parametrize(("readers", "kept"), [(250, 2_750), (900, 9_900), (WORKERS, 0)])
+def test_executions_of_many_readers(readers: int, kept: int) -> None:
+    """22 of each reader: 5,500, 19,800 and 22,000."""
+
+    def ask(worker: int) -> list[WorkerQuery]:
+        histogram = histogram_of(*[1_000 + worker] * 8)
+        each = [
+            Execution(run=run, worker=worker, duration_s=0.001234567, rows=10, bytes=2_000)
+            for run in range(1, 12)
+        ]
+        return [
+            WorkerQuery(
+                query=query, executions=11, cold_s=0.002, warm=10, warm_s=0.01, rows=110, bytes=22_000,
+                rows_min=10, rows_max=10, histogram=histogram, each=each,
+            )
+            for query in ("newest-per-device", "temperature-stats")
+        ]  # fmt: skip
+
+    load = Load(role=Role.READ, workers=readers, runs=11)
+    figures = {
+        number: worker_figures(count=22, queries=ask(number), histogram=histogram_of(1_000))
+        for number in range(readers)
+    }
+    group = merge_group(load, figures, dict.fromkeys(figures, "node"), {})
+    assert [len(query.each) for query in group.queries] == [kept, kept]
+    assert [query.executions for query in group.queries] == [11 * readers] * 2
+    assert all(len(query.warm_s) == readers and query.latency_ms for query in group.queries)
+    assert len(RunResult(groups=[group]).model_dump_json(indent=1)) < 5e6
 
 
 def test_what_the_collector_says_while_they_work() -> None:
