@@ -22,8 +22,8 @@ usage() {
   # shellcheck disable=SC2153 # VARIANTS and NODES are of recipe.env.
   cat <<TEXT
 usage: ${0##*/} [--context NAME] [--namespace NAME] [--variant ${VARIANTS// /|}]
-          [--nodes ${NODES// /|}] [--size default|small] [--image IMAGE] [--timeout SECONDS]
-          [--delete-volumes] [--plan | --render]
+          [--nodes ${NODES// /|}] [--size default|small] [--storage-class NAME] [--image IMAGE]
+          [--timeout SECONDS] [--delete-volumes] [--plan | --render]
 TEXT
 }
 
@@ -47,6 +47,7 @@ begin() {
       --nodes) NODE_COUNT=$2 && shift ;;
       --size) SIZE=$2 && shift ;;
       --variant) VARIANT=$2 && shift ;;
+      --storage-class) STORAGE_CLASS=$2 && shift && check_storage_class ;;
       --image) IMAGE=$2 && shift ;;
       --timeout) TIMEOUT=$2 && shift ;;
       --delete-volumes) DELETE_VOLUMES=yes ;;
@@ -69,9 +70,12 @@ begin() {
   fi
   VARIANT=${VARIANT:-${VARIANTS%% *}}
   # What a recipe is installed with if nobody says otherwise; `local` may have nodes of its own.
-  if [ "$VARIANT" = local ]; then NODES=${LOCAL_NODES:-$NODES}; fi
+  if [ "$VARIANT" = local ]; then NODES=${LOCAL_NODES:-$NODES} RIGHTS=${LOCAL_RIGHTS:-}; fi
   NODE_COUNT=${NODE_COUNT:-${NODES%% *}}
   one_of "$VARIANT" "$VARIANTS" "variant"
+  if [ "$NODES" = 1 ] && [ "$NODE_COUNT" != 1 ]; then
+    fail "$DATABASE can have one node only (variant $VARIANT)"
+  fi
   one_of "$NODE_COUNT" "$NODES" "number of nodes"
   one_of "$SIZE" "default small" "size"
   # shellcheck source=/dev/null
@@ -95,29 +99,53 @@ begin() {
   fi
 }
 
+# What else it had would become a part of the manifest. Empty: volumes that are there, of no class.
+check_storage_class() {
+  case $STORAGE_CLASS in
+    '') STORAGE_CLASS='""' ;;
+    *[!a-z0-9.-]*) fail "--storage-class: that is no name of a storage class" ;;
+  esac
+}
+
 # Without one the pods would wait for their volumes until the time is over.
 need_storage_class() {
-  local path classes
-  [ "$STORAGE_CLASS" = null ] || return 0
+  local path classes names
+  [ "$STORAGE_CLASS" != '""' ] || return 0
   path='{range .items[*]}{.metadata.name}'
   path+='={.metadata.annotations.storageclass\.kubernetes\.io/is-default-class} {end}'
   # Not everybody may ask.
   classes=$(cluster kubectl get storageclass --output "jsonpath=$path" 2>/dev/null) || return 0
+  names=$(sed 's/=[^ ]*//g; s/ $//' <<<"$classes")
+  if [ "$STORAGE_CLASS" != null ]; then
+    # Volumes that were made by hand may have a class of which there is no object.
+    case " $names " in
+      *" $STORAGE_CLASS "*) ;;
+      *) echo "the cluster has no storage class $STORAGE_CLASS (there is: ${names:-none}): only volumes" \
+        "of that class that are there can be used" >&2 ;;
+    esac
+    return 0
+  fi
   case $classes in
     *=true*) ;;
     *)
-      classes=$(sed 's/=[^ ]*//g; s/ $//' <<<"$classes")
-      fail "the cluster has no default storage class: name one by STORAGE_CLASS=NAME before the command" \
-        "(there is: ${classes:-none}), or STORAGE_CLASS='\"\"' for volumes that are there"
+      fail "the cluster has no default storage class: name one by --storage-class (there is:" \
+        "${names:-none}), or --storage-class '' for volumes that are there"
       ;;
   esac
 }
 
 describe() {
-  local class=$STORAGE_CLASS
+  local class=$STORAGE_CLASS rights=()
   if [ "$class" = null ]; then class="the cluster's default"; fi
   echo "$DATABASE ($VARIANT), nodes: $NODE_COUNT, each with $CPU CPU, $MEMORY memory, $STORAGE disk"
   echo "storage class: $class; node selector: $NODE_SELECTOR; namespace: $NAMESPACE"
+  echo "rights: to read pods and events in the namespace, and to change there:"
+  # shellcheck disable=SC2206 # Its words.
+  rights=(secrets persistentvolumeclaims $RIGHTS)
+  # Each with a comma, but the last.
+  rights=("${rights[@]/%/,}")
+  fold -sw 110 <<<"${rights[*]}" | sed 's/^/  /; s/ $//; $ s/,$//'
+  if [ "${CLUSTER_RIGHTS:-}" ]; then echo "  in the whole cluster: ${CLUSTER_RIGHTS// /, }"; fi
 }
 
 one_of() { # value choices what
@@ -190,9 +218,12 @@ operator() {
   command=(helm upgrade --install "$3" "$5" --repo "$4" --version "$6" "${@:7}"
     --namespace "$namespace" --create-namespace --wait --timeout "${TIMEOUT}s")
   case $MODE in
-    plan) echo "  ${command[*]}" && echo "    (unless the cluster has $crd already)" ;;
+    plan)
+      echo "  ${command[*]}"
+      echo "    (unless the cluster has $crd already; else it takes an administrator of the cluster)"
+      ;;
     run)
-      if cluster kubectl get crd "$crd" >/dev/null 2>&1; then
+      if knows "$crd"; then
         echo "the cluster has $crd: its operator is left as it is" >&2
       else
         need_helm
@@ -200,6 +231,13 @@ operator() {
       fi
       ;;
   esac
+}
+
+# Whether the cluster has this resource. Everybody may ask for that, unlike for the definition itself.
+knows() { # plural.group
+  local known
+  known=$(cluster kubectl api-resources --api-group "${1#*.}" --output name 2>/dev/null) || true
+  case $'\n'$known$'\n' in *$'\n'"$1"$'\n'*) ;; *) return 1 ;; esac
 }
 
 need_helm() {

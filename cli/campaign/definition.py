@@ -91,6 +91,8 @@ class Installation(_Part):
     """How many resources it gets."""
     image: str | None = None
     """Another image than the recipe's."""
+    storage_class: str | None = None
+    """Storage class of the data volumes; default: the cluster's."""
     timeout: float = Field(900.0, gt=0)
     """Seconds that a step of it may take."""
 

@@ -55,7 +55,10 @@ def find_sites(turns: Sequence[Turn], definition: Definition, config: Config) ->
             target = name_target(definition, job.candidate)
             recipe = recipe_of(config, target)
             wanted = job.install
-            choice = choose(recipe, wanted.variant, job.candidate.nodes, wanted.size, wanted.image)
+            choice = choose(
+                recipe, wanted.variant, job.candidate.nodes, wanted.size, wanted.image,
+                wanted.storage_class,
+            )  # fmt: skip
             found[job.name] = Site(recipe.name, choice, target, wanted.timeout)
     return found
 

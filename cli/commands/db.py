@@ -53,6 +53,10 @@ def db() -> None:
     help="The vendor's operator or chart, or plain manifests; default: vendor.",
 )
 @click.option(
+    "--storage-class", metavar="NAME",
+    help="Storage class of the data volumes; default: the cluster's. '': volumes that are there.",
+)  # fmt: skip
+@click.option(
     "--image", help="The server's image, with --variant local; default: the official one."
 )
 @_of_changes
@@ -64,7 +68,9 @@ def install(ctx: click.Context, /, **given: Any) -> None:
 
     interrupts = ctx.obj
     assert isinstance(interrupts, Interrupts)
-    wanted = InstallRequest(given["variant"], given["nodes"], given["size"], given["image"])
+    wanted = InstallRequest(
+        given["variant"], given["nodes"], given["size"], given["image"], given["storage_class"]
+    )
     install_database(
         given["target"], wanted, _where(given), _consent(given), given["timeout_s"], interrupts
     )

@@ -67,6 +67,15 @@ class Executor(ABC):
 POLL_S = 0.5
 """How often the collector is asked for its status."""
 
+_EASY_WORKERS = 250
+"""Up to so many, an API server is asked as often as there may be something new."""
+
+
+def ease(workers: int) -> float:
+    """How many times as long to wait between two questions to the API server, which has so many pods to look
+    after: of a run of 1,000 workers it gets fewer than 50 a minute."""
+    return max(1.0, workers / _EASY_WORKERS)
+
 
 @dataclass(frozen=True)
 class ReportArrived:

@@ -31,6 +31,9 @@ DATABASE_LABEL = "iot-database-benchmark/database"
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 """What a name, a tag and a digest may have: a line break would add lines to the manifest."""
 
+_STORAGE_CLASS = re.compile(r"[a-z0-9.-]{0,253}")
+"""Empty: volumes that are there, of no class."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -71,9 +74,11 @@ class Choice:
     nodes: int
     size: str
     image: str | None = None
+    storage_class: str | None = None
+    """Of the data volumes; None: what dbinstall/settings.env says."""
 
     def is_like(self, other: Choice) -> bool:
-        """Whether one can take the other's place: the image may be another."""
+        """Whether one can take the other's place: image and storage class may be others."""
         return (self.variant, self.nodes, self.size) == (other.variant, other.nodes, other.size)
 
     def __str__(self) -> str:
@@ -136,7 +141,12 @@ def recipe_of(config: Config, target: str) -> Recipe:
 
 
 def choose(
-    recipe: Recipe, variant: str | None, nodes: int | None, size: str, image: str | None
+    recipe: Recipe,
+    variant: str | None,
+    nodes: int | None,
+    size: str,
+    image: str | None,
+    storage_class: str | None = None,
 ) -> Choice:
     """Fill in defaults; ConfigError for what the recipe doesn't have."""
     variant = variant or recipe.variants[0]
@@ -147,6 +157,10 @@ def choose(
     nodes = nodes or possible[0]
     if nodes not in possible:
         known = " or ".join(map(str, possible))
+        if possible == (1,):
+            raise ConfigError(
+                f"{recipe.name}, variant {variant}, can have one node only: leave out --nodes {nodes}"
+            )
         raise ConfigError(
             f"{recipe.name}, variant {variant}: --nodes {nodes} is not there: use {known}"
         )
@@ -154,7 +168,12 @@ def choose(
         raise ConfigError(f"--image is for --variant {LOCAL}; else edit dbinstall/{recipe.name}/")
     if image and not _IMAGE.fullmatch(image):
         raise ConfigError(f"--image {image!r} is no name of an image, as in registry/name:tag")
-    return Choice(variant, nodes, size, image)
+    if storage_class is not None and not _STORAGE_CLASS.fullmatch(storage_class):
+        raise ConfigError(
+            f"--storage-class {storage_class!r} is no name of a storage class"
+            " (kubectl get storageclass shows those that are there)"
+        )
+    return Choice(variant, nodes, size, image, storage_class)
 
 
 # --- install.sh and uninstall.sh -------------------------------------------------------------------
@@ -251,4 +270,6 @@ def _last_error(stderr: str, script: str) -> str:
 def install_arguments(choice: Choice) -> list[str]:
     """Options of install.sh."""
     arguments = ["--variant", choice.variant, "--nodes", str(choice.nodes), "--size", choice.size]
+    if choice.storage_class is not None:
+        arguments += ["--storage-class", choice.storage_class]
     return [*arguments, "--image", choice.image] if choice.image else arguments

@@ -124,6 +124,7 @@ class InstallRequest:
     nodes: int | None
     size: str
     image: str | None
+    storage_class: str | None
 
 
 class Database:
@@ -196,7 +197,9 @@ def install_database(
     place = where.place(config)
     database = Database(config, target_name, place, timeout_s)
     recipe = database.recipe
-    choice = choose(recipe, wanted.variant, wanted.nodes, wanted.size, wanted.image)
+    choice = choose(
+        recipe, wanted.variant, wanted.nodes, wanted.size, wanted.image, wanted.storage_class
+    )
     database.check()
     before = database.read_state()
     if before.pods and before.choice and not before.choice.is_like(choice):

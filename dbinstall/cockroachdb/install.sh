@@ -4,4 +4,4 @@
 . "$(dirname "$0")/../lib.sh"
 begin install "$@"
 target_secret password
-chart cockroachdb https://charts.cockroachdb.com cockroachdb 21.0.1 "$TOPOLOGY"
+chart cockroachdb https://charts.cockroachdb.com cockroachdb 21.0.4 "$TOPOLOGY"

@@ -7,7 +7,7 @@ target_secret password
 
 # https://github.com/cloudnative-pg/charts
 operator clusters.postgresql.cnpg.io cnpg-system \
-  cnpg https://cloudnative-pg.github.io/charts cloudnative-pg 0.29.0
+  cnpg https://cloudnative-pg.github.io/charts cloudnative-pg 0.29.1
 own_secret timescaledb-owner kubernetes.io/basic-auth \
   "username: $(b64 benchmark)" "password: $PASSWORD_BASE64"
 manifest "$TOPOLOGY"

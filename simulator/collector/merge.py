@@ -24,6 +24,7 @@ from ..contract import (
     WorkerTimeline,
 )
 from ..histograms import encode_histogram, latency_ms, merge_histograms
+from .barrier import name_workers
 from .stages import judge_stages, merge_stages
 from .verdicts import count_measured, judge_offer, measure_client
 
@@ -31,6 +32,10 @@ MIN_OVERLAP = 0.8
 """Below this, the writers did not load the database together, and the run is invalid. Of two workers
 one was then at work for less than 90 % of the window on average; of many that end at about the same
 time all are together for 88 to 99 % of it, even on a busy machine (runs of 1 to 13 s)."""
+
+MOST_EXECUTIONS = 20_000
+"""So many executions of a group's queries are kept one by one, in 3 MB of `result.json`. Of more there are
+the histograms, and each reader's means."""
 
 MAX_CLOCK_OFFSET_SHARE = 0.05
 MIN_CLOCK_OFFSET_S = 0.25
@@ -185,13 +190,12 @@ def explain_nothing(load: Load, window_s: float, offers: Sequence[WorkerOffer]) 
 
 
 def find_late_starts(clock_offsets_s: Mapping[int, float], window_s: float) -> list[str]:
-    """Which workers started too late for the run to be one."""
+    """Which workers started too late for the run to be one: one reason for all."""
     allowed = max(MIN_CLOCK_OFFSET_S, MAX_CLOCK_OFFSET_SHARE * window_s)
-    return [
-        f"worker {worker} started up to {offset:.2f} s late"
-        for worker, offset in sorted(clock_offsets_s.items())
-        if offset > allowed
-    ]
+    late = {worker: late_s for worker, late_s in clock_offsets_s.items() if late_s > allowed}
+    if not late:
+        return []
+    return [f"{name_workers(list(late))} started up to {max(late.values()):.2f} s late"]
 
 
 # --- writers --------------------------------------------------------------------------------------
@@ -282,10 +286,12 @@ def _merge_queries(asked: Iterable[WorkerQuery]) -> list[QueryResult]:
     by_name: dict[str, list[WorkerQuery]] = {}
     for one in asked:
         by_name.setdefault(one.query, []).append(one)
-    return [_merge_query(name, parts) for name, parts in by_name.items()]
+    kept = sum(len(one.each) for parts in by_name.values() for one in parts) <= MOST_EXECUTIONS
+    return [_merge_query(name, parts, kept) for name, parts in by_name.items()]
 
 
-def _merge_query(name: str, parts: Sequence[WorkerQuery]) -> QueryResult:
+def _merge_query(name: str, parts: Sequence[WorkerQuery], kept: bool) -> QueryResult:
+    """`kept`: with each execution, where that was measured."""
     latency, histogram = _merge_latency(part.histogram for part in parts)
     cold = [part.cold_s for part in parts if part.cold_s is not None]
     return QueryResult(
@@ -302,7 +308,7 @@ def _merge_query(name: str, parts: Sequence[WorkerQuery]) -> QueryResult:
         latency_ms=latency,
         histogram=histogram,
         service_ms=_merge_latency(part.service for part in parts)[0],
-        each=[one for part in parts for one in part.each],
+        each=[one for part in parts for one in part.each] if kept else [],
     )
 
 

@@ -281,7 +281,7 @@ class QueryResult(Message):
     histogram: str | None = None
     service_ms: LatencyMs | None = None
     each: list[Execution] = Field(default_factory=list)
-    """Of a run that is ended by its number of executions: every one."""
+    """Of a run that is ended by its number of executions: every one, if the group has 20,000 at most."""
 
 
 class GroupResult(Message):

@@ -21,6 +21,8 @@ from cli.cluster import CHART, RUN_LABEL, Helm, Place
 from cli.config import chart_keys
 from simulator.documents import merge_values, read_yaml
 
+from ..helpers import settings as run_settings
+
 EVERYTHING = yaml.safe_load((Path(__file__).parent / "everything.yaml").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -154,6 +156,17 @@ def test_jobs(plain: Document, full: Document) -> None:
             "rules": [{"action": "FailJob", "onPodConditions": [condition]}]
         }
         assert objects["PodDisruptionBudget/"]["spec"]["minAvailable"] == workers + 1
+
+
+def test_a_thousand_workers_fit_the_objects() -> None:
+    """An object may have about 1 MB. Neither Jobs nor settings grow with workers; settings do with runs."""
+    one = run_settings(workers=1_000, events=10**9, duration_s=600.0).model_dump_json()
+    run = RUN | {"workers": 1_000, "settings": "[" + ",".join([one] * 30) + "]"}
+    objects = render({"run": run})
+    assert objects["Job/-worker"]["spec"]["parallelism"] == 1_000
+    sizes = {name: len(json.dumps(document)) for name, document in objects.items()}
+    assert sizes.pop("Secret/") < 100_000
+    assert max(sizes.values()) < 10_000
 
 
 def test_older_kubernetes() -> None:

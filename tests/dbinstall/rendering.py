@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from cli.errors import ConfigError
-from cli.install.recipes import LOCAL, SIZES, Recipe, load_recipe, recipe_names
+from cli.install.recipes import LOCAL, SIZES, Recipe, load_recipe, read_env, recipe_names
 
 
 @dataclass(frozen=True)
@@ -116,3 +116,18 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [without_nulls(item) for item in value]
     return value
+
+
+def rights_of(recipe: Recipe, variant: str) -> set[str]:
+    """The resources that a recipe's scripts change in the namespace, beside Secrets and data volumes."""
+    values = read_env(recipe.folder / "recipe.env")
+    return set(values["LOCAL_RIGHTS" if variant == LOCAL else "RIGHTS"].split())
+
+
+def resource_of(document: Any) -> str:
+    """As kubectl names the kind of an object: plural.group."""
+    kind = document["kind"].lower()
+    group = document["apiVersion"].rpartition("/")[0]
+    # The only one that is irregular.
+    plural = "elasticsearches" if kind == "elasticsearch" else f"{kind}s"
+    return f"{plural}.{group}" if group else plural

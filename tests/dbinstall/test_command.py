@@ -12,7 +12,7 @@ from cli.cluster import Place
 from cli.config import load_config
 from cli.errors import ConfigError
 from cli.install import recipes
-from cli.install.recipes import choose, load_recipe, read_env, recipe_of
+from cli.install.recipes import choose, install_arguments, load_recipe, read_env, recipe_of
 from cli.install.work import next_command
 
 from ..e2e.tool import Done, Tool
@@ -42,9 +42,14 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Db:
         (["install", "postgres"], ["no target 'postgres'", "did you mean"]),
         (["install", "blackhole"], ["config.yaml:", "targets.blackhole", "recipe"]),
         (["install", "postgresql", "--nodes", "2"], ["--nodes 2", "1 or 3"]),
-        (["install", "postgresql", "--nodes", "3", "--variant", "local"], ["--nodes 3", "use 1"]),
+        (
+            ["install", "postgresql", "--nodes", "3", "--variant", "local"],
+            ["one node only", "--nodes 3"],
+        ),
         (["install", "cockroachdb", "--variant", "local"], ["no variant local", "vendor"]),
+        (["install", "questdb", "--nodes", "3"], ["questdb", "one node only"]),
         (["install", "postgresql", "--image", "x:1"], ["--image", "--variant local"]),
+        (["install", "postgresql", "--storage-class", "A b"], ["--storage-class", "'A b'"]),
         (["install"], ["which target?", "postgresql", "--help"]),
         (["destroy", "postgresql"], ["destroy", "--help"]),
     ],
@@ -110,6 +115,15 @@ def test_defaults() -> None:
     for image in ("x:1\n  hostNetwork: true", "x 1", "-x", "${PASSWORD}"):
         with pytest.raises(ConfigError, match="is no name of an image"):
             choose(load_recipe("cassandra"), "local", 1, "small", image)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [(None, []), ("", ["--storage-class", ""]), ("fast", ["--storage-class", "fast"])],
+)
+def test_storage_class(given: str | None, told: list[str]) -> None:
+    choice = choose(load_recipe("questdb"), None, None, "small", None, given)
+    assert install_arguments(choice)[6:] == told
 
 
 def test_next_command() -> None:

@@ -29,6 +29,8 @@ from .rendering import (
     is_core,
     objects,
     render,
+    resource_of,
+    rights_of,
     run_script,
     values_of,
     without_nulls,
@@ -98,6 +100,14 @@ def test_the_readme_names_what_is_pinned(recipe: Recipe) -> None:
     for version in [*versions, recipe.secret]:
         assert version in text, version
     assert "https://" in text
+
+
+@every_recipe
+def test_the_recipe_says_when_its_versions_were_the_newest(recipe: Recipe) -> None:
+    text = (recipe.folder / "recipe.env").read_text()
+    assert re.search(
+        r"^# The pinned versions were last known .* in 20\d\d-\d\d", text, re.MULTILINE
+    )
 
 
 # --- what they send -------------------------------------------------------------------------------
@@ -235,6 +245,21 @@ def test_a_plan_changes_nothing(recipe: Recipe, tmp_path: Path) -> None:
             f"delete persistentvolumeclaim --selector {recipe.volumes_of(variant)}" in done.stdout
         )
         assert not done.stderr
+
+
+@every_combination
+def test_rights_are_those_of_what_is_sent(combination: Combination) -> None:
+    """What a chart makes of the values: test_vendors.py."""
+    recipe = combination.recipe
+    rights = rights_of(recipe, combination.variant)
+    for document in objects(render(combination)):
+        if document["kind"] != "Secret":
+            assert resource_of(document) in rights
+    script = (recipe.folder / "install.sh").read_text()
+    assert ("pods/exec" in rights) == ("sql_in_pod" in script)
+    plan = run_script(recipe, "install.sh", *combination.arguments, "--plan").stdout
+    for right in {"secrets", "persistentvolumeclaims"} | rights:
+        assert re.search(rf"(^  |, ){re.escape(right)}(,|$)", plan, re.MULTILINE), right
 
 
 # --- config.yaml ----------------------------------------------------------------------------------

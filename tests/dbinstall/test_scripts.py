@@ -4,6 +4,7 @@ what they are told: the vendors' images can't be had everywhere, the commands ca
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -31,10 +32,18 @@ case "$*" in
   *"get secret"*jsonpath*) printf '%s' ENCODED ;;
   *"get secret"*) exit "$SECRET_STATUS" ;;
   *"get storageclass"*) printf '%s' "$CLASSES"; exit "${CLASSES_STATUS:-0}" ;;
-  *"get crd"*) exit "$CRD_STATUS" ;;
+  *api-resources*) printf 'others.example.org\n%s\n' "$KNOWN" ;;
   *"filename -"* | *"values -"* | *"--stdin"*) cat >>"$RECORD/input" ;;
 esac
 """.replace("ENCODED", ENCODED)
+
+
+def _definition(recipe: Recipe) -> str:
+    """The resource by which a recipe knows that its operator is there."""
+    found = re.search(
+        r"^ *operator (\S+)", (recipe.folder / "install.sh").read_text(), re.MULTILINE
+    )
+    return found[1] if found else ""
 
 
 class Recorded:
@@ -68,7 +77,7 @@ class Recorded:
                 "PATH": f"{self._folder}:{os.environ['PATH']}",
                 "RECORD": str(self._folder),
                 "SECRET_STATUS": "0" if secret_is_there else "1",
-                "CRD_STATUS": "0" if operator_is_there else "1",
+                "KNOWN": _definition(recipe) if operator_is_there else "",
                 "INSTALLED": installed,
                 "CLASSES": "slow= fast=true ",
                 **environment,
@@ -168,6 +177,7 @@ def test_uninstall_of_what_is_not_there(recorded: Recorded) -> None:
         (["--size", "huge"], "size huge"),
         (["--variant", "own"], "variant own"),
         (["--image", "x:1", "--variant", "vendor"], "--variant local only"),
+        (["--storage-class", "x: y"], "no name of a storage class"),
         (["--nonsense"], "usage:"),
     ],
 )
@@ -178,19 +188,33 @@ def test_wrong_usage_changes_nothing(recorded: Recorded, arguments: list[str], t
     assert not recorded.commands
 
 
+def test_one_node_only(recorded: Recorded) -> None:
+    recipe = next(recipe for recipe in RECIPES if recipe.nodes == (1,))
+    done = recorded.run(recipe, "install.sh", ["--nodes", "3"])
+    assert done.returncode == 1 and "can have one node only" in done.stderr
+    assert not recorded.commands
+
+
 def test_without_a_default_storage_class_nothing_waits_for_volumes(recorded: Recorded) -> None:
     recipe = next(recipe for recipe in RECIPES if recipe.name == "questdb")
     done = recorded.run(recipe, "install.sh", [], CLASSES="slow= fast=false ")
     assert done.returncode == 1
     assert done.stderr == (
-        "error: the cluster has no default storage class: name one by STORAGE_CLASS=NAME before the command"
-        " (there is: slow fast), or STORAGE_CLASS='\"\"' for volumes that are there\n"
+        "error: the cluster has no default storage class: name one by --storage-class"
+        " (there is: slow fast), or --storage-class '' for volumes that are there\n"
     )
     assert "(there is: none)" in recorded.run(recipe, "install.sh", [], CLASSES="").stderr
     assert all("get storageclass" in command for command in recorded.commands)
-    named = recorded.run(recipe, "install.sh", [], CLASSES="", STORAGE_CLASS="slow")
+    named = recorded.run(recipe, "install.sh", ["--storage-class", "slow"], CLASSES="slow= ")
     forbidden = recorded.run(recipe, "install.sh", [], CLASSES="", CLASSES_STATUS="1")
-    assert named.returncode == forbidden.returncode == 0
+    by_hand = recorded.run(recipe, "install.sh", ["--storage-class", ""], CLASSES="")
+    assert named.returncode == forbidden.returncode == by_hand.returncode == 0
+    assert "storageClass: slow\n" in recorded.input
+    # Volumes may have a class that is no object.
+    unknown = recorded.run(recipe, "install.sh", [], CLASSES="slow= ", STORAGE_CLASS="manual")
+    assert unknown.returncode == 0
+    assert "no storage class manual (there is: slow)" in unknown.stderr
+    assert "no storage class" not in named.stderr + by_hand.stderr
 
 
 def test_a_password_is_made_once_and_well(recorded: Recorded) -> None:

@@ -34,9 +34,12 @@ from .rendering import (
     is_core,
     objects,
     render,
+    resource_of,
+    rights_of,
     values_of,
     without_nulls,
 )
+from .test_security import find_faults, pod_specs
 
 _ALTINITY = (
     "Altinity/clickhouse-operator/deploy/helm/clickhouse-operator/crds/CustomResourceDefinition"
@@ -152,6 +155,14 @@ def test_charts(combination: Combination) -> None:
         assert pod["spec"]["nodeSelector"] == {"pool": "databases"}
     assert combination.nodes in [one["spec"]["replicas"] for one in sets]
     assert set(values_of(documents, "storageClassName")) == {"fast"}
+    for document in documents:
+        if document["kind"].startswith("ClusterRole"):
+            assert recipe.name == "cockroachdb"  # its CLUSTER_RIGHTS
+        elif document["kind"] not in ("Secret", "PersistentVolumeClaim"):
+            assert resource_of(document) in rights_of(recipe, VENDOR)
+    faults = {owner: find_faults(spec) for owner, spec in pod_specs(documents)}
+    # A Pod by itself is for `helm test`, which nobody runs.
+    assert not {owner for owner in faults if faults[owner] and not owner.startswith("Pod/")}
     key, _, value = recipe.volumes.partition("=")
     # A StatefulSet gives its claims the labels by which it selects its pods, beside their own.
     labels = [

@@ -280,7 +280,7 @@ QUERIES = [
 ]
 
 
-WAITED = re.compile(r"the workers overlapped in only |worker \d+ started up to ")
+WAITED = re.compile(r"the workers overlapped in only |workers? [\d, ]+ started up to ")
 
 
 def check_run(run: Mapping[str, Any], num_inserts: int, batch: int) -> None:

@@ -71,8 +71,10 @@ class CollectorAccess:
         events: SimpleQueue[Event],
         find_pod: Callable[[], Item | None],
         by_log: bool,
+        patience: float = 1.0,
     ) -> None:
-        """`find_pod`: the collector's pod, once it is known; `by_log`: read its log from the beginning on."""
+        """`find_pod`: the collector's pod, once it is known; `by_log`: read its log from the beginning on;
+        `patience`: how many times as long to wait between two questions for progress."""
         self._client = client.make_another()
         self._namespace = namespace
         self._release = release
@@ -81,6 +83,7 @@ class CollectorAccess:
         self._find_pod = find_pod
         self._stopped = threading.Event()
         self._run_id = ""
+        self._patience = patience
         self.by_log = by_log
         """Whether the collector is heard by its log. Then nobody can tell it that its report is here."""
         self.proxy_problem: str | None = None
@@ -111,7 +114,7 @@ class CollectorAccess:
     def ask_for_status(self) -> None:
         """Ask for progress until stopped; where the log is read, only whether the API server is there."""
         silent_since: float | None = None
-        while not self._stopped.wait(_LOG_POLL_S if self.by_log else POLL_S):
+        while not self._stopped.wait(_LOG_POLL_S if self.by_log else POLL_S * self._patience):
             asked_at = time.monotonic()
             if not self.by_log and self._ask_for_status_once():
                 silent_since = self._lost_since = None

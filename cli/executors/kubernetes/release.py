@@ -33,6 +33,7 @@ from ...kubeclient import (
     NODE,
     POD,
     UNREACHABLE,
+    WORKER,
     Item,
     KubeClient,
     find_own_container,
@@ -43,7 +44,7 @@ from ...kubeclient import (
 from ...output import note
 from ...probes.kubernetes.kubelets import PodSampler, place_pods
 from ...signals import Interrupts
-from ..base import PartChanged, RunUnderWay, Series, Watch, await_report
+from ..base import PartChanged, RunUnderWay, Series, Watch, await_report, ease
 from . import access
 from .watching import Change, ReleaseWatch
 
@@ -91,7 +92,7 @@ class Release(RunUnderWay, Series):
         )  # fmt: skip
         self._collector = access.CollectorAccess(
             self._client, place.namespace, self._name, first.token, self.events,
-            self._watch.find_collector, by_log,
+            self._watch.find_collector, by_log, ease(first.workers),
         )  # fmt: skip
         self._scheduling_patience_s = scheduling_patience_s
         self._wait_told = False
@@ -162,7 +163,7 @@ class Release(RunUnderWay, Series):
         space = self._place.namespace
         sampler = PodSampler(
             self._client, space, self._values, settings.options.values(),
-            lambda: place_pods(space, list(self._watch.pods.values())),
+            lambda: place_pods(space, list(self._watch.pods.values())), ease(settings.workers),
         )  # fmt: skip
         self._begin(sampler.follow_nodes)
         self._begin(sampler.follow_database)
@@ -308,10 +309,22 @@ def _is_forbidden(error: RunFailed) -> bool:
 # --- what is kept of it: logs, events, and where and on what it ran --------------------------------------
 
 _LOG_READERS = 8
+MOST_LOGS = 40
+"""Pods whose logs are kept: each is a request, and of 1,000 workers nobody reads them all."""
+
+
+def choose_logged(pods: Iterable[Item]) -> list[Item]:
+    """Whose logs to keep: the collector's, those of pods that failed, then of the others by their names."""
+
+    def order(pod: Item) -> tuple[bool, bool, str]:
+        failed = pod["status"].get("phase") == "Failed"
+        return read_component(pod) == WORKER, not failed, pod["metadata"]["name"]
+
+    return sorted(pods, key=order)[:MOST_LOGS]
 
 
 def keep_logs(client: KubeClient, namespace: str, pods: Iterable[Item], logs: Path) -> None:
-    """The log of each pod that has one, in a file."""
+    """The logs of the pods, each in a file; of many the most telling."""
 
     def keep(pod: Item) -> None:
         name, container = pod["metadata"]["name"], read_component(pod) or COLLECTOR
@@ -319,7 +332,7 @@ def keep_logs(client: KubeClient, namespace: str, pods: Iterable[Item], logs: Pa
             (logs / f"{name}.log").write_bytes(client.read_log(namespace, name, container))
 
     with ThreadPoolExecutor(_LOG_READERS) as readers:
-        list(readers.map(keep, pods))
+        list(readers.map(keep, choose_logged(pods)))
 
 
 def keep_events(client: KubeClient, namespace: str, release: str, logs: Path) -> None:
@@ -352,22 +365,22 @@ def describe_environment(client: KubeClient, pods: Mapping[str, Item]) -> dict[s
     placement = {name: pod["spec"].get("nodeName") for name, pod in sorted(pods.items())}
     own = filter(None, map(find_own_container, pods.values()))
     images = {status["imageID"] for status in own if status.get("imageID")}
+    found: dict[str, Item] = {}
+    with suppress(ApiException, *UNREACHABLE):
+        # At once: of many workers' nodes each would be a request.
+        found = {node["metadata"]["name"]: node for node in client.find(NODE)}
     return {
         "version": version,
         "placement": placement,
         "nodes": {
-            name: _describe_node(client, name)
+            name: _describe_node(found[name]) if name in found else None
             for name in sorted(set(filter(None, placement.values())))
         },
         "images": sorted(images),
     }
 
 
-def _describe_node(client: KubeClient, name: str) -> dict[str, Any] | None:
-    try:
-        node = client.get(NODE, None, name)
-    except (ApiException, *UNREACHABLE):
-        return None
+def _describe_node(node: Item) -> dict[str, Any]:
     labels = node["metadata"].get("labels") or {}
     info, capacity = node["status"]["nodeInfo"], node["status"].get("capacity") or {}
     return {

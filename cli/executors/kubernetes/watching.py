@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -69,6 +70,8 @@ class ReleaseWatch:
         self._stopped = threading.Event()
         self.pods: dict[str, Item] = {}
         """All pods that have been seen, by name."""
+        self._seen: Counter[str | None] = Counter()
+        """How many of them each component has."""
 
     def follow(self, kind: Kind) -> None:
         """Put each change of the run's pods or Jobs, or of the namespace's events, into the queue; the work
@@ -103,6 +106,8 @@ class ReleaseWatch:
         item = change.item
         if change.kind is POD:
             name = item["metadata"]["name"]
+            if name not in self.pods:
+                self._seen[read_component(item)] += 1
             self.pods[name] = item
             gone = change.how == "DELETED"
             problem = (
@@ -125,7 +130,7 @@ class ReleaseWatch:
             self._problems.note(f"event Pod {pod['metadata']['name']}", None)
         component = read_component(pod)
         wanted = self._workers if component == WORKER else 1
-        if sum(read_component(one) == component for one in self.pods.values()) >= wanted:
+        if self._seen[component] >= wanted:
             self._problems.note(f"event Job {self._release}-{component}", None)
 
     def find_collector(self) -> Item | None:

@@ -39,6 +39,8 @@ _LIST_EVERY_S = 4.0
 _BYTES_EVERY_S = 8.0
 _NODES_EVERY_S = 5.0
 """A kubelet takes new figures every 10 to 15 seconds."""
+_NODE_EVERY_S = 1.0
+"""For each of many nodes."""
 _READERS = 8
 _LAST_LOOK_S = 5.0
 _LONG_WINDOW_S = 30.0
@@ -58,8 +60,10 @@ class PodSampler:
         values: Mapping[str, Any],
         options: Iterable[object],
         find_own: Callable[[], Placement],
+        patience: float = 1.0,
     ) -> None:
-        """`values`: the chart's; `options`: the module's; `find_own`: the run's pods."""
+        """`values`: the chart's; `options`: the module's; `find_own`: the run's pods; `patience`: how many
+        times as long to wait between two looks."""
         # Of its own, to be broken off.
         self._client = client.make_another()
         self._pods = DatabasePods(self._client, namespace, values, options)
@@ -75,6 +79,7 @@ class PodSampler:
         self.use: DatabaseUse | None = None
         """What the database's pods used when they were last looked at."""
         self._find_own = find_own
+        self._patience = patience
         self._nodes: dict[str, NodeUse] = {}
         self._nodes_forbidden = False
         self._began = threading.Event()
@@ -117,7 +122,10 @@ class PodSampler:
             self._ended.set()
 
     def _sample_repeatedly(self) -> None:
-        pause_s = _SHORTEST_PAUSE_S
+        shortest_s, longest_s = (
+            self._patience * pause_s for pause_s in (_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S)
+        )
+        pause_s = shortest_s
         while True:
             ended = self._ending.wait(pause_s)
             if self._stopped.is_set():
@@ -133,14 +141,17 @@ class PodSampler:
             if ended or len(self._refusals) > 1:
                 return
             took_s = time.monotonic() - began
-            grown_s = _SHORTEST_PAUSE_S if is_new else min(_LONGEST_PAUSE_S, 2 * pause_s)
-            pause_s = max(grown_s, min(took_s / _MOST_SHARE, _LONGEST_PAUSE_S))
+            grown_s = shortest_s if is_new else min(longest_s, 2 * pause_s)
+            pause_s = max(grown_s, min(took_s / _MOST_SHARE, longest_s))
 
     def _list_pods(self) -> None:
-        if self._ending.is_set() or time.monotonic() - self._listed_at >= _LIST_EVERY_S:
+        if self._ending.is_set() or self._is_over(self._listed_at, _LIST_EVERY_S):
             found = self._pods.find()
             self._listed_at = time.monotonic()
             self._seen.know(found)
+
+    def _is_over(self, since: float, pause_s: float) -> bool:
+        return time.monotonic() - since >= self._patience * pause_s
 
     def _look(self) -> bool:
         """Whether there was something new."""
@@ -164,7 +175,7 @@ class PodSampler:
             counts, sizes = read_resource_metrics(text)
             is_new |= self._seen.add_counts(counts)
             self._seen.add_memory(sizes)
-        if self._ending.is_set() or time.monotonic() - self._bytes_at >= _BYTES_EVERY_S:
+        if self._ending.is_set() or self._is_over(self._bytes_at, _BYTES_EVERY_S):
             self._sample_bytes(nodes)
             self._bytes_at = time.monotonic()
         return is_new
@@ -235,9 +246,10 @@ class PodSampler:
         """Read until stopped; the work of a thread."""
         self._began.wait()
         while not self._stopped.is_set() and not self._nodes_forbidden:
+            nodes = sorted(set(self._find_own().values()))
             with ThreadPoolExecutor(_READERS) as readers:
-                list(readers.map(self._read_node, sorted(set(self._find_own().values()))))
-            self._stopped.wait(_NODES_EVERY_S)
+                list(readers.map(self._read_node, nodes))
+            self._stopped.wait(self._patience * max(_NODES_EVERY_S, _NODE_EVERY_S * len(nodes)))
 
     def _read_node(self, node: str) -> None:
         path = NODE.locate(None, node, "proxy", "stats", "summary")

@@ -67,7 +67,9 @@ class Cluster:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, KubeClient]]:
-    for name in ("_SHORTEST_PAUSE_S", "_LONGEST_PAUSE_S", "_NODES_EVERY_S", "_LIST_EVERY_S"):
+    for name in (
+        "_SHORTEST_PAUSE_S", "_LONGEST_PAUSE_S", "_NODES_EVERY_S", "_NODE_EVERY_S", "_LIST_EVERY_S",
+    ):  # fmt: skip
         monkeypatch.setattr(kubelets, name, 0.05)
     with Api() as api:
         yield Cluster(api), KubeClient(api.configuration)
