@@ -154,7 +154,7 @@ $(VENV)/tool: requirements.txt requirements-demo.txt simulator/requirements.txt 
 	$(PIP_INSTALL) requirements.txt
 	@touch $@ $(VENV)/demo
 
-$(VENV)/development: requirements-dev.txt requirements.txt requirements-demo.txt simulator/requirements.txt | $(BIN)/python
+$(VENV)/development: requirements-dev.txt requirements-remote.txt requirements.txt requirements-demo.txt simulator/requirements.txt | $(BIN)/python
 	@echo "== Installing what the tests need, too: up to 270 MB to download"
 	$(PIP_INSTALL) requirements-dev.txt
 	@touch $@ $(VENV)/tool $(VENV)/demo
