@@ -103,6 +103,8 @@ class Address:
         with self._explain(ConfigError, f"can't read results from {self} (--results)"):
             files, root = self._open()
             names = _list_folders(files, root)
+            if not names:
+                raise ConfigError(f"there is no result at {self}")
             here = self._make_cache()
 
             def fetch_one(name: str) -> None:

@@ -175,6 +175,12 @@ def test_other_addresses_are_refused(url: str, said: str) -> None:
     assert said in done.output
 
 
+def test_an_address_without_results_is_named(address: Address) -> None:
+    address.check_writable()
+    done = run("results", "list", "--results", address.url)
+    assert (done.exit_code, done.output) == (2, f"Error: there is no result at {address}\n")
+
+
 def test_a_missing_package_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     really = builtins.__import__
 
