@@ -40,7 +40,8 @@ _OF_OBSTORE = frozenset({"s3", "gs", "az", "abfs", "abfss"})
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
 _AT_ONCE = 16
 """Results that are fetched together: an answer takes longer than a result."""
-_MOST_WORDS = 300
+_MOST_CHARACTERS = 300
+_REMEDY = "check the address, and who you are by the environment or the machine's identity"
 
 
 def is_address(text: str) -> bool:
@@ -71,7 +72,7 @@ class Address:
 
     def check_writable(self) -> None:
         """ConfigError if nothing can be written there."""
-        with self._explain(ConfigError, f"can't write results to {self} (--output)"):
+        with self._explain(ConfigError, f"can't write results to {self} (--output): {_REMEDY}"):
             files, root = self._open()
             with NamedTemporaryFile("w", suffix=MARK) as file:
                 file.write("iotbench writes results here\n")
@@ -100,7 +101,7 @@ class Address:
     def fetch(self) -> Path:
         """A folder of this machine with the result.json of each result there; only what is new is fetched.
         ConfigError if the address can't be read."""
-        with self._explain(ConfigError, f"can't read results from {self} (--results)"):
+        with self._explain(ConfigError, f"can't read results from {self} (--results): {_REMEDY}"):
             files, root = self._open()
             names = _list_folders(files, root)
             if not names:
@@ -166,7 +167,9 @@ class Address:
         except CliError:
             raise
         except Exception as error:
-            why = hide_secrets(one_line(error, _MOST_WORDS))
+            # obstore repeats itself as its programmers see it.
+            said = str(error).partition("Debug source")[0]
+            why = hide_secrets(one_line(said or error, _MOST_CHARACTERS))
             raise kind(f"{what}\n{type(error).__name__}: {why}") from error
 
 
