@@ -46,7 +46,7 @@ _REMEDY = "check the address, and who you are by the environment or the machine'
 
 def is_address(text: str) -> bool:
     """Whether this means a place elsewhere, and no path of this machine."""
-    return bool(_ADDRESS.match(text))
+    return bool(_ADDRESS.match(text)) or ("::" in text and "://" in text)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Address:
         )
         with self._explain(RunFailed, failed):
             files, root = self._open()
-            if files.exists(f"{root}/{folder.name}/{FILE_NAME}"):
+            if _is_there(files, f"{root}/{folder.name}/{FILE_NAME}"):
                 raise RunFailed(f"{failed}, under another name: there is a result already")
             paths = [path for path in folder.rglob("*") if path.is_file()]
             for path in sorted(paths, key=lambda path: (path == folder / FILE_NAME, path)):
@@ -179,6 +179,13 @@ def explain_named(name: str) -> str:
         f"{name} is an address: name its folder by --results, and the result by its ID (see:"
         f" {program()} results list --results URL)"
     )
+
+
+def _is_there(files: Any, path: str) -> bool:
+    """Whether a file is known to be there."""
+    with suppress(Exception):  # whoever may only write can't look
+        return bool(files.exists(path))
+    return False
 
 
 def _list_folders(files: Any, root: str) -> set[str]:

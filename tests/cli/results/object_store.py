@@ -17,6 +17,7 @@ class ObjectStore(AbstractContextManager["ObjectStore"]):
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.refuse = ""
+        self.writes_only = False
         self.signed: set[str] = set()
         """The Authorization headers of all requests."""
         store = self
@@ -58,7 +59,7 @@ class ObjectStore(AbstractContextManager["ObjectStore"]):
         """Status and content."""
         parts = urlsplit(path)
         key = unquote(parts.path)
-        if self.refuse and self.refuse in key:
+        if (self.refuse and self.refuse in key) or (self.writes_only and method != "PUT"):
             return 403, b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
         if method == "PUT":
             self.objects[key] = body

@@ -147,6 +147,12 @@ def test_a_copy_that_fails_loses_nothing(s3: ObjectStore) -> None:
     assert f"/bucket/x/{NAME}/{FILE_NAME}" not in s3.objects
 
 
+def test_the_right_to_write_is_enough(s3: ObjectStore) -> None:
+    s3.writes_only = True
+    keep(Address("s3://bucket/x")).send()
+    assert f"/bucket/x/{NAME}/{FILE_NAME}" in s3.objects
+
+
 def test_a_result_that_is_there_is_not_overwritten(place: Path) -> None:
     address = Address((place / "elsewhere").as_uri())
     made = keep(address)
@@ -165,7 +171,7 @@ def test_nothing_is_copied_of_a_command_that_kept_nothing(place: Path) -> None:
     ("url", "said"),
     [
         ("nosuch://bucket/x", "fsspec knows no such kind of address"),
-        ("simplecache::s3://bucket/x", "there is no folder"),
+        ("simplecache::s3://bucket/x", "is a chain of addresses"),
         ("s3://a::s3://b", "is a chain of addresses"),
     ],
 )
