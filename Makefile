@@ -44,12 +44,13 @@ e2e: $(VENV)/development
 	$(BIN)/python -m pytest -n 3 --dist worksteal tests/chart tests/kubernetes --ignore $(CAMPAIGN)
 	$(BIN)/python -m pytest $(CAMPAIGN)
 
-# The image of collector and workers, by whatever can build one here.
+# The images of collector and workers, and of the command line, by whatever can build them here.
 image:
 	@version=$$(sed -n 's/__version__ = "\(.*\)"/\1/p' simulator/__init__.py); \
 	for tool in docker podman buildah; do \
 	  if $$tool info >/dev/null 2>&1; then \
-	    exec $$tool build --build-arg VERSION=$$version -t iot-database-benchmark:$$version simulator; \
+	    $$tool build --build-arg VERSION=$$version -t iot-database-benchmark:$$version simulator && \
+	    $$tool build --build-arg VERSION=$$version -t iot-database-benchmark-cli:$$version .; exit; \
 	  fi; \
 	done; echo "none of docker, podman and buildah is there and works" >&2; exit 1
 
@@ -154,7 +155,7 @@ $(VENV)/tool: requirements.txt requirements-demo.txt simulator/requirements.txt 
 	$(PIP_INSTALL) requirements.txt
 	@touch $@ $(VENV)/demo
 
-$(VENV)/development: requirements-dev.txt requirements.txt requirements-demo.txt simulator/requirements.txt | $(BIN)/python
+$(VENV)/development: requirements-dev.txt requirements-remote.txt requirements.txt requirements-demo.txt simulator/requirements.txt | $(BIN)/python
 	@echo "== Installing what the tests need, too: up to 270 MB to download"
 	$(PIP_INSTALL) requirements-dev.txt
 	@touch $@ $(VENV)/tool $(VENV)/demo

@@ -86,6 +86,14 @@ def load_installed(names: Iterable[str]) -> tuple[list[type[AnyModule]], str | N
     return [module for module in found.values() if module], about if absent else None
 
 
+def advise_remote() -> str:
+    """The command that installs what results at an address need."""
+    pip = f"{_shortest(Path(sys.executable))} -m pip install"
+    if IS_CHECKOUT:
+        return f"{pip} -r {_shortest(PACKAGES / 'requirements-remote.txt')}"
+    return f"{pip} 'iot-database-benchmark[remote]'"
+
+
 def _advise_install() -> str:
     """The command that installs all packages of the tool."""
     pip = f"{_shortest(Path(sys.executable))} -m pip install"

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from .options import config_option, debug_option, live_options, take_live
+from .values import Folder
 
 
 @click.command()
@@ -15,7 +16,7 @@ from .options import config_option, debug_option, live_options, take_live
 @config_option()
 @click.option(
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=Folder("a campaign resumes from its folder: name one here, and copy it", file_okay=False),
     help="Folder of this campaign, with all results; default: campaigns/ and the file's name"
     " (with --size: and the size's).",
 )

@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import click
 from pydantic import BaseModel
@@ -17,13 +18,14 @@ from simulator.contract import MAX_WORKERS, DataSet, Load, Role
 from simulator.units import read_duration_s
 
 from ..installation import CONFIG_FILE
-from .values import Amount, Function, Label, Limit, Pair, Rate, on_command_line
+from .values import Amount, Folder, Function, Label, Limit, Pair, Rate, on_command_line
 
 if TYPE_CHECKING:
     from ..experiments.experiment import Experiment
     from ..experiments.session import CommonOptions, Session
     from ..live.serving import LiveOptions
     from ..plan import Request
+    from ..results.address import Address
 
 Model = TypeVar("Model", bound=BaseModel)
 AnyRequest = TypeVar("AnyRequest", bound="Request")
@@ -358,8 +360,9 @@ common = combine(
     ),
     place_options,
     click.option(
-        "--output", default="results", show_default=True, type=click.Path(path_type=Path),
-        help="Folder in which a new folder with the result is made.",
+        "--output", default="results", show_default=True, type=Folder(), metavar="FOLDER|URL",
+        help="Folder in which a new folder with the result is made; or an address such as"
+        " s3://bucket/folder, to which it is copied from results/.",
     ),
     click.option(
         "--label", type=Label(),
@@ -382,10 +385,18 @@ common = combine(
 
 def results_option(function: Function) -> Function:
     """Where results are kept, of every command that reads them."""
+
+    @wraps(function)
+    def call(*args: Any, results_folder: Path | Address, **given: Any) -> Any:
+        # When the command runs, not when its line is read: an address takes a while.
+        if not isinstance(results_folder, Path):
+            results_folder = results_folder.fetch()
+        return function(*args, results_folder=results_folder, **given)
+
     return click.option(
-        "--results", "results_folder", default="results", show_default=True,
-        type=click.Path(path_type=Path), help="Folder with the stored results.",
-    )(function)  # fmt: skip
+        "--results", "results_folder", default="results", show_default=True, type=Folder(),
+        metavar="FOLDER|URL", help="Folder with the stored results, or its address.",
+    )(cast(Function, call))  # fmt: skip
 
 
 def output_option(default: str | None, text: str) -> Callable[[Function], Function]:

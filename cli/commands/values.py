@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -16,6 +17,28 @@ from simulator.units import parse_amount, parse_share
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _HINT = "write a number as in 50000, 50k, 1M or 1e6"
+
+
+class Folder(click.Path):
+    """A folder, or the address of one: s3://bucket/folder."""
+
+    def __init__(self, local: str = "", file_okay: bool = True) -> None:
+        """`local`: why it can't be an address."""
+        super().__init__(file_okay=file_okay, path_type=Path)
+        self._local = local
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from ..results.address import Address, is_address
+
+        if not isinstance(value, str) or not is_address(value):
+            return value if isinstance(value, Address) else super().convert(value, param, ctx)
+        try:
+            found = Address(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if self._local:
+            self.fail(f"{value!r} is an address: {self._local}", param, ctx)
+        return found
 
 
 class Amount(click.IntRange):

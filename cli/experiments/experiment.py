@@ -179,13 +179,26 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
         experiment.show(result)
         if unwritten is None:
             say(f"\nResult: {context.folder.path}")
+    unsent = None if unwritten else _send(context)
+    if unsent and stopped:
+        note(f"warning: {unsent}")
     if isinstance(stopped, Interrupted):
         raise stopped
-    if unwritten:
-        raise unwritten
-    if stopped:
-        raise stopped
+    for problem in (unwritten, stopped, unsent):
+        if problem:
+            raise problem
     return choose_status(result)
+
+
+def _send(context: RunContext) -> RunFailed | None:
+    """Copy what was kept to the address that was asked for, if it was; the error if that failed."""
+    try:
+        there = context.folder.send()
+    except RunFailed as error:
+        return error
+    if there:
+        say(f"Copied to: {there}")
+    return None
 
 
 def choose_status(result: Result) -> int:

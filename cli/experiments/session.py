@@ -26,6 +26,8 @@ from ..faults.injector import Action, Disturbance, check_disturbances, parse_dis
 from ..live.serving import LiveOptions
 from ..output import warn_once
 from ..plan import QUERIES, merge_options, option_names, split_options
+from ..results.address import Address
+from ..results.store import LOCAL
 from ..workloads import ChosenWorkload, choose_workload, complete_data, read_options
 
 # Stands for the connection string of a server that is not started yet.
@@ -43,7 +45,8 @@ class CommonOptions:
     extra_options: Sequence[str] = ()
     executor: str | None = None
     timeout_s: float = 0.0
-    output: Path = Path("results")
+    output: Path | Address = LOCAL
+    """The folder of results, or the address to which they are copied."""
     json_file: Path | None = None
     namespace: str | None = None
     kubeconfig: str | None = None

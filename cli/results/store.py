@@ -31,12 +31,15 @@ from ..errors import ConfigError, RunFailed
 from ..installation import program
 from ..output import explain, note, write_whole
 from . import format1, index
+from .address import Address, explain_named, is_address
 from .decision import VerdictMatrix
 from .index import ResultIndex, ResultLine, get_age, list_entries, list_lines
 from .model import FORMAT, Result, as_mapping
 from .summaries import find_bytes_per_day, summarize_queries
 
 FILE_NAME = index.FILE_NAME
+LOCAL = Path("results")
+"""Where results are kept first that then go to an address."""
 LATEST = "latest"
 """Names the newest result."""
 
@@ -51,11 +54,18 @@ def now() -> datetime:
 
 class ResultFolder:
     """`results/<UTC time>-<command>-<target>/`: result.json and logs/. Made when a command begins,
-    so that a folder that can't be written is found before the runs and not after."""
+    so that a folder that can't be written is found before the runs and not after. With an address, it is
+    made in `results` and copied in the end."""
 
-    def __init__(self, output: Path, started: datetime, command: str, target: str) -> None:
+    def __init__(
+        self, output: Path | Address, started: datetime, command: str, target: str
+    ) -> None:
         name = f"{started:%Y%m%dT%H%M%SZ}-{command}-{target}"
         self._kept = False
+        self._address = output if isinstance(output, Address) else None
+        if isinstance(output, Address):
+            output.check_writable()
+            output = LOCAL
         try:
             output.mkdir(parents=True, exist_ok=True)
             self.path = _make_folder(output, name)
@@ -86,6 +96,11 @@ class ResultFolder:
     def keep_logs(self) -> None:
         """Keep the folder without a result, for the logs of what failed."""
         self._kept = True
+
+    def send(self) -> str | None:
+        """Copy the folder to its address, if it has one and holds something worth keeping; where it is then.
+        RunFailed if that fails: nothing is lost."""
+        return self._address.send(self.path) if self._address and self._kept else None
 
     def close(self) -> None:
         """Remove the folder if it holds nothing worth keeping."""
@@ -304,6 +319,8 @@ def _open(name: str, listing: _Listing) -> StoredResult:
         raise ConfigError("the name of a result is empty")
     if name == LATEST:
         return _open_latest(folder)
+    if is_address(name):
+        raise ConfigError(explain_named(name))
     path = Path(name)
     if path.is_dir() and not (path / FILE_NAME).is_file():
         # The ID of a result is not hidden by a folder of that name.

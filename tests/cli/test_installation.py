@@ -172,6 +172,15 @@ def test_what_the_package_depends_on_is_what_the_requirements_pin() -> None:
                 assert canonicalize_name(line.partition("==")[0]) in required, line
 
 
+def test_what_results_at_an_address_need_is_an_extra_of_the_package() -> None:
+    extra = {one.name: one for one in map(Requirement, PROJECT["optional-dependencies"]["remote"])}
+    text = (ROOT / "requirements-remote.txt").read_text()
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", text, re.MULTILINE))
+    assert pins.keys() == extra.keys()
+    for name, requirement in extra.items():
+        assert requirement.specifier.contains(pins[name]), f"{requirement}, but {pins[name]}"
+
+
 def test_the_lock_has_every_pin_with_hashes() -> None:
     """`make lock` makes it anew."""
     text = (ROOT / "requirements.lock").read_text()

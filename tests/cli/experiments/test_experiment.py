@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from cli.experiments.experiment import (
     run_experiment,
 )
 from cli.plan import PlannedRun, PlannedSeries, Request
+from cli.results.address import Address
 from cli.results.model import Result
 from cli.results.store import read_result
 from cli.signals import Interrupted, Interrupts
@@ -129,6 +131,67 @@ def test_a_command_that_made_all_its_runs_was_ended_by_nothing(
     experiment, run = _run(tmp_path, _Database(), monkeypatch)
     assert run() == 0
     assert (experiment.shown[0].complete, experiment.shown[0].ended_by) == (True, None)
+
+
+def _send_to(experiment: _TwoRuns, address: Address) -> None:
+    session = experiment.session
+    session.request = replace(session.request, output=address)
+
+
+def test_a_result_is_copied_to_its_address_when_the_tables_were_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    experiment, run = _run(tmp_path, _Database(), monkeypatch)
+    _send_to(experiment, Address((tmp_path / "there").as_uri()))
+    assert run() == 0
+    kept = _find_result(tmp_path)
+    assert read_result(tmp_path / "there" / kept.name) == experiment.shown[0]
+    assert f"Copied to: {(tmp_path / 'there').as_uri()}/{kept.name}\n" in capsys.readouterr().out
+
+
+def test_what_was_made_before_the_end_is_copied_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    experiment, run = _run(tmp_path, _Database(_raise(Interrupted(signal.SIGTERM))), monkeypatch)
+    _send_to(experiment, Address((tmp_path / "there").as_uri()))
+    with pytest.raises(Interrupted):
+        run()
+    copied = read_result(tmp_path / "there" / _find_result(tmp_path).name)
+    assert copied.ended_by == "SIGTERM"
+
+
+@pytest.mark.parametrize("ends", [None, RunFailed("no word from worker 0")])
+def test_a_copy_that_fails_is_said_and_keeps_the_result(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ends: RunFailed | None,
+) -> None:
+    """As the error if there is no other."""
+    monkeypatch.chdir(tmp_path)
+    there = tmp_path / "there"
+
+    def happens() -> None:
+        for path in there.iterdir():
+            path.unlink()
+        there.rmdir()
+        there.write_text("a file now")
+        if ends:
+            raise ends
+
+    experiment, run = _run(tmp_path, _Database(happens), monkeypatch)
+    _send_to(experiment, Address(there.as_uri()))
+    with pytest.raises(RunFailed) as raised:
+        run()
+    assert read_result(_find_result(tmp_path)) == experiment.shown[0]
+    said = f"the result is in results/{_find_result(tmp_path).name}, but could not be copied"
+    if ends:
+        assert raised.value.message == ends.message
+        assert f"warning: {said}" in capsys.readouterr().err
+    else:
+        assert said in raised.value.message
 
 
 def test_what_was_made_so_far_is_kept_while_the_next_run_is_made(

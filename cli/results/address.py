@@ -1,0 +1,211 @@
+"""Folders of results that aren't on this machine, by any address that fsspec knows, as in s3://bucket/folder.
+
+fsspec, and what it needs for a kind of address, are optional packages. Credentials come from the environment
+or the machine's identity, never from the address: that is in lists of processes and in logs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import rmtree
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from simulator.errors import one_line
+
+from ..errors import CliError, ConfigError, RunFailed
+from ..installation import advise_remote, program
+from ..output import explain
+from .index import FILE_NAME
+from .secrets import hide_secrets
+
+FETCHED = Path("~/.cache/iot-database-benchmark/remote")
+"""Results that were read from elsewhere: nobody changes one, so each is fetched once."""
+MARK = ".iotbench"
+"""A file that a command writes beside the results before its first run, so that an address that can't be
+written is found then. What the command needs is the right to write, and no other."""
+
+_ADDRESS = re.compile(r"(?P<protocol>[A-Za-z][A-Za-z0-9+.-]*)://")
+# Secrets may have slashes, and S3's have.
+_CREDENTIALS = re.compile(r"://[^@]*:[^@]*@")
+_OF_OBSTORE = frozenset({"s3", "gs", "az", "abfs", "abfss"})
+_RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
+_AT_ONCE = 16
+"""Results that are fetched together: an answer takes longer than a result."""
+_MOST_CHARACTERS = 300
+_REMEDY = "check the address, and who you are by the environment or the machine's identity"
+
+
+def is_address(text: str) -> bool:
+    """Whether this means a place elsewhere, and no path of this machine."""
+    return bool(_ADDRESS.match(text)) or ("::" in text and "://" in text)
+
+
+@dataclass(frozen=True)
+class Address:
+    """A folder of results elsewhere."""
+
+    url: str
+
+    def __post_init__(self) -> None:
+        """ValueError, which doesn't repeat the address, if there is more in it than a place."""
+        if _CREDENTIALS.search(self.url) or "?" in self.url:
+            raise ValueError(
+                "the address has credentials or a query in it, which others could read: give the place alone,"
+                " and credentials by the environment (AWS_ACCESS_KEY_ID, …) or the machine's identity"
+            )
+        if "::" in self.url:
+            raise ValueError(
+                f"{self.url!r} is a chain of addresses: give one, as in s3://bucket/folder"
+            )
+
+    def __str__(self) -> str:
+        return self.url
+
+    def check_writable(self) -> None:
+        """ConfigError if nothing can be written there."""
+        with self._explain(ConfigError, f"can't write results to {self} (--output): {_REMEDY}"):
+            files, root = self._open()
+            with NamedTemporaryFile("w", suffix=MARK) as file:
+                file.write("iotbench writes results here\n")
+                file.flush()
+                files.put_file(file.name, f"{root}/{MARK}")
+
+    def send(self, folder: Path) -> str:
+        """Copy a folder there, under its name; where it is then. RunFailed, with what to do, if that fails.
+
+        result.json goes last: whoever finds it finds the rest, too."""
+        there = f"{self.url.rstrip('/')}/{folder.name}"
+        failed = (
+            f"the result is in {folder}, but could not be copied to {there}: copy the folder there"
+            " yourself"
+        )
+        with self._explain(RunFailed, failed):
+            files, root = self._open()
+            if _is_there(files, f"{root}/{folder.name}/{FILE_NAME}"):
+                raise RunFailed(f"{failed}, under another name: there is a result already")
+            paths = [path for path in folder.rglob("*") if path.is_file()]
+            for path in sorted(paths, key=lambda path: (path == folder / FILE_NAME, path)):
+                own = path.relative_to(folder).as_posix()
+                files.put_file(str(path), f"{root}/{folder.name}/{own}")
+        return there
+
+    def fetch(self) -> Path:
+        """A folder of this machine with the result.json of each result there; only what is new is fetched.
+        ConfigError if the address can't be read."""
+        with self._explain(ConfigError, f"can't read results from {self} (--results): {_REMEDY}"):
+            files, root = self._open()
+            names = _list_folders(files, root)
+            if not names:
+                raise ConfigError(f"there is no result at {self}")
+            here = self._make_cache()
+
+            def fetch_one(name: str) -> None:
+                _fetch_file(files, f"{root}/{name}/{FILE_NAME}", here / name)
+
+            known = {path.parent.name for path in here.glob(f"*/{FILE_NAME}")}
+            for gone in known - names:
+                rmtree(here / gone, ignore_errors=True)
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                list(pool.map(fetch_one, sorted(names - known)))
+            return here
+
+    def _make_cache(self) -> Path:
+        name = sha256(self.url.rstrip("/").encode()).hexdigest()[:16]
+        try:
+            folder = FETCHED.expanduser() / name
+            folder.mkdir(parents=True, exist_ok=True)
+        except (OSError, RuntimeError) as error:
+            why = explain(error) if isinstance(error, OSError) else one_line(error)
+            raise ConfigError(
+                f"can't keep what is read from {self} in {FETCHED}: {why}; set HOME to a folder that can be"
+                " written"
+            ) from error
+        return folder
+
+    def _open(self) -> tuple[Any, str]:
+        """fsspec's files there, and the path of this folder among them, without a slash at its end."""
+        found = _ADDRESS.match(self.url)
+        assert found is not None
+        protocol = found["protocol"].lower()
+        try:
+            from fsspec.core import url_to_fs
+
+            options: dict[str, Any] = {"skip_instance_cache": True}
+            if protocol in ("file", "local"):
+                options["auto_mkdir"] = True
+            elif protocol in _OF_OBSTORE and find_spec("obstore"):
+                from obstore.fsspec import register
+
+                register(protocol)
+                options["retry_config"] = _RETRIES
+            files, root = url_to_fs(self.url, **options)
+        except ImportError as error:
+            raise ConfigError(
+                f"{self}: a package is needed for this and not installed ({one_line(error, 100)}):"
+                f" {advise_remote()}"
+            ) from error
+        except ValueError as error:
+            raise ConfigError(
+                f"{self}: {one_line(error, 100)}: fsspec knows no such kind of address"
+            ) from error
+        return files, root.rstrip("/")
+
+    @contextmanager
+    def _explain(self, kind: type[CliError], what: str) -> Iterator[None]:
+        """An error of this kind, whatever the package for an address raises."""
+        try:
+            yield
+        except CliError:
+            raise
+        except Exception as error:
+            # obstore repeats itself as its programmers see it.
+            said = str(error).partition("Debug source")[0]
+            why = hide_secrets(one_line(said or error, _MOST_CHARACTERS))
+            raise kind(f"{what}\n{type(error).__name__}: {why}") from error
+
+
+def explain_named(name: str) -> str:
+    """What to do instead of naming a result by an address."""
+    return (
+        f"{name} is an address: name its folder by --results, and the result by its ID (see:"
+        f" {program()} results list --results URL)"
+    )
+
+
+def _is_there(files: Any, path: str) -> bool:
+    """Whether a file is known to be there."""
+    with suppress(Exception):  # whoever may only write can't look
+        return bool(files.exists(path))
+    return False
+
+
+def _list_folders(files: Any, root: str) -> set[str]:
+    """The names of the folders there."""
+    listed = files.ls(root, detail=True)
+    names = {
+        one["name"].rstrip("/").rpartition("/")[2] for one in listed if one["type"] == "directory"
+    }
+    return {name for name in names if name not in ("", ".", "..")}
+
+
+def _fetch_file(files: Any, there: str, folder: Path) -> None:
+    """Fetch a result, as a whole or not at all, into a new folder; none, if there are only the logs of a
+    failure."""
+    folder.parent.mkdir(exist_ok=True)
+    with NamedTemporaryFile(dir=folder.parent.parent, suffix=".part") as part:
+        try:
+            files.get_file(there, part.name)
+        except FileNotFoundError:
+            return
+        folder.mkdir(exist_ok=True)
+        with suppress(FileExistsError):  # another command has fetched it meanwhile
+            (folder / FILE_NAME).hardlink_to(part.name)
