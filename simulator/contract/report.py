@@ -285,6 +285,22 @@ class QueryResult(Message):
     """Of a run that is ended by its number of executions: every one."""
 
 
+class MinuteLatency(Message):
+    """The requests of the window that were answered in a minute. Minutes add up by their counts."""
+
+    begins_s: int
+    """Since the common start."""
+    length_s: int = 60
+    """More in runs of more than a day."""
+    requests: int
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    """As of the group, at most 3 % off; None of too few requests."""
+    counts: str
+    """The histogram: the number of the first part in which there are requests, then how many there are in
+    each part from it on (`simulator.histograms.read_coarse`)."""
+
+
 class GroupResult(Message):
     """What the writers, or the readers, of a run measured. Figures are None if the run failed."""
 
@@ -321,6 +337,8 @@ class GroupResult(Message):
     timeline: list[tuple[int, int]] = Field(default_factory=list)
     """(second since the common start, events acknowledged or queries answered from it on for the run's
     `step_s`) of all workers together."""
+    minutes: list[MinuteLatency] = Field(default_factory=list)
+    """Latencies over time, of a run of more than a minute."""
     deletion_cost: DeletionCost | None = None
     """Of a run with a retention in which something was deleted."""
     slowest_worker: WorkerTimeline | None = None

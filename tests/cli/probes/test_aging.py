@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 
 from cli.probes.aging import AgingSeries
 from cli.probes.database import Counters, Use, merge_uses
@@ -35,7 +36,7 @@ def test_a_day_coarsens_with_age_without_a_hole() -> None:
     series = AgingSeries(merge_steps, make_steps(DAY))
     found = list(series)
     assert len(found) == len(series) < 5 * HOUR
-    assert all(one.ended == other.began for one, other in zip(found, found[1:], strict=False))
+    assert all(one.ended == other.began for one, other in pairwise(found))
     assert (found[0].began, found[-1].ended) == (0.0, DAY)
     lengths = [one.length_s for one in found]
     assert lengths == sorted(lengths, reverse=True)
