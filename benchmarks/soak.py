@@ -38,6 +38,7 @@ WARM_UP_SHARE = 1 / 3
 LEAST_JUDGED_S = 1800.0
 _INTERVAL_S = 1.0
 _ROLES = ("worker", "collector", "launcher")
+"""Words of a process's command line; what the launcher forks keeps the launcher's."""
 
 
 @dataclass
@@ -46,14 +47,13 @@ class Growth:
 
     name: str
     readings: list[tuple[float, float]] = field(default_factory=list)
-    """(seconds since the first, MB)."""
+    """(seconds since the command began, MB)."""
 
-    def fit(self) -> tuple[float, float, int] | None:
-        """Slope in MB an hour, memory at the end, and readings after the warm-up; None of too few."""
-        if not self.readings:
-            return None
-        begin = self.readings[-1][0] * WARM_UP_SHARE
-        later = [one for one in self.readings if one[0] >= begin]
+    def fit(self, duration_s: float) -> tuple[float, float, int] | None:
+        """Slope in MB an hour, memory at the end, and readings after the warm-up; None of too few. What is
+        needed once the run is over, for its result, is no growth."""
+        begin = duration_s * WARM_UP_SHARE
+        later = [one for one in self.readings if begin <= one[0] <= duration_s]
         if len(later) < 10:
             return None
         seconds, sizes = np.array(later).T
@@ -125,6 +125,7 @@ def main() -> int:
     )
     parser.add_argument("--simulate-only", action="store_true", help="make no real run")
     given = parser.parse_args()
+    duration_s = read_duration_s(given.duration)
     with scratch_folder() as folder:
         day = measure_day(folder)
         show(["After a simulated day", "MB"], [[name, f"{mb:.2f}"] for name, mb in day.sizes_mb()])
@@ -135,13 +136,13 @@ def main() -> int:
         growths, result = run_for_real(folder, given.duration, given.rate)
         rows, slopes = [], []
         for growth in growths:
-            if (fitted := growth.fit()) is not None:
+            if (fitted := growth.fit(duration_s)) is not None:
                 slope, last, count = fitted
                 slopes.append(slope)
                 rows.append([growth.name, f"{slope:.1f}", f"{last:.0f}", str(count)])
         show(["Process", "MB an hour", "MB at the end", "Readings"], rows)
         size_mb = result.stat().st_size / 1e6
-    if read_duration_s(given.duration) >= LEAST_JUDGED_S:
+    if duration_s >= LEAST_JUDGED_S:
         met = met and bool(slopes) and max(slopes) < GOAL_MB_PER_HOUR
     return conclude(
         f"{_tell_day(day.result_mb, day.report_mb, day.growth_mb_per_hour)}; after {given.duration} of real"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-import tracemalloc
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from cli.experiments.unfinished import UnfinishedRun
 from cli.live.state import LiveState
@@ -146,13 +146,12 @@ class _Simulation:
 def measure_day(folder: Path) -> Day:
     """Simulate a day; files are written into this folder."""
     simulation, kept = _Simulation(), {}
-    tracemalloc.start()
+    own = psutil.Process()
     for second in range(DAY_S):
         simulation.tell(second)
         if (second + 1) % _EVERY_S == 0:
             gc.collect()
-            kept[second + 1] = tracemalloc.get_traced_memory()[0] / 1e6
-    tracemalloc.stop()
+            kept[second + 1] = own.memory_full_info().uss / 1e6
     growth = (kept[DAY_S] - kept[HALF_S]) / (DAY_S - HALF_S) * 3600
     unfinished = simulation.unfinished.make_run()
     assert unfinished is not None
