@@ -329,9 +329,9 @@ class Runner:
         self._display.end(outcome)
 
     def _keep(self) -> None:
-        """Write what was made so far, so that a command which is killed loses the run that was under way and
-        no other. Of runs that are so short that writing would take much of their time some wait for the
-        next. If it fails, the end of the command will tell."""
+        """Write what was made so far, so that a command which is killed loses a minute of the run that is
+        under way at most. Of runs that are so short that writing would take much of their time some wait for
+        the next. If it fails, the end of the command will tell."""
         began = time.monotonic()
         if began < self._next_checkpoint_s:
             return
