@@ -34,6 +34,8 @@ from .soak_day import measure_day
 from .support import ROOT, conclude, scratch_folder, show
 
 GOAL_MB_PER_HOUR, GOAL_RESULT_MB, GOAL_REPORT_MB = 2.0, 5.0, 2.0
+SIMULATED = 4
+"""Processes whose parts the simulated day has in one: two workers, collector and command."""
 WARM_UP_SHARE = 1 / 3
 LEAST_JUDGED_S = 1800.0
 _INTERVAL_S = 1.0
@@ -130,7 +132,7 @@ def main() -> int:
         day = measure_day(folder)
         show(["After a simulated day", "MB"], [[name, f"{mb:.2f}"] for name, mb in day.sizes_mb()])
         met = day.result_mb < GOAL_RESULT_MB and day.report_mb < GOAL_REPORT_MB
-        met = met and day.growth_mb_per_hour < GOAL_MB_PER_HOUR
+        met = met and day.growth_mb_per_hour < SIMULATED * GOAL_MB_PER_HOUR
         if given.simulate_only:
             return conclude(_tell_day(day.result_mb, day.report_mb, day.growth_mb_per_hour), met)
         growths, result = run_for_real(folder, given.duration, given.rate)
@@ -155,7 +157,8 @@ def main() -> int:
 def _tell_day(result_mb: float, report_mb: float, growth: float) -> str:
     return (
         f"soak: after a simulated day result.json {result_mb:.2f} MB (goal < {GOAL_RESULT_MB:g}), report"
-        f" {report_mb:.2f} MB (goal < {GOAL_REPORT_MB:g}), kept in memory {growth:.2f} MB an hour"
+        f" {report_mb:.2f} MB (goal < {GOAL_REPORT_MB:g}), two workers, collector and command together"
+        f" {growth:.2f} MB an hour"
     )
 
 
