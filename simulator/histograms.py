@@ -244,6 +244,34 @@ def find_percentiles_ms(
     ]
 
 
+def add_coarse(one: CoarseCounts, other: CoarseCounts) -> CoarseCounts:
+    """All requests of both."""
+    return _trim(_add_up([one, other]))
+
+
+def subtract_coarse(later: CoarseCounts, earlier: CoarseCounts) -> CoarseCounts:
+    """What came to the earlier counts since then."""
+    import numpy as np
+
+    return _trim(np.maximum(_add_up([later]) - _add_up([earlier]), 0))
+
+
+def _trim(counts: IntArray) -> CoarseCounts:
+    found = counts.nonzero()[0]
+    return (int(found[0]), counts[found[0] : found[-1] + 1].tolist()) if len(found) else (0, [])
+
+
+def write_coarse(coarse: CoarseCounts) -> str:
+    """A line for a result: the first part's number, then how many requests there are in each part."""
+    return ",".join(map(str, [coarse[0], *coarse[1]]))
+
+
+def read_coarse(text: str) -> CoarseCounts:
+    """What such a line says; ValueError if it is none."""
+    first, *counts = map(int, text.split(","))
+    return first, counts
+
+
 def split_counts(coarse: Iterable[CoarseCounts], at_most_ms: float) -> tuple[int, int]:
     """How many requests there are in these together, and how many of them certainly took longer than that."""
     _, lowest_us, _ = _make_parts()

@@ -23,6 +23,7 @@ from ..faults.injector import Action, Doer, FaultInjector
 from ..installation import PACKAGES, program
 from ..live.serving import serve_live
 from ..plan import PlannedRun
+from ..results.coarsening import coarsen_run
 from ..results.faults import find_outages
 from ..results.model import Result
 from ..results.rules import DURATION_OPTIONS
@@ -68,6 +69,7 @@ class RunContext:
             failed.marks, failed.undone = error.marks, error.undone
             raise failed from error
         run = report.run
+        coarsen_run(run)
         failure = None if report.failure is None else self._explain(report.failure)
         for group in run.groups:
             reasons = [

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
-from simulator.contract import Carried, GroupResult, Load, Role, RunResult
+from simulator.contract import Carried, GroupResult, Load, Role, RunResult, Status
 
 from ..errors import EXIT_FAILED, EXIT_LIMIT, RunFailed, RunGivenUp
 from ..faults.injector import add_pauses, check_pauses, check_times
@@ -22,6 +22,7 @@ from ..live.serving import find_live, publish_end
 from ..output import note, say
 from ..plan import PlannedRun, PlannedSeries, Request, share_devices
 from ..render.progress import Display, make_display
+from ..results.coarsening import coarsen_run
 from ..results.limits import Outcome, sum_up
 from ..results.model import Result
 from ..signals import Interrupted, Interrupts
@@ -29,6 +30,7 @@ from ..workloads import check_history
 from .context import RunContext, new_token, open_context
 from .session import Session
 from .statements import keep_statements
+from .unfinished import UnfinishedRun
 
 _MOST_SHARE = 0.02
 """Of a command's time, for writing what was made so far."""
@@ -105,6 +107,9 @@ class Experiment(ABC, Generic[AnyRequest]):
         mode = options and options.mode(self.request.load.batch)
         return self.request.list_options() | {"insert_mode": mode}
 
+    def add_unfinished(self, result: Result, run: RunResult) -> None:
+        """Put a run that is still under way into a result. A search's is of no use without its end."""
+
     @abstractmethod
     def summarize(self) -> dict[str, Any]:
         """The fields of the result that are its own."""
@@ -174,11 +179,13 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
         with interrupts.shield():
             result = runner.make_result(complete=stopped is None)
             result.ended_by = None if stopped is None else _name_end(stopped)
-            unwritten = context.write(result, finished=True) if experiment.runs else None
+            if isinstance(stopped, Interrupted):
+                runner.add_unfinished(result, str(stopped))
+            unwritten = context.write(result, finished=True) if result.runs else None
     if experiment.runs:
         experiment.show(result)
-        if unwritten is None:
-            say(f"\nResult: {context.folder.path}")
+    if result.runs and unwritten is None:
+        say(f"\nResult: {context.folder.path}")
     unsent = None if unwritten else _send(context)
     if unsent and stopped:
         note(f"warning: {unsent}")
@@ -225,6 +232,8 @@ class Runner:
         self._carried: Carried | None = None
         """What the last run left, which writers alone can go on from, and whoever has a history."""
         self._next_checkpoint_s = 0.0
+        self._unfinished: UnfinishedRun | None = None
+        """The run under way."""
         request = experiment.request
         readers = request.load if request.load.role is Role.READ else request.readers
         self._statements = keep_statements(experiment.session, request.data, readers)
@@ -265,7 +274,7 @@ class Runner:
                     if planned is not series.runs[0]:
                         display.begin(planned.label)
                     own.after = self._carried
-                    report = context.run(opened, own, display.update)
+                    report = context.run(opened, own, self._follow(planned))
                     del left[0]
                     self._environment = join_environments(self._environment, report.environment)
                     if len(planned.loads) == 1 or report.carried.next_events is not None:
@@ -277,12 +286,37 @@ class Runner:
             self._carried = None  # nobody knows what the run has stored
             raise
 
+    def _follow(self, planned: PlannedRun) -> Callable[[Status], None]:
+        """Shows where a run is, and keeps that once a minute: a command that is killed loses no more."""
+        unfinished = self._unfinished = UnfinishedRun(planned)
+
+        def follow(status: Status) -> None:
+            self._display.update(status)
+            if unfinished.follow(status):
+                with self._context.interrupts.shield():
+                    result = self.make_result(complete=False)
+                    self.add_unfinished(result)
+                    if result.runs:
+                        self._context.write(result, finished=False)
+
+        return follow
+
+    def add_unfinished(self, result: Result, ended_by: str | None = None) -> None:
+        """Put what is known of the run under way into a result. `ended_by`: what ends the command."""
+        if self._unfinished is None or (run := self._unfinished.make_run(ended_by)) is None:
+            return
+        coarsen_run(run)
+        self._experiment.add_unfinished(result, run)
+
     def _make_failed(self, planned: PlannedRun, error: RunFailed) -> RunResult:
         """A run that failed: what was measured by then, if anything was, and else only why."""
         if isinstance(error, RunGivenUp):
             latest = error.report.environment
             self._environment = join_environments(self._environment, latest)
             return error.report.run
+        if self._unfinished is not None and (run := self._unfinished.make_run(error.message)):
+            run.marks, run.undone = list(error.marks), list(error.undone)
+            return run
         level = planned.prefill
         if not planned.data.clean and self._carried:
             level += self._carried.stored or 0
@@ -300,6 +334,7 @@ class Runner:
         self, planned: PlannedRun, run: RunResult, failure: RunFailed | None = None
     ) -> None:
         """Keep a run, and say what became of it."""
+        self._unfinished = None
         run.run = planned.run
         self._experiment.runs.append(run)
         outcome = self._experiment.absorb(planned, run, failure)
@@ -307,9 +342,9 @@ class Runner:
         self._display.end(outcome)
 
     def _keep(self) -> None:
-        """Write what was made so far, so that a command which is killed loses the run that was under way and
-        no other. Of runs that are so short that writing would take much of their time some wait for the
-        next. If it fails, the end of the command will tell."""
+        """Write what was made so far, so that a command which is killed loses a minute of the run that is
+        under way at most. Of runs that are so short that writing would take much of their time some wait for
+        the next. If it fails, the end of the command will tell."""
         began = time.monotonic()
         if began < self._next_checkpoint_s:
             return

@@ -96,6 +96,10 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
             raise ConfigError(str(error)) from error
         self._limits = self.request.limits
 
+    def add_unfinished(self, result: Result, run: RunResult) -> None:
+        result.runs.append(run)
+        result.verdicts += self._judge([run]).get("verdicts", [])
+
     def _judge(self, runs: Sequence[RunResult]) -> dict[str, Any]:
         """What became of the limits in these runs."""
         if not self._limits:
@@ -238,6 +242,12 @@ class MixedExperiment(_PlannedExperiment[Mix]):
         alone = len(planned.at_work) < len(planned.loads)
         (self._alone if alone else self._together).append(run)
         return super().absorb(planned, run, failure)
+
+    def add_unfinished(self, result: Result, run: RunResult) -> None:
+        if run.writers is None or run.readers is None:
+            result.baseline.append(run)
+        else:
+            super().add_unfinished(result, run)
 
     def summarize(self) -> dict[str, Any]:
         return {

@@ -92,6 +92,14 @@ def summarize_use(uses: Sequence[Use], window: Window, cpus: int) -> Resources |
     )
 
 
+def merge_uses(earlier: Use, later: Use) -> Use | None:
+    """The earlier look with the most memory of both: what the later one counts is in those that follow.
+    None if there are other processes."""
+    if earlier.roots.keys() != later.roots.keys():
+        return None
+    return replace(earlier, memory_bytes=max(earlier.memory_bytes, later.memory_bytes))
+
+
 def _fill_in(uses: Sequence[Use]) -> list[Use]:
     """The same with roots that began between two of them and were found at a later one, as who listens is
     seldom looked for: until then they have used the same in each second since they began."""

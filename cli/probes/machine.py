@@ -13,6 +13,7 @@ import psutil
 
 from simulator.contract import DatabaseUse, Report, Resources
 
+from .aging import AgingSeries
 from .background import (
     Snapshot,
     compare,
@@ -21,16 +22,17 @@ from .background import (
     share_of_others,
     take_snapshot,
 )
-from .database import Servers, Use, count_cpus, sample_database, summarize_use
+from .database import Servers, count_cpus, merge_uses, sample_database, summarize_use
 from .network import (
-    LinkSnapshot,
     TrafficSnapshot,
     find_link_share,
+    merge_links,
+    merge_traffic,
     read_links,
     read_traffic,
     sum_traffic,
 )
-from .timeline import Step, Window, find_window
+from .timeline import Window, find_window, merge_steps
 
 _log = logging.getLogger(__name__)
 
@@ -65,10 +67,10 @@ class BackgroundLoadSampler:
         self._known: set[int] = set()
         self._family: set[int] = set()
         """The database's processes at the last look at all."""
-        self._uses: list[Use] = []
-        self._steps: list[Step] = []
-        self._links: list[LinkSnapshot] = []
-        self._traffic: list[TrafficSnapshot] = []
+        self._uses = AgingSeries(merge_uses)
+        self._steps = AgingSeries(merge_steps)
+        self._links = AgingSeries(merge_links)
+        self._traffic = AgingSeries(merge_traffic)
         self._cpus = psutil.cpu_count() or 1
         self._pause_s = self._database_pause_s = _INTERVAL_S
         self._stopped = threading.Event()
@@ -86,7 +88,7 @@ class BackgroundLoadSampler:
 
     def see_database(self) -> DatabaseUse | None:
         """What the database used between the last two looks; None as long as that isn't known."""
-        used = None if self._servers.hidden else count_cpus(self._uses)
+        used = None if self._servers.hidden else count_cpus(self._uses.last(2))
         return None if used is None else DatabaseUse(cpus_used=used, cpus=self._cpus)
 
     def _watch(self) -> None:
@@ -126,10 +128,11 @@ class BackgroundLoadSampler:
             default=after.at,
         )
         # They were taken for others.
-        self._steps = [step for step in self._steps if step.ended <= born]
-        if not self._uses or born < self._uses[0].at:
+        earlier = (step for step in self._steps if step.ended <= born)
+        self._steps = AgingSeries(merge_steps, earlier)
+        if not self._uses or born < self._uses.first.at:
             first = sample_database(before, self._servers.pids)
-            self._uses = [first] if first.roots else []
+            self._uses = AgingSeries(merge_uses, [first] if first.roots else [])
 
     def _pause(self) -> None:
         """Wait until it's time for the next look at all processes, and do meanwhile what takes less: look at
@@ -186,7 +189,7 @@ class BackgroundLoadSampler:
         # One that has ended was seen, too.
         if self._servers.hidden or not (self._servers.pids or self._uses):
             return Resources(reason=_HIDDEN)
-        found = summarize_use(self._uses, window, self._cpus)
+        found = summarize_use(list(self._uses), window, self._cpus)
         if found is not None:
             found.received_bytes, found.sent_bytes = sum_traffic(self._traffic, window)
         return found or Resources(reason=_TOO_SHORT)

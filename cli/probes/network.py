@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import socket
 import struct
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -52,7 +52,7 @@ class TrafficSnapshot:
 
 
 def sum_traffic(
-    snapshots: Sequence[TrafficSnapshot], window: Window
+    snapshots: Iterable[TrafficSnapshot], window: Window
 ) -> tuple[int | None, int | None]:
     """Bytes received and sent in a window; None if too little is known of that time. Pure.
 
@@ -66,6 +66,14 @@ def sum_traffic(
     )
     amounts = add_up(steps, window)
     return (None, None) if amounts is None else (round(amounts[0]), round(amounts[1]))
+
+
+def merge_traffic(earlier: TrafficSnapshot, later: TrafficSnapshot) -> TrafficSnapshot | None:
+    """The earlier one, if the same connections are in both: what the later one counts is in those that
+    follow."""
+    if earlier.traffic is None or later.traffic is None:
+        return earlier if earlier.traffic is later.traffic else None
+    return earlier if earlier.traffic.keys() == later.traffic.keys() else None
 
 
 def _compare(before: Traffic | None, after: Traffic | None) -> tuple[int, int] | None:
@@ -179,12 +187,17 @@ def _has_device(name: str) -> bool:
     return not psutil.LINUX or (_INTERFACES / name / "device").exists()
 
 
-def find_link_share(snapshots: Sequence[LinkSnapshot], window: Window) -> float | None:
+def find_link_share(snapshots: Iterable[LinkSnapshot], window: Window) -> float | None:
     """Of the busiest link, in its busier direction, in a window; None if no link tells its speed, or too
     little is known of that time. Pure."""
     steps = (_compare_links(before, after) for before, after in pairwise(snapshots))
     busy_s = add_up(steps, window)
     return max(busy_s.values()) / window.length_s if busy_s else None
+
+
+def merge_links(earlier: LinkSnapshot, later: LinkSnapshot) -> LinkSnapshot | None:
+    """The earlier one, if the same links are in both: as of connections."""
+    return earlier if earlier.links.keys() == later.links.keys() else None
 
 
 def _compare_links(before: LinkSnapshot, after: LinkSnapshot) -> Step:

@@ -56,6 +56,16 @@ class Step:
         return self.amounts[key] / self.length_s
 
 
+def merge_steps(earlier: Step, later: Step) -> Step | None:
+    """Both as one; None if there is a time between them."""
+    if later.began != earlier.ended:
+        return None
+    amounts = dict(earlier.amounts)
+    for key, amount in later.amounts.items():
+        amounts[key] = amounts.get(key, 0.0) + amount
+    return Step(earlier.began, later.ended, amounts)
+
+
 def add_up(steps: Iterable[Step], window: Window) -> dict[Hashable, float] | None:
     """What was used in a window; None if the steps tell of less than half of it. What lies outside of all
     steps is taken to be like the rest."""

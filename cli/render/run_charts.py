@@ -44,10 +44,17 @@ def draw_timelines(examples: Sequence[tuple[str, GroupRun]], which: str) -> Char
     disturbed: list[GroupRun] = []
     for name, one in examples:
         group = one.group
-        rows += _make_timeline(name, "all", _cut_partial(group.timeline, find_end(group)))
+        rows += _make_timeline(
+            name,
+            "all",
+            _cut_partial(group.timeline, find_end(group), one.run.step_s),
+            one.run.step_s,
+        )
         if slowest := group.slowest_worker:
-            alone = _cut_partial(slowest.timeline, find_end(group, slowest.worker))
-            rows += _make_timeline(name, "slowest", alone, f"worker {slowest.worker}")
+            alone = _cut_partial(slowest.timeline, find_end(group, slowest.worker), one.run.step_s)
+            rows += _make_timeline(
+                name, "slowest", alone, one.run.step_s, f"worker {slowest.worker}"
+            )
         if one.run.marks:
             disturbed.append(one)
         if one.run.resources:
@@ -141,25 +148,31 @@ def find_end(group: GroupResult, worker: int | None = None) -> float | None:
 
 
 def _cut_partial(
-    timeline: Sequence[tuple[int, int]], end_s: float | None
+    timeline: Sequence[tuple[int, int]], end_s: float | None, step_s: int
 ) -> Sequence[tuple[int, int]]:
-    """Without the last second if the run ended in it: it would look like a drop. The only one stays."""
-    if len(timeline) < 2 or end_s is None or timeline[-1][0] != math.floor(end_s):
+    """Without the last step if the run ended in it: it would look like a drop. The only one stays."""
+    if len(timeline) < 2 or end_s is None:
         return timeline
-    return timeline if end_s - timeline[-1][0] >= _WHOLE_S else timeline[:-1]
+    used_s = end_s - timeline[-1][0]
+    return timeline[:-1] if 0 <= used_s < step_s - _MISSING_S else timeline
 
 
-_WHOLE_S = 0.98
-"""A second of which so much was used is whole."""
+_MISSING_S = 0.02
+"""A step of which no more is missing is whole."""
 
 
 def _make_timeline(
-    name: str, part: str, timeline: Sequence[tuple[int, int]], who: str = "all workers"
+    name: str,
+    part: str,
+    timeline: Sequence[tuple[int, int]],
+    own_s: int,
+    who: str = "all workers",
 ) -> list[Row]:
-    """A row for each step; a second in which nothing was acknowledged is not in the timeline."""
+    """A row for each step of some of the timeline's `own_s`; one in which nothing was acknowledged is not in
+    the timeline."""
     events = dict(timeline)
-    first, last = min(events, default=0), max(events, default=-1)
-    step = max(1, math.ceil((last - first + 1) / MOST_POINTS))
+    first, last = min(events, default=0), max(events, default=-own_s) + own_s - 1
+    step = max(1, math.ceil((last - first + 1) / own_s / MOST_POINTS)) * own_s
     rows = []
     for begin in range(first, last + 1, step):
         seconds = range(begin, min(begin + step, last + 1))

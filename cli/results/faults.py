@@ -117,7 +117,8 @@ def _find_course(mark: Mark, gap_ended_s: float | None, one: GroupRun) -> tuple[
     begin = int(mark.at_s) + 1 if gap_ended_s is None else int(gap_ended_s)
     # What comes too soon after it to see anything of the rate is no end. The last second isn't a whole one.
     until_s = _find_next_mark(one, begin + _STEADY_S)
-    last = max((second for second, _ in one.group.timeline), default=0)
+    own_s = one.run.step_s
+    last = max((second + own_s - 1 for second, _ in one.group.timeline), default=0)
     return begin, int(min(last, until_s))
 
 
@@ -196,7 +197,9 @@ def _explain_no_recovery(mark: Mark, outage: Outage, one: GroupRun) -> str:
         return "; the run was over before the rate was back"
     begin, last = _find_course(mark, gap_ended_s, one)
     # Without an acknowledgement after the gap there is no doubt.
-    came_back = gap_ended_s is None or any(second >= begin for second, _ in one.group.timeline)
+    came_back = gap_ended_s is None or any(
+        second + one.run.step_s > begin for second, _ in one.group.timeline
+    )
     if last - begin < _STEADY_S and came_back:
         return "; too little of the run was left to see whether the rate came back"
     return "; the rate did not come back to 90 % of what it was before"

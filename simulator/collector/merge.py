@@ -230,13 +230,24 @@ def _find_common(gaps: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[fl
     """What all workers' gaps have in common, where that is long enough to be a gap."""
     common = list(gaps[0])
     for others in gaps[1:]:
-        common = [
-            (max(began, other), min(ended, end))
-            for began, ended in common
-            for other, end in others
-            if max(began, other) < min(ended, end)
-        ]
+        common = list(_overlap(common, others))
     return [(began, ended) for began, ended in common if ended - began >= GAP_S]
+
+
+def _overlap(
+    one: Sequence[tuple[float, float]], other: Sequence[tuple[float, float]]
+) -> Iterator[tuple[float, float]]:
+    """What two series of gaps have in common. In each they follow one another; of a day there are so many
+    that not each can be compared with each."""
+    place = number = 0
+    while place < len(one) and number < len(other):
+        began, ended = max(one[place][0], other[number][0]), min(one[place][1], other[number][1])
+        if began < ended:
+            yield began, ended
+        if one[place][1] < other[number][1]:
+            place += 1
+        else:
+            number += 1
 
 
 def _merge_pauses(every: Sequence[WorkerFigures], load: Load, end_s: float) -> Iterator[CatchUp]:

@@ -213,6 +213,8 @@ class Collector:
         if self.failure is None:
             self._phases.enter(Phase.DONE)
             report.run.phases_s = dict(self._phases.phases_s)
+            for group in report.run.groups:
+                group.minutes = self._phases.minutes[group.role].result()
             self.report = report
             self._notify()
 

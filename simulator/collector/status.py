@@ -20,12 +20,16 @@ from ..contract import (
 )
 from ..histograms import CoarseCounts, find_percentile_ms, find_percentiles_ms
 from .barrier import MAX_NAMED, Barrier
+from .minutes import MinuteSeries
 
 _RATE_REPORTS = 3
 """The rate is that of so many of a worker's reports, which come once a second."""
 
 _REPORT_LATE_S = 1.5
 """A worker that was silent for longer isn't taken to have gone on meanwhile."""
+
+_TOLD_S = 10.0
+"""For so long the minute that has ended is in each status."""
 
 _STAGES = {Phase.PREFILL: "prefill", Phase.RUN: "run"}
 
@@ -62,6 +66,8 @@ class PhaseTracker:
         self._quiet_noted = False
         self._checked: tuple[int, int] | None = None
         """Events generated for right answers, and how many it will be."""
+        self.minutes = {group.load.role: MinuteSeries() for group in settings.groups}
+        """Of each group's latencies."""
         self._reports: dict[int, deque[_Report]] = {}
         """Each worker's last reports of this phase."""
 
@@ -90,6 +96,9 @@ class PhaseTracker:
             known = self._reports.setdefault(message.worker, begun)
             amounts = message.done, message.rows, message.bytes
             known.append(_Report(now, *amounts, message.latency))
+            if self.phase is Phase.RUN:
+                role = self._settings.group_of(message.worker).load.role
+                self.minutes[role].take(message)
 
     def status(self, barrier: Barrier, failure: str | None) -> Status:
         """Where the run is, for the executor's display."""
@@ -100,7 +109,7 @@ class PhaseTracker:
             run_id=self._settings.run_id,
             phase=self.phase,
             age_s=time.monotonic() - self._born,
-            groups=self._groups(barrier),
+            groups=self._groups(barrier, elapsed_s),
             elapsed_s=max(0.0, elapsed_s) if running else None,
             warm_up_s=max(load.warm_up_s for load in loads),
             duration_s=max(load.duration_s or 0.0 for load in loads) or None,
@@ -121,7 +130,7 @@ class PhaseTracker:
             _log.warning("nothing has come back from the database for %.0f s", quiet_s)
         return quiet_s
 
-    def _groups(self, barrier: Barrier) -> list[GroupStatus]:
+    def _groups(self, barrier: Barrier, elapsed_s: float) -> list[GroupStatus]:
         if self.phase is Phase.PREFILL:
             return [self._prefill(barrier)]
         if self.phase is Phase.CHECK and self._checked:
@@ -130,7 +139,7 @@ class PhaseTracker:
             return [GroupStatus(role=Role.READ, done=done, total=total, rate_per_s=done / spent_s)]
         if self.phase is Phase.RUN:
             return [
-                self._group(group, barrier)
+                self._group(group, barrier, elapsed_s)
                 for group in self._settings.groups_of(Role.WRITE, Role.READ)
             ]
         return []
@@ -147,7 +156,7 @@ class PhaseTracker:
             retries=sum(message.retries for message in messages),
         )
 
-    def _group(self, group: Group, barrier: Barrier) -> GroupStatus:
+    def _group(self, group: Group, barrier: Barrier, elapsed_s: float) -> GroupStatus:
         workers = range(group.first, group.end)
         messages = [
             message
@@ -161,6 +170,7 @@ class PhaseTracker:
         own = [message.worker for message in active]
         p50_ms, p99_ms = self._recent_ms(own)
         reads = group.load.role is Role.READ
+        minutes = self.minutes[group.load.role]
         return GroupStatus(
             role=group.load.role,
             done=done,
@@ -175,6 +185,7 @@ class PhaseTracker:
             backlog=sum(backlogs) if backlogs else None,
             retries=sum(message.retries for message in messages),
             failed=sum(message.failed for message in messages),
+            minute=minutes.read_latest() if elapsed_s % minutes.length_s < _TOLD_S else None,
         )
 
     def _total(self, group: Group) -> int | None:

@@ -54,6 +54,7 @@ from .report import (
     Lateness,
     LongWindows,
     Lookup,
+    MinuteLatency,
     Offered,
     Queryable,
     QueryResult,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from .message import Count, Instant, Message, Seconds
-from .report import Execution
+from .report import Execution, MinuteLatency
 from .resources import Machine, Mark
 from .settings import Role
 
@@ -347,6 +347,8 @@ class GroupStatus(Message):
     retries: int = 0
     failed: int = 0
     """Queries without an answer."""
+    minute: MinuteLatency | None = None
+    """The latest that is over; told for some seconds after its end."""
 
 
 class DatabaseUse(Message):

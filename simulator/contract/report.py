@@ -50,7 +50,8 @@ class Offered(Message):
     backlog_growth: int
     """By how much that grew in the last half of the window."""
     backlog: list[tuple[int, int]] = Field(default_factory=list)
-    """(second since the common start, due and not acknowledged at its end)."""
+    """(second since the common start, due and not acknowledged at its end). Of each `step_s` of the run, the
+    second at whose end it was most."""
     saturated: bool
     """The database didn't keep up: a true result, and not an error."""
     reason: str | None = None
@@ -203,7 +204,7 @@ class WorkerTimeline(Message):
 
     worker: int
     timeline: list[tuple[int, int]]
-    """(second, events acknowledged in it)."""
+    """(second, events acknowledged from it on for the run's `step_s`)."""
 
 
 class WrongAnswer(Message):
@@ -284,6 +285,22 @@ class QueryResult(Message):
     """Of a run that is ended by its number of executions: every one, if the group has 20,000 at most."""
 
 
+class MinuteLatency(Message):
+    """The requests of the window that were answered in a minute. Minutes add up by their counts."""
+
+    begins_s: int
+    """Since the common start."""
+    length_s: int = 60
+    """More in runs of more than a day."""
+    requests: int
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    """As of the group, at most 3 % off; None of too few requests."""
+    counts: str
+    """The histogram: the number of the first part in which there are requests, then how many there are in
+    each part from it on (`simulator.histograms.read_coarse`)."""
+
+
 class GroupResult(Message):
     """What the writers, or the readers, of a run measured. Figures are None if the run failed."""
 
@@ -318,8 +335,10 @@ class GroupResult(Message):
     retries: int = 0
     errors: dict[str, int] = Field(default_factory=dict)
     timeline: list[tuple[int, int]] = Field(default_factory=list)
-    """(second since the common start, events acknowledged or queries answered in it) of all workers
-    together."""
+    """(second since the common start, events acknowledged or queries answered from it on for the run's
+    `step_s`) of all workers together."""
+    minutes: list[MinuteLatency] = Field(default_factory=list)
+    """Latencies over time, of a run of more than a minute."""
     deletion_cost: DeletionCost | None = None
     """Of a run with a retention in which something was deleted."""
     slowest_worker: WorkerTimeline | None = None
@@ -329,7 +348,7 @@ class GroupResult(Message):
     verification: Verification | None = None
     gaps: list[tuple[float, float]] = Field(default_factory=list)
     """From when to when, since the common start, nothing was acknowledged to any worker, where that took
-    half a second or more."""
+    half a second or more. Of more than 1,000, the longest."""
     outages: list[Outage] = Field(default_factory=list)
     """What each of the run's marks did."""
     catch_ups: list[CatchUp] = Field(default_factory=list)
@@ -404,6 +423,9 @@ class RunResult(Message):
     retention: RetentionResult | None = None
     """Of a run whose events are deleted when they are too old."""
     phases_s: dict[str, float] = Field(default_factory=dict)
+    step_s: int = 1
+    """How long each entry of its timelines is, which begins with its second: longer than one second in runs
+    of more than an hour, so that a timeline has 3,600 entries at most."""
     aborted: EarlyEnd | None = None
     """Only of a run that was ended early: that is among its `invalid_reasons`, too, since its figures are of
     a shorter time than was asked for."""

@@ -42,7 +42,8 @@ class Resources(Message):
     restarts: int = 0
     """How often one of them began anew meanwhile: its counters began at 0 again."""
     timeline: list[tuple[int, float, int]] = Field(default_factory=list)
-    """(second since the common start, CPUs in use in it, bytes of memory at its end)."""
+    """(second since the common start, CPUs in use, bytes of memory). Of each `step_s` of the run: the mean of
+    the looks at the CPUs, and the most memory."""
     reason: str | None = None
     """Why there is nothing here."""
 

@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from typing import Any, Literal
 
 import httpx
@@ -35,6 +36,7 @@ from ..machine import Reading, measure_machine, node_name, read_machine
 from ..modules import build
 from .measure import Recorder
 from .schedule import compute_patiently
+from .telling import Teller
 
 _log = logging.getLogger(__name__)
 
@@ -55,9 +57,11 @@ class CollectorClient:
         # No proxy from the environment: the collector is a neighbour. A held /ready is answered
         # after at most HOLD_S (collector), well within the timeout. `verify=False` only spares
         # loading certificates: the URL is plain HTTP.
+        headers = {TOKEN_HEADER: settings.token, RUN_HEADER: settings.run_id}
+        self._teller = Teller(url, headers)
         self._http = httpx.Client(
             base_url=url,
-            headers={TOKEN_HEADER: settings.token, RUN_HEADER: settings.run_id},
+            headers=headers,
             timeout=httpx.Timeout(60, connect=5),
             trust_env=False,
             verify=False,  # noqa: S501
@@ -78,15 +82,15 @@ class CollectorClient:
         """Report progress, once; a failed report is made up for by the next. In how many seconds this worker
         is to end, if it is to do so early."""
         try:
-            answer = self._http.post("/progress", content=message.model_dump_json())
-        except httpx.HTTPError as error:
+            status, content = self._teller.post("/progress", message.model_dump_json())
+        except (OSError, HTTPException) as error:
             _log.warning("progress not delivered: %s", error)
             return None
-        if answer.status_code == httpx.codes.GONE:
-            self.failure = answer.text
-        if answer.is_error:
+        if status == httpx.codes.GONE:
+            self.failure = content.decode(errors="replace")
+        if httpx.codes.is_error(status):
             return None
-        return Heard.model_validate_json(answer.content).ends_in_s
+        return Heard.model_validate_json(content).ends_in_s
 
     def result(self, result: WorkerResult) -> None:
         """Hand in the result."""
@@ -126,6 +130,7 @@ class CollectorClient:
         return answer.content
 
     def close(self) -> None:
+        self._teller.close()
         self._http.close()
 
 
@@ -267,7 +272,8 @@ class Worker(ABC):
 def garbage_collection_paused() -> Iterator[None]:
     """No garbage collection meanwhile: its pauses would be charged to the database.
 
-    The loop makes no reference cycles, so memory stays flat (benchmarks/memory.py).
+    Neither the loop nor the reports of progress make reference cycles, so memory stays flat
+    (benchmarks/memory.py, benchmarks/soak.py).
     """
     gc.collect()
     gc.freeze()

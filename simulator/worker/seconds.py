@@ -3,19 +3,22 @@ then, which is in no percentile of the whole."""
 
 from __future__ import annotations
 
-from ..histograms import CoarseCounts, coarsen_latencies
+import zlib
+
+from ..histograms import CoarseCounts, coarsen_latencies, read_coarse, write_coarse
 
 
 class SecondRecorder:
     """The latencies of the requests of each second since the common start. One thread records.
 
-    What is over is kept in coarse counts, a few hundred bytes for a second, so that a day's run has room.
+    What is over is kept in coarse counts, packed into some hundred bytes for a second, so that a day's run
+    has room: as lists of numbers they were as many kilobytes.
     """
 
     def __init__(self) -> None:
         self._pending: dict[int, list[float]] = {}
         self._newest = -1
-        self._counts: list[tuple[int, CoarseCounts]] = []
+        self._counts: list[tuple[int, bytes]] = []
 
     def record(self, at_s: float, latency_s: float) -> None:
         """A request that was sent (in an open loop: due) then. In the hot path."""
@@ -27,10 +30,16 @@ class SecondRecorder:
         self._pending.setdefault(second, []).append(latency_s)
 
     def _keep(self) -> None:
-        self._counts += [(second, coarsen_latencies(own)) for second, own in self._pending.items()]
+        self._counts += [
+            (second, zlib.compress(write_coarse(coarsen_latencies(own)).encode(), 1))
+            for second, own in self._pending.items()
+        ]
         self._pending.clear()
 
     def result(self) -> list[tuple[int, CoarseCounts]]:
         """Second and counts; a second whose requests were answered late may be there several times."""
         self._keep()
-        return self._counts
+        return [
+            (second, read_coarse(zlib.decompress(packed).decode()))
+            for second, packed in self._counts
+        ]

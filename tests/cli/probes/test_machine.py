@@ -16,8 +16,9 @@ import psutil
 import pytest
 
 from cli.probes import machine as machine_module
+from cli.probes.aging import AgingSeries
 from cli.probes.background import read_families, take_snapshot
-from cli.probes.database import Counters, Use
+from cli.probes.database import Counters, Use, merge_uses
 from cli.probes.machine import BackgroundLoadSampler
 from cli.signals import Interrupted
 from simulator.contract import Machine
@@ -91,16 +92,19 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
 def test_what_a_server_used_until_it_ended_is_told() -> None:
     """As of one whose disk was full: there is nobody to be found at the end of the run."""
     watch = BackgroundLoadSampler([], list)
-    watch._uses = [
-        Use(
-            100.0 + second,
-            {(7, 50.0): Counters(float(second), 0, 0)} if second < 3 else {},
-            ("busy-server",) if second < 3 else (),
-            1_000_000,
-            {},
-        )
-        for second in range(5)
-    ]
+    watch._uses = AgingSeries(
+        merge_uses,
+        [
+            Use(
+                100.0 + second,
+                {(7, 50.0): Counters(float(second), 0, 0)} if second < 3 else {},
+                ("busy-server",) if second < 3 else (),
+                1_000_000,
+                {},
+            )
+            for second in range(5)
+        ],
+    )
     began, ended = (datetime.fromtimestamp(at, UTC).isoformat() for at in (100.0, 104.0))
     run = insert_run(began_at=began, ended_at=ended)
     watch.complete(make_report(run))
