@@ -60,7 +60,7 @@ SYSTEMS: Mapping[str, System] = {
     ),
     "cassandra": replace(
         SERVERS["cassandra"],
-        drop=lambda module: module.session.execute(f"DROP KEYSPACE {module.options.keyspace}"),
+        drop=lambda module: module.session.ask(f"DROP KEYSPACE {module.options.keyspace}"),
     ),
     "iotdb": replace(SERVERS["iotdb"], drop=lambda module: module.prepare()),
 }  # fmt: skip

@@ -20,7 +20,7 @@ from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import HOUR_MS, Query
 from simulator.workloads.schema import ColumnType
 
-from .plan_forms import Form, find_bucket_ms, name_devices, replace_part, rewrite
+from .plan_forms import Form, find_bucket_ms, name_devices, replace_part
 
 Forms = Iterator[tuple[str, Form]]
 
@@ -32,11 +32,6 @@ def list_cassandra(module: Any, query: Query, devices: Sequence[str]) -> Forms:
     schema = module.job.schema
     device, time = f'"{schema.device}"', f'"{schema.time}"'
     table = f'"{module.options.keyspace}"."{schema.table}"'
-
-    def choose_ranges(count: int) -> Form:
-        other = type(module)(module.options.model_copy(update={"scan_ranges": count}), module.job)
-        other._connection = module._connection
-        return Form(other.compile, lambda options: {}, alone=True)
 
     def among(bound: BoundQuery) -> Selection:
         """The newest event of each of these, by one statement."""
@@ -61,7 +56,7 @@ def list_cassandra(module: Any, query: Query, devices: Sequence[str]) -> Forms:
         asked = [(*names, bound.start_ms, bound.end_ms)]
         return Selection(CqlStatement(text, kinds), asked)
 
-    if query.devices == "all" and not isinstance(query.devices, tuple):
+    if query.devices == "all":
         yield "each device", name_devices(module, devices)
         if query.newest:
             yield "IN", Form(among, alone=True)
@@ -128,6 +123,8 @@ def list_influxdb(module: Any, query: Query, devices: Sequence[str]) -> Forms:
     if query.newest:
         sort = 'sort(columns: ["_time"], desc: true) |> limit(n: 1)'
         yield "sort, limit", change(r"last\(\)", sort)
+        grouped = f'group(columns: ["{tag}", "_field"]) |> last()'
+        yield "group, last", change(r"last\(\)", grouped)
         if len({*query.events} - {schema.time}) > 1:
             yield (
                 "pivot, then last",
@@ -225,7 +222,7 @@ def _list_tree(module: Any, query: Query) -> Forms:
     if query.name == "fleet-downsample":
         yield "avg", ask(
             lambda paths, where, buckets: (
-                f"SELECT avg({value}) FROM {paths}{where}{buckets}, LEVEL = {LEVEL} HAVING count({value}) > 0"
+                f"SELECT avg({value}) FROM {paths}{where}{buckets}, LEVEL = {LEVEL}"
             ),
             (0, 1), None,
         )  # fmt: skip
@@ -259,8 +256,3 @@ def _list_table(module: Any, query: Query) -> Forms:
             f" GROUP BY {device}) AS n ON e.{device} = n.{device} AND e.time = n.newest"
         )
         yield "max and join", Form(lambda bound: text, alone=True)
-    if query.name.endswith("downsample"):
-        yield (
-            "bucket as number",
-            rewrite(module, r"date_bin\((\d+)ms, (.*?)\)", r"\2 - \2 % \1"),
-        )
