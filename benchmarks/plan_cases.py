@@ -200,7 +200,8 @@ def _list_timescaledb(
     yield from _list_postgres(module, query, devices)
     schema = module.job.schema
     if query.newest and query.devices == "all":
-        yield "seek", _by(PostgresSql(), Newest.SEEK, module)
+        if module.options.is_indexed:
+            yield "seek", _by(PostgresSql(), Newest.SEEK, module)
         if not schema.is_apart(schema.device):
             names = [f'"{name}"' for name in query.events]
             time, device = f'"{schema.time}"', f'"{schema.device}"'

@@ -1,6 +1,6 @@
 """Each database's plan for each common query, and how long it takes beside other forms of it.
 
-    python -m benchmarks.plans [--events N] [--devices N] [--plans] [--only TEXT] [SYSTEM…]
+    python -m benchmarks.plans [--events N] [--devices N] [--plans] [--only TEXT] [--stored TEXT] [SYSTEM…]
 
 Events of `machines` are stored (of `temperature` for newest-per-device), in each way that `SETUPS` names.
 Each query is drawn some times; the statement that the module compiles and the other forms that `plan_cases`
@@ -131,6 +131,7 @@ def main() -> int:
     parser.add_argument("--devices", type=int)
     parser.add_argument("--plans", action="store_true", help="print statements and plans, too")
     parser.add_argument("--only", default="", help="queries whose names have this in them")
+    parser.add_argument("--stored", default="", help="ways to store whose names have this in them")
     parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=", ".join(SETUPS))
     given = parser.parse_args()
     for name in given.systems or [one for one in SETUPS if not SYSTEMS[one].missing]:
@@ -138,7 +139,10 @@ def main() -> int:
         size = (given.events or events, given.devices or devices)
         with SYSTEMS[name].server() as dsn:
             lines = [
-                line for setup in SETUPS[name] for line in run_setup(name, dsn, setup, size, given)
+                line
+                for setup in SETUPS[name]
+                if given.stored in setup
+                for line in run_setup(name, dsn, setup, size, given)
             ]
         print(f"\n{name}, {size[0]:,} events of {size[1]:,} devices")
         show(HEADERS, lines, texts=3)
