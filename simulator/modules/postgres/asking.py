@@ -49,8 +49,8 @@ class PostgresAsker(PolledAsker):
     PLANS_ANEW: ClassVar[bool] = True
     """Whether a window of all devices is asked about by its text. PostgreSQL has, after five executions of a
     prepared statement, one plan for windows of any length, and takes them for 0.5 % of the events: it sorted
-    500,000 where it needed but a hash. A plan of its own takes 0.1 ms. Where there is an index on time and none on
-    devices, it read all of a window by it even for one device."""
+    500,000 where it needed but a hash. A plan of its own takes 0.1 ms. By an index on time alone
+    it read all of a window even for one device."""
     module: Postgres
 
     def __init__(self, module: Postgres, in_flight: int) -> None:
