@@ -54,7 +54,7 @@ def _profile_flux(module: AnyModule, question: Any) -> str:
     profiled.text = _PROFILER + question.text
     # The profile's rows are none of the answer's.
     profiled.is_scanned, profiled.counted = True, None
-    asker = module.make_asker(1)
+    asker: Any = module.make_asker(1)
     with connect(asker):
         received = asker.send(asker.encode_statement(profiled))
     _, [answer, *_] = received.data
