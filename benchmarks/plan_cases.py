@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from psycopg.conninfo import make_conninfo
@@ -32,17 +32,10 @@ from simulator.workloads.schema import Tags
 
 from .insert_cases import RETRIES, System
 from .insert_cases import SYSTEMS as SERVERS
+from .plan_forms import FIELDS, Form, rewrite
+from .plan_searches import list_searches
+from .plan_series import list_cassandra, list_influxdb, list_iotdb
 from .support import worker_path
-
-
-@dataclass(frozen=True)
-class Form:
-    """How a query is asked."""
-
-    compiled: Callable[[BoundQuery], Any]
-    change: Callable[[Any], Mapping[str, Any]] = lambda options: {}
-    """What is different of the module's options."""
-
 
 _BATCH = 1_000
 _INDEXED = {"create_indices": "before"}
@@ -61,9 +54,22 @@ SYSTEMS: Mapping[str, System] = {
         SERVERS["questdb"], module="cratedb", variables={"endpoint": "CRATEDB_URL"},
         named="default_schema", drop=_drop,
     ),
+    "timescaledb": replace(
+        SERVERS["postgresql-copy"], module="timescaledb", server=nullcontext,
+        variables={"connection_string": "TIMESCALEDB_DSN"},
+    ),
+    "cassandra": replace(
+        SERVERS["cassandra"],
+        drop=lambda module: module.session.ask(f"DROP KEYSPACE {module.options.keyspace}"),
+    ),
+    "iotdb": replace(SERVERS["iotdb"], drop=lambda module: module.prepare()),
 }  # fmt: skip
 """Where servers are."""
 
+_ROWS = {
+    "machines": ("machines", "", _PLAIN),
+    "temperature": ("temperature", "", _PLAIN),
+}
 SETUPS: Mapping[str, Mapping[str, tuple[str, str, Mapping[str, Any]]]] = {
     "postgresql-copy": {
         "row": ("machines", "row", _PLAIN),
@@ -93,15 +99,29 @@ SETUPS: Mapping[str, Mapping[str, tuple[str, str, Mapping[str, Any]]]] = {
         "table": ("machines", "table", _PLAIN),
         "temperature": ("temperature", "", _PLAIN),
     },
+    "timescaledb": {
+        "row": ("machines", "row", _PLAIN),
+        "row, indexes": ("machines", "row", _INDEXED),
+        "row, columnstore": ("machines", "row", {"columnstore": "true"}),
+        "table, indexes": ("machines", "table", _INDEXED),
+        "temperature": ("temperature", "", _PLAIN),
+        "temperature, indexes": ("temperature", "", _INDEXED),
+    },
+    "elasticsearch": _ROWS,
+    "opensearch": _ROWS,
+    "cassandra": _ROWS,
+    "influxdb": _ROWS,
+    "iotdb": {
+        "tree": ("machines", "", {"model": "tree"}),
+        "table": ("machines", "row", {"model": "table"}),
+        "table, temperature": ("temperature", "", {"model": "table"}),
+    },
 }
 """System -> name of a way to store -> workload, where tags are, options."""
 
-EXPLAIN = {
-    "postgresql-copy": "EXPLAIN (ANALYZE, BUFFERS) ",
-    "questdb": "EXPLAIN ",
-    "cratedb": "EXPLAIN ",
-    "clickhouse": "EXPLAIN indexes = 1 ",
-}
+SIZES = {"elasticsearch": (250_000, 250), "opensearch": (250_000, 250), "influxdb": (250_000, 250)}
+"""Events and devices, where others would take minutes to be stored: as long a time as of the others."""
+SIZE = (500_000, 500)
 
 
 def build(name: str, dsn: str, workload: Workload, values: Mapping[str, Any]) -> AnyModule:
@@ -154,28 +174,17 @@ def _plan(module: AnyModule, mode: str) -> Form:
     return Form(module.compile, change)
 
 
-def _rewrite(module: AnyModule, pattern: str, by: str) -> Form:
-    """The compiled statement with a part of it otherwise."""
-
-    def compiled(bound: BoundQuery) -> Any:
-        form = by.replace("TABLE", module.job.schema.table)
-        text, changes = re.subn(pattern, form, module.compile(bound))
-        assert changes, text
-        return text
-
-    return Form(compiled)
-
-
 _AMONG_TAGS = (
     r'FROM ("\w+") WHERE "\w+"."tags_id" (?:=|IN|= ANY) '
     r'\((?:ARRAY\()?SELECT "tags_id" FROM ("\w+") WHERE ((?:[^()]|\([^()]*\))+)\)\)?'
 )
 _JOINED = r'FROM \1 JOIN \2 ON \1."tags_id" = \2."tags_id" WHERE \3'
 _NEWEST = r'ORDER BY "measured_at" DESC LIMIT 1'
-_FIELDS = ("temperature", "pressure", "vibration", "power", "pieces", "errors")
 
 
-def _list_postgres(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
+def _list_postgres(
+    module: AnyModule, query: Query, devices: Sequence[str]
+) -> Iterator[tuple[str, Form]]:
     if query.is_drawn:
         yield "generic plan", _plan(module, "force_generic_plan")
         yield "plan of its own", _plan(module, "force_custom_plan")
@@ -185,64 +194,92 @@ def _list_postgres(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]
         yield "max and join", _by(PostgresSql(), Newest.JOIN, module)
 
 
-def _list_questdb(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
+def _list_timescaledb(
+    module: AnyModule, query: Query, devices: Sequence[str]
+) -> Iterator[tuple[str, Form]]:
+    yield from _list_postgres(module, query, devices)
+    schema = module.job.schema
+    if query.newest and query.devices == "all":
+        if module.options.is_indexed:
+            yield "seek", _by(PostgresSql(), Newest.SEEK, module)
+        if not schema.is_apart(schema.device):
+            names = [f'"{name}"' for name in query.events]
+            time, device = f'"{schema.time}"', f'"{schema.device}"'
+            values = ", ".join(
+                f"max({time})" if name == time else f"last({name}, {time})" for name in names
+            )
+            text = f'SELECT {device}, {values} FROM "{schema.table}" GROUP BY 1'
+            yield "last()", Form(lambda bound: text)
+    if query.name.endswith("downsample"):
+        yield "time_bucket", rewrite(module, r'("\w+") - \1 % (\d+)', r"time_bucket(\2, \1)")
+
+
+def _list_questdb(
+    module: AnyModule, query: Query, devices: Sequence[str]
+) -> Iterator[tuple[str, Form]]:
     if module.job.schema.device != "machine":
         return
     key = "tags_id" if module.job.schema.is_apart("machine") else "machine"
     if query.name == "last-value":
         latest = f'LATEST ON "measured_at" PARTITION BY "{key}"'
-        yield "LATEST ON", _rewrite(module, _NEWEST, latest)
+        yield "LATEST ON", rewrite(module, _NEWEST, latest)
     if query.name == "last-values":
-        values = ", ".join(f'last("{name}")' for name in ("measured_at", *_FIELDS))
+        values = ", ".join(f'last("{name}")' for name in ("measured_at", *FIELDS))
         if key == "machine":
-            yield "last()", _rewrite(module, r"^.*$", f'SELECT "machine", {values} FROM "TABLE"')
+            yield "last()", rewrite(module, r"^.*$", f'SELECT "machine", {values} FROM "TABLE"')
     if query.name == "top-devices":
-        yield "plain order", _rewrite(module, r'"_v1" IS NULL, ', "")
+        yield "plain order", rewrite(module, r'"_v1" IS NULL, ', "")
 
 
-def _list_clickhouse(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
+def _list_clickhouse(
+    module: AnyModule, query: Query, devices: Sequence[str]
+) -> Iterator[tuple[str, Form]]:
     if module.job.schema.device != "machine":
         return
     if query.name.endswith("downsample"):
         bucket = r"intDiv\(.*?\* 3600000"
         hour = 'toUnixTimestamp(toStartOfHour("measured_at")) * 1000'
-        yield "toStartOfHour", _rewrite(module, bucket, hour)
+        yield "toStartOfHour", rewrite(module, bucket, hour)
     if query.name == "last-values":
-        values = ", ".join(f'argMax(tuple("{name}"), "measured_at").1' for name in _FIELDS)
+        values = ", ".join(f'argMax(tuple("{name}"), "measured_at").1' for name in FIELDS)
         time = 'toUnixTimestamp64Milli(max("measured_at"))'
         text = f'SELECT "machine", {time}, {values} FROM "TABLE" GROUP BY "machine"'
         if not module.job.schema.is_apart("machine"):
-            yield "argMax", _rewrite(module, r"^.*$", text)
-            together = ", ".join(f'"{name}"' for name in ("measured_at", *_FIELDS))
+            yield "argMax", rewrite(module, r"^.*$", text)
+            together = ", ".join(f'"{name}"' for name in ("measured_at", *FIELDS))
             newest = f'argMax(tuple({together}), "measured_at")'
-            parts = ", ".join(f"t.{number}" for number in range(2, 2 + len(_FIELDS)))
+            parts = ", ".join(f"t.{number}" for number in range(2, 2 + len(FIELDS)))
             text = (
                 f'SELECT "machine", toUnixTimestamp64Milli(t.1), {parts} FROM'
                 f' (SELECT "machine", {newest} AS t FROM "TABLE" GROUP BY "machine")'
             )
-            yield "argMax of all", _rewrite(module, r"^.*$", text)
+            yield "argMax of all", rewrite(module, r"^.*$", text)
 
 
-def _list_cratedb(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
+def _list_cratedb(
+    module: AnyModule, query: Query, devices: Sequence[str]
+) -> Iterator[tuple[str, Form]]:
     if module.job.schema.device != "machine":
         return
     if query.name.endswith("downsample"):
         bucket = r"date_bin\('1 hours'::INTERVAL, \"measured_at\", 0\)"
-        yield "date_trunc", _rewrite(module, bucket, "date_trunc('hour', \"measured_at\")")
+        yield "date_trunc", rewrite(module, bucket, "date_trunc('hour', \"measured_at\")")
     if query.name == "last-values" and not module.job.schema.is_apart("machine"):
-        names = ", ".join(f'"{name}"' for name in ("machine", "measured_at", *_FIELDS))
+        names = ", ".join(f'"{name}"' for name in ("machine", "measured_at", *FIELDS))
         text = (
             f'SELECT {names} FROM (SELECT {names}, row_number() OVER (PARTITION BY "machine" ORDER BY'
             ' "measured_at" DESC) AS n FROM "TABLE") AS e WHERE n = 1'
         )
-        yield "row_number", _rewrite(module, r"^.*$", text)
+        yield "row_number", rewrite(module, r"^.*$", text)
 
 
 _AVERAGED = re.compile(r"avg\(avg_over_time\((\{[^}]*\}\[\d+ms\])\)\)( by \([^)]*\))?")
 _SUMMED = r"sum(sum_over_time(\1))\2 / sum(count_over_time(\1))\2"
 
 
-def _list_victoriametrics(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
+def _list_victoriametrics(
+    module: AnyModule, query: Query, devices: Sequence[str]
+) -> Iterator[tuple[str, Form]]:
     def rewrite(question: Any, by: Callable[[str], str]) -> Any:
         question.forms = [
             one._replace(fields={**one.fields, "query": by(one.fields["query"])})
@@ -266,7 +303,13 @@ def _list_victoriametrics(module: AnyModule, query: Query) -> Iterator[tuple[str
         yield "each value apart", Form(ask_apart)
 
 
-_LISTS = {
+_LISTS: Mapping[str, Callable[[AnyModule, Query, Sequence[str]], Iterator[tuple[str, Form]]]] = {
+    "elasticsearch": list_searches,
+    "opensearch": list_searches,
+    "cassandra": list_cassandra,
+    "influxdb": list_influxdb,
+    "iotdb": list_iotdb,
+    "timescaledb": _list_timescaledb,
     "victoriametrics": _list_victoriametrics,
     "postgresql-copy": _list_postgres,
     "questdb": _list_questdb,
@@ -275,10 +318,12 @@ _LISTS = {
 }
 
 
-def list_forms(system: str, module: AnyModule, query: Query) -> dict[str, Form]:
-    """Name -> another form of a query."""
-    found = dict(_LISTS[system](module, query)) if system in _LISTS else {}
+def list_forms(
+    system: str, module: AnyModule, query: Query, devices: Sequence[str]
+) -> dict[str, Form]:
+    """Name -> another form of a query. `devices`: all that have events."""
+    found = dict(_LISTS[system](module, query, devices))
     of_one = isinstance(query.devices, int) and not query.newest and not query.per
-    if of_one and module.job.schema.tags is Tags.TABLE and system in _LISTS:
-        found["join"] = _rewrite(module, _AMONG_TAGS, _JOINED)
+    if of_one and module.job.schema.tags is Tags.TABLE:
+        found["join"] = rewrite(module, _AMONG_TAGS, _JOINED)
     return found

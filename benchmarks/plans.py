@@ -1,6 +1,6 @@
 """Each database's plan for each common query, and how long it takes beside other forms of it.
 
-    python -m benchmarks.plans [--events N] [--devices N] [--plans] [--only TEXT] [SYSTEM…]
+    python -m benchmarks.plans [--events N] [--devices N] [--plans] [--only TEXT] [--stored TEXT] [SYSTEM…]
 
 Events of `machines` are stored (of `temperature` for newest-per-device), in each way that `SETUPS` names.
 Each query is drawn some times; the statement that the module compiles and the other forms that `plan_cases`
@@ -28,7 +28,9 @@ from simulator.oracle.stored import Stored, StoredPart
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import BoundQueries, draw_block
 
-from .plan_cases import EXPLAIN, SETUPS, SYSTEMS, Form, list_forms, stored
+from .plan_cases import SETUPS, SIZE, SIZES, SYSTEMS, list_forms, stored
+from .plan_explaining import explain
+from .plan_forms import Form
 from .support import read_machines, show
 
 ROUNDS = 9
@@ -61,7 +63,11 @@ def measure(
         for name, form in forms.items():
             asker = askers[name] = open_asker(module, form)
             stack.callback(asker.close)
-            requests[name] = list(asker.encode(bounds))
+            requests[name] = list(
+                map(asker.encode_statement, map(form.compiled, bounds))
+                if form.alone
+                else asker.encode(bounds)
+            )
             wrong[name] = compare_answers(right, asker.decode(asker.send(requests[name][0])))
         for number in range(WARM_ROUNDS + ROUNDS):
             for name in list(forms)[:: 1 if number % 2 else -1]:
@@ -76,18 +82,20 @@ def measure(
     }
 
 
-def run_setup(name: str, dsn: str, setup: str, given: argparse.Namespace) -> list[list[str]]:
-    """The lines of one way to store."""
+def run_setup(
+    name: str, dsn: str, setup: str, size: tuple[int, int], given: argparse.Namespace
+) -> list[list[str]]:
+    """The lines of one way to store so many events of so many devices."""
+    event_count, device_count = size
     workload_name, tags, values = SETUPS[name][setup]
     more = {"tags": tags} if tags else {}
     machines = workload_name == "machines"
     definition = (read_machines(SYSTEMS[name].module),) if machines else ()
-    workload = load_workload(workload_name, *definition)(
-        seed=0, device_spread=given.devices, **more
-    )
-    known = Stored(workload, [StoredPart(0, 0, given.events)])
+    workload = load_workload(workload_name, *definition)(seed=0, device_spread=device_count, **more)
+    known = Stored(workload, [StoredPart(0, 0, event_count)])
+    devices = [str(one, "ascii") for one in workload.devices(0)]
     lines = []
-    with stored(name, dsn, workload, given.events, values) as module:
+    with stored(name, dsn, workload, event_count, values) as module:
         for query in module.job.schema.descriptions:
             if given.only not in query.name or not query.shapes(workload.schema) <= frozenset(
                 module.CAPABILITIES.shapes
@@ -95,11 +103,14 @@ def run_setup(name: str, dsn: str, setup: str, given: argparse.Namespace) -> lis
                 continue
             count = WARM_ROUNDS + ROUNDS
             bounds = draw_block(query, known, 0, 0, count)
-            forms = {OURS: Form(module.compile), **list_forms(name, module, query)}
-            if given.plans and name in EXPLAIN:
+            forms = {OURS: Form(module.compile), **list_forms(name, module, query, devices)}
+            if given.plans:
                 for form, one in forms.items():
-                    text = one.compiled(bounds[0])
-                    plan = "\n".join(str(row[0]) for row in module.fetch(EXPLAIN[name] + text))
+                    statement = one.compiled(bounds[0])
+                    text, plan = (
+                        module.describe_statement(statement),
+                        explain(name, module, statement),
+                    )
                     print(
                         f"\n--- {name}, {setup}: {query.name}, {form}\n{text}\n{plan}", flush=True
                     )
@@ -116,16 +127,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--events", type=int, default=500_000)
-    parser.add_argument("--devices", type=int, default=500)
+    parser.add_argument("--events", type=int)
+    parser.add_argument("--devices", type=int)
     parser.add_argument("--plans", action="store_true", help="print statements and plans, too")
     parser.add_argument("--only", default="", help="queries whose names have this in them")
+    parser.add_argument("--stored", default="", help="ways to store whose names have this in them")
     parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=", ".join(SETUPS))
     given = parser.parse_args()
     for name in given.systems or [one for one in SETUPS if not SYSTEMS[one].missing]:
+        events, devices = SIZES.get(name, SIZE)
+        size = (given.events or events, given.devices or devices)
         with SYSTEMS[name].server() as dsn:
-            lines = [line for setup in SETUPS[name] for line in run_setup(name, dsn, setup, given)]
-        print(f"\n{name}, {given.events:,} events of {given.devices:,} devices")
+            lines = [
+                line
+                for setup in SETUPS[name]
+                if given.stored in setup
+                for line in run_setup(name, dsn, setup, size, given)
+            ]
+        print(f"\n{name}, {size[0]:,} events of {size[1]:,} devices")
         show(HEADERS, lines, texts=3)
     return 0
 

@@ -60,6 +60,7 @@ from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import OptionError, SimulatorError
 from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Query
 from ...workloads.schema import ID, Column, ColumnType, Tags
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from .._base.sql_queries import Newest, SqlDialect, compile_query, fill_sql, quote_name
@@ -425,6 +426,10 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
     def _plain_newest(self) -> Newest | None:
         """The same without one."""
         return self.dialect.PLAIN_NEWEST
+
+    def reads_window_by_time(self, query: Query) -> bool:
+        """Whether a plan for all windows may read those of some devices by an index on time alone."""
+        return False
 
     def server_info(self) -> dict[str, Any]:
         return describe(self._session, self.dialect)

@@ -21,6 +21,7 @@ from typing import Any
 
 from ...contract import PrimaryKey, Storage
 from ...errors import OptionError, SimulatorError
+from ...workloads.queries import Query
 from ...workloads.schema import ID, Tags
 from .._base.sql_queries import Newest, quote_name, quote_text
 from ..base import Ageing, Job, Support, support_keys
@@ -175,6 +176,13 @@ class Timescaledb(Postgres):
     def _plain_newest(self) -> None:
         # How its chunks take a join has not been measured.
         return None
+
+    def reads_window_by_time(self, query: Query) -> bool:
+        # A hypertable has an index on time whatever is asked for, and what is in the columnstore none. One on
+        # device and time is taken instead, but not if there is a condition on a value.
+        if self.options.columnstore:
+            return False
+        return not self.options.is_indexed or query.where is not None
 
     def storage(self) -> Storage:
         plain = [table for table in self._tables() if table not in self.job.table_names]
