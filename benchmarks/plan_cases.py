@@ -55,7 +55,7 @@ SYSTEMS: Mapping[str, System] = {
         named="default_schema", drop=_drop,
     ),
     "timescaledb": replace(
-        SERVERS["postgresql-copy"], module="timescaledb", server=nullcontext,
+        SERVERS["postgresql-copy"], module="timescaledb", server=lambda: nullcontext(""),
         variables={"connection_string": "TIMESCALEDB_DSN"},
     ),
     "cassandra": replace(
