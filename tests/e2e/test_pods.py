@@ -123,8 +123,8 @@ def pods(tool: Tool, *series: Mapping[str, Any], **settings: Any) -> Iterator[Po
 
 
 def test_pods_report_the_same_as_the_local_executor(tool: Tool) -> None:
-    # Runs of 0.6 s: on a busy machine a worker may begin 0.1 s after the other.
-    options = {"delay_ms": 30}
+    # Runs of 2 s: on a busy machine a worker may begin 0.3 s after the other.
+    options = {"delay_ms": 100}
     with pods(
         tool, module="blackhole", options=options, events=1000, batch=50, prefill=10
     ) as by_hand:
@@ -141,7 +141,7 @@ def test_pods_report_the_same_as_the_local_executor(tool: Tool) -> None:
     assert report["carried"] == {"next_event": 1005, "stored": None, "next_events": None}
     tool.run_here(
         "insert", "-t", "blackhole", "-w", 2, "-r", 1, "--batch", 50, "--num-inserts", 1000,
-        "--extra-option", "delay_ms=30", "--prefill", 10,
+        "--extra-option", "delay_ms=100", "--prefill", 10,
     ).ok()  # fmt: skip
     (local,) = tool.result()["runs"]
     assert shape(run) == shape(local)

@@ -13,6 +13,7 @@ from tests.e2e.tool import eventually
 from tests.test_in_cluster import JOB, JOBS, OBJECTS
 
 from .cluster import Namespace, image_values
+from .tool import COLLECTOR, WORKER
 
 pytestmark = pytest.mark.cluster
 
@@ -48,7 +49,11 @@ def test_the_job_measures_and_leaves_nothing_behind(namespace: Namespace) -> Non
     cluster = namespace.cluster
     config = {
         "namespace": namespace.name,
-        "kubernetes": {"image": image_values()},
+        "kubernetes": {
+            "image": image_values(),
+            "resources": WORKER,
+            "collectorResources": COLLECTOR,
+        },
         "targets": {"blackhole": {"module": "blackhole"}},
     }
     job = deepcopy(JOB)

@@ -180,7 +180,9 @@ class CollectorAccess:
         """What the collector has answered; None if somebody else has."""
         try:
             return kind.model_validate_json(body)
-        except ValidationError:
+        except ValidationError as error:
+            if body.startswith(b'{"'):
+                self._events.put(Failed(_explain_other_version(error)))
             self.proxy_problem = (
                 "the API server's service proxy answers 200 with something that isn't the collector's:"
                 f" {one_line(body.decode(errors='replace'), 100)}"
@@ -245,6 +247,16 @@ class CollectorAccess:
                     self._events.put(Failed(text))
                     return
             self._stopped.wait(POLL_S)
+
+
+def _explain_other_version(error: ValidationError) -> str:
+    """What to do about an answer of the collector that has another form."""
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    return (
+        f"the collector answers in another form than this command reads ({place}: {first['msg']}): its image"
+        " is of another version; build it anew, or name one of this version (kubernetes.image)"
+    )
 
 
 def read_log(lines: Iterable[str], run_id: str) -> Iterator[Event]:

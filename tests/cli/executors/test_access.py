@@ -126,6 +126,17 @@ def test_a_page_of_somebody_in_between_is_no_report(api: Api) -> None:
         assert next_of(events, ReportArrived).report == REPORT
 
 
+def test_a_collector_of_another_version_ends_the_run(api: Api) -> None:
+    """Its report was asked for again and again until the run's time was over."""
+    other = json.dumps({**json.loads(REPORT.model_dump_json()), "figure_to_come": 1}).encode()
+    api.answer = answering(lambda: (200, other))
+    with heard(api) as events:
+        reason = next_of(events, Failed).reason
+    assert (
+        "figure_to_come: Extra inputs are not permitted): its image is of another version" in reason
+    )
+
+
 def test_a_proxy_that_never_answers_is_given_up_for_the_log(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
