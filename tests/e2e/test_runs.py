@@ -114,6 +114,8 @@ RUN: dict[str, Check] = {
     "undone": lambda value: value == [],
     "aborted": lambda value: value is None,
     "retention": lambda value: value is None,
+    # Seconds: longer steps are those of runs of more than an hour.
+    "step_s": lambda value: value == 1,
     "phases_s": lambda value: isinstance(value, dict),
 }
 GROUP: dict[str, Check] = {
@@ -141,6 +143,8 @@ GROUP: dict[str, Check] = {
     "slowest_worker": optional(lambda value: list(value) == ["worker", "timeline"]),
     "per_worker": lambda value: isinstance(value, list),
     "verification": optional(lambda value: isinstance(value, dict)),
+    # Of runs of more than a minute.
+    "minutes": lambda value: value == [],
     "gaps": lambda value: all(end - begin >= 0.5 for begin, end in value),
     "outages": lambda value: value == [],
     "catch_ups": lambda value: value == [],
