@@ -214,7 +214,7 @@ def test_nodes_are_reached_as_the_options_say() -> None:
     ]
     for node in nodes:
         assert node.headers["authorization"] == "Basic bWU6aHVzaA=="
-    assert options.server == "one:9200, two:9201, ::1:9202"
+    assert options.server == "one:9200, two:9201, [::1]:9202"
     assert options.public()["password"] == "***"
 
 
