@@ -10,9 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from ..contract import Load, PrimaryKey, Tables
+from ..errors import SimulatorError
 from ..modules import load_module
 from ..modules.base import AnyModule, Encoding, Job, Support
 from ..modules.options import parse_options
+from ..workloads.drawing import BoundQuery
 from ..workloads.schema import ColumnType, Schema, Tags
 from .events import TESTED, Row, normalise
 
@@ -101,6 +103,8 @@ class ServerUnderTest(ABC):
     """So many make a table visibly larger."""
     compacts: ClassVar[bool] = True
     """The tests' user may have tables compacted."""
+    false_refusal: ClassVar[str | None] = None
+    """What an error says that the server gives now and then to a question that it answers the next time."""
 
     def __init__(self, module: str, options: Mapping[str, Any]) -> None:
         self.module_type = load_module(module)
@@ -125,6 +129,16 @@ class ServerUnderTest(ABC):
         values = self.options | dict(encoding.options if encoding else {}) | dict(options or {})
         parsed = parse_options(self.module_type.options_model, values, str)
         return self.module_type(parsed, job)
+
+    def fetch_answer(self, module: AnyModule, bound: BoundQuery) -> Any:
+        """A query's answer; asked again, once, if the server refused it falsely."""
+        statement = module.compile(bound)
+        try:
+            return module.fetch(statement)
+        except SimulatorError as error:
+            if self.false_refusal is None or self.false_refusal not in str(error):
+                raise
+        return module.fetch(statement)
 
     def can_hold(self, schema: Schema) -> bool:
         """Whether a schema's events can be stored, by what the module claims."""

@@ -46,6 +46,8 @@ class IotdbUnderTest(ServerUnderTest):
     time_column: ClassVar = "time"
     keyless: ClassVar = frozenset({PrimaryKey.DB, PrimaryKey.NONE})
     model: ClassVar = "table"
+    # 2.0.1-beta, seen once on a busy machine where a device was found in a table of tags.
+    false_refusal: ClassVar = "Scalar sub-query does not have output"
 
     def __init__(
         self, address: tuple[str, int], login: tuple[str, str], proxy: Proxy, stack: ExitStack
