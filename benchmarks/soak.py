@@ -30,7 +30,7 @@ import psutil
 
 from simulator.units import read_duration_s
 
-from .soak_day import measure_day
+from .soak_day import Day, measure_day
 from .support import ROOT, conclude, scratch_folder, show
 
 GOAL_MB_PER_HOUR, GOAL_RESULT_MB, GOAL_REPORT_MB = 2.0, 5.0, 2.0
@@ -134,7 +134,7 @@ def main() -> int:
         met = day.result_mb < GOAL_RESULT_MB and day.report_mb < GOAL_REPORT_MB
         met = met and day.growth_mb_per_hour < SIMULATED * GOAL_MB_PER_HOUR
         if given.simulate_only:
-            return conclude(_tell_day(day.result_mb, day.report_mb, day.growth_mb_per_hour), met)
+            return conclude(_describe_day(day), met)
         growths, result = run_for_real(folder, given.duration, given.rate)
         rows, slopes = [], []
         for growth in growths:
@@ -147,18 +147,18 @@ def main() -> int:
     if duration_s >= LEAST_JUDGED_S:
         met = met and bool(slopes) and max(slopes) < GOAL_MB_PER_HOUR
     return conclude(
-        f"{_tell_day(day.result_mb, day.report_mb, day.growth_mb_per_hour)}; after {given.duration} of real"
+        f"{_describe_day(day)}; after {given.duration} of real"
         f" time: steepest {max(slopes, default=0):.1f} MB an hour (goal < {GOAL_MB_PER_HOUR:g}),"
         f" result.json {size_mb:.2f} MB",
         met,
     )
 
 
-def _tell_day(result_mb: float, report_mb: float, growth: float) -> str:
+def _describe_day(day: Day) -> str:
     return (
-        f"soak: after a simulated day result.json {result_mb:.2f} MB (goal < {GOAL_RESULT_MB:g}), report"
-        f" {report_mb:.2f} MB (goal < {GOAL_REPORT_MB:g}), two workers, collector and command together"
-        f" {growth:.2f} MB an hour"
+        f"soak: after a simulated day result.json {day.result_mb:.2f} MB (goal < {GOAL_RESULT_MB:g}), report"
+        f" {day.report_mb:.2f} MB (goal < {GOAL_REPORT_MB:g}), two workers, collector and command together"
+        f" {day.growth_mb_per_hour:.2f} MB an hour"
     )
 
 

@@ -90,7 +90,7 @@ class _Simulation:
         self._histogram = new_histogram()
         self._random = np.random.default_rng(1)
 
-    def tell(self, second: int) -> None:
+    def report(self, second: int) -> None:
         """What happens in a second."""
         latencies_s = self._random.lognormal(-4.5, 0.6, 20) * (1 + (second // 3600) % 3)
         for latency_s in latencies_s.tolist():
@@ -107,13 +107,13 @@ class _Simulation:
                 latency=coarse,
             )
             self.phases.take_report(message, advanced=True)
-        self._look(second)
+        self._sample(second)
         for half_s in (0.0, 0.5):
             status = self._make_status(second + half_s)
             self.live.follow(status)
             self.unfinished.follow(status)
 
-    def _look(self, second: int) -> None:
+    def _sample(self, second: int) -> None:
         amounts: dict[Hashable, float] = {MACHINE: 1.5, OWN: 1.0}
         amounts |= {(f"program-{number}",): 0.01 * (1 + second % 3) for number in range(10)}
         self.steps.append(Step(second, second + 1.0, amounts))
@@ -148,7 +148,7 @@ def measure_day(folder: Path) -> Day:
     simulation, kept = _Simulation(), {}
     own = psutil.Process()
     for second in range(DAY_S):
-        simulation.tell(second)
+        simulation.report(second)
         if (second + 1) % _EVERY_S == 0:
             gc.collect()
             kept[second + 1] = own.memory_full_info().uss / 1e6

@@ -79,9 +79,8 @@ def listen(host: str, port: int) -> socket.socket:
     Raises OSError if that can't be had, as where the port is taken.
     """
     if not host and socket.has_dualstack_ipv6():
-        with suppress(
-            OSError
-        ):  # a kernel that knows IPv6 and has it switched off; or IPv4's error follows
+        # A kernel may know IPv6 and have it switched off. Where the port is taken, IPv4's error follows.
+        with suppress(OSError):
             return socket.create_server(
                 ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
             )

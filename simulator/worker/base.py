@@ -35,8 +35,8 @@ from ..logs import redact
 from ..machine import Reading, measure_machine, node_name, read_machine
 from ..modules import build
 from .measure import Recorder
+from .reporting import ReportConnection
 from .schedule import compute_patiently
-from .telling import Teller
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class CollectorClient:
         # after at most HOLD_S (collector), well within the timeout. `verify=False` only spares
         # loading certificates: the URL is plain HTTP.
         headers = {TOKEN_HEADER: settings.token, RUN_HEADER: settings.run_id}
-        self._teller = Teller(url, headers)
+        self._reports = ReportConnection(url, headers)
         self._http = httpx.Client(
             base_url=url,
             headers=headers,
@@ -82,7 +82,7 @@ class CollectorClient:
         """Report progress, once; a failed report is made up for by the next. In how many seconds this worker
         is to end, if it is to do so early."""
         try:
-            status, content = self._teller.post("/progress", message.model_dump_json())
+            status, content = self._reports.post("/progress", message.model_dump_json())
         except (OSError, HTTPException) as error:
             _log.warning("progress not delivered: %s", error)
             return None
@@ -130,7 +130,7 @@ class CollectorClient:
         return answer.content
 
     def close(self) -> None:
-        self._teller.close()
+        self._reports.close()
         self._http.close()
 
 

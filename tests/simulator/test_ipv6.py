@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ from simulator.modules.clickhouse import server as clickhouse
 from simulator.modules.clickhouse import writing as clickhouse_writing
 from simulator.modules.options import parse_options
 
+from .listening import NOT_FOUND, serving
 from .test_tls_official import ASK, JOB
 
 
@@ -24,27 +24,16 @@ def listening() -> Iterator[tuple[int, list[bytes]]]:
     """A server's port, and what it was sent. It answers everybody with 404."""
     heard: list[bytes] = []
 
-    def serve() -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = listener.accept()
-                with suppress(OSError), near:
-                    heard.append(near.recv(65536))
-                    near.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+    def take(near: socket.socket) -> None:
+        heard.append(near.recv(65536))
+        near.sendall(NOT_FOUND)
 
     try:
         listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
     except OSError:
         pytest.skip("this machine has no IPv6")
-    with closing(listener):
-        serving = threading.Thread(target=serve)
-        serving.start()
-        try:
-            yield listener.getsockname()[1], heard
-        finally:
-            # One that waits in accept isn't woken by close.
-            listener.shutdown(socket.SHUT_RDWR)
-            serving.join(20)
+    with serving(listener, take) as port:
+        yield port, heard
 
 
 def ask_clickhouse(options: Any) -> None:

@@ -19,7 +19,7 @@ from simulator.histograms import (
 FAST, SLOW = coarsen_latencies([0.001] * 200), coarsen_latencies([0.1] * 200)
 
 
-def tell(elapsed_s: float, latency: CoarseCounts, worker: int = 0) -> Progress:
+def make_progress(elapsed_s: float, latency: CoarseCounts, worker: int = 0) -> Progress:
     return Progress(worker=worker, stage="run", elapsed_s=elapsed_s, done=0, latency=latency)
 
 
@@ -38,7 +38,7 @@ def test_each_minute_has_its_own_percentiles() -> None:
         (61, add_coarse(FAST, SLOW)),
         (119, add_coarse(FAST, SLOW)),
     ):
-        series.take(tell(elapsed_s, latency))
+        series.take(make_progress(elapsed_s, latency))
     first, second = series.result()
     assert (first.begins_s, first.requests) == (0, 200)
     assert first.p99_ms == pytest.approx(1, rel=0.03)
@@ -52,7 +52,7 @@ def test_workers_and_minutes_add_up_to_the_whole() -> None:
     for second in range(300):
         whole = add_coarse(whole, FAST if second < 297 else SLOW)
         for worker in range(2):
-            series.take(tell(second + 0.5, whole, worker))
+            series.take(make_progress(second + 0.5, whole, worker))
     total: CoarseCounts = (0, [])
     for minute in series.result():
         total = add_coarse(total, read_coarse(minute.counts))
@@ -62,11 +62,11 @@ def test_workers_and_minutes_add_up_to_the_whole() -> None:
 
 def test_latest_minute_is_told_once_it_is_over_for_all() -> None:
     series = MinuteSeries()
-    series.take(tell(59, FAST, 0))
-    series.take(tell(59, FAST, 1))
-    series.take(tell(60, FAST, 0))
+    series.take(make_progress(59, FAST, 0))
+    series.take(make_progress(59, FAST, 1))
+    series.take(make_progress(60, FAST, 0))
     assert series.read_latest() is None
-    series.take(tell(60, FAST, 1))
+    series.take(make_progress(60, FAST, 1))
     latest = series.read_latest()
     assert latest is not None
     assert (latest.begins_s, latest.requests) == (0, 400)
@@ -74,7 +74,7 @@ def test_latest_minute_is_told_once_it_is_over_for_all() -> None:
 
 def test_run_of_one_minute_has_none() -> None:
     series = MinuteSeries()
-    series.take(tell(30, FAST))
+    series.take(make_progress(30, FAST))
     assert series.result() == []
 
 
@@ -83,7 +83,7 @@ def test_more_than_a_day_by_two_minutes() -> None:
     whole: CoarseCounts = (0, [])
     for minute in range(MOST_MINUTES + 10):
         whole = add_coarse(whole, FAST)
-        series.take(tell(60 * minute, whole))
+        series.take(make_progress(60 * minute, whole))
     found = series.result()
     assert len(found) <= MOST_MINUTES
     assert {one.length_s for one in found} == {120}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -27,6 +26,8 @@ from simulator.modules.influxdb import server as influxdb
 from simulator.modules.options import parse_options
 from simulator.workloads.temperature import Temperature
 
+from .listening import NOT_FOUND, serving
+
 HOST = "127.0.0.1"
 JOB = Job(Temperature.schema)
 
@@ -40,26 +41,16 @@ def demanding(authority: trustme.CA) -> Iterator[tuple[int, list[str]]]:
     context.verify_mode = ssl.CERT_REQUIRED
     seen: list[str] = []
 
-    def serve() -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = listener.accept()
-                # Whoever has no certificate, or hangs up.
-                with suppress(OSError), context.wrap_socket(near, server_side=True) as stream:
-                    names: Any = stream.getpeercert()
-                    seen.extend(value for _, value in names["subjectAltName"])
-                    stream.recv(65536)
-                    stream.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+    def take(near: socket.socket) -> None:
+        # Whoever has no certificate, or hangs up, fails here.
+        with context.wrap_socket(near, server_side=True) as stream:
+            names: Any = stream.getpeercert()
+            seen.extend(value for _, value in names["subjectAltName"])
+            stream.recv(65536)
+            stream.sendall(NOT_FOUND)
 
-    with closing(socket.create_server((HOST, 0))) as listener:
-        serving = threading.Thread(target=serve)
-        serving.start()
-        try:
-            yield listener.getsockname()[1], seen
-        finally:
-            # One that waits in accept isn't woken by close.
-            listener.shutdown(socket.SHUT_RDWR)
-            serving.join(20)
+    with serving(socket.create_server((HOST, 0)), take) as port:
+        yield port, seen
 
 
 def ask_arangodb(options: Any) -> None:

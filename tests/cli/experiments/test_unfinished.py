@@ -25,7 +25,6 @@ from simulator.contract import (
     Phase,
     Report,
     Role,
-    RunResult,
     RunSettings,
     Status,
 )
@@ -35,14 +34,14 @@ from .running import FakeExecutor, open_blackhole
 LOAD = Load(workers=2, batch=10, duration_s=86_400, warm_up_s=5)
 
 
-def tell(elapsed_s: float, done: int, minute: MinuteLatency | None = None) -> Status:
+def make_status(elapsed_s: float, done: int, minute: MinuteLatency | None = None) -> Status:
     group = GroupStatus(role=Role.WRITE, done=done, minute=minute)
     return Status(phase=Phase.RUN, age_s=0, elapsed_s=elapsed_s, warm_up_s=5, groups=[group])
 
 
 def follow(run: UnfinishedRun, length_s: int) -> list[int]:
     """The seconds in which it was to be kept, of a run with 100 events in each."""
-    return [second for second in range(length_s) if run.follow(tell(second, 100 * second))]
+    return [second for second in range(length_s) if run.follow(make_status(second, 100 * second))]
 
 
 def test_run_is_kept_once_a_minute() -> None:
@@ -56,8 +55,8 @@ def test_kept_run_has_figures_and_says_what_it_is() -> None:
     run = UnfinishedRun(PlannedRun("run 1", 1, DataSet(), (LOAD,)))
     minute = MinuteLatency(begins_s=0, requests=1, counts="5,1")
     follow(run, 70)
-    run.follow(tell(125, 12_500, minute))
-    run.follow(tell(126, 12_600, minute))
+    run.follow(make_status(125, 12_500, minute))
+    run.follow(make_status(126, 12_600, minute))
     kept = run.make_run()
     assert kept is not None
     (group,) = kept.groups
@@ -79,13 +78,10 @@ class _LongRun(FakeExecutor):
 
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
         for second in range(130):
-            watch(tell(second, 100 * second))
+            watch(make_status(second, 100 * second))
         file = next((self._place / "results").iterdir()) / "result.json"
         self.kept.append(json.loads(file.read_text()))
         raise self._ends
-
-    def measure(self, settings: RunSettings) -> RunResult:
-        raise NotImplementedError
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How workers tell the collector how far they are."""
+"""How workers report their progress to the collector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from http.client import HTTPException
 
 import pytest
 
-from simulator.worker.telling import Teller
+from simulator.worker import reporting
+from simulator.worker.reporting import ReportConnection
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 
@@ -47,29 +48,41 @@ def answer_posts(per_connection: int) -> Iterator[str]:
 
 def test_reports_leave_no_garbage() -> None:
     with answer_posts(1_000) as url:
-        teller = Teller(url, {"x-run-id": "a"})
-        teller.post("/progress", "{}")
+        reports = ReportConnection(url, {"x-run-id": "a"})
+        reports.post("/progress", "{}")
         gc.collect()
         gc.disable()
         try:
             for _ in range(50):
-                teller.post("/progress", "{}")
+                reports.post("/progress", "{}")
             assert gc.collect() == 0
         finally:
             gc.enable()
-            teller.close()
+            reports.close()
 
 
 def test_connection_that_was_closed_is_opened_again() -> None:
     with answer_posts(1) as url:
-        teller = Teller(url, {})
-        assert [teller.post("/progress", "{}") for _ in range(3)] == [(200, b"{}")] * 3
-        teller.close()
+        reports = ReportConnection(url, {})
+        assert [reports.post("/progress", "{}") for _ in range(3)] == [(200, b"{}")] * 3
+        reports.close()
 
 
 def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    teller = Teller(f"http://127.0.0.1:{port}", {})
+    reports = ReportConnection(f"http://127.0.0.1:{port}", {})
     with pytest.raises((OSError, HTTPException)):
-        teller.post("/progress", "{}")
+        reports.post("/progress", "{}")
+
+
+def test_who_waited_in_vain_does_not_wait_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker's end waits for its last report: with a collector that hangs, once."""
+    monkeypatch.setattr(reporting, "_PATIENCE_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        reports = ReportConnection(f"http://127.0.0.1:{listener.getsockname()[1]}", {})
+        with pytest.raises(TimeoutError):
+            reports.post("/progress", "{}")
+        listener.settimeout(0.2)
+        with listener.accept()[0], pytest.raises(TimeoutError):
+            listener.accept()

@@ -1,0 +1,32 @@
+"""A server that official clients can reach, and that knows nothing."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+
+NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+
+
+@contextmanager
+def serving(listener: socket.socket, take: Callable[[socket.socket], None]) -> Iterator[int]:
+    """The port, while each connection is given to `take`, one after the other. It may fail by OSError."""
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                with suppress(OSError), near:
+                    take(near)
+
+    with closing(listener):
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            # One that waits in accept isn't woken by close.
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(20)
