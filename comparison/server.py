@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -44,22 +45,37 @@ def stop() -> None:
 def kill() -> None:
     """End it as a crash would, with the processes that it has started, and start it again."""
     state = json.loads(STATE.read_text())
-    for pid in list_descendants(state["pids"]):
+    killed = list_descendants(state["pids"])
+    for pid in killed:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    # A large process ends a while after its signal; until then the script takes it for one that runs.
+    while list_alive(killed):
+        time.sleep(0.02)
     start(state["name"], state["variables"])
 
 
 def list_descendants(pids: list[int]) -> list[int]:
     """These processes and all below them, the ones that start others first."""
-    listed = subprocess.run(
-        ["ps", "-eo", "pid=,ppid="], stdout=subprocess.PIPE, text=True, check=True
-    )
-    pairs = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
+    pairs = [(int(pid), int(parent)) for pid, parent, _ in list_processes()]
     found = list(pids)
     for parent in found:
         found += [pid for pid, above in pairs if above == parent]
     return found
+
+
+def list_alive(pids: list[int]) -> list[int]:
+    """Those of them of which a thread is left: not those that only nobody has waited for."""
+    found = {int(pid): state for pid, _, state in list_processes()}
+    return [pid for pid in pids if found.get(pid, "Z")[0] != "Z" or "l" in found.get(pid, "")]
+
+
+def list_processes() -> list[list[str]]:
+    """ID, parent's ID and state of each."""
+    listed = subprocess.run(
+        ["ps", "-eo", "pid=,ppid=,stat="], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return [line.split() for line in listed.stdout.splitlines()]
 
 
 def find_script() -> str:

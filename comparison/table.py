@@ -1,21 +1,20 @@
 """The first table of the repository's README, made of `comparison/results/fleet`: `make comparison-table`.
 
-Nothing is put there as long as there are no results; `tests/test_comparison.py` holds both together.
+Its figures are those of the site that `publish` makes of the same results. Nothing is put there as long as
+there are no results; `tests/test_comparison.py` holds both together.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, geometric_mean
 
+from cli.publishing.matrix import Candidate, Cell, Field, Row, find_candidates, make_fields
+from cli.publishing.sources import find_sources
 from cli.results.model import Result
-from cli.results.store import list_results
-from cli.results.summaries import weigh_together
-from simulator.documents import read_json
-from simulator.units import format_digits
+from simulator.contract import GroupResult
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "comparison" / "results" / "fleet"
@@ -23,91 +22,74 @@ BEGIN, END = "<!-- comparison: made by `make comparison-table` -->", "<!-- compa
 _PLACE = re.compile(r"\A# .*?\n\n.*?\n\n(?:.*?^## The comparison\n\n)?", re.DOTALL | re.MULTILINE)
 """The front page up to its heading for the table; of a page without one the heading and first paragraph."""
 
-
-def read_inserts(result: Result) -> float | None:
-    """Events per second, in batches, as fast as it takes them."""
-    return result.best.median if result.best else None
-
-
-def read_capacity(result: Result) -> float | None:
-    """The most events per second within the limit."""
-    return result.capacity.events_per_s if result.capacity else None
-
-
-def read_questions(result: Result) -> float | None:
-    """Milliseconds: the geometric mean of the questions' medians."""
-    times = [one.median for one in result.query_summary if one.median > 0]
-    return 1000 * take_mean(times) if times else None
-
-
-def read_size(result: Result) -> float | None:
-    """Bytes that an event takes, by growth."""
-    return weigh_together(result.writers).bytes_per_event
-
-
-def read_outage(result: Result) -> float | None:
-    """Seconds without an acknowledgement after the fault."""
-    gaps = [outage.gap_s for one in result.writers for outage in one.group.outages]
-    return max(gaps, default=None)
-
-
-def read_losses(result: Result) -> float | None:
-    """Acknowledged events that were gone afterwards."""
-    found = [one.group.lookup for one in result.writers if one.group.lookup]
-    missing = [one.missing for one in found if one.missing is not None]
-    return float(sum(missing)) if missing else None
-
-
-COLUMNS: Mapping[str, tuple[str, Callable[[Result], float | None]]] = {
-    "inserts/s": ("fill", read_inserts),
-    "carries at p99 ≤ 100 ms, events/s": ("capacity", read_capacity),
-    "ten questions, ms": ("questions", read_questions),
-    "bytes/event": ("fill", read_size),
-    "away after SIGKILL, s": ("kill", read_outage),
-    "acknowledged and lost": ("kill", read_losses),
+COLUMNS: Mapping[str, tuple[str, str]] = {
+    "inserts/s": ("inserts", "fill"),
+    "carries at p99 ≤ 100 ms, events/s": ("capacity", "capacity"),
+    "ten questions, ms": ("hot", "questions"),
+    "bytes/event": ("disk", "fill"),
+    "CPU µs/event": ("cpu", "fill"),
+    "away after SIGKILL, s": ("outage", "kill"),
 }
-"""Heading -> the step that it is from, and how it is read."""
-
-
-def take_mean(values: Sequence[float]) -> float:
-    """The geometric one; of values with a zero the arithmetic one."""
-    if min(values) <= 0:
-        return fmean(values)
-    return geometric_mean(values)
+"""Heading -> the aspect of the site's first page, and the step that it is from."""
+LOST = "acknowledged and lost"
 
 
 def make_table(folder: Path) -> str:
-    """The table in Markdown, with the sentences that belong to it. Each cell: the mean of the repetitions,
-    and their range."""
-    plan = read_json(folder / "plan.json")
-    found: dict[str, dict[str, list[float]]] = {}
-    stored = {one.result.label: one.result for one in list_results(folder / "results")}
-    for job in plan["jobs"]:
-        cells = found.setdefault(job["candidate"], {})
-        result = stored.get(job["name"])
-        for heading, (step, read) in COLUMNS.items():
-            if result is not None and f" {step}" in job["name"].removeprefix(job["candidate"]):
-                value = read(result)
-                if value is not None:
-                    cells.setdefault(heading, []).append(value)
-    rows = [
-        [name, *(_show(cells.get(heading, [])) for heading in COLUMNS)]
-        for name, cells in found.items()
+    """The table in Markdown, with the sentences that belong to it. Each cell: the mean of the repetitions and
+    their range, bold if nobody is shown to be better."""
+    sources = find_sources([folder])
+    field = make_fields(find_candidates(sources))[0]
+    lines = [["candidate", *COLUMNS, LOST], ["---"] * (len(COLUMNS) + 2)]
+    for row in field.rows:
+        cells = (_find_cell(field, row, *place) for place in COLUMNS.values())
+        lines.append([row.candidate.name, *map(_show, cells), _show_losses(row.candidate)])
+    parts = ["\n".join(f"| {' | '.join(line)} |" for line in lines)]
+    notes = [
+        f"* {row.candidate.name}: {note}" for row in field.rows for note in row.candidate.notes
     ]
-    lines = [["candidate", *COLUMNS], ["---"] * (len(COLUMNS) + 1), *rows]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table}\n\n{_describe(list(stored.values()))}"
+    if notes:
+        parts.append("\n".join(notes))
+    parts.append(_describe([one.result for one in sources.done]))
+    return "\n\n".join(parts)
 
 
-def _show(values: Sequence[float]) -> str:
-    if not values:
+def _find_cell(field: Field, row: Row, aspect: str, step: str) -> Cell | None:
+    columns = zip(field.columns, row.cells, strict=True)
+    return next((c for one, c in columns if (one.aspect.key, one.test) == (aspect, step)), None)
+
+
+def _show(cell: Cell | None) -> str:
+    if cell is None:
         return "-"
-    mean, low, high = (_format(value) for value in (take_mean(values), min(values), max(values)))
-    return mean if low == high else f"{mean} ({low} to {high})"
+    aspect = cell.shown.aspect
+    ends = sorted(map(aspect.from_speed, cell.shown.scores))
+    low, high = aspect.show(ends[0]), aspect.show(ends[-1])
+    figure = f"**{cell.text}**" if cell.leads else cell.text
+    return (
+        figure
+        + (f" ({low} to {high})" if low != high else "")
+        + (f", {cell.note}" if cell.note else "")
+    )
 
 
-def _format(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 or value == 0 else format_digits(value)
+def _show_losses(candidate: Candidate) -> str:
+    """The acknowledged events that were gone after the fault: the fewest and the most of a repetition."""
+    groups = [one.group for source in candidate.sources for one in source.result.writers]
+    counts = [_count_lost(one) for one in groups if one.lookup]
+    known = [one for one in counts if one is not None]
+    return (
+        " to ".join(dict.fromkeys(f"{one:,}" for one in (min(known), max(known)))) if known else "-"
+    )
+
+
+def _count_lost(group: GroupResult) -> int | None:
+    """Those that were looked up in vain; where that can't be done, by the number of all."""
+    if group.lookup and group.lookup.missing is not None:
+        return group.lookup.missing
+    counted = group.verification
+    if counted is None or counted.stored is None:
+        return None
+    return max(0, counted.expected - counted.stored)
 
 
 def _describe(results: Sequence[Result]) -> str:
@@ -115,11 +97,20 @@ def _describe(results: Sequence[Result]) -> str:
     cpus, model = client.get("cpus"), client.get("cpu_model")
     repeats = max(int((re.findall(r" (\d+)$", one.label or "") or ["1"])[0]) for one in results)
     return (
-        f"Means and ranges of {repeats} repetitions. Database and client shared the {cpus} CPUs of one"
-        f" machine ({model}): on a server of its own a database does more, and who needs few CPUs looks"
-        " better here than there. Ranges that overlap show no difference. Durability is as each comes,"
-        " unless the name says `disk`: see [the conditions](comparison/README.md), with every result."
+        f"Means and ranges of {repeats} repetitions; bold: nobody is shown to be better."
+        f" {_describe_windows(results)} Database and client shared the {cpus} CPUs of one machine ({model}):"
+        " on a server of its own a database does more, and who needs few CPUs looks better here than there."
+        " Ranges that overlap show no difference. Durability is as each comes, unless the name says `disk`:"
+        " see [the conditions](comparison/README.md), with every result."
     )
+
+
+def _describe_windows(results: Sequence[Result]) -> str:
+    """By which somebody knows how short they were."""
+    fills = [one.writers for one in results if one.by_fill_level]
+    events = max(sum(each.group.count or 0 for each in own) for own in fills)
+    step_s = max(one.options["duration_s"] for one in results if one.command == "capacity")
+    return f"{events:,} events to insert and to ask about, steps of {step_s:g} s in the search."
 
 
 def put_into(page: str, block: str | None) -> str:

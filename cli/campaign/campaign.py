@@ -99,10 +99,15 @@ class Campaign:
         return [*job.arguments, *own, f"--label={job.name}"]
 
     def run(self, job: Job) -> int:
-        """Run a job as the command line does; its exit status."""
+        """Run a job as the command line does; its exit status. Below the campaign's own context, so that
+        a warning is given once for all jobs."""
         command = find_command(job.command)
         status = command.main(
-            self.arguments_of(job), job.command, standalone_mode=False, obj=self.interrupts
+            self.arguments_of(job),
+            job.command,
+            standalone_mode=False,
+            obj=self.interrupts,
+            parent=click.get_current_context(silent=True),
         )
         return status if isinstance(status, int) else 0
 

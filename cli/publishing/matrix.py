@@ -61,6 +61,11 @@ class Candidate:
             found |= one.result.tags
         return dict(sorted(found.items()))
 
+    @property
+    def notes(self) -> list[str]:
+        """Why its figures surprise."""
+        return list(dict.fromkeys(one.note for one in self.sources if one.note))
+
     def list_traits(self) -> dict[str, str]:
         """By which the first page can leave others out."""
         tags = {f"tag.{key}": value for key, value in self.tags.items()}

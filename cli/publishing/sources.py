@@ -13,7 +13,8 @@ from pydantic_core import to_json
 
 from simulator.conditions import Condition
 from simulator.contract import format_stages
-from simulator.documents import DocumentError, read_json
+from simulator.documents import DocumentError, read_json, read_yaml
+from simulator.errors import did_you_mean, one_line
 
 from ..campaign.folder import WORKLOAD, match_name
 from ..campaign.plan import find_command, list_options, write_arguments
@@ -36,6 +37,8 @@ from ..results.store import (
 )
 from .redaction import redact_result, redact_text
 
+NOTES = "notes.yaml"
+"""In a campaign's folder: candidate -> why its figures surprise."""
 MANIFEST = "site-files.json"
 """What a site has, in its folder: below one that has it no results are looked for."""
 _NO_RESULTS = frozenset({"logs", SET_ASIDE})
@@ -65,6 +68,8 @@ class Source:
     failure: str = ""
     campaign: str = ""
     """The title of its campaign, or the name of that one's folder; empty if it belongs to none."""
+    note: str = ""
+    """Why its candidate's figures surprise."""
 
     @property
     def result(self) -> Result:
@@ -223,6 +228,7 @@ def _take_campaign(folder: Path, found: dict[Path, Source], failed: list[Source]
     }
     definition = as_mapping(plan.get("definition"))
     targets = as_mapping(plan.get("targets"))
+    notes = _read_notes(folder / NOTES, {str(job["candidate"]) for job in jobs.values()})
     shared = [definition.get(key) for key in ("options", "requirements", "steps")]
     key = _write_key([*shared, {n: one for n, one in targets.items() if n.startswith(WORKLOAD)}])
     title = redact_text(str(definition.get("title") or folder.resolve().name))
@@ -239,7 +245,8 @@ def _take_campaign(folder: Path, found: dict[Path, Source], failed: list[Source]
         identity = str(targets.get(target.removeprefix("--target=")))
         test_key = f"{step} {key}"
         return Source(
-            name, None, candidate, step, test_key, identity, {}, line, campaign=title
+            name, None, candidate, step, test_key, identity, {}, line, campaign=title,
+            note=notes.get(candidate, ""),
         )  # fmt: skip
 
     done: set[str] = set()
@@ -270,6 +277,24 @@ def _take_campaign(folder: Path, found: dict[Path, Source], failed: list[Source]
             failed.append(
                 replace(make("", label), failure=f"left out, since {broken[turn]} failed")
             )
+
+
+def _read_notes(file: Path, candidates: Collection[str]) -> dict[str, str]:
+    if not file.is_file():
+        return {}
+    try:
+        _, document = read_yaml(file)
+    except DocumentError as error:
+        raise ConfigError(f"{file} {error}") from error
+    if not isinstance(document, dict) or not all(isinstance(one, str) for one in document.values()):
+        raise ConfigError(
+            f"{file}: give each candidate a text, as in {min(candidates)}: Why it is so slow."
+        )
+    for name in document:
+        if name not in candidates:
+            near = did_you_mean(str(name), candidates)
+            raise ConfigError(f"{file}: there is no candidate {name!r}{near}")
+    return {name: redact_text(one_line(text)) for name, text in document.items()}
 
 
 def _read_document(file: Path) -> dict[str, Any]:

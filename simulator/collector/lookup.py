@@ -31,6 +31,12 @@ def look_up_events(settings: RunSettings, prepared: Preparation, barrier: Barrie
         return Lookup(reason="it isn't known which events were there before the run")
     if settings.data.timestamps is Timestamps.RESTART and begin.first_event:
         return Lookup(reason="with --timestamps restart events have the times of others")
+    by_clock = any(one.load.duration_s is not None for one in settings.groups_of(Role.WRITE))
+    if by_clock and not prepared.module.keeps_order():
+        return Lookup(
+            reason="writers sort events into requests, so it isn't known which of them were due by then; all"
+            " were counted"
+        )
     if begin.has_history:
         results = barrier.results.items()
         counts = {worker: one.figures.count for worker, one in results if one.figures}

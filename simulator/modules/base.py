@@ -302,6 +302,11 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
         None from a module that stores nothing: then nothing can be verified.
         """
 
+    def keeps_order(self) -> bool:
+        """Whether writers store events in the order of their numbers: then it is known which are stored when
+        a run ends by the clock."""
+        return True
+
     def storage(self) -> Storage:
         """What the job's tables take on disk, after whatever makes that figure true (a flush, a
         checkpoint); `events` is filled in by the caller. Raises Retryable or SimulatorError if the

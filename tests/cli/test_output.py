@@ -31,9 +31,15 @@ def test_what_others_say_does_not_steer_the_terminal(capsys: pytest.CaptureFixtu
 
 def test_a_warning_is_noted_once_for_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     @click.command()
-    def campaign() -> None:
+    def insert() -> None:
+        warn_once("a short password")
+
+    @click.command()
+    @click.pass_context
+    def campaign(context: click.Context) -> None:
+        warn_once("a short password")
         for _ in range(3):
-            warn_once("a short password")
+            insert.main([], standalone_mode=False, parent=context)
 
     for _ in range(2):
         campaign.main([], standalone_mode=False)

@@ -57,6 +57,22 @@ def test_counting_is_tried_again(database: FakeDatabase) -> None:
     play(story)
 
 
+def test_events_that_writers_sort_are_not_looked_up_by_number(
+    database: FakeDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        for worker in range(2):
+            await run.result(worker)
+        writers = Report.model_validate_json((await run.report()).content).run.writers
+        assert writers is not None and writers.valid and writers.lookup is not None
+        assert writers.lookup.missing is None
+        assert "all were counted" in (writers.lookup.reason or "")
+
+    monkeypatch.setattr(database, "keeps_order", lambda: False)
+    play(story, duration_s=10.0, look_up=True)
+
+
 @pytest.mark.parametrize("error", [SimulatorError("no such table"), ZeroDivisionError("what?")])
 def test_a_count_that_fails_ends_the_run(database: FakeDatabase, error: Exception) -> None:
     async def story(run: Run) -> None:

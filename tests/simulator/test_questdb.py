@@ -18,6 +18,7 @@ from simulator.modules.questdb import Questdb
 from simulator.modules.questdb.encoding import LineEncoder, LineFormat
 from simulator.modules.questdb.options import InsertMode, QuestdbOptions
 from simulator.modules.questdb.queries import QuestdbDialect
+from simulator.modules.questdb.server import Connection
 from simulator.modules.questdb.statements import StatementEncoder
 from simulator.modules.questdb.writing import SenderEncoder
 from simulator.workloads.drawing import BoundQuery
@@ -177,6 +178,18 @@ def test_statements() -> None:
         ' LATEST ON "timestamp" PARTITION BY "device_id")'
         ' ORDER BY "_v1" IS NULL, "_v1" ASC, "_v0" ASC LIMIT 2'
     )
+
+
+def test_a_partition_without_times_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = Connection(parsed(partition_by="hour"), Job(Temperature.schema))
+    partitions = [(True, 4096, 0, None, None), (False, 65536, 7200, 0, 3_600_000)]
+    columns = [("at",), ("value",)]
+    monkeypatch.setattr(
+        connection, "ask", lambda statement: columns if statement.startswith("SHOW") else partitions
+    )
+    found = connection.read_storage()
+    assert found.total_bytes == 69632
+    assert found.allocation is not None and (found.allocation.enough_events or 0) % 7200 == 0
 
 
 def test_rows_for_the_vendors_client() -> None:

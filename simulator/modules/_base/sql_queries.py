@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
+import numpy as np
+
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, Schema
@@ -40,6 +42,8 @@ class SqlDialect:
         ColumnType.FLOAT64: "double precision",
     }
     """The types of columns that numbers are compared in."""
+    WIDENS = False
+    """Whether a real beside a double literal is compared as that double, which costs nothing."""
 
     def device(self, schema: Schema) -> str:
         """The expression that names an event's device."""
@@ -86,7 +90,9 @@ class SqlDialect:
         """A number to compare a column of this type with."""
         # A real beside a double would be widened, and so be another number than the one that was stored.
         if kind is ColumnType.FLOAT32:
-            return f"CAST({value!r} AS {self.NUMBERS[kind]})"
+            if not self.WIDENS:
+                return f"CAST({value!r} AS {self.NUMBERS[kind]})"
+            value = float(np.float32(value))
         return repr(int(value)) if float(value).is_integer() else repr(value)
 
     def aggregate(self, one: Aggregate, schema: Schema) -> str:

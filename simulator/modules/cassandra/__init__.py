@@ -314,6 +314,10 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         plans = map(self._queries.count, self.job.table_names)
         return sum(int(events) for plan in plans for (events,) in self.fetch(plan))
 
+    def keeps_order(self) -> bool:
+        # A batch is one device's, of up to 262,144 events at a time.
+        return self.options.mode(self.job.load.batch) is InsertMode.SINGLE
+
     def delete_older(self, before_ms: int) -> None:
         """https://cassandra.apache.org/doc/latest/cassandra/developing/cql/dml.html#delete_statement"""
         schema = self.job.schema

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
-
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Query, Where
 from ...workloads.schema import ID, ColumnType, Schema
@@ -19,6 +17,8 @@ class IotdbDialect(NewestByFunction):
     """https://iotdb.apache.org/UserGuide/latest-Table/SQL-Manual/overview_apache.html"""
 
     NEWEST = "last_by"
+    # No literal is a FLOAT.
+    WIDENS = True
 
     NUMBERS: Mapping[ColumnType, str] = {
         ColumnType.INT32: "INT32",
@@ -60,12 +60,6 @@ class IotdbDialect(NewestByFunction):
 
     def bucket(self, time: str, every_ms: int) -> str:
         return f"date_bin({every_ms}ms, {time})"
-
-    def number(self, value: float, kind: ColumnType) -> str:
-        # No literal is a FLOAT, but each FLOAT is a DOUBLE, too.
-        return super().number(
-            float(np.float32(value)) if kind is ColumnType.FLOAT32 else value, ColumnType.FLOAT64
-        )
 
 
 def compile_statement(bound: BoundQuery, schema: Schema) -> str:

@@ -193,7 +193,9 @@ class Connection(HttpDatabase[QuestdbOptions]):
                     rows += int(count)
                     full += 0 if active else int(size)
                     full_rows += 0 if active else int(count)
-                    span_hours += (last - first) / 3_600_000
+                    # A partition that has just been opened has neither time (seen with 9.3.4, now and then).
+                    if first is not None and last is not None:
+                        span_hours += (last - first) / 3_600_000
             files += len(self.ask(f"SHOW COLUMNS FROM {quote_name(table)}"))
         if not total:
             raise SimulatorError(f"QuestDB lists no partitions of {', '.join(tables)}")

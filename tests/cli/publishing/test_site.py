@@ -12,7 +12,7 @@ import pytest
 from cli.errors import ConfigError
 from cli.publishing.folder import check_folder, write_site
 from cli.publishing.pages import make_site
-from cli.publishing.sources import MANIFEST, find_sources
+from cli.publishing.sources import MANIFEST, NOTES, find_sources
 
 from .published import SPEEDS, TIMES, describe_server, judge, keep_campaign, make_results
 
@@ -30,6 +30,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     tags = {"alpha": {"no 'te": "</script><b>"}}
     results = make_results(environments={"alpha": secret}, tags=tags)
     night = keep_campaign(folder / "night", results, {"gamma load 4": "could not read /home/me/x"})
+    (night / NOTES).write_text("alpha: It waits for <no disk>.")
     (night / "verdict.json").write_text(judge().model_dump_json())
     old = {"alpha": describe_server("PostgreSQL 16.2")}
     keep_campaign(folder / "before", make_results({"alpha": SPEEDS["beta"]}, environments=old))
@@ -47,6 +48,16 @@ def test_it_has_its_pages(files: dict[str, bytes]) -> None:
     assert sum(path.startswith("results/") for path in files) == 24
     assert len(files["index.html"]) < FIRST_SIGHT
     assert b"PostgreSQL 18.4" in files["candidates/alpha-postgresql-18-4.html"]
+
+
+def test_why_a_figure_surprises_stands_beside_it(files: dict[str, bytes]) -> None:
+    own = files["candidates/alpha-postgresql-18-4.html"].decode()
+    assert "It waits for &lt;no disk&gt;." in own
+    assert (
+        "<li><strong>alpha PostgreSQL 18.4</strong>: It waits for &lt;no"
+        in files["index.html"].decode()
+    )
+    assert b"It waits" not in files["candidates/beta.html"]
 
 
 def test_links_lead_to_files_of_the_site_and_nowhere_else(files: dict[str, bytes]) -> None:

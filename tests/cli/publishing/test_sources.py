@@ -10,7 +10,7 @@ import pytest
 from cli.errors import ConfigError
 from cli.main import commands
 from cli.publishing.redaction import redact_result, redact_text
-from cli.publishing.sources import MANIFEST, find_sources
+from cli.publishing.sources import MANIFEST, NOTES, find_sources
 
 from ..made import inserts
 from .published import keep_campaign, keep_result, make_results
@@ -38,6 +38,27 @@ def test_a_campaign_counts_once_and_two_of_a_name_are_two(tmp_path: Path) -> Non
     assert len(found.done) == 36 and len(found.failed) == 2
     assert len({one.name for one in found.done}) == len(found.done)
     assert sorted(found.campaigns) == ["night", "night-"]
+
+
+def test_notes_say_why_figures_surprise(tmp_path: Path) -> None:
+    keep_campaign(tmp_path / "night", make_results())
+    notes = tmp_path / "night" / NOTES
+    notes.write_text("alpha: |\n  It waits for the disk,\n  see /home/me/why.txt.\n")
+    told = {one.candidate: one.note for one in find_sources([tmp_path]).done}
+    assert (
+        told["alpha"].startswith("It waits for the disk, see ") and "/home/me" not in told["alpha"]
+    )
+    assert told["beta"] == ""
+    for text, why in [
+        ("alhpa: it is slow", "there is no candidate 'alhpa'; did you mean alpha?"),
+        ("alpha: {why: slow}", "give each candidate a text, as in alpha: "),
+        ("- alpha", "give each candidate a text"),
+        ("alpha: [", "notes.yaml"),
+    ]:
+        notes.write_text(text)
+        with pytest.raises(ConfigError) as caught:
+            find_sources([tmp_path])
+        assert why in caught.value.message and len(caught.value.message.splitlines()) == 1
 
 
 def test_results_of_any_name_are_found_once(tmp_path: Path) -> None:
