@@ -22,15 +22,16 @@ BEGIN, END = "<!-- comparison: made by `make comparison-table` -->", "<!-- compa
 _PLACE = re.compile(r"\A# .*?\n\n.*?\n\n(?:.*?^## The comparison\n\n)?", re.DOTALL | re.MULTILINE)
 """The front page up to its heading for the table; of a page without one the heading and first paragraph."""
 
-COLUMNS: Mapping[str, tuple[str, str]] = {
+COLUMNS: Mapping[str, tuple[str, str | None]] = {
     "inserts/s": ("inserts", "fill"),
     "carries at p99 ≤ 100 ms, events/s": ("capacity", "capacity"),
     "ten questions, ms": ("hot", "questions"),
-    "bytes/event": ("disk", "fill"),
+    "bytes/event": ("disk", None),
     "CPU µs/event": ("cpu", "fill"),
     "away after SIGKILL, s": ("outage", "kill"),
 }
-"""Heading -> the aspect of the site's first page, and the step that it is from."""
+"""Heading -> the aspect of the site's first page, and the step that it is from; None: from the one that the
+site has chosen."""
 LOST = "acknowledged and lost"
 
 
@@ -53,9 +54,11 @@ def make_table(folder: Path) -> str:
     return "\n\n".join(parts)
 
 
-def _find_cell(field: Field, row: Row, aspect: str, step: str) -> Cell | None:
-    columns = zip(field.columns, row.cells, strict=True)
-    return next((c for one, c in columns if (one.aspect.key, one.test) == (aspect, step)), None)
+def _find_cell(field: Field, row: Row, aspect: str, step: str | None) -> Cell | None:
+    for column, cell in zip(field.columns, row.cells, strict=True):
+        if column.aspect.key == aspect and step in (None, column.test):
+            return cell
+    return None
 
 
 def _show(cell: Cell | None) -> str:
