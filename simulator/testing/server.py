@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from ..contract import Load, PrimaryKey, Tables
-from ..errors import SimulatorError
 from ..modules import load_module
 from ..modules.base import AnyModule, Encoding, Job, Support
 from ..modules.options import parse_options
-from ..workloads.drawing import BoundQuery
 from ..workloads.schema import ColumnType, Schema, Tags
 from .events import TESTED, Row, normalise
 
@@ -104,8 +101,8 @@ class ServerUnderTest(ABC):
     """So many make a table visibly larger."""
     compacts: ClassVar[bool] = True
     """The tests' user may have tables compacted."""
-    false_refusal: ClassVar[str | None] = None
-    """What an error says that the server gives now and then to a question that it answers soon afterwards."""
+    false_refusals: ClassVar[Sequence[str]] = ()
+    """Patterns of what the server says now and then of what it does another time: the test is repeated."""
 
     def __init__(self, module: str, options: Mapping[str, Any]) -> None:
         self.module_type = load_module(module)
@@ -130,20 +127,6 @@ class ServerUnderTest(ABC):
         values = self.options | dict(encoding.options if encoding else {}) | dict(options or {})
         parsed = parse_options(self.module_type.options_model, values, str)
         return self.module_type(parsed, job)
-
-    def fetch_answer(self, module: AnyModule, bound: BoundQuery) -> Any:
-        """A query's answer; asked again, for a while, if the server refuses it falsely."""
-        statement = module.compile(bound)
-        deadline = time.monotonic() + 15.0
-        while True:
-            try:
-                return module.fetch(statement)
-            except SimulatorError as error:
-                is_false = self.false_refusal is not None and self.false_refusal in str(error)
-                if not is_false or time.monotonic() > deadline:
-                    raise
-            # There is no event to wait for: the server doesn't say when it will answer.
-            time.sleep(0.1)
 
     def can_hold(self, schema: Schema) -> bool:
         """Whether a schema's events can be stored, by what the module claims."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from simulator.testing.entries import Entry
 from simulator.testing.fixtures import Servers, parametrize, server
 
 from .entries import ENTRIES
@@ -25,3 +26,13 @@ def servers(embedded_postgres: object) -> Iterator[Servers]:
     running = Servers()
     yield running
     running.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Repeat what a server has refused falsely."""
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            entry = item.callspec.params.get("server")
+            if isinstance(entry, Entry) and entry.adapter.false_refusals:
+                patterns = list(entry.adapter.false_refusals)
+                item.add_marker(pytest.mark.flaky(reruns=4, only_rerun=patterns))

@@ -46,9 +46,12 @@ class IotdbUnderTest(ServerUnderTest):
     time_column: ClassVar = "time"
     keyless: ClassVar = frozenset({PrimaryKey.DB, PrimaryKey.NONE})
     model: ClassVar = "table"
-    # 2.0.1-beta, seen twice on a busy machine where a device was found in a table of tags; once also
-    # when asked again without a pause. Not seen in 24 tries of that test beside other work.
-    false_refusal: ClassVar = "Scalar sub-query does not have output"
+    # Of 2.0.1-beta, beside other work: the first where a device was found in a table of tags, seen twice; the
+    # second of the tree's events after a FLUSH, in half of ten runs of the suite, and for seconds.
+    false_refusals: ClassVar = (
+        "Scalar sub-query does not have output",
+        "is not in tsFileMetaData",
+    )
 
     def __init__(
         self, address: tuple[str, int], login: tuple[str, str], proxy: Proxy, stack: ExitStack
