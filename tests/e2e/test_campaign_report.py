@@ -25,6 +25,7 @@ from cli.results.decision import (
 from cli.results.store import StoredResult
 
 from ..cli.campaign.stored_campaign import CANDIDATES, make_campaign
+from .browser import await_frame, set_size
 from .test_report_page import (
     CUT_OFF,
     OVERLAPS,
@@ -106,7 +107,7 @@ def pages(browser: Browser, files: dict[str, Path]) -> Iterator[dict[str, Opened
 def opened(request: pytest.FixtureRequest, pages: dict[str, Opened]) -> Opened:
     """Each of both, in a window of the usual size."""
     found = pages[request.param]
-    found.page.set_viewport_size({"width": 1400, "height": SCREEN_PX})
+    set_size(found.page, 1400, SCREEN_PX)
     found.page.emulate_media(color_scheme="light", media="screen")
     return found
 
@@ -133,7 +134,7 @@ def test_who_meets_what_is_seen_without_scrolling(
     pages: dict[str, Opened], width: int, tmp_path: Path
 ) -> None:
     page = pages["verdict"].page
-    page.set_viewport_size({"width": width, "height": SCREEN_PX})
+    set_size(page, width, SCREEN_PX)
     page.evaluate("() => { scrollTo(0, 0); }")
     assert (
         page.evaluate(NOT_SEEN, ["#verdict .states td, #verdict .states tbody th", SCREEN_PX]) == []
@@ -150,14 +151,14 @@ def test_who_meets_what_is_seen_without_scrolling(
 @pytest.mark.parametrize("width", [1400, 400])
 def test_the_ranking_is_seen_without_scrolling(pages: dict[str, Opened], width: int) -> None:
     page = pages["plain"].page
-    page.set_viewport_size({"width": width, "height": SCREEN_PX})
+    set_size(page, width, SCREEN_PX)
     page.evaluate("() => { scrollTo(0, 0); }")
     assert page.evaluate(NOT_SEEN, ["#summary td, #summary tbody th", SCREEN_PX]) == []
 
 
 def test_states_are_told_in_words_and_symbols(pages: dict[str, Opened]) -> None:
     page = pages["verdict"].page
-    page.set_viewport_size({"width": 1400, "height": SCREEN_PX})
+    set_size(page, 1400, SCREEN_PX)
     for state, symbol in (("met", "✓"), ("missed", "✗"), ("undecided", "?")):
         found = page.locator(f"#verdict td.{state}").all_inner_texts()
         assert found
@@ -167,10 +168,10 @@ def test_states_are_told_in_words_and_symbols(pages: dict[str, Opened]) -> None:
 @pytest.mark.parametrize("width", [1400, 1000, 400])
 def test_nothing_is_cut_off_or_too_small(opened: Opened, width: int) -> None:
     page = opened.page
-    page.set_viewport_size({"width": width, "height": SCREEN_PX})
+    set_size(page, width, SCREEN_PX)
     for details in page.locator("#figures details").all():
         details.evaluate("(one) => { one.open = true; }")
-    page.evaluate("new Promise((go) => requestAnimationFrame(() => setTimeout(go)))")
+    await_frame(page)
     assert page.evaluate(WIDTH) <= width
     assert page.evaluate(UNREADABLE) == []
     assert page.evaluate(OVERLAPS) == []

@@ -15,6 +15,7 @@ from cli.results.model import Result
 from cli.results.statistics import estimate_ratio
 
 from ..cli.made import inserts, queries, steps, stored
+from .browser import await_frame, set_size
 from .test_stored_results import Kept, keep
 from .tool import Done, Tool
 
@@ -56,7 +57,7 @@ class Opened:
         mark = marks.nth(nth)
         mark.scroll_into_view_if_needed()
         # The page hears of its scrolling with the next frame, and then hides what is shown.
-        self.page.evaluate("new Promise((go) => requestAnimationFrame(() => setTimeout(go)))")
+        await_frame(self.page)
         box = mark.bounding_box()
         assert box is not None
         self.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -240,7 +241,7 @@ def long_page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture
 def long(long_page: Page) -> Page:
     """Likewise, in a window of the usual size."""
-    long_page.set_viewport_size({"width": 1200, "height": 900})
+    set_size(long_page, 1200, 900)
     long_page.emulate_media(color_scheme="light")
     return long_page
 
@@ -327,7 +328,7 @@ SHORTENED = """() => [...document.querySelectorAll("#figure-answer .role-axis-la
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_answer_is_seen_without_scrolling(long: Page, scheme: Any, tmp_path: Path) -> None:
     """In words and as bars with their dots, and the machines; and as a picture it isn't empty."""
-    long.set_viewport_size({"width": 1400, "height": 900})
+    set_size(long, 1400, 900)
     long.emulate_media(color_scheme=scheme)
     assert long.evaluate(OUTSIDE, 900) == []
     marks = long.locator('#figure-answer [aria-roledescription="point"]')
@@ -359,7 +360,7 @@ def test_the_contents_lead_to_their_parts(long: Page) -> None:
 
 @pytest.mark.parametrize("width", [1400, 400])
 def test_letters_of_figures_can_be_read(long: Page, width: int) -> None:
-    long.set_viewport_size({"width": width, "height": 900})
+    set_size(long, width, 900)
     assert long.evaluate(UNREADABLE) == []
 
 
@@ -377,7 +378,7 @@ WIDTHS = (
 def test_figures_are_drawn_for_the_width_of_the_page(long: Page) -> None:
     """On a narrow one nothing scrolls, overlaps, or is shown twice; and back again."""
     wide = long.evaluate(WIDTHS)
-    long.set_viewport_size({"width": 400, "height": 900})
+    set_size(long, 400, 900)
     narrow = long.evaluate(WIDTHS)
     assert len(narrow) == len(wide)
     assert max(narrow) <= 368 < min(wide)
@@ -385,19 +386,19 @@ def test_figures_are_drawn_for_the_width_of_the_page(long: Page) -> None:
     assert long.evaluate(OVERLAPS) == []
     long.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     assert long.evaluate(WIDTHS) == wide
-    long.set_viewport_size({"width": 1200, "height": 900})
+    set_size(long, 1200, 900)
     assert long.evaluate(WIDTHS) == wide
 
 
 @pytest.mark.parametrize("width", [1200, 1600])
 def test_nothing_is_cut_off(long: Page, width: int) -> None:
-    long.set_viewport_size({"width": width, "height": 900})
+    set_size(long, width, 900)
     assert long.evaluate(CUT_OFF) == []
 
 
 @pytest.mark.parametrize("width", [1200, 800, 400, 380])
 def test_no_word_is_broken_in_a_column(long: Page, width: int) -> None:
-    long.set_viewport_size({"width": width, "height": 900})
+    set_size(long, width, 900)
     assert long.evaluate(BROKEN_WORDS) == []
     assert long.evaluate("document.documentElement.scrollWidth") <= width
 
@@ -408,7 +409,7 @@ def test_no_mark_of_another_format_is_left(long: Page) -> None:
 
 
 def test_it_fits_a_small_screen(opened: Opened) -> None:
-    opened.page.set_viewport_size({"width": 380, "height": 700})
+    set_size(opened.page, 380, 700)
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 380
 
 
