@@ -707,11 +707,12 @@ def test_an_idle_target_shows_the_client_as_the_bottleneck(tool: Tool) -> None:
     runs = tool.runs()
     for run in runs:
         check_run(run, 2_000_000, 1000)
-    if any(run["client"]["bound"] for run in runs):
-        assert "this is your client's speed" in done.out
-    else:
-        # A worker that has to share its processor with other programs is not busy all the time.
-        assert "bottleneck: the machine's CPU" in done.out
+    # A worker that has to share its processor with other programs is not busy all the time, and not judged.
+    busy = [run for run in runs if run["client"]["cpu_share"] >= 0.9]
+    assert all(run["client"]["bound"] for run in busy)
+    bound = any(run["client"]["bound"] for run in runs)
+    assert ("this is your client's speed" in done.out) is bound
+    assert "bottleneck: the database" not in done.out
 
 
 def test_a_run_whose_count_is_wrong_is_invalid(tool: Tool, server: Server) -> None:
