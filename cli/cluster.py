@@ -50,6 +50,10 @@ class Place:
     kubeconfig: str | None = None
     context: str | None = None
 
+    def move(self, context: str | None, namespace: str | None) -> Place:
+        """The same, in another context or namespace where they aren't None."""
+        return Place(namespace or self.namespace, self.kubeconfig, context or self.context)
+
     @property
     def files(self) -> list[Path]:
         """The kubeconfig files, in kubectl's order. $KUBECONFIG is read now, and may be a list."""

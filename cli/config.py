@@ -6,13 +6,14 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -32,10 +33,11 @@ class ExecutorName(StrEnum):
     KUBERNETES = "kubernetes"
 
 
-_TOP_KEYS = ("targets", "namespace", "kubernetes", "workloads")
+_TOP_KEYS = ("targets", "namespace", "kubernetes", "workloads", "executors")
+_EXECUTOR_KEYS = ("executor", "context", "namespace", "kubernetes")
 TARGET_KEYS = (
-    "module", "executor", "start_server", "data_dir", "cost_per_hour", "price", "recipe", "kubernetes",
-    "database_pids", "disturbances",
+    "module", "executor", "executors", "collector_address", "start_server", "data_dir", "cost_per_hour",
+    "price", "recipe", "kubernetes", "database_pids", "disturbances",
 )  # fmt: skip
 """Keys of a target that are this tool's own; all others are options of its module."""
 PRICES = ("cpu_hour", "gb_month")
@@ -72,6 +74,19 @@ class Price:
 
 
 @dataclass(frozen=True)
+class NamedExecutor:
+    """One of `executors` in the file: a cluster, or this machine. None for what the command line says."""
+
+    name: str
+    kind: ExecutorName
+    context: str | None = None
+    """Of the kubeconfig."""
+    namespace: str | None = None
+    kubernetes: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the chart: those of the target with the executor's own over them."""
+
+
+@dataclass(frozen=True)
 class Target:
     """One target: which module, where it runs, and the module's options (not yet validated)."""
 
@@ -81,6 +96,11 @@ class Target:
     executor: ExecutorName
     """Where collector and workers run: `kubernetes`, unless it says `local`."""
     options: dict[str, Any]
+    executors: tuple[NamedExecutor, ...] = ()
+    """In place of `executor`: names of several below `executors` in the file, which share the workers out.
+    The first one has the collector."""
+    collector_address: str | None = None
+    """Where the others' workers reach that collector, as in http://bench.example.com:5000."""
     start_server: str | None = None
     """A server that the tool starts itself, on this machine, for the time of a command: `postgresql`."""
     data_dir: str | None = None
@@ -118,6 +138,7 @@ class Config:
         self._workloads: Mapping[str, Any] = document.get("workloads") or {}
         self._targets: Mapping[str, Any] = document["targets"]
         self._kubernetes: Any = document.get("kubernetes") or {}
+        self._executors: Any = document.get("executors") or {}
         self.namespace = str(document.get("namespace") or "default")
         """The Kubernetes namespace in which runs are made."""
         self._lines = lines
@@ -169,7 +190,9 @@ class Config:
 
     def digest(self, name: str) -> str:
         """Another text whenever the file says something else of a target, variables as they stand there."""
-        said = json.dumps([self._section(name), self._kubernetes], sort_keys=True, default=str)
+        said = json.dumps(
+            [self._section(name), self._kubernetes, self._executors], sort_keys=True, default=str
+        )
         return sha256(said.encode()).hexdigest()
 
     def place_of(self, name: str) -> tuple[str, ExecutorName]:
@@ -182,9 +205,11 @@ class Config:
                 f"; is {misspelt[0]!r} meant to be it?" if "module" not in raw and misspelt else ""
             )
             raise ConfigError(f"{self.where('targets', name)}: key `module` is missing{hint}")
+        if "executors" in raw:
+            return module, self._read_executors(name, raw)[0].kind
         executor = raw.get("executor", ExecutorName.KUBERNETES)
-        executor = self._replace_variables(executor, ("targets", name, "executor"))
-        return module, self._read_executor(name, executor)
+        keys = ("targets", name, "executor")
+        return module, self._read_executor(keys, self._replace_variables(executor, keys))
 
     def unknown_keys(
         self, name: str, options: Callable[[Mapping[str, Any]], Iterable[str]]
@@ -237,10 +262,18 @@ class Config:
         module, executor = self.place_of(name)
         values.pop("module")
         values.pop("executor", None)
+        executors: Sequence[NamedExecutor] = ()
+        if values.pop("executors", None) is not None:
+            executors = self._read_executors(name, self._section(name))
+        own = values.pop("kubernetes", None) or {}
         return Target(
             name,
             module,
             executor,
+            executors=tuple(executors),
+            collector_address=self._read_address(
+                name, executors, values.pop("collector_address", None)
+            ),
             start_server=self._read_server(name, values.pop("start_server", None)),
             data_dir=values.pop("data_dir", None),
             cost_per_hour=(hour := self._read_cost(name, values.pop("cost_per_hour", None))),
@@ -248,7 +281,9 @@ class Config:
             database_pids=self._read_pids(name, values.pop("database_pids", None)),
             disturbances=self._read_disturbances(name, values.pop("disturbances", None)),
             recipe=values.pop("recipe", None),
-            kubernetes=self._merge_chart_values(name, values.pop("kubernetes", None) or {}),
+            kubernetes=executors[0].kubernetes
+            if executors
+            else self._merge_chart_values(name, own),
             options=values,
             written={
                 key: raw
@@ -257,13 +292,84 @@ class Config:
             },
         )
 
-    def _read_executor(self, target: str, value: object) -> ExecutorName:
+    def _read_executor(self, keys: tuple[str, ...], value: object) -> ExecutorName:
         try:
             return ExecutorName(str(value))
         except ValueError:
-            where = self.where("targets", target, "executor")
             known = " or ".join(ExecutorName)
-            raise ConfigError(f"{where}: {value!r} is no executor: use {known}") from None
+            raise ConfigError(
+                f"{self.where(*keys)}: {value!r} is no executor: use {known}"
+            ) from None
+
+    def _read_executors(self, target: str, section: Mapping[str, Any]) -> list[NamedExecutor]:
+        """Those that a target names."""
+        where = self.where("targets", target, "executors")
+        names = self._replace_variables(section["executors"], ("targets", target, "executors"))
+        known = ", ".join(self._executors) if isinstance(self._executors, dict) else ""
+        if not isinstance(names, list) or len(names) < 2 or len(set(map(str, names))) < len(names):
+            raise ConfigError(
+                f"{where}: write two names or more of `executors`, as in [east, west]"
+            )
+        if "executor" in section:
+            raise ConfigError(f"{where}: leave `executor` out: each of `executors` has its own")
+        for name in map(str, names):
+            if name not in known.split(", "):
+                raise ConfigError(
+                    f"{where}: {name!r} isn't below `executors` in the file (there: {known or 'nothing'})"
+                )
+        found = [self._read_named_executor(str(name), target, section) for name in names]
+        places = [
+            (one.context, one.namespace) for one in found if one.kind is ExecutorName.KUBERNETES
+        ]
+        if len(set(places)) < len(places):
+            raise ConfigError(f"{where}: two of them have the same context and namespace")
+        return found
+
+    def _read_named_executor(
+        self, name: str, target: str, section: Mapping[str, Any]
+    ) -> NamedExecutor:
+        keys = ("executors", name)
+        values = self._replace_variables(self._executors[name] or {}, keys)
+        if not isinstance(values, dict):
+            raise ConfigError(f"{self.where(*keys)}: needs keys below it, as in {{context: east}}")
+        for key in map(str, values):
+            if key not in _EXECUTOR_KEYS:
+                raise ConfigError(
+                    f"{self.where(*keys, key)}: {unknown_option(key, _EXECUTOR_KEYS)}"
+                )
+        for problem in self._unknown_chart_keys(values, keys):
+            raise ConfigError(problem)
+        shared = self._merge_chart_values(target, section.get("kubernetes") or {})
+        kind = values.get("executor", ExecutorName.KUBERNETES)
+        texts = {key: str(values[key]) for key in ("context", "namespace") if key in values}
+        return NamedExecutor(
+            name,
+            self._read_executor((*keys, "executor"), kind),
+            kubernetes=merge_values(shared, values.get("kubernetes") or {}),
+            **texts,
+        )
+
+    def _read_address(
+        self, target: str, executors: Sequence[NamedExecutor], value: object
+    ) -> str | None:
+        if not executors and value is None:
+            return None
+        where = self.where("targets", target, "collector_address" if value else "executors")
+        if not executors:
+            raise ConfigError(f"{where}: this is for a target with `executors`")
+        parts = urlsplit(str(value or ""))
+        with suppress(ValueError):  # of a port that is none
+            if (
+                parts.scheme == "http"
+                and parts.hostname
+                and parts.port
+                and not parts.path.strip("/")
+            ):
+                return f"http://{parts.netloc}"
+        raise ConfigError(
+            f"{where}: where do the workers of {', '.join(one.name for one in executors[1:])} reach the"
+            f" collector in {executors[0].name}? Write collector_address: http://HOST:PORT"
+        )
 
     def _read_server(self, target: str, value: object) -> str | None:
         if value is None or value in STARTABLE_SERVERS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from simulator.errors import OptionError, one_line
 from simulator.machine import Reading, read_machine
 
 from .cluster import CHART, Helm, Place, is_allowed, merge_chart_values
-from .config import ExecutorName, load_config
+from .config import Config, ExecutorName, NamedExecutor, Target, load_config
 from .errors import EXIT_FAILED, CliError, ConfigError, RunFailed
 from .experiments.context import make_settings, open_context
 from .experiments.session import CommonOptions, open_session
@@ -80,28 +80,40 @@ def diagnose(request: CommonOptions, interrupts: Interrupts) -> int:
     """
     config = load_config(request.config_file)
     target = config.target(request.target) if request.target else None
-    executor = request.executor
-    if executor is None:
-        executor = target.executor if target else ExecutorName.KUBERNETES
-    request = replace(request, executor=executor)
     make_workload(request.workload, config, request.workload_options, seed=0)
     healthy = True
-    if executor == ExecutorName.KUBERNETES:
+    for executor in _list_executors(request, config, target):
+        if executor.name:
+            say(f"{executor.name}:")
+        if executor.kind is not ExecutorName.KUBERNETES:
+            _show(judge_machine(read_machine()))
+            continue
         place = Place(request.namespace or config.namespace, request.kubeconfig, request.context)
-        values = target.kubernetes if target else config.chart_values()
-        for finding in check_cluster(place, values):
-            healthy = _show(finding) and healthy
+        place = place.move(executor.context, executor.namespace)
+        fit = True
+        for finding in check_cluster(place, executor.kubernetes):
+            fit = _show(finding) and fit
             if not finding.ok and finding.name in ("context", "helm"):
                 return EXIT_FAILED
-        if healthy:
-            healthy = _show(_check_pods(place, values, interrupts))
-    else:
-        _show(judge_machine(read_machine()))
+        if fit:
+            fit = _show(_check_pods(place, executor.kubernetes, interrupts))
+        healthy = healthy and fit
     if target and healthy:
         healthy = _show(check_database(request, interrupts))
     elif not target:
         say("      name a target with --target to check the way to its database")
     return 0 if healthy else EXIT_FAILED
+
+
+def _list_executors(
+    request: CommonOptions, config: Config, target: Target | None
+) -> Sequence[NamedExecutor]:
+    """Those that the target names; else the only one, without a name."""
+    if target and target.executors and not request.executor:
+        return target.executors
+    known = target.executor if target else ExecutorName.KUBERNETES
+    values = target.kubernetes if target else config.chart_values()
+    return [NamedExecutor("", ExecutorName(request.executor or known), kubernetes=values)]
 
 
 def _show(finding: Finding) -> bool:
@@ -252,7 +264,7 @@ def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
 
 
 def check_database(request: CommonOptions, interrupts: Interrupts) -> Finding:
-    """A run of one worker that connects to the database and changes nothing."""
+    """A run of a worker of each executor, that connect to the database and change nothing."""
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(replace(request, output=Path(folder)))
         options = begin(session.workload.kind, session.workload_options)
@@ -263,7 +275,9 @@ def check_database(request: CommonOptions, interrupts: Interrupts) -> Finding:
             raise ConfigError(str(error)) from error
         try:
             with open_context(session, "doctor", interrupts) as context:
-                settings = context.make_settings(PlannedRun("check", 1, data, (CHECK,)))
+                workers = max(1, len(session.target.executors))
+                check = CHECK.model_copy(update={"workers": workers})
+                settings = context.make_settings(PlannedRun("check", 1, data, (check,)))
                 logs = context.folder.logs("check")
                 with context.executor.open_series([settings], logs) as series:
                     report = series.run(settings, _PODS_PATIENCE_S, lambda status: None)

@@ -95,6 +95,14 @@ def make_options() -> str:
     return _join(*parts)
 
 
+_EXECUTOR = {
+    "executor": "`kubernetes`, unless it says `local`: this machine.",
+    "context": "Of the kubeconfig. Left out: the command's.",
+    "namespace": "In which its pods are. Left out: the command's.",
+    "kubernetes": "Values of the chart, over those of the target.",
+}
+
+
 def make_keys() -> str:
     """The keys of workloads, campaigns and targets."""
     own = _read_docs(Target)
@@ -106,6 +114,9 @@ def make_keys() -> str:
         "Below `targets` in `config.yaml`. All other keys of a target are options of its module: see"
         " [modules](modules.md).",
         _table(["key", "what it is"], target),
+        "## Executor",
+        "Below `executors` in `config.yaml`, for targets whose workers several share out.",
+        _table(["key", "what it is"], [[f"`{key}`", text] for key, text in _EXECUTOR.items()]),
         *_describe_tree("Workload", Workload),
         *_describe_tree("Campaign", Campaign),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -99,7 +100,8 @@ class Interrupts:
     def insist(self) -> None:
         """Raise again, for whoever still works after a further signal: the first exception got lost
         where Python ignores them, as in a finalizer or a weak reference's callback."""
-        if self.hurry.is_set() and not self._shields:
+        in_main = threading.current_thread() is threading.main_thread()
+        if in_main and self.hurry.is_set() and not self._shields:
             raise Interrupted(self._number)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
@@ -114,7 +116,11 @@ class Interrupts:
 
     @contextmanager
     def shield(self) -> Iterator[None]:
-        """Finish what is inside before a signal is raised: for starting and for cleaning up."""
+        """Finish what is inside before a signal is raised: for starting and for cleaning up. It is raised in
+        the main thread alone: others need no shield."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         self._shields += 1
         try:
             yield

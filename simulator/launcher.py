@@ -7,14 +7,14 @@ functions that run are those of a pod's `python -m simulator.main collector|work
 The executor talks to it by lines of JSON. In, a request each (settings and so passwords travel in
 this pipe alone, and touch no disk):
 
-    {"launch": "collector", "settings": {…}, "log": "FILE"}
+    {"launch": "collector", "settings": {…}, "log": "FILE", "port": null}
     {"launch": "worker", "number": 3, "collector": "URL", "settings": {…}, "log": "FILE"}
     {"signal": 15, "pid": 123}
     {"ping": true}
 
-Out: {"launched": pid, "port": …} in answer to a launch, {"exited": pid, "status": …} for each end
-(negative: the signal), {"pong": true} for a ping. When its standard input ends, as it does when the
-executor dies however hard, it ends its children and itself; when it dies itself, its children see
+Out: {"launched": pid, "port": …} or {"refused": reason} in answer to a launch, {"exited": pid, "status": …}
+for each end (negative: the signal), {"pong": true} for a ping. When its standard input ends, as it does
+when the executor dies however hard, it ends its children and itself; when it dies itself, its children see
 the end of a pipe.
 """
 
@@ -97,8 +97,14 @@ class _Launcher:
         listener = None
         load_whole_module(settings.module)
         if request["launch"] == "collector":
-            # Made before the fork: workers can connect at once, and no port is ever guessed.
-            listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+            # Made before the fork: workers can connect at once, and no port is ever guessed. Others' workers
+            # come to one that they know.
+            host, port = ("127.0.0.1", 0) if request["port"] is None else ("", request["port"])
+            try:
+                listener = collector_module.listen(host, port)
+            except OSError as error:
+                _say({"refused": f"can't listen at port {port}: {error.strerror or error}"})
+                return
         log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         pid = os.fork()
         if not pid:
@@ -175,7 +181,7 @@ class _Launcher:
                 self._reap()
 
 
-def _say(message: dict[str, int]) -> None:
+def _say(message: dict[str, Any]) -> None:
     # Nobody may be listening any more: then the end of standard input is on its way.
     with suppress(BrokenPipeError):
         os.write(1, json.dumps(message).encode() + b"\n")

@@ -11,7 +11,6 @@ import gc
 import os
 import resource
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -30,8 +29,6 @@ from .logs import configure_logging
 from .modules import build
 
 COLLECTOR_PORT = 5000
-# Many workers connect at once.
-_BACKLOG = 4096
 
 
 def _arguments() -> argparse.Namespace:
@@ -50,6 +47,13 @@ def _arguments() -> argparse.Namespace:
         "--number", type=int, default=os.environ.get("JOB_COMPLETION_INDEX"),
         help="this worker's number (default: $JOB_COMPLETION_INDEX)",
     )  # fmt: skip
+    worker.add_argument(
+        "--first", type=int, default=0,
+        help="number of the first worker, where others have a part of them (default: 0)",
+    )  # fmt: skip
+    worker.add_argument(
+        "--step", type=int, default=1, help="from a worker's number to the next one's (default: 1)"
+    )
     for role in (collector, worker):
         role.add_argument("--settings", type=Path, required=True, metavar="FILE")
         role.add_argument(
@@ -71,21 +75,6 @@ def credentials(folder: Path) -> dict[str, str]:
         for path in folder.iterdir()
         if path.is_file() and not path.name.startswith(".")
     }
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens at an address; empty: at all, of IPv6 and IPv4 alike, as a pod may have either.
-
-    Raises OSError if that can't be had, as where the port is taken.
-    """
-    if not host and socket.has_dualstack_ipv6():
-        # A kernel may know IPv6 and have it switched off. Where the port is taken, IPv4's error follows.
-        with suppress(OSError):
-            return socket.create_server(
-                ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
-            )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
 def read_settings(path: Path) -> list[RunSettings]:
@@ -221,9 +210,10 @@ def main() -> int:
     if arguments.role == "worker":
         from .worker import run_worker
 
-        number, url = int(arguments.number), arguments.collector
+        number = arguments.first + arguments.step * int(arguments.number)
+        url = arguments.collector
         return run_series(series, lambda settings: (run_worker(settings, number, url), None))
-    from .collector import run_collector
+    from .collector import listen, run_collector
 
     # One listener for all runs: nobody who connects between two of them is refused.
     listener = listen(arguments.host, arguments.port)

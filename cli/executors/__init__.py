@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..cluster import Place
-from ..config import ExecutorName
+from ..config import ExecutorName, NamedExecutor
 from ..signals import Interrupts
-from .base import Executor
+from .base import Executor, SingleExecutor
 
 
 def make_executor(
@@ -17,7 +17,7 @@ def make_executor(
     place: Place,
     values: Mapping[str, Any],
     database_pids: Collection[int] = (),
-) -> Executor:
+) -> SingleExecutor:
     """The executor of that name; `place` and the chart's `values` are for Kubernetes, the database's
     processes for this machine."""
     if name is ExecutorName.LOCAL:
@@ -27,3 +27,27 @@ def make_executor(
     from .kubernetes import KubernetesExecutor
 
     return KubernetesExecutor(interrupts, place, values)
+
+
+def share_workers(
+    executors: Sequence[NamedExecutor],
+    collector: str,
+    interrupts: Interrupts,
+    place: Place,
+    database_pids: Collection[int] = (),
+) -> Executor:
+    """All of them as one. `collector`: where the first one's is reached; `place`: context and namespace of
+    those that name none."""
+    from .several import SeveralExecutors
+
+    made = {
+        one.name: make_executor(
+            one.kind,
+            interrupts,
+            place.move(one.context, one.namespace),
+            one.kubernetes,
+            database_pids,
+        )
+        for one in executors
+    }
+    return SeveralExecutors(made, collector)

@@ -10,11 +10,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 from pydantic import ValidationError
@@ -30,14 +31,16 @@ from ..signals import Interrupts
 from .base import (
     POLL_S,
     Event,
-    Executor,
     Failed,
+    Part,
     PartChanged,
+    PartSeries,
     Problem,
     ReportArrived,
     RunUnderWay,
-    Series,
+    SingleExecutor,
     Watch,
+    await_over,
     await_report,
     raise_if_late,
 )
@@ -52,7 +55,7 @@ _THREADS_PATIENCE_S = 1.0
 _REASON_PATIENCE_S = 5.0
 
 
-class LocalExecutor(Executor):
+class LocalExecutor(SingleExecutor):
     """Keeps one launcher process (simulator/launcher.py) for all runs, which forks the others."""
 
     def __init__(self, interrupts: Interrupts, database_pids: Collection[int] = ()) -> None:
@@ -76,12 +79,14 @@ class LocalExecutor(Executor):
                 self._launcher = None
 
     @contextmanager
-    def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
+    def open_part(
+        self, settings: Sequence[RunSettings], logs: Path, part: Part
+    ) -> Iterator[PartSeries]:
         assert self._launcher is not None
-        yield _Series(self._launcher, self._interrupts, settings, logs, self._database_pids)
+        yield _Series(self._launcher, self._interrupts, settings, logs, part, self._database_pids)
 
 
-class _Series(Series):
+class _Series(PartSeries):
     """Nothing is kept between runs: forking new processes costs next to nothing."""
 
     def __init__(
@@ -90,17 +95,18 @@ class _Series(Series):
         interrupts: Interrupts,
         settings: Sequence[RunSettings],
         logs: Path,
+        part: Part,
         database_pids: Collection[int],
     ) -> None:
         self._launcher = launcher
         self._interrupts = interrupts
+        self._part = part
         self._database_pids = database_pids
         self._numbers = {one.run_id: number for number, one in enumerate(settings, 1)}
         self._logs = logs
 
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
-        logs = self._logs / f"run-{self._numbers[settings.run_id]:02d}"
-        run = _Run(self._launcher, self._interrupts, settings, logs)
+        run = self._make_run(settings)
         sampler = BackgroundLoadSampler(
             settings.options.values(), run.list_processes, self._database_pids
         )
@@ -128,19 +134,41 @@ class _Series(Series):
         report.run.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
         return report
 
+    def assist(self, settings: RunSettings, over: threading.Event) -> Mapping[str, Any]:
+        run = self._make_run(settings)
+        try:
+            run.start_workers(None)
+            await_over(run, over)
+        finally:
+            run.clean_up()
+        return {}
+
+    def _make_run(self, settings: RunSettings) -> _Run:
+        logs = self._logs / f"run-{self._numbers[settings.run_id]:02d}"
+        return _Run(self._launcher, self._interrupts, settings, logs, self._part)
+
 
 class _Run(RunUnderWay):
     """One run's processes."""
 
     def __init__(
-        self, launcher: Launcher, interrupts: Interrupts, settings: RunSettings, logs: Path
+        self,
+        launcher: Launcher,
+        interrupts: Interrupts,
+        settings: RunSettings,
+        logs: Path,
+        part: Part,
     ) -> None:
         super().__init__()
         launcher.follow(self.events)
         self._launcher = launcher
         self._interrupts = interrupts
         self._settings = settings
+        self._dumped = settings.model_dump(mode="json")
         self._logs = logs
+        self._part = part
+        self._collector = part.collector or ""
+        """Where the workers reach the collector."""
         self._names: dict[int, str] = {}
         """Running processes: pid -> name."""
         self._http: httpx.Client | None = None
@@ -155,9 +183,9 @@ class _Run(RunUnderWay):
 
     def start(self, deadline: float | None) -> None:
         """Launch all processes; RunFailed as soon as one of them ends, or at the deadline."""
-        settings = self._settings.model_dump(mode="json")
-        port = self._launch("collector", {"launch": "collector", "settings": settings})["port"]
-        url = f"http://127.0.0.1:{port}"
+        known = urlsplit(self._collector).port if self._collector else None
+        port = self._launch("collector", {"launch": "collector", "port": known})["port"]
+        self._collector = url = f"http://127.0.0.1:{port}"
         self._http = httpx.Client(
             base_url=url,
             headers={
@@ -172,10 +200,14 @@ class _Run(RunUnderWay):
             thread = threading.Thread(target=work, args=[self._http], daemon=True)
             self._threads.append(thread)
             thread.start()
-        for number in range(self._settings.workers):
+        self.start_workers(deadline)
+
+    def start_workers(self, deadline: float | None) -> None:
+        """Launch this executor's workers, as above."""
+        for number in self._part.list_workers(self._settings.workers):
             self._launch(
                 f"worker {number}",
-                {"launch": "worker", "number": number, "collector": url, "settings": settings},
+                {"launch": "worker", "number": number, "collector": self._collector},
             )
             self.problems.raise_due()
             raise_if_late(self, deadline, None)
@@ -188,7 +220,7 @@ class _Run(RunUnderWay):
         except OSError as error:
             raise RunFailed(f"can't write {log}: {explain(error)}") from error
         with self._interrupts.shield():
-            self._launcher.request(request | {"log": str(log.resolve())})
+            self._launcher.request(request | {"settings": self._dumped, "log": str(log.resolve())})
             while True:
                 self._launcher.check()
                 self._launcher.check_hurry()
@@ -196,6 +228,8 @@ class _Run(RunUnderWay):
                 if isinstance(event, Failed):
                     raise RunFailed(event.reason)
                 if isinstance(event, PartChanged):
+                    if "refused" in event.news:
+                        raise RunFailed(event.news["refused"])
                     if "launched" in event.news:
                         self._names[event.news["launched"]] = name
                         return dict(event.news)

@@ -17,7 +17,7 @@ from simulator.contract import DataSet, Load, Report, RunSettings, Status, make_
 from ..embedded import EmbeddedPostgres
 from ..errors import RunFailed, RunGivenUp
 from ..exclusion import claim_databases, list_claims
-from ..executors import make_executor
+from ..executors import make_executor, share_workers
 from ..executors.base import Executor, Series, Watch
 from ..faults.injector import Action, Doer, FaultInjector
 from ..installation import PACKAGES, program
@@ -155,6 +155,17 @@ class RunContext:
         return None
 
 
+def _make_executor(session: Session, interrupts: Interrupts) -> Executor:
+    target, place = session.target, session.place
+    if target.executors and target.collector_address is not None:
+        return share_workers(
+            target.executors, target.collector_address, interrupts, place, target.database_pids
+        )
+    return make_executor(
+        session.executor, interrupts, place, target.kubernetes, target.database_pids
+    )
+
+
 @contextmanager
 def open_context(session: Session, command: str, interrupts: Interrupts) -> Iterator[RunContext]:
     """Everything up: result folder, live page, the target's server if the tool starts it, executor. The
@@ -164,15 +175,7 @@ def open_context(session: Session, command: str, interrupts: Interrupts) -> Iter
     with ExitStack() as stack:
         stack.callback(folder.close)
         stack.enter_context(serve_live(request.live, command, target.name, interrupts))
-        executor = stack.enter_context(
-            make_executor(
-                session.executor,
-                interrupts,
-                session.place,
-                target.kubernetes,
-                target.database_pids,
-            )
-        )
+        executor = stack.enter_context(_make_executor(session, interrupts))
         if session.disturbances:
             executor.check_disturbances(session.disturbances)
         if command != "doctor":

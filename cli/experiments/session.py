@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -204,7 +204,9 @@ def open_session(request: CommonOptions) -> Session:
         if option not in (known := module.options_model.option_names(target.options)):
             named = config.where("targets", target.name, "kubernetes", "secretKeys", option)
             raise ConfigError(f"{named}: {unknown_option(option, known)}")
-    executor = ExecutorName(request.executor) if request.executor else target.executor
+    executor = target.executor
+    if request.executor:
+        executor, target = ExecutorName(request.executor), replace(target, executors=())
     if target.start_server and executor is not ExecutorName.LOCAL:
         raise ConfigError(
             f"target {target.name} starts its server on this machine: use --executor local"
@@ -244,6 +246,8 @@ def open_session(request: CommonOptions) -> Session:
     _check_json_file(request.json_file)
     namespace = request.namespace or config.namespace
     place = Place(namespace, request.kubeconfig, request.context)
+    if target.executors:
+        place = place.move(target.executors[0].context, target.executors[0].namespace)
     return Session(
         request,
         target,

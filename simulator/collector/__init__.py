@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from .http import run_collector
+from .http import listen, run_collector
 
-__all__ = ["run_collector"]
+__all__ = ["listen", "run_collector"]

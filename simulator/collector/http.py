@@ -12,6 +12,7 @@ import json
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import uvicorn
@@ -43,6 +44,24 @@ from .run import Collector
 
 _MESSAGE = TypeVar("_MESSAGE", bound=Message)
 _Answer = Awaitable[Message] | Message | None
+
+# Many workers connect at once.
+_BACKLOG = 4096
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address; empty: at all, of IPv6 and IPv4 alike, as a pod may have either.
+
+    Raises OSError if that can't be had, as where the port is taken.
+    """
+    if not host and socket.has_dualstack_ipv6():
+        # A kernel may know IPv6 and have it switched off. Where the port is taken, IPv4's error follows.
+        with suppress(OSError):
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
+            )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
 def application(collector: Collector, end: Callable[[], None]) -> Starlette:

@@ -43,6 +43,8 @@ _log = logging.getLogger(__name__)
 _PROGRESS_INTERVAL_S = 1.0
 _CONNECT_PATIENCE_S = 120.0
 _CONNECT_INTERVAL_S = 0.1
+_NOBODY_BEHIND = (502, 503, 504)
+"""What a load balancer on the way says as long as the collector doesn't listen."""
 
 
 class RunOver(SimulatorError):
@@ -112,9 +114,12 @@ class CollectorClient:
         while True:
             try:
                 answer = self._http.post(path, content=message.model_dump_json())
-                if answer.status_code != TOO_EARLY:
+                if answer.status_code == TOO_EARLY:
+                    problem = "it is still busy with another run"
+                elif answer.status_code in _NOBODY_BEHIND:
+                    problem = f"{answer.status_code} {answer.reason_phrase}"
+                else:
                     break
-                problem = "it is still busy with another run"
             except httpx.TransportError as error:
                 problem = str(error)
             if time.monotonic() > deadline:

@@ -301,6 +301,31 @@ def test_address_families(plain: Document, full: Document) -> None:
     assert full["Service/"]["spec"]["ipFamilyPolicy"] == "PreferDualStack"
 
 
+def test_who_may_come_from_outside(plain: Document, full: Document) -> None:
+    """Workers of another executor."""
+    assert "type" not in plain["Service/"]["spec"]
+    assert full["Service/"]["spec"]["type"] == "NodePort"
+    assert full["Service/"]["spec"]["ports"][0]["nodePort"] == 30500
+    assert full["Service/"]["metadata"]["annotations"] == EVERYTHING["service"]["annotations"]
+
+
+def test_a_part_of_the_workers() -> None:
+    """Those of an executor that has no collector, and which to another one's."""
+    address = "http://bench.example.com:5000"
+    part = RUN | {"firstWorker": 1, "workerStep": 2, "collector": address}
+    objects = render({"run": part})
+    assert set(objects) == {"Job/-worker", "PodDisruptionBudget/", "Secret/"}
+    assert objects["PodDisruptionBudget/"]["spec"]["minAvailable"] == 3
+    arguments = pod(objects, "worker")["spec"]["containers"][0]["args"]
+    given = dict(zip(arguments[1::2], arguments[2::2], strict=True))
+    assert given["--collector"] == address
+    assert (given["--first"], given["--step"]) == ("1", "2")
+    leader = render({"run": RUN | {"workerStep": 2}})
+    assert {"Job/-collector", "NetworkPolicy/-collector", "Service/"} <= set(leader)
+    arguments = pod(leader, "worker")["spec"]["containers"][0]["args"]
+    assert arguments[-4:] == ["--first", "0", "--step", "2"]
+
+
 def test_keep_away(full: Document) -> None:
     term = {
         "topologyKey": "kubernetes.io/hostname",
@@ -475,6 +500,9 @@ def test_settings_are_needed() -> None:
         ({"extraVolumeMounts": [{"name": "a"}]}, "mountPath"),
         ({"schedulerName": 1}, "schedulerName"),
         ({"runtimeClassName": 1}, "runtimeClassName"),
+        ({"service": {"type": "ExternalName"}}, "type"),
+        ({"service": {"nodePort": "30500"}}, "nodePort"),
+        ({"run": {"collector": "bench.example.com"}}, "collector"),
         ({"service": {"ipFamilies": ["IPv5"]}}, "ipFamilies"),
         ({"service": {"ipFamilyPolicy": "Both"}}, "ipFamilyPolicy"),
         ({"networkPolicy": {"egress": {"dnsPorts": ["dns"]}}}, "dnsPorts"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simulator.main import listen
+from simulator.collector import listen
 from simulator.modules import load_module, module_names
 from simulator.modules._base.options import server_name
 from simulator.modules.options import Options, parse_options

@@ -3,6 +3,7 @@ after its runs."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,7 +20,7 @@ from ...faults.pods import PodFaultInjector
 from ...leftovers import describe_others
 from ...output import note
 from ...signals import Interrupts
-from ..base import Executor, Series, Watch
+from ..base import Part, PartSeries, SingleExecutor, Watch
 from .access import may_use_proxy
 from .capacity import find_refusal, read_nodes
 from .release import Release, describe_wait
@@ -31,7 +32,7 @@ _CAPACITY_PATIENCE_S = 10.0
 _CAPACITY_POLL_S = 1.0
 
 
-class KubernetesExecutor(Executor):
+class KubernetesExecutor(SingleExecutor):
     """Installs a release per worker count, of a name of its own, and watches its Jobs and pods."""
 
     def __init__(self, interrupts: Interrupts, place: Place, values: Mapping[str, Any]) -> None:
@@ -82,9 +83,12 @@ class KubernetesExecutor(Executor):
         PodFaultInjector(self._client, self._place.namespace).check(disturbances)
 
     @contextmanager
-    def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
-        by_log = not may_use_proxy(self._client, self._place.namespace)
-        with _Releases(self, settings, logs, by_log) as series:
+    def open_part(
+        self, settings: Sequence[RunSettings], logs: Path, part: Part
+    ) -> Iterator[PartSeries]:
+        # Who has no collector has nothing to ask, and one release for all runs.
+        by_log = part.leads and not may_use_proxy(self._client, self._place.namespace)
+        with _Releases(self, settings, logs, part, by_log) as series:
             yield series
 
     def begin_start(self) -> float:
@@ -113,7 +117,7 @@ class KubernetesExecutor(Executor):
 
     @contextmanager
     def install(
-        self, settings: Sequence[RunSettings], logs: Path, by_log: bool
+        self, settings: Sequence[RunSettings], logs: Path, part: Part, by_log: bool
     ) -> Iterator[Release]:
         """One release for these runs, removed in the end."""
         settings = [
@@ -123,7 +127,7 @@ class KubernetesExecutor(Executor):
             for one in settings
         ]
         release = Release(
-            self._interrupts, self._place, self._helm, self._values, settings, logs, by_log,
+            self._interrupts, self._place, self._helm, self._values, settings, logs, part, by_log,
             self._scheduling_patience_s,
         )  # fmt: skip
         try:
@@ -155,7 +159,7 @@ def _read_patience(values: Mapping[str, Any]) -> float:
         raise ConfigError(f"kubernetes: scheduling_patience: {error}") from error
 
 
-class _Releases(Series):
+class _Releases(PartSeries):
     """One release for all runs; or one for each where the collector is heard by its log alone: nobody could
     tell it that its report has been read and that the next run may begin."""
 
@@ -164,11 +168,13 @@ class _Releases(Series):
         executor: KubernetesExecutor,
         settings: Sequence[RunSettings],
         logs: Path,
+        part: Part,
         by_log: bool,
     ) -> None:
         self._executor = executor
         self._settings = list(settings)
         self._logs = logs
+        self._part = part
         self._by_log = by_log
         self._installed = ExitStack()
         self._release: Release | None = None
@@ -201,10 +207,14 @@ class _Releases(Series):
         self._last = report
         return report
 
+    def assist(self, settings: RunSettings, over: threading.Event) -> Mapping[str, Any]:
+        assert self._release is not None
+        return self._release.assist(settings, over)
+
     def _install(self, settings: Sequence[RunSettings], logs: Path) -> None:
         began = self._executor.begin_start()
         self._release = self._installed.enter_context(
-            self._executor.install(settings, logs, self._by_log)
+            self._executor.install(settings, logs, self._part, self._by_log)
         )
         self._start_s = time.monotonic() - began
 

@@ -44,7 +44,16 @@ from ...kubeclient import (
 from ...output import note
 from ...probes.kubernetes.kubelets import PodSampler, place_pods
 from ...signals import Interrupts
-from ..base import PartChanged, RunUnderWay, Series, Watch, await_report, ease
+from ..base import (
+    Part,
+    PartChanged,
+    PartSeries,
+    RunUnderWay,
+    Watch,
+    await_over,
+    await_report,
+    ease,
+)
 from . import access
 from .watching import Change, ReleaseWatch
 
@@ -57,7 +66,7 @@ _RETRY_S = 1.0
 _TOLD_AFTER_S = 10.0
 
 
-class Release(RunUnderWay, Series):
+class Release(RunUnderWay, PartSeries):
     """Its pods make all runs of a worker count, each in new processes."""
 
     def __init__(
@@ -68,11 +77,12 @@ class Release(RunUnderWay, Series):
         values: Mapping[str, Any],
         settings: Sequence[RunSettings],
         logs: Path,
+        part: Part,
         by_log: bool,
         scheduling_patience_s: float,
     ) -> None:
-        """`by_log`: the collector can't be asked, so there is one run, of which its log tells;
-        `scheduling_patience_s`: how long a node for a pod is waited for."""
+        """`part`: what it has of the runs; `by_log`: the collector can't be asked, so there is one run, of
+        which its log tells; `scheduling_patience_s`: how long a node for a pod is waited for."""
         super().__init__()
         self._interrupts = interrupts
         self._place = place
@@ -80,14 +90,16 @@ class Release(RunUnderWay, Series):
         self._values = values
         self._settings = settings
         self._logs = logs
+        self._part = part
         # Made anew for each release: somebody may have renewed the kubeconfig's credentials.
         self._client = place.make_client()
         # The release is known by its first run.
         first = settings[0]
         self._name = RELEASE_PREFIX + first.run_id
         self._selector = f"{RUN_LABEL}={first.run_id}"
+        self._workers = len(part.list_workers(first.workers))
         self._watch = ReleaseWatch(
-            self._client, place.namespace, self._name, self._selector, first.workers,
+            self._client, place.namespace, self._name, self._selector, self._workers,
             scheduling_patience_s, self.events, self.problems,
         )  # fmt: skip
         self._collector = access.CollectorAccess(
@@ -118,7 +130,10 @@ class Release(RunUnderWay, Series):
             **self._add_pod_network(self._values),
             "run": {
                 "id": first.run_id,
-                "workers": first.workers,
+                "workers": self._workers,
+                "firstWorker": self._part.first,
+                "workerStep": self._part.step,
+                "collector": "" if self._part.leads else self._part.collector,
                 "startedBy": describe_user(),
                 "settings": "[" + ",".join(s.model_dump_json() for s in self._settings) + "]",
             },
@@ -136,7 +151,8 @@ class Release(RunUnderWay, Series):
                 if f'namespaces "{self._place.namespace}" not found' in error.message:
                     raise ConfigError(explain_no_namespace(self._place.namespace)) from None
                 raise RunFailed(text) from None
-        self._begin(self._collector.ask_for_status)
+        if self._part.leads:
+            self._begin(self._collector.ask_for_status)
 
     def _begin(self, work: Callable[..., None], *arguments: Any) -> None:
         """Do `work` in a thread until the release is removed."""
@@ -185,8 +201,18 @@ class Release(RunUnderWay, Series):
         if arrival.heard_at is not None:
             before = max(0.0, arrival.heard_at - began - arrival.age_s)
             report.run.phases_s[Phase.START] = report.run.phases_s.get(Phase.START, 0.0) + before
+        report.environment["kubernetes"] = self._describe_environment()
+        self._collector.acknowledge_report()
+        report.run.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
+        return report
+
+    def assist(self, settings: RunSettings, over: threading.Event) -> Mapping[str, Any]:
+        await_over(self, over)
+        return {"kubernetes": self._describe_environment()}
+
+    def _describe_environment(self) -> dict[str, Any]:
         kept = len(self._settings) > 1
-        report.environment["kubernetes"] = {
+        return {
             "helm": self._helm.find_version(),
             "namespace": self._place.namespace,
             "pods": "kept for the runs of one worker count, with new processes for each run"
@@ -194,9 +220,6 @@ class Release(RunUnderWay, Series):
             else "new for each run",
             **describe_environment(self._client, self._watch.pods),
         }
-        self._collector.acknowledge_report()
-        report.run.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
-        return report
 
     def notice(self, news: Change | str) -> None:
         """Take note of a change of a pod, a Job or an event, or tell the user what has been found out."""
