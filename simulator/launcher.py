@@ -36,8 +36,8 @@ from typing import Any, NoReturn
 from . import collector as collector_module
 from . import worker as worker_module
 from .contract import RunSettings
+from .imports import import_all
 from .logs import configure_logging, redact
-from .modules import load_whole_module
 
 _END_PATIENCE_S = 1.0
 
@@ -59,6 +59,8 @@ class _Launcher:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wakeup_write)
         self._input = b""
+        self._known = ""
+        """The last run for whose processes all has been imported."""
 
     def run(self) -> int:
         with selectors.DefaultSelector() as selector:
@@ -95,7 +97,9 @@ class _Launcher:
             return
         settings = RunSettings.model_validate(request["settings"])
         listener = None
-        load_whole_module(settings.module)
+        if settings.run_id != self._known:
+            import_all(settings, "collector", "worker")
+            self._known = settings.run_id
         if request["launch"] == "collector":
             # Made before the fork: workers can connect at once, and no port is ever guessed. Others' workers
             # come to one that they know.

@@ -16,7 +16,6 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,9 +23,8 @@ from pydantic import TypeAdapter
 
 from . import __version__
 from .contract import Carried, RunSettings
-from .errors import SimulatorError
+from .imports import import_all
 from .logs import configure_logging
-from .modules import build
 
 COLLECTOR_PORT = 5000
 
@@ -94,19 +92,12 @@ def read_settings(path: Path) -> list[RunSettings]:
 Work = Callable[[RunSettings], tuple[int, Carried | None]]
 """Does a run: its exit status, and what the next one goes on from."""
 
-_USED_LATER = {
-    "simulator.collector": ("uvicorn.lifespan.off", "uvicorn.loops.auto",
-                            "uvicorn.protocols.http.auto", "uvicorn.protocols.websockets.auto"),
-    "simulator.worker": ("httpcore",),
-}  # fmt: skip
-"""What the two roles' libraries import only when they are first used: up to 0.1 s of CPU."""
 
-
-def run_series(series: Sequence[RunSettings], work: Work) -> int:
+def run_series(series: Sequence[RunSettings], role: str, work: Work) -> int:
     """Do the runs one after the other; ends with the first that fails. The exit status."""
     if len(series) == 1:
         return work(series[0])[0]
-    _import_the_rest(series[0])
+    import_all(series[0], role)
     carried: Carried | None = None
     for settings in series:
         if carried:
@@ -115,15 +106,6 @@ def run_series(series: Sequence[RunSettings], work: Work) -> int:
         if status:
             return status
     return 0
-
-
-def _import_the_rest(settings: RunSettings) -> None:
-    """Import, once for all runs, what each would import by itself."""
-    role = next(name for name in _USED_LATER if name in sys.modules)
-    for name in _USED_LATER[role]:
-        import_module(name)
-    with suppress(SimulatorError):  # whatever is wrong with them is for the run to say
-        build(settings)
 
 
 def _run_in_child(work: Work, settings: RunSettings) -> tuple[int, Carried | None]:
@@ -212,7 +194,9 @@ def main() -> int:
 
         number = arguments.first + arguments.step * int(arguments.number)
         url = arguments.collector
-        return run_series(series, lambda settings: (run_worker(settings, number, url), None))
+        return run_series(
+            series, arguments.role, lambda settings: (run_worker(settings, number, url), None)
+        )
     from .collector import listen, run_collector
 
     # One listener for all runs: nobody who connects between two of them is refused.
@@ -222,7 +206,7 @@ def main() -> int:
         began = born if len(series) == 1 or settings is series[0] else time.monotonic()
         return run_collector(settings, listener, began, arguments.announce)
 
-    return run_series(series, collect)
+    return run_series(series, arguments.role, collect)
 
 
 if __name__ == "__main__":
