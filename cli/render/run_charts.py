@@ -6,8 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simulator.contract import GroupResult, LatencyMs, Mark, Resources
-from simulator.histograms import latency_ms, merge_histograms, values_at
+from simulator.contract import GroupResult, LatencyMs, Mark, MinuteLatency, Resources
+from simulator.histograms import (
+    find_percentiles_ms,
+    latency_ms,
+    merge_histograms,
+    read_coarse,
+    values_at,
+)
 
 from ..results.faults import describe_outages, name_mark
 from ..results.model import GroupRun
@@ -59,6 +65,7 @@ def draw_timelines(examples: Sequence[tuple[str, GroupRun]], which: str) -> Char
             disturbed.append(one)
         if one.run.resources:
             rows += _make_use(name, one.run.resources)
+        rows += _make_minutes(name, group.minutes)
         if group.offered:
             rows += _make_backlog(name, group.offered.backlog)
         if group.warm_up_s:
@@ -69,6 +76,7 @@ def draw_timelines(examples: Sequence[tuple[str, GroupRun]], which: str) -> Char
     texts = {
         "all": "All workers: events/s",
         "slowest": "Slowest worker: events/s",
+        "p99": "p99 by the minute: ms",
         "backlog": "Backlog: events",
         "database": "Database: CPUs in use",
     }
@@ -96,6 +104,7 @@ def draw_timelines(examples: Sequence[tuple[str, GroupRun]], which: str) -> Char
         " a last second that isn't whole is left out. The slowest worker is the one with the fewest"
         " events per second."
         + (_DATABASE_NOTE if any(row["part"] == "database" for row in rows) else "")
+        + (_MINUTES_NOTE if any(row["part"] == "p99" for row in rows) else "")
         + (_BACKLOG_NOTE if any(row["part"] == "backlog" for row in rows) else "")
         + (_MARKS_NOTE if disturbed else "")
         + (" What is before the dashed line (warm-up) is in no other figure." if warm_ups else "")
@@ -108,6 +117,9 @@ _DATABASE_NOTE = " The database's CPU is the mean between two looks at its proce
 _MARKS_NOTE = (
     " Each solid line is something that was done to the database; grey is the longest time after it in which"
     " nothing was acknowledged."
+)
+_MINUTES_NOTE = (
+    " p99 is that of the requests that were answered in a minute, or in several of a long run."
 )
 _BACKLOG_NOTE = " The backlog is what was due and not acknowledged at the end of a second."
 
@@ -181,6 +193,22 @@ def _make_timeline(
         text = f"{name}, {who}\n{span}: {stored:,} events"
         rate = stored / len(seconds)
         rows.append({"series": name, "part": part, "second": begin, "events": rate, "text": text})
+    return rows
+
+
+def _make_minutes(name: str, minutes: Sequence[MinuteLatency]) -> list[Row]:
+    """A row for each minute, or of a long run for several: their histograms add up."""
+    step = max(1, math.ceil(len(minutes) / MOST_POINTS))
+    rows = []
+    for begin in range(0, len(minutes), step):
+        part = minutes[begin : begin + step]
+        (p99_ms,) = find_percentiles_ms([read_coarse(one.counts) for one in part], [99])
+        if p99_ms is None:
+            continue
+        at_s, end_s = part[0].begins_s, part[-1].begins_s + part[-1].length_s
+        requests = sum(one.requests for one in part)
+        text = f"{name}\nseconds {at_s} to {end_s - 1}: p99 {format_ms(p99_ms)} ms of {requests:,} requests"
+        rows.append({"series": name, "part": "p99", "second": at_s, "events": p99_ms, "text": text})
     return rows
 
 

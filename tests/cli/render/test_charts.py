@@ -39,8 +39,15 @@ from cli.render.vega import (
 from cli.results.model import Result
 from cli.results.store import read_result
 from cli.results.tuning import TunedSetting
-from simulator.contract import Allocation, Resources, Storage
-from simulator.histograms import LatencyRecorder, encode_histogram, latency_ms
+from simulator.contract import Allocation, MinuteLatency, Resources, Storage
+from simulator.histograms import (
+    LatencyRecorder,
+    add_coarse,
+    coarsen_latencies,
+    encode_histogram,
+    latency_ms,
+    write_coarse,
+)
 
 from ..made import (
     STORED,
@@ -201,6 +208,45 @@ def test_over_time_an_open_loop_shows_its_backlog_and_where_its_warm_up_ended() 
     assert "before the dashed line (warm-up)" in figure.note
     assert "response time" in drawn("latency", open_loop({1: [1000.0]})).note
     assert "response time" not in drawn("latency", inserts({1: [1000.0]})).note
+
+
+def keep_minutes(result: Result, latencies_ms: Sequence[float]) -> None:
+    """As if each of 200 requests of a minute had taken so long."""
+    result.writers[0].group.minutes = [
+        MinuteLatency(
+            begins_s=60 * number,
+            requests=200,
+            counts=write_coarse(coarsen_latencies([latency_ms / 1000] * 200)),
+        )
+        for number, latency_ms in enumerate(latencies_ms)
+    ]
+
+
+def test_p99_over_time_is_that_of_each_minute() -> None:
+    result = inserts({1: [300.0]})
+    keep_minutes(result, [2.0, 50.0])
+    figure = drawn("time", result)
+    found = [row for row in rows(figure) if row["part"] == "p99"]
+    assert [row["second"] for row in found] == [0, 60]
+    assert [row["events"] for row in found] == pytest.approx([2.0, 50.0], rel=0.03)
+    assert "seconds 60 to 119: p99" in found[1]["text"]
+    assert "answered in a minute" in figure.note
+    assert "answered in a minute" not in drawn("time", inserts({1: [300.0]})).note
+
+
+def test_p99_of_a_day_is_drawn_for_several_minutes_together() -> None:
+    """Of all their requests: no mean and no maximum of their percentiles."""
+    result = inserts({1: [300.0]})
+    keep_minutes(result, [2.0] * 1439 + [50.0])
+    slow = result.writers[0].group.minutes[0]
+    # Two of 802 requests, so not one of a hundred.
+    rare = write_coarse(add_coarse(coarsen_latencies([0.05] * 2), coarsen_latencies([0.002] * 200)))
+    result.writers[0].group.minutes[0] = slow.model_copy(update={"counts": rare})
+    found = [row for row in rows(drawn("time", result)) if row["part"] == "p99"]
+    assert len(found) == 288
+    assert found[0]["events"] == pytest.approx(2.0, rel=0.03)
+    assert found[-1]["events"] == pytest.approx(50.0, rel=0.03)
+    assert "1,000 requests" in found[-1]["text"]
 
 
 @pytest.mark.parametrize(("end_s", "last"), [(3.5, 2), (3.99, 3), (20.0, 3)])
