@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from pathlib import Path
 
 import yaml
 
-from .tool import Tool
+from .tool import Running, Tool, standard_error
 
 
 def share(tool: Tool, address: str) -> None:
-    """The embedded database as a target with two executors."""
+    """The embedded database as a target with two executors, and one without a database."""
     document = yaml.safe_load(tool.config.read_text())
     document["executors"] = {"east": {"executor": "local"}, "west": {"executor": "local"}}
     embedded = {
@@ -19,6 +20,7 @@ def share(tool: Tool, address: str) -> None:
     }
     more = {"executors": ["east", "west"], "collector_address": address}
     document["targets"]["shared"] = embedded | more
+    document["targets"]["hole"] = {"module": "blackhole", "delay_ms": 10} | more
     tool.config.write_text(yaml.safe_dump(document, sort_keys=False))
 
 
@@ -35,7 +37,7 @@ def test_one_barrier_and_one_result(tool: Tool) -> None:
     ).ok()  # fmt: skip
     (run,), result = tool.runs(), tool.result()
     assert run["valid"]
-    assert len(run["workers"]) == 3
+    assert run["workers"] == 3
     assert run["verification"]["stored"] == run["count"]
     assert result["environment"]["executors"] == {"east": {"workers": 2}, "west": {"workers": 2}}
     assert list_logs(tool.folder(), "west") == ["worker-1.log", "worker-3.log"]
@@ -55,6 +57,28 @@ def test_a_port_that_is_taken(tool: Tool) -> None:
         share(tool, f"http://127.0.0.1:{port}")
         done = tool.run("insert", "-t", "shared", "-w", 2, "--runs", 1, "--num-inserts", 100)
     assert f"can't listen at port {port}" in done.error(1)
+
+
+def start_endless(tool: Tool) -> Running:
+    """A run of two workers that is under way."""
+    share(tool, f"http://127.0.0.1:{find_port()}")
+    running = tool.start("insert", "-t", "hole", "-w", 2, "-r", 1, "--num-inserts", 10_000_000)
+    running.await_err(": running")
+    return running
+
+
+def test_a_worker_of_another_executor_that_is_killed(tool: Tool) -> None:
+    running = start_endless(tool)
+    (worker,) = [one for one in tool.processes() if standard_error(one).name == "worker-1.log"]
+    worker.kill()
+    error = running.wait().error(1)
+    assert "executor west: worker 1 was killed by SIGKILL during the run" in error
+
+
+def test_ctrl_c_ends_all(tool: Tool) -> None:
+    running = start_endless(tool)
+    running.send(signal.SIGINT)
+    assert running.wait().status == 128 + signal.SIGINT
 
 
 def test_one_executor_instead_of_all(tool: Tool) -> None:
