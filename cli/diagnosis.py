@@ -14,13 +14,14 @@ from simulator.errors import OptionError, one_line
 from simulator.machine import Reading, read_machine
 
 from .cluster import CHART, Helm, Place, is_allowed, merge_chart_values
-from .config import Config, ExecutorName, NamedExecutor, Target, load_config
+from .config import Config, load_config
 from .errors import EXIT_FAILED, CliError, ConfigError, RunFailed
 from .experiments.context import make_settings, open_context
 from .experiments.session import CommonOptions, open_session
 from .output import say
 from .plan import PlannedRun, check_workload
 from .signals import Interrupts
+from .target import ExecutorName, NamedExecutor, Target
 from .workloads import begin, complete_data, make_workload
 
 if TYPE_CHECKING:

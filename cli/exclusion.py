@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 from simulator.documents import printable_line
 
 from .cluster import Place, explain_errors, pass_over
-from .config import ExecutorName
 from .errors import ConfigError, RunFailed
 from .installation import describe_user
 from .output import note
 from .results.store import now
+from .target import ExecutorName
 
 if TYPE_CHECKING:
     from .experiments.session import Session

@@ -32,8 +32,8 @@ from simulator.workloads.clock import make_retention
 from simulator.workloads.schema import Schema
 
 from .clock import check_prefill, compress_clock
-from .config import Target
 from .errors import ConfigError
+from .target import Target
 from .workloads import count_history, make_workload_of, parse_pairs
 
 

@@ -31,11 +31,11 @@ from simulator.workloads.definition import Definition as Workload
 
 from .campaign.definition import Definition as Campaign
 from .commands.targets import cell, show_default
-from .config import TARGET_KEYS, Target
 from .main import COMMANDS, commands
 from .results.asking import QUERY_TABLE
 from .results.figures import BOTH, FIGURES, TABLES, WRITERS
 from .results.model import FORMAT, Result
+from .target import EXECUTOR_KEYS, TARGET_KEYS, Target
 
 FOLDER = Path("docs/reference")
 _MADE = "Made from the code by `make docs`."
@@ -95,14 +95,6 @@ def make_options() -> str:
     return _join(*parts)
 
 
-_EXECUTOR = {
-    "executor": "`kubernetes`, unless it says `local`: this machine.",
-    "context": "Of the kubeconfig. Left out: the command's.",
-    "namespace": "In which its pods are. Left out: the command's.",
-    "kubernetes": "Values of the chart, over those of the target.",
-}
-
-
 def make_keys() -> str:
     """The keys of workloads, campaigns and targets."""
     own = _read_docs(Target)
@@ -116,7 +108,7 @@ def make_keys() -> str:
         _table(["key", "what it is"], target),
         "## Executor",
         "Below `executors` in `config.yaml`, for targets whose workers several share out.",
-        _table(["key", "what it is"], [[f"`{key}`", text] for key, text in _EXECUTOR.items()]),
+        _table(["key", "what it is"], [[f"`{key}`", text] for key, text in EXECUTOR_KEYS.items()]),
         *_describe_tree("Workload", Workload),
         *_describe_tree("Campaign", Campaign),
     )

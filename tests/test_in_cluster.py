@@ -14,11 +14,11 @@ from kubernetes.config import incluster_config
 
 from cli.cluster import Helm, Place
 from cli.commands.options import request_of
-from cli.config import ExecutorName
 from cli.diagnosis import PERMISSIONS
 from cli.experiments.session import open_session
 from cli.main import commands
 from cli.results.address import Address
+from cli.target import ExecutorName
 from simulator import __version__
 from tests.kubernetes.test_access import grants
 

@@ -26,7 +26,6 @@ from simulator.errors import OptionError, did_you_mean
 from simulator.units import read_duration_s
 from simulator.workloads.yaml_source import check_tree, find_place
 
-from ..config import Price
 from ..errors import ConfigError
 from ..installation import program
 from ..results.requirements import (
@@ -37,6 +36,7 @@ from ..results.requirements import (
     RequiredPart,
     Requirements,
 )
+from ..target import Price
 
 EXAMPLES = {
     "steps": Path(__file__).with_name("example.yaml"),

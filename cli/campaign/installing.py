@@ -12,13 +12,14 @@ from simulator.errors import one_line
 from simulator.units import format_count
 
 from ..cluster import Place
-from ..config import Config, ExecutorName
+from ..config import Config
 from ..errors import CliError, ConfigError
 from ..experiments.experiment import AnyExperiment
 from ..install.recipes import Choice, choose, recipe_of
 from ..install.work import Consent, Database, Installed, confirm, removal_arguments
 from ..output import note, write_whole
 from ..signals import Interrupts
+from ..target import ExecutorName
 from .definition import Definition
 from .plan import Job, Turn, name_target
 

@@ -17,9 +17,9 @@ from simulator.contract import Load, Role
 from simulator.errors import did_you_mean
 from simulator.units import format_count
 
-from ..config import ExecutorName
 from ..errors import ConfigError
 from ..experiments.experiment import AnyExperiment
+from ..target import ExecutorName
 from .definition import TARGET, Definition, Installation, Order, Step
 
 OWN = {

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..cluster import Place
-from ..config import ExecutorName, NamedExecutor
 from ..signals import Interrupts
+from ..target import ExecutorName, NamedExecutor
 from .base import Executor, SingleExecutor
 
 

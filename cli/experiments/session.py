@@ -20,7 +20,7 @@ from simulator.modules.options import HIDDEN, Options, parse_options
 from simulator.workloads.base import CLOCK_FACTOR, WorkloadOptions
 
 from ..cluster import Place
-from ..config import Config, ExecutorName, Target, hide_values, load_config
+from ..config import Config, load_config
 from ..errors import ConfigError
 from ..faults.injector import Action, Disturbance, check_disturbances, parse_disturbance
 from ..live.serving import LiveOptions
@@ -28,6 +28,8 @@ from ..output import warn_once
 from ..plan import QUERIES, merge_options, option_names, split_options
 from ..results.address import Address
 from ..results.store import LOCAL
+from ..target import ExecutorName, Target
+from ..variables import hide_values
 from ..workloads import ChosenWorkload, choose_workload, complete_data, read_options
 
 # Stands for the connection string of a server that is not started yet.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.units import format_bytes
 
-from ..config import Price
+from ..target import Price
 from .decision import Cell, Evidence, Requirement, Sample, Unit, decide
 from .evidence import Measured, Question, Repetition, cite, collect, join, make_sample, stay_silent
 from .requirements import COST, DISK

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.config import ExecutorName, Price, load_config
+from cli.config import load_config
 from cli.errors import EXIT_USAGE, ConfigError
+from cli.target import ExecutorName, Price
 
 ROOT = Path(__file__).resolve().parents[2]
 

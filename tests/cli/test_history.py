@@ -10,7 +10,6 @@ import click
 import pytest
 
 from cli.campaign.plan import FILL_PER_S, model_job
-from cli.config import ExecutorName
 from cli.errors import CliError, ConfigError
 from cli.experiments.experiment import AnyExperiment
 from cli.main import commands
@@ -18,6 +17,7 @@ from cli.plan import derive_seed
 from cli.render.notes import list_notes
 from cli.render.status import Forecast
 from cli.signals import Interrupts
+from cli.target import ExecutorName
 from cli.workloads import check_history, choose_workload, complete_data, count_history, read_options
 from simulator.contract import (
     DataSet,

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from cli.config import ExecutorName, Target
 from cli.errors import ConfigError
 from cli.experiments.context import make_settings
 from cli.plan import (
@@ -20,6 +19,7 @@ from cli.plan import (
     plan_inserts,
     split_options,
 )
+from cli.target import ExecutorName, Target
 from simulator.contract import DataSet, Load, PrimaryKey, Tables, Timestamps
 from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Capabilities, Support

@@ -1,0 +1,275 @@
+"""A target of the config file: what it holds, and how it is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import astuple, dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from simulator.documents import merge_values
+from simulator.errors import unknown_option
+
+from .errors import ConfigError
+from .faults.injector import Disturbance, read_disturbance
+from .variables import list_values
+
+if TYPE_CHECKING:
+    from .config import Config
+
+
+class ExecutorName(StrEnum):
+    """Where collector and workers run."""
+
+    LOCAL = "local"
+    KUBERNETES = "kubernetes"
+
+
+TARGET_KEYS = (
+    "module", "executor", "executors", "collector_address", "start_server", "data_dir", "cost_per_hour",
+    "price", "recipe", "kubernetes", "database_pids", "disturbances",
+)  # fmt: skip
+"""Keys of a target that are this tool's own; all others are options of its module."""
+EXECUTOR_KEYS = {
+    "executor": "`kubernetes`, unless it says `local`: this machine.",
+    "context": "Of the kubeconfig. Left out: the command's.",
+    "namespace": "In which its pods are. Left out: the command's.",
+    "kubernetes": "Values of the chart, over those of the target.",
+}
+"""Keys of one of `executors`, and what they are."""
+PRICES = ("cpu_hour", "gb_month")
+"""The keys of a price."""
+STARTABLE_SERVERS = ("postgresql",)
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a database costs, in a currency of the user's choice. None for what isn't known."""
+
+    hour: float | None = None
+    """All of its machines together."""
+    cpu_hour: float | None = None
+    """A CPU that it may use, where there is no price of the whole."""
+    gb_month: float | None = None
+    """10^9 bytes that are stored."""
+
+    def over(self, other: Price) -> Price:
+        """With what the other one knows and this one doesn't."""
+        return Price(
+            *(
+                theirs if own is None else own
+                for own, theirs in zip(astuple(self), astuple(other), strict=True)
+            )
+        )
+
+
+@dataclass(frozen=True)
+class NamedExecutor:
+    """One of `executors` in the file: a cluster, or this machine. None for what the command line says."""
+
+    name: str
+    kind: ExecutorName
+    context: str | None = None
+    """Of the kubeconfig."""
+    namespace: str | None = None
+    kubernetes: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the chart: those of the target with the executor's own over them."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One target: which module, where it runs, and the module's options (not yet validated)."""
+
+    name: str
+    module: str
+    """The database's module."""
+    executor: ExecutorName
+    """Where collector and workers run: `kubernetes`, unless it says `local`."""
+    options: dict[str, Any]
+    executors: tuple[NamedExecutor, ...] = ()
+    """In place of `executor`: names of several below `executors` in the file, which share the workers out.
+    The first one has the collector."""
+    collector_address: str | None = None
+    """Where the others' workers reach that collector, as in http://bench.example.com:5000."""
+    start_server: str | None = None
+    """A server that the tool starts itself, on this machine, for the time of a command: `postgresql`."""
+    data_dir: str | None = None
+    """Where that server keeps its data."""
+    cost_per_hour: float | None = None
+    """What the database costs, in a currency of the user's choice."""
+    price: Price = field(default_factory=Price)
+    """The same by what its parts cost: `{cpu_hour: …, gb_month: …}`, a month of 10^9 bytes; for verdicts."""
+    database_pids: tuple[int, ...] = ()
+    """The database's processes on this machine, if they can't be told by the port or socket that they listen
+    at. Of the local executor."""
+    disturbances: tuple[Disturbance, ...] = ()
+    """What is done to the database in each run that inserts, as `--disturb` has it."""
+    written: Mapping[str, str] = field(default_factory=dict)
+    """Options with values of the environment -> as they stand in the file."""
+    recipe: str | None = None
+    """The folder in dbinstall/ that installs this database."""
+    kubernetes: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the chart: those for all targets with the target's own over them."""
+
+
+def read_target(config: Config, name: str) -> Target:
+    """The target of that name, variables replaced; ConfigError if anything is wrong with it."""
+    values = {
+        key: config.replace_variables(value, ("targets", name, str(key)))
+        for key, value in config.section(name).items()
+    }
+    module, executor = config.place_of(name)
+    values.pop("module")
+    values.pop("executor", None)
+    executors: Sequence[NamedExecutor] = ()
+    if values.pop("executors", None) is not None:
+        executors = read_executors(config, name, config.section(name))
+    own = values.pop("kubernetes", None) or {}
+    return Target(
+        name,
+        module,
+        executor,
+        executors=tuple(executors),
+        collector_address=_read_address(
+            config, name, executors, values.pop("collector_address", None)
+        ),
+        start_server=_read_server(config, name, values.pop("start_server", None)),
+        data_dir=values.pop("data_dir", None),
+        cost_per_hour=(hour := _read_cost(config, name, values.pop("cost_per_hour", None))),
+        price=_read_price(config, name, hour, values.pop("price", None)),
+        database_pids=_read_pids(config, name, values.pop("database_pids", None)),
+        disturbances=_read_disturbances(config, name, values.pop("disturbances", None)),
+        recipe=values.pop("recipe", None),
+        kubernetes=executors[0].kubernetes if executors else config.merge_chart_values(name, own),
+        options=values,
+        written={
+            key: raw
+            for key, raw in config.section(name).items()
+            if key in values and isinstance(raw, str) and list_values(raw)
+        },
+    )
+
+
+def read_executor_name(config: Config, keys: tuple[str, ...], value: object) -> ExecutorName:
+    try:
+        return ExecutorName(str(value))
+    except ValueError:
+        known = " or ".join(ExecutorName)
+        raise ConfigError(f"{config.where(*keys)}: {value!r} is no executor: use {known}") from None
+
+
+def read_executors(config: Config, target: str, section: Mapping[str, Any]) -> list[NamedExecutor]:
+    """Those that a target names."""
+    where = config.where("targets", target, "executors")
+    names = config.replace_variables(section["executors"], ("targets", target, "executors"))
+    known = ", ".join(config.executors) if isinstance(config.executors, dict) else ""
+    if not isinstance(names, list) or len(names) < 2 or len(set(map(str, names))) < len(names):
+        raise ConfigError(f"{where}: write two names or more of `executors`, as in [east, west]")
+    if "executor" in section:
+        raise ConfigError(f"{where}: leave `executor` out: each of `executors` has its own")
+    for name in map(str, names):
+        if name not in known.split(", "):
+            raise ConfigError(
+                f"{where}: {name!r} isn't below `executors` in the file (there: {known or 'nothing'})"
+            )
+    found = [_read_named_executor(config, str(name), target, section) for name in names]
+    places = [(one.context, one.namespace) for one in found if one.kind is ExecutorName.KUBERNETES]
+    if len(set(places)) < len(places):
+        raise ConfigError(f"{where}: two of them have the same context and namespace")
+    return found
+
+
+def _read_named_executor(
+    config: Config, name: str, target: str, section: Mapping[str, Any]
+) -> NamedExecutor:
+    keys = ("executors", name)
+    values = config.replace_variables(config.executors[name] or {}, keys)
+    if not isinstance(values, dict):
+        raise ConfigError(f"{config.where(*keys)}: needs keys below it, as in {{context: east}}")
+    for key in map(str, values):
+        if key not in EXECUTOR_KEYS:
+            raise ConfigError(f"{config.where(*keys, key)}: {unknown_option(key, EXECUTOR_KEYS)}")
+    for problem in config.unknown_chart_keys(values, keys):
+        raise ConfigError(problem)
+    shared = config.merge_chart_values(target, section.get("kubernetes") or {})
+    kind = values.get("executor", ExecutorName.KUBERNETES)
+    texts = {key: str(values[key]) for key in ("context", "namespace") if key in values}
+    return NamedExecutor(
+        name,
+        read_executor_name(config, (*keys, "executor"), kind),
+        kubernetes=merge_values(shared, values.get("kubernetes") or {}),
+        **texts,
+    )
+
+
+def _read_address(
+    config: Config, target: str, executors: Sequence[NamedExecutor], value: object
+) -> str | None:
+    if not executors and value is None:
+        return None
+    where = config.where("targets", target, "collector_address" if value else "executors")
+    if not executors:
+        raise ConfigError(f"{where}: this is for a target with `executors`")
+    parts = urlsplit(str(value or ""))
+    with suppress(ValueError):  # of a port that is none
+        if parts.scheme == "http" and parts.hostname and parts.port and not parts.path.strip("/"):
+            return f"http://{parts.netloc}"
+    raise ConfigError(
+        f"{where}: where do the workers of {', '.join(one.name for one in executors[1:])} reach the"
+        f" collector in {executors[0].name}? Write collector_address: http://HOST:PORT"
+    )
+
+
+def _read_server(config: Config, target: str, value: object) -> str | None:
+    if value is None or value in STARTABLE_SERVERS:
+        return None if value is None else str(value)
+    where = config.where("targets", target, "start_server")
+    known = ", ".join(STARTABLE_SERVERS)
+    raise ConfigError(f"{where}: {value!r} can't be started by this tool (it can: {known})")
+
+
+def _read_price(config: Config, target: str, hour: float | None, value: object) -> Price:
+    where = config.where("targets", target, "price")
+    parts = {} if value is None else value
+    if not isinstance(parts, dict) or set(parts) - set(PRICES):
+        raise ConfigError(f"{where}: write what it costs, as in {{cpu_hour: 0.05, gb_month: 0.1}}")
+    own = {key: _read_cost(config, target, one, "price", str(key)) for key, one in parts.items()}
+    return Price(hour, **own)
+
+
+def _read_cost(config: Config, target: str, value: object, *keys: str) -> float | None:
+    if value is None:
+        return None
+    with suppress(ValueError):
+        # A text is what a ${VARIABLE} leaves.
+        cost = float(value) if isinstance(value, int | float | str) else 0.0
+        if 0 < cost < math.inf and not isinstance(value, bool):
+            return cost
+    where = config.where("targets", target, *(keys or ("cost_per_hour",)))
+    raise ConfigError(f"{where}: {value!r} is no cost: write a number above 0, as in 1.25")
+
+
+def _read_pids(config: Config, target: str, value: object) -> tuple[int, ...]:
+    found = [] if value is None else value if isinstance(value, list) else [value]
+    if all(str(pid).isdecimal() and int(str(pid)) > 0 for pid in found):
+        return tuple(int(str(pid)) for pid in found)
+    where = config.where("targets", target, "database_pids")
+    raise ConfigError(f"{where}: {value!r}: write the processes' numbers, as in [4711, 4712]")
+
+
+def _read_disturbances(config: Config, target: str, value: object) -> tuple[Disturbance, ...]:
+    found = [] if value is None else value
+    where = config.where("targets", target, "disturbances")
+    if isinstance(found, list) and all(isinstance(one, str) for one in found):
+        written = config.section(target).get("disturbances") or []
+        try:
+            return tuple(
+                read_disturbance(raw, text, tuple(list_values(raw).values()))
+                for raw, text in zip(written, found, strict=True)
+            )
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error.message}") from error
+    raise ConfigError(f"{where}: write a list of texts, as in ['30s restart-server']")
