@@ -209,7 +209,10 @@ class CassandraUnderTest(ServerUnderTest):
         """The writer's connections are cut before the request is sent."""
 
         def trigger() -> None:
-            assert self.kill_connections(job.run_id) == self._connections_each
+            # A busy server lists a new connection a moment later.
+            each = self._connections_each
+            eventually(lambda: len(self._ports(job.run_id)) >= each, f"{each} connections")
+            assert self.kill_connections(job.run_id) == each
 
         yield FaultHandle(trigger)
 
