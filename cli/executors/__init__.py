@@ -36,15 +36,15 @@ def share_workers(
     place: Place,
     database_pids: Collection[int] = (),
 ) -> Executor:
-    """All of them as one. `collector`: where the first one's is reached; `place`: context and namespace of
-    those that name none."""
+    """All of them as one, each in its own context and namespace. `collector`: where the first one's is
+    reached; `place`: whose kubeconfig is used."""
     from .several import SeveralExecutors
 
     made = {
         one.name: make_executor(
             one.kind,
             interrupts,
-            place.move(one.context, one.namespace),
+            Place(one.namespace or place.namespace, place.kubeconfig, one.context),
             one.kubernetes,
             database_pids,
         )

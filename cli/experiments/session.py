@@ -28,7 +28,7 @@ from ..output import warn_once
 from ..plan import QUERIES, merge_options, option_names, split_options
 from ..results.address import Address
 from ..results.store import LOCAL
-from ..target import ExecutorName, Target
+from ..target import ExecutorName, NamedExecutor, Target
 from ..variables import hide_values
 from ..workloads import ChosenWorkload, choose_workload, complete_data, read_options
 
@@ -249,6 +249,8 @@ def open_session(request: CommonOptions) -> Session:
     namespace = request.namespace or config.namespace
     place = Place(namespace, request.kubeconfig, request.context)
     if target.executors:
+        # Of each by itself: what one doesn't say is the command's, not the first one's.
+        target = replace(target, executors=tuple(_place(one, place) for one in target.executors))
         place = place.move(target.executors[0].context, target.executors[0].namespace)
     return Session(
         request,
@@ -266,6 +268,11 @@ def open_session(request: CommonOptions) -> Session:
         else (),
         {key: text for key, text in target.written.items() if key not in from_command_line},
     )
+
+
+def _place(executor: NamedExecutor, place: Place) -> NamedExecutor:
+    own = place.move(executor.context, executor.namespace)
+    return replace(executor, context=own.context, namespace=own.namespace)
 
 
 def _read_disturbances(

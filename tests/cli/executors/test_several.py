@@ -7,13 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from cli.cluster import Place as ClusterPlace
 from cli.errors import RunFailed
+from cli.executors import share_workers
 from cli.executors.base import Part, PartSeries, SingleExecutor, Watch
+from cli.executors.kubernetes import KubernetesExecutor
 from cli.executors.several import SeveralExecutors
+from cli.signals import Interrupts
+from cli.target import ExecutorName, NamedExecutor
 from simulator.contract import (
     Carried,
     GroupResult,
@@ -138,3 +143,22 @@ def test_a_run_ends_when_workers_of_another_executor_cannot_go_on(tmp_path: Path
     ):
         series.run(settings, 0, lambda _: None)
     assert well.overs == 1
+
+
+def test_each_is_in_its_own_context_and_namespace() -> None:
+    """One that has no context is in the kubeconfig's, wherever the first is."""
+    several = share_workers(
+        [
+            NamedExecutor("east", ExecutorName.KUBERNETES, "east", "bench"),
+            NamedExecutor("home", ExecutorName.KUBERNETES, None, "mine"),
+        ],
+        ADDRESS,
+        Interrupts(),
+        ClusterPlace("bench", "some/kubeconfig", "east"),
+    )
+    assert isinstance(several, SeveralExecutors)
+    places = [cast(KubernetesExecutor, one)._place for one in several._executors.values()]
+    assert places == [
+        ClusterPlace("bench", "some/kubeconfig", "east"),
+        ClusterPlace("mine", "some/kubeconfig", None),
+    ]
