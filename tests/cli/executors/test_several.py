@@ -145,8 +145,9 @@ def test_a_run_ends_when_workers_of_another_executor_cannot_go_on(tmp_path: Path
     assert well.overs == 1
 
 
-def test_each_is_in_its_own_context_and_namespace() -> None:
+def test_each_is_in_its_own_context_and_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that has no context is in the kubeconfig's, wherever the first is."""
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
     several = share_workers(
         [
             NamedExecutor("east", ExecutorName.KUBERNETES, "east", "bench"),
