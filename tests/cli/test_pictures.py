@@ -1,4 +1,5 @@
-"""Every picture of the documents is made by `make pictures` from results that are kept in the repo."""
+"""Every picture of the documents is made by `make pictures` from results that are kept in the repo, or by the
+benchmark whose page it is on."""
 
 from __future__ import annotations
 
@@ -15,18 +16,15 @@ from cli.commands.plot import plot
 from cli.results.store import read_result
 
 ROOT = Path(__file__).resolve().parents[2]
+MEASUREMENTS = ROOT / "docs" / "measurements"
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")]
 STORED = sorted((ROOT / "img" / "results").glob("*.json"))
 
 
-def pictures_in_documents() -> set[str]:
-    """The pictures of results in the documents; architecture.svg is drawn by hand."""
-    return {
-        str((document.parent / path).resolve().relative_to(ROOT))
-        for document in DOCUMENTS
-        for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", document.read_text())
-        if path != "architecture.svg"
-    }
+def pictures_in(document: Path) -> set[Path]:
+    """The pictures that a document shows; architecture.svg is drawn by hand."""
+    paths = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", document.read_text())
+    return {(document.parent / path).resolve() for path in paths if path != "architecture.svg"}
 
 
 def commands_of_pictures() -> dict[str, list[str]]:
@@ -40,9 +38,29 @@ def commands_of_pictures() -> dict[str, list[str]]:
 
 
 def test_every_picture_shown_is_made_and_the_other_way_round() -> None:
-    assert pictures_in_documents() == set(commands_of_pictures())
-    for path in pictures_in_documents():
-        assert (ROOT / path).is_file(), path
+    shown = {
+        path
+        for document in DOCUMENTS
+        for path in pictures_in(document)
+        if path.parent != MEASUREMENTS
+    }
+    assert {str(path.relative_to(ROOT)) for path in shown} == set(commands_of_pictures())
+    for path in shown:
+        assert path.is_file(), path
+
+
+def test_a_page_of_measurements_prints_the_command_that_draws_its_picture() -> None:
+    shown = {
+        path: page
+        for page in MEASUREMENTS.glob("*.md")
+        for path in pictures_in(page)
+        if path.parent == MEASUREMENTS
+    }
+    assert set(shown) == set(MEASUREMENTS.glob("*.svg"))
+    for path, page in shown.items():
+        assert re.search(
+            rf"^python -m benchmarks\.\w+ --plot {path.name}$", page.read_text(), re.MULTILINE
+        )
 
 
 @pytest.mark.parametrize("picture", sorted(commands_of_pictures()))
