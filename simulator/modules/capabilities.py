@@ -68,10 +68,11 @@ class Capabilities:
 
     insert_modes: Mapping[str, Support]
     primary_keys: Mapping[PrimaryKey, Support]
-    multiple_tables: Support
     indices: Support
     column_types: Collection[ColumnType] | Mapping[ColumnType, str]
     """Those that the module has a type of its database for, best with that type's name."""
+    multiple_tables: Support = Support.FULL
+    """Whether events can be dealt to several tables (`--tables multiple`)."""
     queries: Mapping[str, Support] = field(default_factory=dict)
     """Those of all workloads (`Schema.queries`), and variants that the module adds; by default what `shapes`
     allow."""
@@ -93,7 +94,7 @@ class Capabilities:
     """So many significant digits of a FLOAT64 are kept at least; None: all. One without decimals has more."""
     most_columns: int | None = None
     """How many columns a table can have for a workload; None: as many as a definition."""
-    missing_values: bool = False
+    missing_values: bool = True
     """Whether events without a value in a nullable column can be stored."""
     empty_texts: bool = True
     """Whether an empty text of a column differs from a missing one, also in answers."""

@@ -99,6 +99,17 @@ _BIGS = (0, -1, -123_456_789_012)
 _MEASURES = (0.0, -273.15, 0.1, 3.4028235e38, -3.4028235e38, 1.1754944e-38, 1e-45, 16777217.0)
 
 
+def make_schema(table: str, *columns: Column, device: str = "device") -> Schema:
+    """Events at a time `at` of a device, with these columns besides."""
+    return Schema(
+        table,
+        (Column("at", ColumnType.TIMESTAMP_MS), Column(device, ColumnType.TEXT), *columns),
+        time="at",
+        device=device,
+        key=(device, "at"),
+    )
+
+
 class Awkward(Workload):
     """Everything that an encoder could trip over: texts of any length with each character that some
     format escapes, empty ones, the ends of the integer ranges, floats without fixed decimals."""

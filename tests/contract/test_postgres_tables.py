@@ -10,7 +10,7 @@ import pytest
 
 from simulator.contract import PrimaryKey
 from simulator.errors import OptionError, SimulatorError
-from simulator.testing.events import Sundry
+from simulator.testing.events import Sundry, make_schema
 from simulator.testing.server import key_modes, new_job
 from simulator.workloads.schema import Column, ColumnType, Schema
 
@@ -65,18 +65,11 @@ def test_a_table_with_another_key_is_said_before_the_run(server: PostgresUnderTe
 
 def make_wide(columns: int) -> Schema:
     """A text and so many numbers, of which two don't begin where the one before ends."""
-    return Schema(
-        table="wide",
-        columns=(
-            Column("at", ColumnType.TIMESTAMP_MS),
-            Column("device", ColumnType.TEXT),
-            Column("small", ColumnType.FLOAT32),
-            *(Column(f"c{number}", ColumnType.FLOAT64) for number in range(columns)),
-            Column("flag", ColumnType.BOOL),
-        ),
-        time="at",
-        device="device",
-        key=("device", "at"),
+    return make_schema(
+        "wide",
+        Column("small", ColumnType.FLOAT32),
+        *(Column(f"c{number}", ColumnType.FLOAT64) for number in range(columns)),
+        Column("flag", ColumnType.BOOL),
     )
 
 

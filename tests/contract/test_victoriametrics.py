@@ -19,14 +19,14 @@ from simulator.collector.database import Preparation
 from simulator.contract import DataSet, Load, Role, RunSettings, make_groups
 from simulator.errors import SimulatorError
 from simulator.modules.base import Job, await_count
-from simulator.testing.events import rows_of
+from simulator.testing.events import make_schema, rows_of
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import new_job
 from simulator.testing.suite import test_storage
 from simulator.workloads.base import Workload
 from simulator.workloads.drawing import bind
 from simulator.workloads.queries import Query
-from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
+from simulator.workloads.schema import Column, ColumnType, EventBlock
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually
@@ -40,21 +40,14 @@ class Sparse(Workload):
     """Numbers of all types, with some missing."""
 
     name = "sparse"
-    schema = Schema(
-        table="sparse",
-        columns=(
-            Column("at", ColumnType.TIMESTAMP_MS),
-            Column("device", ColumnType.TEXT),
-            Column("floor", ColumnType.INT32, tag=True),
-            Column("heat", ColumnType.FLOAT32, nullable=True),
-            Column("open", ColumnType.BOOL),
-            Column("big", ColumnType.INT64),
-            Column("seen", ColumnType.TIMESTAMP_MS, nullable=True),
-            Column("exact", ColumnType.FLOAT64, decimals=5),
-        ),
-        time="at",
-        device="device",
-        key=("device", "at"),
+    schema = make_schema(
+        "sparse",
+        Column("floor", ColumnType.INT32, tag=True),
+        Column("heat", ColumnType.FLOAT32, nullable=True),
+        Column("open", ColumnType.BOOL),
+        Column("big", ColumnType.INT64),
+        Column("seen", ColumnType.TIMESTAMP_MS, nullable=True),
+        Column("exact", ColumnType.FLOAT64, decimals=5),
     )
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:

@@ -48,7 +48,7 @@ class FakeDatabase(AnyModule):
 
     name = "fake"
     options_model = encoding_options_model = Options
-    CAPABILITIES = Capabilities({}, {}, Support.FULL, Support.FULL, {})
+    CAPABILITIES = Capabilities({}, {}, Support.FULL, {})
     ENCODINGS = ()
 
     def __init__(self) -> None:

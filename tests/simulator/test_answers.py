@@ -12,12 +12,13 @@ import pytest
 from simulator.oracle.answers import Answer, answer, answer_all
 from simulator.oracle.comparing import compare_answers
 from simulator.oracle.stored import Stored, StoredPart
+from simulator.testing.events import make_schema
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import BoundQuery, draw
 from simulator.workloads.queries import Every, Function, Query
-from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema
+from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock
 from simulator.workloads.temperature import Temperature
 
 
@@ -25,21 +26,14 @@ class Mixed(Workload):
     """All kinds of columns, some of them without values, out of order in time."""
 
     name = "mixed"
-    schema = Schema(
+    schema = make_schema(
         "mixed",
-        (
-            Column("at", ColumnType.TIMESTAMP_MS),
-            Column("device", ColumnType.TEXT),
-            Column("site", ColumnType.TEXT, tag=True),
-            Column("big", ColumnType.INT64),
-            Column("small", ColumnType.INT32, nullable=True),
-            Column("level", ColumnType.FLOAT32, decimals=1),
-            Column("exact", ColumnType.FLOAT64, nullable=True),
-            Column("on", ColumnType.BOOL, nullable=True),
-        ),
-        time="at",
-        device="device",
-        key=("device", "at"),
+        Column("site", ColumnType.TEXT, tag=True),
+        Column("big", ColumnType.INT64),
+        Column("small", ColumnType.INT32, nullable=True),
+        Column("level", ColumnType.FLOAT32, decimals=1),
+        Column("exact", ColumnType.FLOAT64, nullable=True),
+        Column("on", ColumnType.BOOL, nullable=True),
     )
     high = ("level", 30.5)
     event_interval_ms = 60_000

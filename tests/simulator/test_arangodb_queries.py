@@ -9,6 +9,7 @@ import pytest
 
 from simulator.encoding.columns import text_format
 from simulator.modules.arangodb.queries import compile_query
+from simulator.testing.events import make_schema
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import BoundQuery, bind
 from simulator.workloads.queries import Query
@@ -17,18 +18,12 @@ from simulator.workloads.temperature import Temperature
 
 from ..contract.aql import AqlError, execute
 
-SCHEMA = Schema(
-    table="order",
-    columns=(
-        Column("at", ColumnType.TIMESTAMP_MS),
-        Column("thing", ColumnType.TEXT),
-        Column("heat", ColumnType.FLOAT32, decimals=2, nullable=True),
-        Column("exact", ColumnType.FLOAT32),
-        Column("size", ColumnType.INT64),
-    ),
-    time="at",
+SCHEMA = make_schema(
+    "order",
+    Column("heat", ColumnType.FLOAT32, decimals=2, nullable=True),
+    Column("exact", ColumnType.FLOAT32),
+    Column("size", ColumnType.INT64),
     device="thing",
-    key=("thing", "at"),
 )
 ROWS = [
     {"at": 1, "thing": "a", "heat": None, "exact": 0.100000001, "size": 4},

@@ -123,7 +123,6 @@ class OneByOne(Blackhole):
     CAPABILITIES = Capabilities(
         insert_modes={"batch": Support.FULL, "single": Support.FULL},
         primary_keys={},
-        multiple_tables=Support.FULL,
         queries={},
         indices=Support.UNSUPPORTED,
         column_types=(),

@@ -30,12 +30,13 @@ from simulator.modules.iotdb.thrift import (
     read_answer,
 )
 from simulator.modules.options import parse_options
+from simulator.testing.events import make_schema
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Query
-from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
+from simulator.workloads.schema import Column, ColumnType, EventBlock
 from simulator.workloads.temperature import Temperature
 
 # By apache-iotdb 2.0.11: `insert_relational_tablet` of a NumpyTablet with session 77, as Thrift writes it.
@@ -54,22 +55,15 @@ OFFICIAL = base64.b64decode(
 _ROWS = 9
 _START = 1_704_067_200_000
 
-SCHEMA = Schema(
+SCHEMA = make_schema(
     "where",
-    (
-        Column("at", ColumnType.TIMESTAMP_MS),
-        Column("device", ColumnType.TEXT),
-        Column("note", ColumnType.TEXT, nullable=True),
-        Column("small", ColumnType.INT32),
-        Column("big", ColumnType.INT64),
-        Column("measure", ColumnType.FLOAT32),
-        Column("exact", ColumnType.FLOAT64),
-        Column("on", ColumnType.BOOL, nullable=True),
-        Column("seen", ColumnType.TIMESTAMP_MS),
-    ),
-    time="at",
-    device="device",
-    key=("device", "at"),
+    Column("note", ColumnType.TEXT, nullable=True),
+    Column("small", ColumnType.INT32),
+    Column("big", ColumnType.INT64),
+    Column("measure", ColumnType.FLOAT32),
+    Column("exact", ColumnType.FLOAT64),
+    Column("on", ColumnType.BOOL, nullable=True),
+    Column("seen", ColumnType.TIMESTAMP_MS),
 )
 
 

@@ -21,7 +21,7 @@ from simulator.modules.iotdb.thrift import END_CALL, Fields, put_i64, read_answe
 from simulator.modules.iotdb.tree_queries import Selection, compile_question
 from simulator.modules.iotdb.tree_tablets import TreeEncoder
 from simulator.modules.options import parse_options
-from simulator.testing.events import Sundry
+from simulator.testing.events import Sundry, make_schema
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
@@ -250,7 +250,7 @@ def test_what_only_begins_as_turns_is_sorted(monkeypatch: pytest.MonkeyPatch) ->
     assert encode(block, 100) == encode_sorted(block, 100, monkeypatch)
     assert sorted(all_rows(encode(block, 100))) == sorted(expected_rows(block, 1))
 
-    schema = schema_of(Column("tag", ColumnType.TEXT, tag=True))
+    schema = make_schema("x", Column("tag", ColumnType.TEXT, tag=True))
     texts = np.array([b"a", b"bb"] * 1500, dtype="S4")
     texts[2901::2] = b"cccc"
     columns = {"at": np.arange(3000), "device": made.devices, "tag": texts}
@@ -306,16 +306,11 @@ def refuse(schema: Schema) -> str:
     return str(refused.value)
 
 
-def schema_of(*columns: Column) -> Schema:
-    time, device = Column("at", ColumnType.TIMESTAMP_MS), Column("device", ColumnType.TEXT)
-    return Schema("x", (time, device, *columns), "at", "device", key=("device", "at"))
-
-
 def test_what_the_tree_has_not_is_refused_before_the_run() -> None:
     number = Column("Time", ColumnType.INT32)
-    assert "no measurement called Time: use model=table" in refuse(schema_of(number))
+    assert "no measurement called Time: use model=table" in refuse(make_schema("x", number))
     gone = Column("gone", ColumnType.INT32, nullable=True)
-    assert "stores no event without any value" in refuse(schema_of(gone))
+    assert "stores no event without any value" in refuse(make_schema("x", gone))
     apart = load_workload("machines")(tags="table").schema
     assert "tags=table" in refuse(apart)
 

@@ -15,21 +15,16 @@ from simulator.errors import OptionError
 from simulator.modules import load_module
 from simulator.modules.base import Job, Support
 from simulator.modules.options import parse_options
-from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
+from simulator.testing.events import make_schema
+from simulator.workloads.schema import Column, ColumnType, EventBlock
 
-SCHEMA = Schema(
+SCHEMA = make_schema(
     "things",
-    (
-        Column("at", ColumnType.TIMESTAMP_MS),
-        Column("thing", ColumnType.TEXT),
-        Column("heat", ColumnType.FLOAT32, decimals=1, nullable=True),
-        Column("note", ColumnType.TEXT, nullable=True),
-        Column("open", ColumnType.BOOL, nullable=True),
-        Column("exact", ColumnType.FLOAT64),
-    ),
-    time="at",
+    Column("heat", ColumnType.FLOAT32, decimals=1, nullable=True),
+    Column("note", ColumnType.TEXT, nullable=True),
+    Column("open", ColumnType.BOOL, nullable=True),
+    Column("exact", ColumnType.FLOAT64),
     device="thing",
-    key=("thing", "at"),
 )
 THINGS = np.array([b"a", b"a", b"a"])
 BLOCK = EventBlock(

@@ -128,9 +128,7 @@ class Plain(SqlModule[Options, Options, Statements]):
     name = "plain"
     options_model = encoding_options_model = Options
     ENCODINGS = ()
-    CAPABILITIES = Capabilities(
-        {}, {}, Support.FULL, Support.UNSUPPORTED, {}, tags_table=Support.FULL
-    )
+    CAPABILITIES = Capabilities({}, {}, Support.UNSUPPORTED, {}, tags_table=Support.FULL)
     TYPES: ClassVar = dict.fromkeys(ColumnType, "number")
     KEYS: ClassVar = {PrimaryKey.CLIENT: "text PRIMARY KEY"}
     DIALECT = SqlDialect()

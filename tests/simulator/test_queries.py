@@ -9,11 +9,12 @@ from pydantic import ValidationError
 
 from simulator.errors import OptionError
 from simulator.oracle.stored import Stored, StoredPart
+from simulator.testing.events import make_schema
 from simulator.workloads.common_queries import describe_queries, name_queries
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import bind, draw
 from simulator.workloads.queries import HOUR_MS, Query, Shape
-from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
+from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType
 from simulator.workloads.temperature import Temperature
 
 COUNT = {"function": "count"}
@@ -58,18 +59,11 @@ def test_what_makes_no_sense_is_refused(values: dict[str, Any], said: str) -> No
     assert said in str(refused.value)
 
 
-SCHEMA = Schema(
+SCHEMA = make_schema(
     "things",
-    (
-        Column("at", ColumnType.TIMESTAMP_MS),
-        Column("device", ColumnType.TEXT),
-        Column("site", ColumnType.TEXT, tag=True),
-        Column("speed", ColumnType.FLOAT64),
-        Column("document", ColumnType.JSON),
-    ),
-    time="at",
-    device="device",
-    key=("device", "at"),
+    Column("site", ColumnType.TEXT, tag=True),
+    Column("speed", ColumnType.FLOAT64),
+    Column("document", ColumnType.JSON),
 )
 
 

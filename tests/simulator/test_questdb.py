@@ -21,29 +21,23 @@ from simulator.modules.questdb.queries import QuestdbDialect
 from simulator.modules.questdb.server import Connection
 from simulator.modules.questdb.statements import StatementEncoder
 from simulator.modules.questdb.writing import SenderEncoder
+from simulator.testing.events import make_schema
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Aggregate, Every, Function, Order, Query
-from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
+from simulator.workloads.schema import Column, ColumnType, EventBlock
 from simulator.workloads.temperature import Temperature
 
-TYPES = Schema(
-    table="things",
-    columns=(
-        Column("at", ColumnType.TIMESTAMP_MS),
-        Column("device", ColumnType.TEXT),
-        Column("site", ColumnType.TEXT, tag=True),
-        Column("warm", ColumnType.FLOAT32, decimals=1, nullable=True),
-        Column("level", ColumnType.FLOAT64),
-        Column("big", ColumnType.INT64),
-        Column("small", ColumnType.INT32),
-        Column("open", ColumnType.BOOL),
-        Column("maybe", ColumnType.BOOL, nullable=True),
-        Column("note", ColumnType.TEXT),
-        Column("seen", ColumnType.TIMESTAMP_MS),
-    ),
-    time="at",
-    device="device",
-    key=("device", "at"),
+TYPES = make_schema(
+    "things",
+    Column("site", ColumnType.TEXT, tag=True),
+    Column("warm", ColumnType.FLOAT32, decimals=1, nullable=True),
+    Column("level", ColumnType.FLOAT64),
+    Column("big", ColumnType.INT64),
+    Column("small", ColumnType.INT32),
+    Column("open", ColumnType.BOOL),
+    Column("maybe", ColumnType.BOOL, nullable=True),
+    Column("note", ColumnType.TEXT),
+    Column("seen", ColumnType.TIMESTAMP_MS),
 )
 
 

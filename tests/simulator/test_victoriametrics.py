@@ -28,28 +28,23 @@ from simulator.modules.victoriametrics.server import (
     parse_metrics,
     removes_duplicates,
 )
+from simulator.testing.events import make_schema
 from simulator.workloads import load_workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Query
-from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
+from simulator.workloads.schema import Column, ColumnType, EventBlock
 from simulator.workloads.temperature import Temperature
 
-SCHEMA = Schema(
-    table="things",
-    columns=(
-        Column("at", ColumnType.TIMESTAMP_MS),
-        Column("thing", ColumnType.TEXT),
-        Column("kind", ColumnType.TEXT, tag=True),
-        Column("weight", ColumnType.FLOAT64, tag=True),
-        Column("heat", ColumnType.FLOAT32, nullable=True),
-        Column("open", ColumnType.BOOL),
-        Column("big", ColumnType.INT64, nullable=True),
-        Column("exact", ColumnType.FLOAT64, decimals=3),
-    ),
-    time="at",
+SCHEMA = make_schema(
+    "things",
+    Column("kind", ColumnType.TEXT, tag=True),
+    Column("weight", ColumnType.FLOAT64, tag=True),
+    Column("heat", ColumnType.FLOAT32, nullable=True),
+    Column("open", ColumnType.BOOL),
+    Column("big", ColumnType.INT64, nullable=True),
+    Column("exact", ColumnType.FLOAT64, decimals=3),
     device="thing",
-    key=("thing", "at"),
 )
 BLOCK = EventBlock(
     SCHEMA, 0, 5,

@@ -151,13 +151,11 @@ class Sqlite(SqlModule[SqliteOptions, Options, Connection]):
     CAPABILITIES = Capabilities(
         insert_modes={"batch": Support.FULL, "single": Support.FULL},
         primary_keys=support_keys(PrimaryKey.NONE, *KEYS),
-        multiple_tables=Support.FULL,
         shapes=SqliteDialect.SHAPES,
         indices=Support.MISSING,
         column_types=frozenset(COLUMN_TYPES),
         # A connection does one thing after the other, and the file takes one writer at a time.
         in_flight=dict.fromkeys(("batch", "single"), Support.UNSUPPORTED),
-        missing_values=True,
     )
     ENCODINGS = (Encoding("batch", {}), Encoding("single", {}, batched=False))
 

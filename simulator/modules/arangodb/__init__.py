@@ -102,13 +102,11 @@ class Arangodb(
         insert_modes=dict.fromkeys(InsertMethod, Support.FULL),
         # A cluster has no numbers in sequence, and no document is without a key.
         primary_keys=support_keys(PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.UUID),
-        multiple_tables=Support.FULL,
         shapes=SHAPES,
         statements="AQL",
         indices=Support.FULL,
         column_types=_JSON_TYPES,
         in_flight=dict.fromkeys(InsertMethod, Support.FULL),
-        missing_values=True,
         tags_table=Support.FULL,
         rounded=(Function.SUM,),
         clients=CLIENTS,

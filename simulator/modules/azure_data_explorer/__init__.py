@@ -105,13 +105,11 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
         ageing=Ageing(reason="its retention goes by when events were ingested"),
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),
-        multiple_tables=Support.FULL,
         shapes=SHAPES,
         statements="KQL",
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
-        missing_values=True,
         # https://learn.microsoft.com/kusto/query/scalar-data-types/null-values
         empty_texts=False,
         tags_table=Support.FULL,

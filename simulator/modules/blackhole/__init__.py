@@ -110,11 +110,9 @@ class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
         ageing=Ageing(reason="it stores nothing"),
         insert_modes={"discard": Support.FULL},
         primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),
-        multiple_tables=Support.FULL,
         indices=Support.UNSUPPORTED,
         column_types=frozenset(ColumnType),
         in_flight=dict.fromkeys(("batch", "single"), Support.FULL),
-        missing_values=True,
         tags_table=Support.FULL,
     )
     ENCODINGS = ()

@@ -152,13 +152,11 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         primary_keys=support_keys(
             PrimaryKey.NONE, PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.UUID
         ),
-        multiple_tables=Support.FULL,
         queries=claim_queries(frozenset(Shape)),
         # The table's key is in the order that the queries need; no other index would serve them.
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
-        missing_values=True,
         tags_table=Support.UNSUPPORTED,
         shapes=frozenset(Shape),
         statements="CQL",

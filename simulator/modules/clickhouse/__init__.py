@@ -100,13 +100,11 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         # None with numbers: nothing counts rows.
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT, PrimaryKey.UUID),
-        multiple_tables=Support.FULL,
         shapes=ClickhouseDialect.SHAPES,
         statements="SQL",
         indices=Support.UNSUPPORTED,
         column_types=TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
-        missing_values=True,
         tags_table=Support.FULL,
         clients=CLIENTS,
     )

@@ -98,7 +98,6 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         # There are no sequences, and its random keys aren't UUIDs.
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT, PrimaryKey.DB),
-        multiple_tables=Support.FULL,
         shapes=CratedbDialect.SHAPES,
         statements="SQL",
         # Every column is indexed anyway.
@@ -107,7 +106,6 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
         # The default of mapping.total_fields.limit is 1000, and `id` is one of them.
         most_columns=1000 - 1,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
-        missing_values=True,
         tags_table=Support.FULL,
         # Both ends stand for NULL where rows are sorted, and are refused since 5.9:
         # https://github.com/crate/crate/pull/16629

@@ -107,13 +107,11 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         # There are no sequences and no UUIDs, and no document is without an id.
         primary_keys=support_keys(PrimaryKey.DB, PrimaryKey.CLIENT),
-        multiple_tables=Support.FULL,
         shapes=SHAPES,
         # Every field is indexed anyway.
         indices=Support.UNSUPPORTED,
         column_types={kind: mapped["type"] for kind, mapped in _FIELD_TYPES.items()},
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
-        missing_values=True,
         tags_table=Support.UNSUPPORTED,
         # https://www.elastic.co/docs/reference/aggregations#limits-for-long-values
         rounded=(Function.MIN, Function.MAX, Function.SUM),

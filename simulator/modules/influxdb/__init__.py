@@ -92,11 +92,9 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
         ),
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),
-        multiple_tables=Support.FULL,
         indices=Support.UNSUPPORTED,
         column_types=_FIELD_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
-        missing_values=True,
         needs_value=True,
         # Answers are CSV, which has one form for both:
         # https://docs.influxdata.com/influxdb/v2/reference/syntax/annotated-csv/

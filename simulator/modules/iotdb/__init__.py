@@ -100,7 +100,6 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.DB),
-        multiple_tables=Support.FULL,
         queries=claim_queries(IotdbDialect.SHAPES),
         # Tags and time are the order of everything on disk.
         indices=Support.UNSUPPORTED,
@@ -112,7 +111,6 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
             )
         },
         repeated_timestamps=Support.UNSUPPORTED,
-        missing_values=True,
         tags_table=Support.FULL,
         # Sums and means are DOUBLE.
         rounded=frozenset({Function.SUM, Function.AVG}),

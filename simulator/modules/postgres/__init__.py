@@ -136,7 +136,6 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         allocation=Dialect.ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),
-        multiple_tables=Support.FULL,
         queries=claim_queries(SqlDialect.SHAPES),
         shapes=SqlDialect.SHAPES,
         statements="SQL",
@@ -144,7 +143,6 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         column_types=_COLUMN_TYPES,
         most_columns=_MOST_COLUMNS,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
-        missing_values=True,
         tags_table=Support.FULL,
         clients=CLIENTS,
     )

@@ -83,14 +83,12 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         # There are no sequences, and no values by default.
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT),
-        multiple_tables=Support.FULL,
         shapes=QuestdbDialect.SHAPES,
         statements="SQL",
         # None on times and values; the option `index_devices` makes one on symbols.
         indices=Support.UNSUPPORTED,
         column_types=TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
-        missing_values=True,
         tags_table=Support.FULL,
         clients=CLIENTS,
         needs_value=True,

@@ -140,14 +140,12 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),
-        multiple_tables=Support.FULL,
         indices=Support.UNSUPPORTED,
         column_types={
             kind: _SAMPLE for kind in ColumnType if kind not in (ColumnType.TEXT, ColumnType.JSON)
         },
         tag_types={ColumnType.TEXT: "label", ColumnType.JSON: "labels"},
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
-        missing_values=True,
         needs_value=True,
         # A label that is empty is as good as none.
         empty_texts=False,

@@ -22,7 +22,7 @@ from ...workloads.drawing import draw
 from ...workloads.queries import Query, Shape
 from ...workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema
 from ...workloads.temperature import Temperature
-from ..events import Sundry
+from ..events import Sundry, make_schema
 from ..server import ServerUnderTest, new_job
 from .test_queries import DEVICES, PARTS, SEED, fill, prepare_queries
 
@@ -140,16 +140,9 @@ class Great(Workload):
     """Whole numbers that floats of 64 bits have not."""
 
     name = "great"
-    schema = Schema(
-        table="great",
-        columns=(
-            Column("at", ColumnType.TIMESTAMP_MS),
-            Column("device", ColumnType.TEXT),
-            Column("great", ColumnType.INT64),
-        ),
-        time="at",
-        device="device",
-        key=("device", "at"),
+    schema = make_schema(
+        "great",
+        Column("great", ColumnType.INT64),
     )
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
