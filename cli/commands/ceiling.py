@@ -9,7 +9,8 @@ import click
 
 from simulator.contract import DataSet
 
-from .options import WorkerCounts, config_option, debug_option, option_of, workload_option
+from .options import config_option, debug_option, option_of, workload_option
+from .values import WorkerCounts
 
 if TYPE_CHECKING:
     from simulator.modules.sending import Encoder

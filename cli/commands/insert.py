@@ -10,7 +10,6 @@ from simulator.contract import MAX_WORKERS, DataSet, Load
 
 from .options import (
     STATUS_3,
-    WorkerCounts,
     abort_option,
     columns_option,
     common,
@@ -22,7 +21,7 @@ from .options import (
     run,
     runs_option,
 )
-from .values import RATE, STAGES, StagedRate, take_stages
+from .values import RATE, STAGES, StagedRate, WorkerCounts, take_stages
 
 
 @click.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from enum import StrEnum
@@ -15,10 +14,20 @@ import click
 from pydantic import BaseModel
 
 from simulator.contract import MAX_WORKERS, DataSet, Load, Role
-from simulator.units import read_duration_s
 
 from ..installation import CONFIG_FILE
-from .values import Amount, Folder, Function, Label, Limit, Pair, Rate, on_command_line
+from .values import (
+    Amount,
+    Duration,
+    Folder,
+    Function,
+    Label,
+    Limit,
+    Pair,
+    Rate,
+    WeightedQueries,
+    on_command_line,
+)
 
 if TYPE_CHECKING:
     from ..experiments.experiment import Experiment
@@ -29,37 +38,6 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=BaseModel)
 AnyRequest = TypeVar("AnyRequest", bound="Request")
-
-
-class WorkerCounts(click.ParamType[tuple[int, ...]]):
-    """`1,4,8` -> (1, 4, 8)."""
-
-    name = "N[,N…]"
-
-    def __init__(self, most: int = 10**9) -> None:
-        self._most = most
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        parts = str(value).split(",")
-        numbers = [int(part) for part in parts if part.isascii() and part.isdigit()]
-        if len(numbers) < len(parts) or min(numbers) < 1 or max(numbers) > self._most:
-            self.fail(
-                f"{value!r}: write numbers from 1 to {self._most}, separated by commas, as in 1,4,8",
-                param,
-                ctx,
-            )
-        twice = [number for number in numbers if numbers.count(number) > 1]
-        if twice:
-            self.fail(
-                f"{value!r} names {twice[0]} more than once: for more runs of each count use --runs",
-                param,
-                ctx,
-            )
-        return tuple(numbers)
 
 
 def combine(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
@@ -111,31 +89,6 @@ live_options = combine(
     ),
 )  # fmt: skip
 """The page that shows a command while it runs, of every command that runs something."""
-
-
-class WeightedQueries(click.ParamType[dict[str, float]]):
-    """`newest-per-device=3,count-events` -> name -> weight."""
-
-    name = "NAME[=WEIGHT],…"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, float]:
-        if isinstance(value, dict):
-            return value
-        found: dict[str, float] = {}
-        for part in str(value).split(","):
-            name, equals, weight = (text.strip() for text in part.partition("="))
-            if not re.fullmatch(r"\d+(\.\d+)?", weight or "1") or (equals and not weight):
-                self.fail(f"{part!r}: write a weight as in count-events=3", param, ctx)
-            if not name or name in found:
-                self.fail(
-                    f"{value!r}: write each query once, as in count-events=3,raw-range", param, ctx
-                )
-            found[name] = float(weight or 1)
-        if not any(found.values()):
-            self.fail(f"{value!r}: one weight at least must be above 0", param, ctx)
-        return found
 
 
 def workers_option(text: str) -> Callable[[Function], Function]:
@@ -228,27 +181,6 @@ disturb_option = click.option(
     " '30s pause-fleet 10s'. May be repeated. Default: the target's disturbances.",
 )  # fmt: skip
 """What is done to the database."""
-
-
-class Duration(click.ParamType[float]):
-    """`90`, `90s`, `1.5m`, `1h` -> seconds."""
-
-    name = "DURATION"
-
-    def __init__(self, least_s: float = 0.0, above: bool = False) -> None:
-        """`above`: the least itself is not enough."""
-        self._least_s, self._above = least_s, above
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        try:
-            seconds = read_duration_s(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        if seconds < self._least_s or (self._above and seconds == self._least_s):
-            self.fail(f"{value!r}: the time must be longer than {self._least_s:g} s", param, ctx)
-        return seconds
 
 
 def option_of(

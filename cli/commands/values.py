@@ -1,22 +1,45 @@
-"""What may be written after an option: amounts, times past, labels, pairs, limits, rates and their stages."""
+"""What may be written after an option: amounts, times, labels, pairs, limits, rates and their stages."""
 
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 from simulator.contract import Load, RunLimit, find_mean_rate, parse_stages, sum_durations_s
 from simulator.errors import OptionError
-from simulator.units import parse_amount, parse_share
+from simulator.units import parse_amount, parse_share, read_duration_s
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Value = TypeVar("Value")
 
 _HINT = "write a number as in 50000, 50k, 1M or 1e6"
+
+
+class Parsed(click.ParamType[Value]):
+    """A value that is made of a text."""
+
+    made: type | tuple[type, ...] = ()
+    """Its type, by which one is known that is made already: click converts defaults, too."""
+
+    @abstractmethod
+    def parse(self, text: str) -> Value:
+        """The value; ValueError or OptionError, which says what is wrong, if there is none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Value:
+        if isinstance(value, self.made):
+            return cast(Value, value)
+        try:
+            return self.parse(str(value))
+        except (ValueError, OptionError) as error:
+            self.fail(str(error), param, ctx)
 
 
 class Folder(click.Path):
@@ -85,101 +108,144 @@ class StagedRate(Rate):
             self.fail(str(error), param, ctx)
 
 
-class Pair(click.ParamType[tuple[str, str]]):
+class Pair(Parsed[tuple[str, str]]):
     """`KEY=VALUE`."""
 
     name = "KEY=VALUE"
+    made = tuple
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
-        key, equals, text = (part.strip() for part in str(value).partition("="))
-        if not (key and equals and text and value.isprintable()):
-            self.fail(f"{value!r}: write a key and a value, as in build=42", param, ctx)
-        return key, text
+    def parse(self, text: str) -> tuple[str, str]:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not (key and equals and value and text.isprintable()):
+            raise ValueError(f"{text!r}: write a key and a value, as in build=42")
+        return key, value
 
 
-class Label(click.ParamType[str]):
+class Label(Parsed[str]):
     """What a user calls a result."""
 
     name = "TEXT"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value).strip()
-        if not text or not text.isprintable() or len(text) > _LONGEST_LABEL:
-            self.fail(f"write one line of 1 to {_LONGEST_LABEL} characters", param, ctx)
+    def parse(self, text: str) -> str:
+        label = text.strip()
+        if not label or not label.isprintable() or len(label) > _LONGEST_LABEL:
+            raise ValueError(f"write one line of 1 to {_LONGEST_LABEL} characters")
         from ..results.store import LATEST
 
-        if text == LATEST:
-            self.fail(f"{LATEST!r} names the newest result: choose another label", param, ctx)
-        return text
+        if label == LATEST:
+            raise ValueError(f"{LATEST!r} names the newest result: choose another label")
+        return label
 
 
 _LONGEST_LABEL = 80
 
 
-class Since(click.ParamType[datetime]):
+class Since(Parsed[datetime]):
     """`2h`, `3d`, `2w`: so long ago; or a day or an instant in UTC: `2026-11-20`, `2026-11-20T08:30`."""
 
     name = "TIME"
+    made = datetime
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime:
-        if isinstance(value, datetime):
-            return value
-        ago = re.fullmatch(r"(\d{1,5}(?:\.\d+)?)\s*([mhdw])", str(value).strip())
+    def parse(self, text: str) -> datetime:
+        ago = re.fullmatch(r"(\d{1,5}(?:\.\d+)?)\s*([mhdw])", text.strip())
         if ago:
             units = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
             return datetime.now(UTC) - timedelta(**{units[ago[2]]: float(ago[1])})
         try:
-            found = datetime.fromisoformat(str(value).strip())
+            found = datetime.fromisoformat(text.strip())
         except ValueError:
-            self.fail(f"{value!r}: write a time as in 2h, 3d or 2026-11-20", param, ctx)
+            raise ValueError(f"{text!r}: write a time as in 2h, 3d or 2026-11-20") from None
         return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-class Share(click.ParamType[float]):
+class Share(Parsed[float]):
     """`5%` or `0.05` -> 0.05."""
 
     name = "SHARE"
+    made = float
 
     def __init__(self, least: float, most: float) -> None:
         self._least, self._most = least, most
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, float):
-            return value
-        share = parse_share(str(value))
+    def parse(self, text: str) -> float:
+        share = parse_share(text)
         if share is None or not self._least <= share <= self._most:
-            self.fail(
-                f"{value!r}: write a share from {self._least:.0%} to {self._most:.0%}, as in 5%",
-                param,
-                ctx,
+            raise ValueError(
+                f"{text!r}: write a share from {self._least:.0%} to {self._most:.0%}, as in 5%"
             )
         return share
 
 
-class Limit(click.ParamType[RunLimit]):
+class Limit(Parsed[RunLimit]):
     """`p99=100ms`."""
 
     name = "MEASURE=VALUE"
+    made = RunLimit
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> RunLimit:
+    def parse(self, text: str) -> RunLimit:
         from ..experiments.limits import parse_limit
 
-        if isinstance(value, RunLimit):
-            return value
-        try:
-            return parse_limit(str(value))
-        except OptionError as error:
-            self.fail(str(error), param, ctx)
+        return parse_limit(text)
+
+
+class WorkerCounts(Parsed[tuple[int, ...]]):
+    """`1,4,8` -> (1, 4, 8)."""
+
+    name = "N[,N…]"
+    made = tuple
+
+    def __init__(self, most: int = 10**9) -> None:
+        self._most = most
+
+    def parse(self, text: str) -> tuple[int, ...]:
+        parts = text.split(",")
+        numbers = [int(part) for part in parts if part.isascii() and part.isdigit()]
+        if len(numbers) < len(parts) or min(numbers) < 1 or max(numbers) > self._most:
+            raise ValueError(
+                f"{text!r}: write numbers from 1 to {self._most}, separated by commas, as in 1,4,8"
+            )
+        if twice := [number for number in numbers if numbers.count(number) > 1]:
+            raise ValueError(
+                f"{text!r} names {twice[0]} more than once: for more runs of each count use --runs"
+            )
+        return tuple(numbers)
+
+
+class WeightedQueries(Parsed[dict[str, float]]):
+    """`newest-per-device=3,count-events` -> name -> weight."""
+
+    name = "NAME[=WEIGHT],…"
+    made = dict
+
+    def parse(self, text: str) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for part in text.split(","):
+            name, equals, weight = (word.strip() for word in part.partition("="))
+            if not re.fullmatch(r"\d+(\.\d+)?", weight or "1") or (equals and not weight):
+                raise ValueError(f"{part!r}: write a weight as in count-events=3")
+            if not name or name in found:
+                raise ValueError(f"{text!r}: write each query once, as in count-events=3,raw-range")
+            found[name] = float(weight or 1)
+        if not any(found.values()):
+            raise ValueError(f"{text!r}: one weight at least must be above 0")
+        return found
+
+
+class Duration(Parsed[float]):
+    """`90`, `90s`, `1.5m`, `1h` -> seconds."""
+
+    name = "DURATION"
+    made = float
+
+    def __init__(self, least_s: float = 0.0, above: bool = False) -> None:
+        """`above`: the least itself is not enough."""
+        self._least_s, self._above = least_s, above
+
+    def parse(self, text: str) -> float:
+        seconds = read_duration_s(text)
+        if seconds < self._least_s or (self._above and seconds == self._least_s):
+            raise ValueError(f"{text!r}: the time must be longer than {self._least_s:g} s")
+        return seconds
 
 
 def on_command_line(ctx: click.Context) -> frozenset[str]:

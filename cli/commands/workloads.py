@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from .options import (
-    Duration,
     config_option,
     debug_option,
     extra_option,
     output_option,
     workload_option,
 )
-from .values import on_command_line
+from .values import Duration, on_command_line
 
 if TYPE_CHECKING:
     from ..experiments.session import CommonOptions
