@@ -7,7 +7,8 @@ row is padded, and the padding is deleted.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -86,6 +87,36 @@ def text_values(
         texts = texts.astype(f"{texts.dtype.kind}{len(null)}")
     texts[missing] = null if texts.dtype.kind == "S" else np.void(null.ljust(texts.itemsize, b"\0"))
     return texts
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """How a format of rows of text writes its columns."""
+
+    form: Callable[[Column], bytes]
+    """The %-format of a value that is there."""
+    prepare: Callable[[Column, NDArray[Any]], NDArray[Any]]
+    """A column's values for that: escaped, for one."""
+    null: bytes
+    """Stands for a missing value."""
+
+    def list_forms(self, columns: Sequence[Column]) -> list[bytes]:
+        """The %-formats of columns as `write` gives them."""
+        return [text_form(column, self.form(column)) for column in columns]
+
+    def write(
+        self,
+        columns: Sequence[Column],
+        values: Mapping[str, NDArray[Any]],
+        missing: Mapping[str, NDArray[np.bool_]],
+    ) -> list[NDArray[Any]]:
+        """Columns' values, of those that are stored by name; `missing` as in `EventBlock`."""
+        found = []
+        for column in columns:
+            own = self.prepare(column, values[column.name])
+            places = missing.get(column.name)
+            found.append(text_values(column, self.form(column), own, places, self.null))
+        return found
 
 
 def _pad(form: bytes, data: NDArray[Any]) -> NDArray[np.void] | None:

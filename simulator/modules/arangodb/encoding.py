@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds, client_keys
-from ...encoding.json_rows import json_columns, json_object_format, write_json_columns
+from ...encoding.json_rows import JSON_FORMAT, json_columns, json_object_format
 from ...encoding.rows import format_requests, format_rows, format_singles
 from ...workloads.schema import ID, EventBlock, Schema
 from .._base import exactly_once
@@ -58,7 +58,7 @@ def encode_devices(schema: Schema, rows: Mapping[str, NDArray[Any]]) -> bytes:
     """Documents of the tags' collection, whose keys are the ids, for the import API."""
     columns = schema.tags_row
     form = b'{"_key":"%d",' + json_object_format(columns)[1:]
-    return format_rows(form, b"\n", [rows[ID], *write_json_columns(columns, rows, {})])
+    return format_rows(form, b"\n", [rows[ID], *JSON_FORMAT.write(columns, rows, {})])
 
 
 class DocumentEncoder(Encoder):

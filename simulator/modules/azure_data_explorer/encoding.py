@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ...encoding.columns import bounds, escape, iso_times, text_format
-from ...encoding.rows import format_rows, text_form, text_values
+from ...encoding.rows import TextFormat, format_rows
 from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
 from .._base.http_connection import compress
 from .._base.tables import deal_block
@@ -63,34 +62,25 @@ def _form(column: Column) -> bytes:
     return b"%b" if column.type is ColumnType.TIMESTAMP_MS else text_format(column)
 
 
+def _prepare(column: Column, values: NDArray[Any]) -> NDArray[Any]:
+    if column.type in _QUOTED:
+        return escape(values, _ESCAPES)
+    return iso_times(values) if column.type is ColumnType.TIMESTAMP_MS else values
+
+
+# An empty field is null, but for a string, which has no null.
+_FORMAT = TextFormat(_form, _prepare, b"")
+
+
 def _row_form(columns: Sequence[Column]) -> bytes:
-    """The %-format of a line, of the columns that `_write_columns` gives."""
-    return b",".join(text_form(column, _form(column)) for column in columns)
-
-
-def _write_columns(
-    columns: Sequence[Column],
-    values: Mapping[str, NDArray[Any]],
-    missing: Mapping[str, NDArray[np.bool_]],
-) -> list[NDArray[Any]]:
-    found = []
-    for column in columns:
-        own = values[column.name]
-        if column.type in _QUOTED:
-            own = escape(own, _ESCAPES)
-        elif column.type is ColumnType.TIMESTAMP_MS:
-            own = iso_times(own)
-        # An empty field is null, but for a string, which has no null.
-        places = missing.get(column.name)
-        found.append(text_values(column, _form(column), own, places, b""))
-    return found
+    return b",".join(_FORMAT.list_forms(columns))
 
 
 def encode_devices(schema: Schema, rows: Mapping[str, NDArray[Any]]) -> list[bytes]:
     """CSV of rows of the tags' table, in parts that a command can hold."""
     columns = schema.tags_row
     count = len(rows[ID])
-    text = format_rows(_row_form(columns), b"\n", _write_columns(columns, rows, {}))
+    text = format_rows(_row_form(columns), b"\n", _FORMAT.write(columns, rows, {}))
     if len(text) <= COMMAND_BYTES or count < 2:
         return [text]
     halves = (slice(count // 2), slice(count // 2, count))
@@ -123,7 +113,7 @@ class CsvEncoder(Encoder):
 
     def _part(self, table: str, block: EventBlock) -> Part:
         schema = self._schema
-        columns = _write_columns(schema.row, block.row_columns, block.missing)
+        columns = _FORMAT.write(schema.row, block.row_columns, block.missing)
         text = format_rows(self._row, b"\n", columns)
         return make_part(table, block, compress(text), len(text))
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds, client_keys, escape_json, text_format
-from ...encoding.rows import format_rows, format_singles, text_form, text_values
+from ...encoding.rows import TextFormat, format_rows, format_singles
 from ...workloads.schema import Column, ColumnType, EventBlock, Schema
 from .._base.exactly_once import Request
 from .._base.official import sent_columns
@@ -60,35 +60,21 @@ def _is_quoted(schema: Schema, column: Column) -> bool:
     return is_text and not is_object(schema, column)
 
 
-def _value_format(schema: Schema, column: Column) -> bytes:
-    return b'"%b"' if _is_quoted(schema, column) else text_format(column)
+def json_format(schema: Schema) -> TextFormat:
+    """JSON, in which documents are texts, but for one that is stored as an object."""
 
+    def form(column: Column) -> bytes:
+        return b'"%b"' if _is_quoted(schema, column) else text_format(column)
 
-def list_forms(schema: Schema, columns: Sequence[Column]) -> list[bytes]:
-    """The %-formats of columns, of the events' table or of the tags'; see `write_columns`."""
-    return [text_form(column, _value_format(schema, column)) for column in columns]
+    def prepare(column: Column, values: NDArray[Any]) -> NDArray[Any]:
+        return escape_json(values) if _is_quoted(schema, column) else values
+
+    return TextFormat(form, prepare, b"null")
 
 
 def join_forms(forms: Sequence[bytes]) -> bytes:
     """The %-format of a row's arguments."""
     return b"[" + b",".join(forms) + b"]"
-
-
-def write_columns(
-    schema: Schema,
-    columns: Sequence[Column],
-    values: Mapping[str, NDArray[Any]],
-    missing: Mapping[str, NDArray[np.bool_]],
-) -> list[NDArray[Any]]:
-    """Columns' values for the formats of `list_forms`; `missing` as in `EventBlock`."""
-    found = []
-    for column in columns:
-        own = values[column.name]
-        if _is_quoted(schema, column):
-            own = escape_json(own)
-        places = missing.get(column.name)
-        found.append(text_values(column, _value_format(schema, column), own, places, b"null"))
-    return found
 
 
 def list_statements(job: Job, mode: InsertMode) -> list[str]:
@@ -110,8 +96,8 @@ def encode_devices(schema: Schema, rows: Mapping[str, NDArray[Any]]) -> bytes:
         f"INSERT INTO {quote_name(schema.tags_table)} ({names}) VALUES ({marks})"
         " ON CONFLICT DO NOTHING"
     )
-    values = write_columns(schema, columns, rows, {})
-    arguments = format_rows(join_forms(list_forms(schema, columns)), b",", values)
+    row = json_format(schema)
+    arguments = format_rows(join_forms(row.list_forms(columns)), b",", row.write(columns, rows, {}))
     return b'{"stmt":%b,"bulk_args":[%b]}' % (orjson.dumps(statement), arguments)
 
 
@@ -122,7 +108,7 @@ class StatementEncoder(Encoder):
         self.mode = mode
         self._tables = job.table_names
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
-        formats = list_forms(job.schema, job.schema.row)
+        formats = json_format(job.schema).list_forms(job.schema.row)
         if self._client_key:
             formats.insert(0, b'"%b"')
         self._formats = formats
@@ -166,7 +152,7 @@ class StatementEncoder(Encoder):
 
     def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
         schema = block.schema
-        columns = write_columns(schema, schema.row, block.row_columns, block.missing)
+        columns = json_format(schema).write(schema.row, block.row_columns, block.missing)
         if self._client_key:
             columns.insert(0, client_keys(block))
         return columns
