@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -164,3 +165,26 @@ ENTRIES = (
     Entry("arangodb-stand-in", "arangodb", ArangoStandInUnderTest, _arangodb_stand_in),
     Entry("arangodb", "arangodb", ArangoUnderTest, _arangodb, ("ARANGODB_URL", "ARANGODB_PASSWORD")),
 )  # fmt: skip
+
+
+def find_entry(name: str) -> Entry:
+    """The entry of that name."""
+    [found] = [entry for entry in ENTRIES if entry.name == name]
+    return found
+
+
+def server_fixtures(name: str) -> tuple[Any, Any]:
+    """For a module of tests, `_server`, that entry's server, and `server`, the same without tables."""
+
+    @pytest.fixture(scope="module", name="_server")
+    def started(request: pytest.FixtureRequest) -> Iterator[Any]:
+        entry = find_entry(name)
+        with entry.start(request, entry.values()) as found:
+            yield found
+
+    @pytest.fixture(name="server")
+    def emptied(_server: Any) -> Any:
+        _server.clear()
+        return _server
+
+    return started, emptied

@@ -213,6 +213,11 @@ class PostgresUnderTest(ServerUnderTest):
         )
         return rows[0][0] if rows else None
 
+    def lock_tables(self, holder: Any, job: Job) -> None:
+        """Against writing, not against reading; in the transaction that is open."""
+        names = ", ".join(map(quoted, job.table_names))
+        ask(holder, f"LOCK TABLE {names} IN SHARE MODE")
+
     # --- not getting in ---------------------------------------------------------------------------
 
     def refusals(self) -> Sequence[Refusal]:
@@ -314,9 +319,7 @@ class PostgresUnderTest(ServerUnderTest):
 
             def trigger() -> None:
                 ask(holder, "BEGIN")
-                # Against writing, not against reading.
-                names = ", ".join(map(quoted, job.table_names))
-                ask(holder, f"LOCK TABLE {names} IN SHARE MODE")
+                self.lock_tables(holder, job)
                 start(cut)
 
             def cut() -> None:

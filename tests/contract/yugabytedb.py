@@ -16,7 +16,7 @@ from simulator.modules.base import Job
 from simulator.testing.server import Fault, FaultHandle
 
 from ..helpers import eventually
-from .postgres import PostgresUnderTest, ask, helper, quoted
+from .postgres import PostgresUnderTest, ask, helper
 from .postgres_proxy import Proxy, proxy_to
 
 
@@ -163,8 +163,7 @@ class YugabyteStandIn(PostgresUnderTest):
 
             def trigger() -> None:
                 ask(holder, "BEGIN")
-                names = ", ".join(map(quoted, job.table_names))
-                ask(holder, f"LOCK TABLE {names} IN SHARE MODE")
+                self.lock_tables(holder, job)
                 start(cut)
 
             def cut() -> None:

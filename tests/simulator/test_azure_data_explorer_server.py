@@ -26,7 +26,7 @@ from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads.temperature import Temperature
 
-from ..contract.entries import ENTRIES
+from ..contract.entries import server_fixtures
 from ..contract.http_proxy import Fate, HttpProxy, Refuse, http_proxy
 from ..contract.kusto import KustoUnderTest
 from ..helpers import eventually
@@ -36,18 +36,7 @@ JOB = Job(Temperature.schema, Load(batch=10))
 LOGIN = {"adx_aad_app_id": "an-id", "adx_app_key": "a-s3cret", "adx_authority_id": "a-tenant"}
 
 
-@pytest.fixture(scope="module")
-def _server(request: pytest.FixtureRequest) -> Iterator[KustoUnderTest]:
-    [entry] = [entry for entry in ENTRIES if entry.name == "kusto"]
-    with entry.start(request, entry.values()) as found:
-        assert isinstance(found, KustoUnderTest)
-        yield found
-
-
-@pytest.fixture
-def server(_server: KustoUnderTest) -> KustoUnderTest:
-    _server.clear()
-    return _server
+_server, server = server_fixtures("kusto")
 
 
 def prepare(server: KustoUnderTest, **changes: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from simulator.workloads.schema import Column, ColumnType, EventBlock
 from simulator.workloads.temperature import Temperature
 
 from ..contract.clickhouse import ClickhouseUnderTest
-from ..contract.entries import ENTRIES
+from ..contract.entries import server_fixtures
 
 JOB = new_job(Temperature.schema, batch=10)
 
@@ -388,19 +387,7 @@ def test_asynchronous_inserts_need_a_server_that_knows_their_tokens(
 # --- the real engine ------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def _server(request: pytest.FixtureRequest) -> Iterator[ClickhouseUnderTest]:
-    [entry] = [entry for entry in ENTRIES if entry.name == "clickhouse"]
-    with entry.start(request, entry.values()) as found:
-        assert isinstance(found, ClickhouseUnderTest)
-        yield found
-
-
-@pytest.fixture
-def server(_server: ClickhouseUnderTest) -> ClickhouseUnderTest:
-    """A server without tables."""
-    _server.clear()
-    return _server
+_server, server = server_fixtures("clickhouse")
 
 
 def prepare(server: ClickhouseUnderTest, job: Job = JOB, **options: Any) -> dict[str, Any]:

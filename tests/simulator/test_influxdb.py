@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from simulator.workloads.queries import Query, Where
 from simulator.workloads.schema import Column, ColumnType
 from simulator.workloads.temperature import Temperature
 
-from ..contract.entries import ENTRIES
+from ..contract.entries import find_entry, server_fixtures
 from ..contract.influxdb import InfluxUnderTest, own_server, refuse
 
 JOB = new_job(Temperature.schema, batch=10)
@@ -44,23 +43,10 @@ JOB = new_job(Temperature.schema, batch=10)
 @pytest.fixture(scope="module")
 def url() -> str:
     """The URL of a server, or a skip."""
-    [entry] = [entry for entry in ENTRIES if entry.name == "influxdb"]
-    return entry.values()[0]
+    return find_entry("influxdb").values()[0]
 
 
-@pytest.fixture(scope="module")
-def _server(request: pytest.FixtureRequest, url: str) -> Iterator[InfluxUnderTest]:
-    [entry] = [entry for entry in ENTRIES if entry.name == "influxdb"]
-    with entry.start(request, entry.values()) as found:
-        assert isinstance(found, InfluxUnderTest)
-        yield found
-
-
-@pytest.fixture
-def server(_server: InfluxUnderTest) -> InfluxUnderTest:
-    """A server without the bucket."""
-    _server.clear()
-    return _server
+_server, server = server_fixtures("influxdb")
 
 
 def prepare(server: InfluxUnderTest, job: Job = JOB, **options: Any) -> None:
