@@ -287,13 +287,18 @@ QUERIES = [
 WAITED = re.compile(r"the workers overlapped in only |workers? [\d, ]+ started up to ")
 
 
+def check_valid(run: Mapping[str, Any]) -> None:
+    """It is, unless a busy machine kept a worker waiting."""
+    assert [reason for reason in run["invalid_reasons"] if not WAITED.match(reason)] == []
+    assert run["valid"] is (run["invalid_reasons"] == [])
+
+
 def check_run(run: Mapping[str, Any], num_inserts: int, batch: int) -> None:
     """A run whose figures fit together, and which is valid, unless a busy machine kept a worker waiting."""
     check_keys(run, RUN | GROUP | {"valid": is_flag})
     assert run["verification"] and run["client"] and run["latency_ms"] and run["histogram"]
     assert run["index_build_s"] is None
-    assert [reason for reason in run["invalid_reasons"] if not WAITED.match(reason)] == []
-    assert run["valid"] is (run["invalid_reasons"] == [])
+    check_valid(run)
     assert run["count"] == run["workers"] * num_inserts
     requests = run["workers"] * -(-num_inserts // (batch or 1))
     assert HdrHistogram.decode(run["histogram"]).get_total_count() == requests
