@@ -121,7 +121,7 @@ SIZE ?=
 CAMPAIGN_WITH = $(BIN)/python run.py campaign -c comparison/config.yaml --allow-run \
   $(if $(SIZE),--size $(SIZE),--output comparison/results/$$name)
 comparison: $(VENV)/tool
-	for name in fleet temperature; do $(CAMPAIGN_WITH) comparison/$$name.yaml; status=$$?; \
+	for name in fleet temperature versions; do $(CAMPAIGN_WITH) comparison/$$name.yaml; status=$$?; \
 	  [ $$status -le 3 ] || exit $$status; done
 
 # Whether what is there may be published, and what must be said with it.

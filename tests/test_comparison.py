@@ -40,7 +40,7 @@ def read_campaign(name: str, size: str | None, tmp_path: Path) -> Campaign:
 
 
 @pytest.mark.parametrize("size", [None, "quick"])
-@pytest.mark.parametrize("name", ["fleet", "temperature"])
+@pytest.mark.parametrize("name", ["fleet", "temperature", "versions"])
 def test_every_job_is_one_that_the_tool_takes(name: str, size: str | None, tmp_path: Path) -> None:
     campaign = read_campaign(name, size, tmp_path)
     prepared = prepare(campaign)
@@ -50,7 +50,7 @@ def test_every_job_is_one_that_the_tool_takes(name: str, size: str | None, tmp_p
         assert (target.start or "").startswith("comparison/server.py start "), label
         assert target.stop == "comparison/server.py stop"
     for command in list_commands(campaign, (one.session for one in prepared.values())):
-        assert re.search(r"comparison/server\.py (start \w+|stop|kill)", command)
+        assert re.search(r"comparison/server\.py (start [\w-]+|stop|kill)", command)
 
 
 def test_the_fleet_is_measured_as_it_is_required(tmp_path: Path) -> None:
