@@ -102,11 +102,13 @@ class Config:
         return f"{self.path}:{line}: {'.'.join(keys)}"
 
     def digest(self, name: str) -> str:
-        """Another text whenever the file says something else of a target, variables as they stand there."""
-        said = json.dumps(
-            [self.section(name), self._kubernetes, self.executors], sort_keys=True, default=str
-        )
-        return sha256(said.encode()).hexdigest()
+        """Another text whenever the file says something else of a target, variables as they stand there. It
+        is kept in campaigns' folders, so of the same words it is the same in each version of this tool."""
+        said = [self.section(name), self._kubernetes]
+        if "executors" in self.section(name):
+            said.append(self.executors)
+        text = json.dumps(said, sort_keys=True, default=str)
+        return sha256(text.encode()).hexdigest()
 
     def place_of(self, name: str) -> tuple[str, ExecutorName]:
         """Module and executor of a target, without looking at its options."""

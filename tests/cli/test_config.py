@@ -467,3 +467,18 @@ def test_a_wrong_price(write: Write, written: str, said: str) -> None:
     error = error_of(write(f"targets:\n  x:\n    module: blackhole\n    price: {written}\n"), "x")
     assert error.startswith("FILE:4: targets.x.price")
     assert said in error
+
+
+def test_a_digest_is_the_same_in_each_version_of_this_tool(write: Write) -> None:
+    """Campaigns that were begun with another one go on."""
+    plain = "targets: {x: {module: blackhole, executor: local}}\n"
+    digest = load_config(write(plain)).digest("x")
+    assert digest == "260b482254e1932b77efda3c7b1bc84f0da237e09556dee8d8008d394c968f4d"
+    assert (
+        load_config(write(plain + "executors: {here: {executor: local}}\n")).digest("x") == digest
+    )
+    assert load_config(write(plain + "kubernetes: {runAsUser: 5}\n")).digest("x") != digest
+    shared = load_config(write(SHARED)).digest("x")
+    assert (
+        load_config(write(SHARED.replace("context: west", "context: other"))).digest("x") != shared
+    )
