@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator import __version__
@@ -236,13 +237,19 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-def tool_environment() -> dict[str, Any]:
-    """Version and, in a git checkout, commit of this tool."""
+def tool_environment(folder: Path = PACKAGES) -> dict[str, Any]:
+    """Version and, in a git checkout, commit of this tool, `-dirty` if it was changed since. What it has
+    measured is no part of it: a campaign may go on in a folder that is kept in the repository."""
     commit = None
-    if (PACKAGES / ".git").exists():
-        described = subprocess.run(
-            ["git", "-C", str(PACKAGES), "describe", "--always", "--abbrev=40", "--dirty"],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        commit = described.stdout.strip() or None
+    if (folder / ".git").exists():
+        commit = _run_git(folder, "describe", "--always", "--abbrev=40").stdout.strip() or None
+        changed = _run_git(folder, "diff", "--quiet", "HEAD", "--", ".", ":!comparison/results")
+        if commit is not None and changed.returncode:
+            commit += "-dirty"
     return {"version": __version__, "commit": commit}
+
+
+def _run_git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["git", "-C", str(folder), *words], capture_output=True, text=True, check=False
+    )

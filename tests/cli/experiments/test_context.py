@@ -1,0 +1,32 @@
+"""What a result says of the tool that measured it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from cli.experiments.context import tool_environment
+
+
+def test_a_change_since_the_commit_is_said_but_of_what_was_measured(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        named = ("-c", "user.name=x", "-c", "user.email=x@localhost")
+        done = subprocess.run(
+            ["git", "-C", tmp_path, *named, *words], capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    assert tool_environment(tmp_path)["commit"] is None
+    code, results = tmp_path / "run.py", tmp_path / "comparison" / "results" / "times.json"
+    results.parent.mkdir(parents=True)
+    code.write_text("1\n")
+    results.write_text("{}\n")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "It begins")
+    commit = git("rev-parse", "HEAD")
+    assert tool_environment(tmp_path)["commit"] == commit
+    results.write_text('{"one": 1}\n')
+    assert tool_environment(tmp_path)["commit"] == commit
+    code.write_text("2\n")
+    assert tool_environment(tmp_path)["commit"] == f"{commit}-dirty"
