@@ -127,6 +127,8 @@ class Field:
     slug: str
     workload: str
     hardware: str
+    campaign: str
+    """The title of theirs, if others were measured there with that workload that share nothing with them."""
     columns: Sequence[Column]
     rows: Sequence[Row]
     quantiles: Sequence[float]
@@ -134,6 +136,11 @@ class Field:
 
     tests: Mapping[str, str]
     """Key -> a name that no other has."""
+
+    @property
+    def name(self) -> str:
+        """The workload's, and what tells it from others of that."""
+        return f"{self.workload}: {self.campaign}" if self.campaign else self.workload
 
     def list_tests(self) -> dict[str, dict[str, list[Result]]]:
         """Test -> candidate -> its results."""
@@ -242,10 +249,32 @@ def make_fields(candidates: Sequence[Candidate]) -> list[Field]:
     for one in candidates:
         for place in dict.fromkeys(_place(source.result) for source in one.sources):
             found.setdefault(place, []).append(one)
-    fields = [made for place, own in found.items() if (made := _make_field(*place, own)).columns]
+    fields = []
+    for place, own in found.items():
+        parts = _part(*place, own)
+        for part in parts:
+            field = _make_field(*place, part)
+            if field.columns:
+                campaigns = {source.campaign for one in part for source in _select(one, *place)}
+                title = " and ".join(sorted(filter(None, campaigns))) if len(parts) > 1 else ""
+                fields.append(replace(field, campaign=title))
     fields.sort(key=lambda one: (-len(one.rows), -len(one.columns), one.workload))
     slugs = name_slugs(one.workload for one in fields)
     return [replace(one, slug=slug) for one, slug in zip(fields, slugs, strict=True)]
+
+
+def _part(workload: str, hardware: str, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    """Those that share a test or a campaign, directly or by others, belong into one table."""
+    parts: list[tuple[set[tuple[str, str]], list[int]]] = []
+    for number, one in enumerate(candidates):
+        links, members = set[tuple[str, str]](), [number]
+        for source in _select(one, workload, hardware):
+            links |= {("test", source.test_key), ("campaign", source.campaign)}
+        for part in [part for part in parts if part[0] & links]:
+            parts.remove(part)
+            links, members = links | part[0], [*part[1], *members]
+        parts.append((links, members))
+    return [[candidates[number] for number in sorted(members)] for _, members in parts]
 
 
 def _place(result: Result) -> tuple[str, str]:
@@ -289,7 +318,7 @@ def _make_field(workload: str, hardware: str, candidates: Sequence[Candidate]) -
         return _make_field(workload, hardware, [row.candidate for row in kept])
     error = share_error(len(rows))
     quantiles = [round(t_quantile(1 - error / 2, n), 4) for n in range(1, MOST_FREEDOM + 1)]
-    return Field("", workload, hardware, columns, rows, quantiles, tests)
+    return Field("", workload, hardware, "", columns, rows, quantiles, tests)
 
 
 def _name_tests(sources: Iterable[Source]) -> dict[str, str]:

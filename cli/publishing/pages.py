@@ -69,7 +69,7 @@ def make_site(sources: Sources, title: str) -> dict[str, bytes]:
         f"verdict-{name}.html": f"Verdict: {one.title}" for name, one in sources.verdicts.items()
     }
     more |= {
-        f"figures-{field.slug}.html": f"Charts: {field.workload}"
+        f"figures-{field.slug}.html": f"Charts: {field.name}"
         for field in fields
         if field.slug in drawn
     }

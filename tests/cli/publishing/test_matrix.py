@@ -168,3 +168,20 @@ def test_shares_are_of_the_best(tmp_path: Path) -> None:
         if len(cells[0].shown.logs) == 1:
             logs = [next(iter(cell.shown.logs.values())) for cell in cells]
             assert [exp(one - max(logs)) for one in logs] == [cell.share for cell in cells]
+
+
+def test_campaigns_that_share_nothing_have_tables_of_their_own(tmp_path: Path) -> None:
+    """Of one workload on one machine: neither has a figure that the other's could stand beside."""
+    fleet = {"alpha": SPEEDS["alpha"], "beta": SPEEDS["beta"]}
+    keep_campaign(tmp_path / "fleet", make_results(fleet), title="A fleet")
+    versions = {"pg17": SPEEDS["alpha"], "pg18": SPEEDS["beta"]}
+    environments = {name: describe_server(f"PostgreSQL {name[2:]}") for name in versions}
+    results = make_results(versions, times={}, environments=environments)
+    keep_campaign(tmp_path / "versions", results, title="Versions", options={"x": 1})
+    fields = make_fields(find_candidates(find_sources([tmp_path])))
+    assert {one.name: [row.candidate.name for row in one.rows] for one in fields} == {
+        "temperature: A fleet": ["alpha", "beta"],
+        "temperature: Versions": ["pg17", "pg18"],
+    }
+    assert all(cell for one in fields for row in one.rows for cell in row.cells)
+    assert [find_families(one) for one in fields] == [[], [[0, 1]]]
