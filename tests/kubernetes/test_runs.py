@@ -104,7 +104,8 @@ def test_writers_and_readers_at_a_rate(tool: ClusterTool, database: str) -> None
 def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str) -> None:
     tool.configure(resources={**WORKER, "cpu": HALF})
     tool.add_database(database)
-    sweep = ("--workers", "1,2", "--runs", 2, "--num-inserts", 300)
+    # Not fewer: within a period of the CPU limit, 0.1 s, nothing is known of throttling.
+    sweep = ("--workers", "1,2", "--runs", 2, "--num-inserts", 1500)
     inserted = tool.run_here("insert", "--target", DATABASE, *sweep, "--json", tool.json)
     tool.fine(inserted, tool.json)
     assert "Workers" in inserted.out
@@ -128,7 +129,7 @@ def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str)
     # Those of both releases: two pods and three.
     check_environment(result["environment"]["kubernetes"], namespace, pods=5)
     one = ("--workers", 1, "--runs", 1)
-    check_same_shape(result, local_result(tool, "insert", *one, "--num-inserts", 300))
+    check_same_shape(result, local_result(tool, "insert", *one, "--num-inserts", 1500))
 
     queried = tool.run_here(
         "query", "--target", DATABASE, "--workers", 2, "--runs", 2, "--json", tool.json,
