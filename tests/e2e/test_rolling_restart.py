@@ -54,8 +54,10 @@ def test_a_rolling_restart_loses_nothing(tool: Tool, entry: Entry) -> None:
     # in the run, as there is something to recover then.
     duration_s = 10 + round((8 if entry is CASSANDRA else 12) * measure_restart_s(restart))
     tool.add_target("nodes", **options)
+    # Cassandra's writers sort events into batches, of which it isn't known afterwards which were due.
+    batch = () if entry is CASSANDRA else ("--batch", 10)
     done = tool.run(
-        "insert", "-t", "nodes", "-w", 2, "-r", 1, "--batch", 10, "--rate", RATE_PER_S,
+        "insert", "-t", "nodes", "-w", 2, "-r", 1, *batch, "--rate", RATE_PER_S,
         "--arrivals", "even", "--duration", f"{duration_s}s", "--patience", "2m",
         "--disturb", f"3s run: {restart}", within_s=duration_s + 120,
     ).ok()  # fmt: skip
