@@ -1,26 +1,30 @@
-"""The first table of the repository's README, made of `comparison/results/fleet`: `make comparison-table`.
+"""The tables of results in the repository's pages: `make comparison-table`. That of the fleet is on the front
+page, that of the reference's inserts and queries in `comparison/README.md`.
 
-Its figures are those of the site that `publish` makes of the same results. Nothing is put there as long as
-there are no results; `tests/test_comparison.py` holds both together.
+The fleet's figures are those of the site that `publish` makes of the same results. `tests/test_comparison.py`
+holds pages and results together.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from cli.publishing.matrix import Candidate, Cell, Field, Row, find_candidates, make_fields
 from cli.publishing.sources import find_sources
+from cli.results.caveats import Place
+from cli.results.comparison import collect_samples
 from cli.results.model import Result
 from simulator.contract import GroupResult
+from simulator.units import format_count, format_digits
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "comparison" / "results" / "fleet"
+RESULTS = ROOT / "comparison" / "results"
 BEGIN, END = "<!-- comparison: made by `make comparison-table` -->", "<!-- comparison: end -->"
-_PLACE = re.compile(r"\A# .*?\n\n.*?\n\n(?:.*?^## The comparison\n\n)?", re.DOTALL | re.MULTILINE)
-"""The front page up to its heading for the table; of a page without one the heading and first paragraph."""
+_BLOCK = re.compile(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
 
 COLUMNS: Mapping[str, tuple[str, str | None]] = {
     "inserts/s": ("inserts", "fill"),
@@ -33,6 +37,8 @@ COLUMNS: Mapping[str, tuple[str, str | None]] = {
 """Heading -> the aspect of the site's first page, and the step that it is from; None: from the one that the
 site has chosen."""
 LOST = "acknowledged and lost"
+STORED = "load"
+"""The reference's step that only stores what is asked about."""
 
 
 def make_table(folder: Path) -> str:
@@ -44,14 +50,21 @@ def make_table(folder: Path) -> str:
     for row in field.rows:
         cells = (_find_cell(field, row, *place) for place in COLUMNS.values())
         lines.append([row.candidate.name, *map(_show, cells), _show_losses(row.candidate)])
-    parts = ["\n".join(f"| {' | '.join(line)} |" for line in lines)]
-    notes = [
-        f"* {row.candidate.name}: {note}" for row in field.rows for note in row.candidate.notes
-    ]
-    if notes:
-        parts.append("\n".join(notes))
-    parts.append(_describe([one.result for one in sources.done]))
-    return "\n\n".join(parts)
+    return "\n\n".join(
+        filter(None, [
+            _write_table(lines),
+            _list_notes([row.candidate for row in field.rows]),
+            _describe([one.result for one in sources.done]),
+        ])
+    )  # fmt: skip
+
+
+def _write_table(lines: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _list_notes(candidates: Iterable[Candidate]) -> str:
+    return "\n".join(f"* {one.name}: {note}" for one in candidates for note in one.notes)
 
 
 def _find_cell(field: Field, row: Row, aspect: str, step: str | None) -> Cell | None:
@@ -116,20 +129,68 @@ def _describe_windows(results: Sequence[Result]) -> str:
     return f"{events:,} events to insert and to ask about, steps of {step_s:g} s in the search."
 
 
-def put_into(page: str, block: str | None) -> str:
-    """The page with this block in its place; None: without it."""
-    page = re.sub(rf"{re.escape(BEGIN)}.*?{re.escape(END)}\n\n", "", page, flags=re.DOTALL)
-    if block is None:
-        return page
-    return _PLACE.sub(lambda found: f"{found[0]}{BEGIN}\n{block}\n{END}\n\n", page, count=1)
+def make_reference_table(folder: Path) -> str:
+    """The reference's table in Markdown: inserts by each number of workers, and each query's time. Each cell:
+    the mean of the repetitions' means and their range."""
+    sources = find_sources([folder])
+    candidates = find_candidates(sources)
+    found = {one.name: _collect_repetitions(one) for one in candidates}
+    places = sorted({place for cells in found.values() for place in cells}, key=_order)
+    lines = [["candidate", *map(_head, places)], ["---"] * (len(places) + 1)]
+    for name, cells in found.items():
+        lines.append([name, *(_write_range(place, cells.get(place)) for place in places)])
+    parts = [_write_table(lines), _list_notes(candidates)]
+    return "\n\n".join(filter(None, parts))
 
 
-def complete_page(page: str, results: Path = RESULTS) -> str:
-    """The front page as it should be by what results there are."""
-    return put_into(page, make_table(results) if results.is_dir() else None)
+def _collect_repetitions(candidate: Candidate) -> dict[Place, list[float]]:
+    """What is measured -> the mean of each repetition, in events per second or seconds."""
+    found: dict[Place, list[float]] = {}
+    shown = (source for source in candidate.sources if source.test != STORED)
+    for source in shown:
+        for place, values in collect_samples(source.result).items():
+            found.setdefault(place, []).append(fmean(values))
+    return found
+
+
+def _order(place: Place) -> tuple[int, str]:
+    return place.workers or sys.maxsize, place.query or ""
+
+
+def _head(place: Place) -> str:
+    if place.query is not None:
+        return f"`{place.query}`, ms"
+    return f"inserts/s by {format_count(place.workers or 0, 'worker')}"
+
+
+def _write_range(place: Place, values: Sequence[float] | None) -> str:
+    if not values:
+        return "-"
+    middle, low, high = fmean(values), min(values), max(values)
+    if place.query is None:
+        return f"{middle:,.0f} ({low:,.0f} to {high:,.0f})"
+    return f"{format_digits(1000 * middle)} ({format_digits(1000 * low)} to {format_digits(1000 * high)})"
+
+
+PAGES: Mapping[str, tuple[Path, Callable[[Path], str]]] = {
+    "README.md": (RESULTS / "fleet", make_table),
+    "comparison/README.md": (RESULTS / "temperature", make_reference_table),
+}
+"""Page -> the results whose table it has, and what makes it."""
+
+
+def make_block(name: str) -> str:
+    """The table of a page; nothing where nothing is measured yet."""
+    folder, make = PAGES[name]
+    return make(folder) if folder.is_dir() else ""
+
+
+def complete_page(page: str, block: str) -> str:
+    """The page with this block between its marks."""
+    return _BLOCK.sub(lambda _: "\n".join(filter(None, [BEGIN, block, END])), page)
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    readme.write_text(complete_page(readme.read_text()))
-    sys.stderr.write(f"{readme}: {'with' if RESULTS.is_dir() else 'without'} results\n")
+    for name in PAGES:
+        file = ROOT / name
+        file.write_text(complete_page(file.read_text(), make_block(name)))

@@ -16,12 +16,25 @@ import pytest
 
 from cli.campaign.campaign import Campaign, list_commands, open_campaign
 from cli.campaign.running import prepare
+from cli.results.model import Result
 from cli.results.publication import check_publication
 from cli.signals import Interrupts
 from comparison.server import list_alive
-from comparison.table import BEGIN, COLUMNS, END, LOST, complete_page, make_table, put_into
+from comparison.table import (
+    BEGIN,
+    COLUMNS,
+    END,
+    LOST,
+    PAGES,
+    complete_page,
+    make_block,
+    make_reference_table,
+    make_table,
+)
 
 from .cli.campaign.stored_campaign import make_campaign
+from .cli.made import inserts, queries
+from .cli.publishing.published import keep_campaign
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "comparison"
@@ -82,9 +95,11 @@ def test_what_is_published_is_small_enough() -> None:
     assert sum(file.stat().st_size for file in files if file.is_file()) <= MOST_BYTES
 
 
-def test_the_front_page_has_the_table_of_what_is_published() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert complete_page(readme) == readme
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_has_the_table_of_what_is_published(name: str) -> None:
+    page = (ROOT / name).read_text()
+    assert page.count(BEGIN) == page.count(END) == 1
+    assert complete_page(page, make_block(name)) == page
 
 
 def test_the_table_is_that_of_the_results(tmp_path: Path) -> None:
@@ -126,12 +141,36 @@ repeats: 2
     assert "2 repetitions" in table and "Ranges that overlap show no difference" in table
 
 
-def test_a_table_comes_first_and_goes_again() -> None:
-    page = "# Title\n\nWhat it is\nfor.\n\nMore.\n"
-    with_table = put_into(page, "| a |")
-    assert with_table == f"# Title\n\nWhat it is\nfor.\n\n{BEGIN}\n| a |\n{END}\n\nMore.\n"
-    assert put_into(with_table, "| b |") == with_table.replace("| a |", "| b |")
-    assert put_into(with_table, None) == page
+def test_the_references_table_has_each_number_of_workers_and_each_query(tmp_path: Path) -> None:
+    found: dict[str, Result] = {}
+    for number, factor in enumerate((1, 3), 1):
+        # What only stores the events that are asked about isn't shown.
+        label = f"alpha load {number}"
+        found[label] = inserts({1: [9_000.0]}, "alpha", label=label)
+        label = f"alpha inserts {number}"
+        found[label] = inserts({4: [4_000.0 * factor], 1: [1_000.0 * factor]}, "alpha", label=label)
+        asked = {"newest": [0.001 * factor, 0.003 * factor], "count": [0.5, 0.5]}
+        label = f"alpha questions {number}"
+        found[label] = queries(asked, "alpha", label=label)
+    label = "beta inserts 1"
+    found[label] = inserts({1: [7_000.0]}, "beta", label=label)
+    folder = keep_campaign(tmp_path / "night", found)
+    (folder / "notes.yaml").write_text("beta: It has one worker.\n")
+    assert make_reference_table(folder).splitlines() == [
+        "| candidate | inserts/s by 1 worker | inserts/s by 4 workers | `count`, ms | `newest`, ms |",
+        "| --- | --- | --- | --- | --- |",
+        "| alpha | 2,000 (1,000 to 3,000) | 8,000 (4,000 to 12,000) | 500 (500 to 500) | 4 (2 to 6) |",
+        "| beta | 7,000 (7,000 to 7,000) | - | - | - |",
+        "",
+        "* beta: It has one worker.",
+    ]
+
+
+def test_a_table_takes_the_place_of_the_one_before() -> None:
+    page = f"# Title\n\n{BEGIN}\n{END}\n\nMore.\n"
+    with_table = complete_page(page, "| a |")
+    assert with_table == f"# Title\n\n{BEGIN}\n| a |\n{END}\n\nMore.\n"
+    assert complete_page(with_table, "| b |") == with_table.replace("| a |", "| b |")
 
 
 def test_a_process_is_alive_until_it_has_ended() -> None:

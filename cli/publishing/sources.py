@@ -13,8 +13,7 @@ from pydantic_core import to_json
 
 from simulator.conditions import Condition
 from simulator.contract import format_stages
-from simulator.documents import DocumentError, read_json, read_yaml
-from simulator.errors import did_you_mean, one_line
+from simulator.documents import DocumentError, read_json
 
 from ..campaign.folder import WORKLOAD, match_name
 from ..campaign.plan import find_command, list_options, write_arguments
@@ -24,10 +23,12 @@ from ..results.conditions import Origin, find_declared, list_settings
 from ..results.decision import VerdictMatrix
 from ..results.model import Result, as_mapping
 from ..results.naming import find_changed_options, format_options
+from ..results.publication import read_notes
 from ..results.store import (
     CAMPAIGN,
     FAILED,
     FILE_NAME,
+    NOTES,
     PLAN,
     SET_ASIDE,
     StoredResult,
@@ -37,8 +38,6 @@ from ..results.store import (
 )
 from .redaction import redact_result, redact_text
 
-NOTES = "notes.yaml"
-"""In a campaign's folder: candidate -> why its figures surprise."""
 MANIFEST = "site-files.json"
 """What a site has, in its folder: below one that has it no results are looked for."""
 _NO_RESULTS = frozenset({"logs", SET_ASIDE})
@@ -228,7 +227,7 @@ def _take_campaign(folder: Path, found: dict[Path, Source], failed: list[Source]
     }
     definition = as_mapping(plan.get("definition"))
     targets = as_mapping(plan.get("targets"))
-    notes = _read_notes(folder / NOTES, {str(job["candidate"]) for job in jobs.values()})
+    notes = read_notes(folder / NOTES, {str(job["candidate"]) for job in jobs.values()})
     shared = [definition.get(key) for key in ("options", "requirements", "steps")]
     key = _write_key([*shared, {n: one for n, one in targets.items() if n.startswith(WORKLOAD)}])
     title = redact_text(str(definition.get("title") or folder.resolve().name))
@@ -246,7 +245,7 @@ def _take_campaign(folder: Path, found: dict[Path, Source], failed: list[Source]
         test_key = f"{step} {key}"
         return Source(
             name, None, candidate, step, test_key, identity, {}, line, campaign=title,
-            note=notes.get(candidate, ""),
+            note=redact_text(notes.get(candidate, "")),
         )  # fmt: skip
 
     done: set[str] = set()
@@ -277,24 +276,6 @@ def _take_campaign(folder: Path, found: dict[Path, Source], failed: list[Source]
             failed.append(
                 replace(make("", label), failure=f"left out, since {broken[turn]} failed")
             )
-
-
-def _read_notes(file: Path, candidates: Collection[str]) -> dict[str, str]:
-    if not file.is_file():
-        return {}
-    try:
-        _, document = read_yaml(file)
-    except DocumentError as error:
-        raise ConfigError(f"{file} {error}") from error
-    if not isinstance(document, dict) or not all(isinstance(one, str) for one in document.values()):
-        raise ConfigError(
-            f"{file}: give each candidate a text, as in {min(candidates)}: Why it is so slow."
-        )
-    for name in document:
-        if name not in candidates:
-            near = did_you_mean(str(name), candidates)
-            raise ConfigError(f"{file}: there is no candidate {name!r}{near}")
-    return {name: redact_text(one_line(text)) for name, text in document.items()}
 
 
 def _read_document(file: Path) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from simulator.contract import GroupResult, Role, RunResult
-from simulator.documents import DocumentError, read_json
-from simulator.errors import OptionError, list_names, one_line
+from simulator.documents import DocumentError, read_json, read_yaml
+from simulator.errors import OptionError, did_you_mean, list_names, one_line
 from simulator.modules import load_module
 from simulator.modules.options import HIDDEN
 from simulator.units import format_count
@@ -23,6 +24,7 @@ from .rules import find_busy
 from .store import (
     FAILED,
     FILE_NAME,
+    NOTES,
     PLAN,
     SET_ASIDE,
     StoredResult,
@@ -85,11 +87,13 @@ def check_publication(folder: Path, with_manifest: bool = True) -> Publication:
         f"{next(iter(labels.values()))} ({list_names(labels, _MOST_NAMED)})"
         for labels in told.values()
     ]
-    found.problems += _find_missing(folder, found.results)
+    plan = _read_jobs(folder)
+    found.problems += _find_missing(plan, found.results)
     found.problems += list_secrets(folder)
     if with_manifest:
         found.problems += compare_manifest(folder)
     found.beside = list(_describe_context([stored.result for stored in found.results]))
+    found.beside += plan.describe_failures(plan.explained)
     if (folder / SET_ASIDE).is_dir():
         number = len(list((folder / SET_ASIDE).glob(f"*/{FILE_NAME}")))
         found.beside.append(f"set aside, and made anew: {format_count(number, 'result')}")
@@ -166,28 +170,66 @@ def _find_shown_secrets(result: Result) -> Iterator[str]:
             yield name
 
 
-def _find_missing(folder: Path, results: Sequence[StoredResult]) -> Iterator[str]:
+@dataclass
+class _Jobs:
+    """What a campaign was to do, and why it could not do all of it."""
+
+    candidates: Mapping[str, str]
+    """Job -> whose it is."""
+    failed: Mapping[str, object]
+    """Job -> why it has no result."""
+    notes: Mapping[str, str]
+    """Candidate -> what is said beside its figures."""
+
+    @property
+    def explained(self) -> list[str]:
+        """The failures that are results: their candidates have a note."""
+        return [name for name in self.failed if self.candidates.get(name) in self.notes]
+
+    def describe_failures(self, names: Iterable[str]) -> list[str]:
+        """These, a line each."""
+        return [f"{name} failed: {_shorten(str(self.failed[name]))}" for name in names]
+
+    def find_absent(self, labels: Collection[str | None]) -> tuple[list[str], list[str]]:
+        """The jobs without a result, if there are results with these labels: those that somebody has to
+        explain, and those of turns that ended with an explained failure."""
+        ended = {self._find_turn(name) for name in self.explained}
+        absent = [name for name in self.candidates if name not in labels]
+        excused = [name for name in absent if self._find_turn(name) in ended]
+        return [name for name in absent if name not in excused], excused
+
+    def _find_turn(self, name: str) -> tuple[str, str]:
+        return self.candidates[name], name.removeprefix(_without_number(name))
+
+
+def _read_jobs(folder: Path) -> _Jobs:
+    listed = _read(folder / PLAN).get("jobs")
+    jobs = list(map(as_mapping, listed)) if isinstance(listed, list) else []
+    candidates = {str(job.get("name")): str(job.get("candidate")) for job in jobs}
+    notes = read_notes(folder / NOTES, set(candidates.values()))
+    return _Jobs(candidates, _read(folder / FAILED) if jobs else {}, notes)
+
+
+def _find_missing(plan: _Jobs, results: Sequence[StoredResult]) -> Iterator[str]:
     """Jobs of a campaign without a result, those that failed, and too few repetitions."""
-    labels = {stored.result.label for stored in results}
-    plan = _read(folder / PLAN)
-    if plan:
-        jobs = plan.get("jobs")
-        listed = jobs if isinstance(jobs, list) else []
-        names = [str(as_mapping(job).get("name")) for job in listed]
-        absent = [name for name in names if name not in labels]
-        if absent:
-            yield f"{format_count(len(absent), 'job')} without a result: {list_names(absent, _MOST_NAMED)}"
-        for name, why in _read(folder / FAILED).items():
-            yield f"{name} failed: {_shorten(str(why))}"
-    counts: dict[str, int] = {}
+    absent, excused = plan.find_absent({stored.result.label for stored in results})
+    if absent:
+        yield f"{format_count(len(absent), 'job')} without a result: {list_names(absent, _MOST_NAMED)}"
+    yield from plan.describe_failures(name for name in plan.failed if name not in plan.explained)
+    counts: Counter[str] = Counter(map(_without_number, excused))
     for stored in results:
         result = stored.result
-        label = re.sub(r" \d+$", "", result.label or f"{result.target} {result.command}")
-        runs = 1 if plan or result.command in ("capacity", "tune") else result.settings.runs or 1
-        counts[label] = counts.get(label, 0) + runs
+        label = _without_number(result.label or f"{result.target} {result.command}")
+        is_one = plan.candidates or result.command in ("capacity", "tune")
+        counts[label] += 1 if is_one else result.settings.runs or 1
     few = [f"{label} ({number})" for label, number in counts.items() if number < ENOUGH_REPETITIONS]
     if few:
         yield f"fewer than {ENOUGH_REPETITIONS} repetitions: {list_names(few, _MOST_NAMED)}"
+
+
+def _without_number(label: str) -> str:
+    """A job's label without the number of its turn."""
+    return re.sub(r" \d+$", "", label)
 
 
 def _read(file: Path) -> Mapping[str, object]:
@@ -197,6 +239,25 @@ def _read(file: Path) -> Mapping[str, object]:
         return {}
     except DocumentError as error:
         raise ConfigError(f"{file} {error}") from error
+
+
+def read_notes(file: Path, candidates: Collection[str]) -> dict[str, str]:
+    """Candidate -> why its figures surprise, or why it failed; none if there is no such file. ConfigError if
+    it names others than these candidates."""
+    if not file.is_file():
+        return {}
+    try:
+        _, document = read_yaml(file)
+    except DocumentError as error:
+        raise ConfigError(f"{file} {error}") from error
+    if not isinstance(document, dict) or not all(isinstance(one, str) for one in document.values()):
+        example = f", as in {min(candidates)}: Why it is so slow." if candidates else ""
+        raise ConfigError(f"{file}: give each candidate a text{example}")
+    for name in document:
+        if name not in candidates:
+            near = did_you_mean(str(name), candidates)
+            raise ConfigError(f"{file}: there is no candidate {name!r}{near}")
+    return {name: one_line(text) for name, text in document.items()}
 
 
 # --- what must be said beside the figures ---------------------------------------------------------

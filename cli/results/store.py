@@ -219,6 +219,8 @@ VERDICT = "verdict.json"
 """The verdict on a campaign's requirements, in its folder."""
 PLAN, FAILED, CAMPAIGN = "plan.json", "failed.json", "campaign.yaml"
 """In a campaign's folder: its jobs, why some have no result, and a copy of its file."""
+NOTES = "notes.yaml"
+"""In a campaign's folder: candidate -> why its figures surprise, or why it failed."""
 SET_ASIDE = "replaced"
 """The folder in a campaign's with what was made anew."""
 

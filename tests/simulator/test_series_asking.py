@@ -21,7 +21,13 @@ from simulator.modules.influxdb.asking import InfluxAsker
 from simulator.modules.influxdb.flux import count_lines, parse_results
 from simulator.modules.options import parse_options
 from simulator.modules.victoriametrics.asking import VictoriaMetricsAsker
-from simulator.modules.victoriametrics.forms import Form, count_parts, count_samples, write_form
+from simulator.modules.victoriametrics.forms import (
+    Form,
+    count_parts,
+    count_samples,
+    write_form,
+    write_line_begin,
+)
 from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
@@ -194,9 +200,10 @@ def test_parts_and_samples_are_counted() -> None:
     assert orjson.loads(VECTOR) and orjson.loads(MATRIX)
     assert [count_parts(VECTOR, place) for place in range(3)] == [1, 1, 0]
     assert [count_parts(MATRIX, place) for place in range(3)] == [4, 2, 0]
-    assert [count_samples(LINES, name) for name in ("t_a", "t_b", "t")] == [4, 2, 0]
+    begins = [write_line_begin(name) for name in ("t_a", "t_b", "t")]
+    assert [count_samples(LINES, begin or b"") for begin in begins] == [4, 2, 0]
     # Its name isn't sure to be written so.
-    assert count_samples(LINES, 't_"a') is None
+    assert write_line_begin('t_"a') is None
 
 
 def closes(text: bytes) -> Script:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
+from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import orjson
@@ -79,7 +80,7 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
         """The database's name."""
         return self.SYSTEM
 
-    @property
+    @cached_property
     def place(self) -> str:
         """The database and where it is, to begin a message with."""
         return f"{self.system} at {self.options.server}"

@@ -150,13 +150,18 @@ def count_parts(body: bytes, place: int) -> int:
     return count
 
 
-def count_samples(body: bytes, metric: str) -> int | None:
-    """The samples of a metric in what was exported; None if its name could be written in several ways."""
-    if not _PLAIN.fullmatch(metric):
-        return None
-    begin = _LINE + f'"__name__":"{metric}",'.encode()
-    return sum(
-        line.count(b",", line.rindex(b"[")) + 1
-        for line in body.splitlines()
-        if line.startswith(begin)
-    )
+def write_line_begin(metric: str) -> bytes | None:
+    """How the lines of a metric begin in what was exported; None if its name could be written in several
+    ways."""
+    return _LINE + f'"__name__":"{metric}",'.encode() if _PLAIN.fullmatch(metric) else None
+
+
+def count_samples(body: bytes, begin: bytes) -> int:
+    """The samples in those lines of what was exported that begin so."""
+    count = 0
+    at = body.find(begin)
+    while at >= 0:
+        end = body.index(b"\n", at)
+        count += body.count(b",", body.rindex(b"[", at, end), end) + 1
+        at = body.find(begin, end)
+    return count

@@ -39,6 +39,7 @@ from .forms import (
     export,
     read_result,
     unite,
+    write_line_begin,
 )
 from .metricsql import (
     bound_times,
@@ -82,6 +83,9 @@ class Question(ABC):
         self._query = bound.query
         self._witness = find_witness(schema)
         self._fields: Mapping[str, Column] = {one.name: one for one in field_columns(schema)}
+        self._needed = self._list_needed()
+        # The first among them that each event has.
+        self._certain = next(name for name in self._needed if not self._fields[name].nullable)
 
     def describe(self) -> str:
         """The requests, for a person to read."""
@@ -121,16 +125,12 @@ class Question(ABC):
             return labels.get(name_device(self._schema), "")
         return read_tag(self._schema.column(name), labels.get(name, ""))
 
-    def _needed(self) -> list[str]:
+    def _list_needed(self) -> list[str]:
         """The fields of events that have to be read, one among them that each event has."""
         asked = [name for name in dict.fromkeys(self._query.events) if name in self._fields]
         if all(self._fields[name].nullable for name in asked):
             asked.append(self._witness)
         return asked
-
-    def _certain(self) -> str:
-        """The first among them that each event has."""
-        return next(name for name in self._needed() if not self._fields[name].nullable)
 
 
 def _read_number(column: Column, value: str | float) -> Any:
@@ -150,13 +150,14 @@ class _Events(Question):
     def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
         super().__init__(bound, schema, db, table)
         first_ms, end_ms = bound_times(bound)
-        self.forms = [export(self._select(*self._needed()), first_ms, end_ms - 1)]
+        self.forms = [export(self._select(*self._needed), first_ms, end_ms - 1)]
+        self._begin = write_line_begin(name_metric(table, self._certain))
 
     def _scan(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> int | None:
-        return count_samples(bodies[0], name_metric(self._table, self._certain()))
+        return None if self._begin is None else count_samples(bodies[0], self._begin)
 
     def read(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> list[Row]:
-        metrics = {name_metric(self._table, name): name for name in self._needed()}
+        metrics = {name_metric(self._table, name): name for name in self._needed}
         devices: dict[tuple[tuple[str, str], ...], dict[str, _Samples]] = {}
         for line in map(orjson.loads, bodies[0].splitlines()):
             labels = line["metric"]
@@ -171,7 +172,7 @@ class _Events(Question):
 
     def _join(self, labels: Mapping[str, str], found: Mapping[str, _Samples]) -> Iterator[Row]:
         """A device's rows."""
-        certain = self._certain()
+        certain = self._certain
         times_ms = found[certain].times_ms if certain in found else []
         columns: list[Sequence[Any]] = []
         for name in self._query.events:
@@ -210,7 +211,7 @@ class _Newest(Question):
     def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
         super().__init__(bound, schema, db, table)
         time_ms, window = write_span(*ALL_TIME)
-        needed, certain = self._needed(), self._certain()
+        needed, certain = self._needed, self._certain
         # Of a column that an event may lack the last value can be an older event's.
         timed = [name for name in needed if self._fields[name].nullable]
         if timed or schema.time in self._query.events:
@@ -232,7 +233,7 @@ class _Newest(Question):
         return count_parts(bodies[0], 0)
 
     def read(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> list[Row]:
-        query, schema, certain, parts = self._query, self._schema, self._certain(), self._parts
+        query, schema, certain, parts = self._query, self._schema, self._certain, self._parts
         devices: dict[tuple[tuple[str, str], ...], dict[tuple[str, str], str]] = {}
         for one in read_result(bodies[0]):
             labels = one["metric"]

@@ -12,7 +12,8 @@ import pytest
 from cli.errors import ConfigError
 from cli.publishing.folder import check_folder, write_site
 from cli.publishing.pages import make_site
-from cli.publishing.sources import MANIFEST, NOTES, find_sources
+from cli.publishing.sources import MANIFEST, find_sources
+from cli.results.store import NOTES
 
 from .published import SPEEDS, TIMES, describe_server, judge, keep_campaign, make_results
 

@@ -10,7 +10,8 @@ import pytest
 from cli.errors import ConfigError
 from cli.main import commands
 from cli.publishing.redaction import redact_result, redact_text
-from cli.publishing.sources import MANIFEST, NOTES, find_sources
+from cli.publishing.sources import MANIFEST, find_sources
+from cli.results.store import NOTES
 
 from ..made import inserts
 from .published import keep_campaign, keep_result, make_results

@@ -162,6 +162,32 @@ def test_a_campaign_has_all_its_jobs_often_enough(tmp_path: Path, good: Result) 
     assert "set aside, and made anew: 1 result" in found.beside
 
 
+def test_a_failure_that_has_a_note_is_a_result(tmp_path: Path, good: Result) -> None:
+    jobs = [
+        {"name": f"{name} {number}", "candidate": "alpha"}
+        for number in (1, 2, 3)
+        for name in ("alpha fill", "alpha kill", "alpha load")
+    ]
+    (tmp_path / "plan.json").write_text(json.dumps({"jobs": jobs}))
+    failed = {f"alpha kill {number}": "no room" for number in (1, 2)}
+    (tmp_path / "failed.json").write_text(json.dumps(failed))
+    for name in ("alpha fill 1", "alpha fill 2", "alpha fill 3", "alpha kill 3"):
+        good.label = name
+        keep(tmp_path / "results", good, name)
+    assert "alpha kill 1 failed: no room" in find_problems(tmp_path)
+    (tmp_path / "notes.yaml").write_text("alpha: Its memory is too small.")
+    found = check_publication(tmp_path, with_manifest=False)
+    # The third turn did not end with a failure: something else keeps its last job from being there.
+    assert found.problems == [
+        "1 job without a result: alpha load 3",
+        "fewer than 3 repetitions: alpha load (2)",
+    ]
+    assert found.beside[-2:] == ["alpha kill 1 failed: no room", "alpha kill 2 failed: no room"]
+    good.label = "alpha load 3"
+    keep(tmp_path / "results", good, "alpha load 3")
+    assert find_problems(tmp_path) == []
+
+
 @pytest.mark.parametrize(
     ("name", "text", "is_secret"),
     [
