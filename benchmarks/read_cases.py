@@ -138,6 +138,9 @@ class System:
             module.close()
 
 
+BLOCKING = ("libpq", "http.client")
+"""The thinnest clients that have one question in flight."""
+_OVER_HTTP = {"http.client": thin_readers.http_client, "raw socket": thin_readers.http_socket}
 _BY_HTTP = ("influxdb", "victoriametrics", "clickhouse", "elasticsearch", "opensearch")
 
 
@@ -167,8 +170,8 @@ SYSTEMS = {
         goal=0.8,
         goal_us=60,
     ),
-    **{name: System(SERVERS[name], {"raw socket": thin_readers.http_socket}) for name in _BY_HTTP},
-    "cratedb": System(_CRATEDB, {"raw socket": thin_readers.http_socket}),
+    **{name: System(SERVERS[name], _OVER_HTTP) for name in _BY_HTTP},
+    "cratedb": System(_CRATEDB, _OVER_HTTP),
     # By PGWire, where it is at hand.
     "questdb": System(
         SERVERS["questdb"],

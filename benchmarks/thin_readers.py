@@ -7,6 +7,7 @@ other, so it does here.
 
 from __future__ import annotations
 
+import http.client
 import re
 import resource
 import select
@@ -255,9 +256,18 @@ class _HttpLine(_Line[Sequence[bytes]]):
         return self._tail.endswith(_CHUNKED_END)
 
 
-@contextmanager
-def http_socket(reader: Reader) -> Iterator[Asking]:
-    """Raw sockets, one for each question in flight, in one thread."""
+class _Requests(NamedTuple):
+    """What is sent to one server."""
+
+    host: str
+    port: int
+    headers: Mapping[str, str]
+    """Of all requests."""
+    samples: Sequence[Sequence[HttpRequest]]
+    """The requests of each question, one after the other."""
+
+
+def _make_requests(reader: Reader) -> _Requests:
     with open_asker(reader) as (asker, questions):
         assert isinstance(asker, AnyHttpAsker)
         asker.open()
@@ -267,11 +277,38 @@ def http_socket(reader: Reader) -> Iterator[Asking]:
             found = [[next(asker.converse(one))] for one in samples]
         else:
             found = [_list_requests(asker, one) for one in samples[:_FOLLOWED]]
-        made = [
-            [_write(one, url.netloc, asker.database.headers) for one in asked] for asked in found
-        ]
+        return _Requests(url.hostname or "", url.port or 80, asker.database.headers, found)
+
+
+@contextmanager
+def http_client(reader: Reader) -> Iterator[Asking]:
+    """Python's own `http.client`, with one request under way, as somebody would write it who wants no more
+    than the answer's bytes."""
+    host, port, headers, samples = _make_requests(reader)
+    made = [[(one, {**headers, **(one.headers or {})}) for one in asked] for asked in samples]
+    with closing(http.client.HTTPConnection(host, port)) as connection:
+        given = cycle(made)
+
+        def ask(count: int) -> Asked:
+            for question in islice(given, count):
+                for one, own in question:
+                    connection.request(one.method, one.target, one.body, own)
+                    answer = connection.getresponse()
+                    body = answer.read()
+                    if answer.status not in (200, 204):
+                        raise RuntimeError(f"the server answered {answer.status}: {body[:300]!r}")
+            return Asked()
+
+        yield lambda count: partial(ask, count)
+
+
+@contextmanager
+def http_socket(reader: Reader) -> Iterator[Asking]:
+    """Raw sockets, one for each question in flight, in one thread."""
+    host, port, headers, samples = _make_requests(reader)
+    made = [[_write(one, f"{host}:{port}", headers) for one in asked] for asked in samples]
     with ExitStack() as stack:
-        lines = [_HttpLine((url.hostname or "", url.port or 80)) for _ in range(reader.in_flight)]
+        lines = [_HttpLine((host, port)) for _ in range(reader.in_flight)]
         for one in lines:
             stack.enter_context(closing(one.stream))
         yield stack.enter_context(_ask_by_lines(lines, made))

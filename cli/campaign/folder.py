@@ -113,7 +113,7 @@ class CampaignFolder:
             return
         before = self._read(self._plan)
         now_ = definition.model_dump(mode="json", exclude_unset=True)
-        changes = list_changes(before["definition"], now_)
+        changes = list_changes(self._keep_measured(before["definition"]), now_)
         changes += [
             f"{name} is defined otherwise"
             if name.startswith(WORKLOAD)
@@ -128,6 +128,16 @@ class CampaignFolder:
                 "Undo that to go on, or begin anew in another folder with --output. Targets, variants and"
                 " repeats may be added, and targets and variants be left out."
             )
+
+    def _keep_measured(self, definition: Mapping[str, Any]) -> dict[str, Any]:
+        """A definition without the targets that have been left out so far."""
+        names = self.list_candidates()
+        targets = {
+            label: one
+            for label, one in (definition.get("targets") or {}).items()
+            if any(f"{name} ".startswith(f"{label} ") for name in names)
+        }
+        return {**definition, "targets": targets}
 
     def find_done(self, names: Collection[str]) -> dict[str, StoredResult]:
         """Job -> its result, of those that have a whole one."""

@@ -16,7 +16,7 @@ from tests.e2e.live import Reader
 from tests.e2e.tool import PASSWORD, Done, eventually, flatten
 
 from .cluster import Namespace
-from .tool import DATABASE, HALF, WORKER, ClusterTool
+from .tool import DATABASE, HALF, HOLE, WORKER, ClusterTool
 
 pytestmark = pytest.mark.cluster
 
@@ -99,6 +99,31 @@ def test_writers_and_readers_at_a_rate(tool: ClusterTool, database: str) -> None
     for read in (flatten(beside, "read"), flatten(alone["read"], "read")):
         assert read["valid"]
         assert read["offered"]["due"] == pytest.approx(10, abs=1)
+
+
+def test_the_fleet_is_cut_off_and_a_limit_ends_a_run(tool: ClusterTool) -> None:
+    """The launcher tells the pods nothing while they measure but this: when events are held back, and that
+    the run is over."""
+    load = ("--workers", 2, "--batch", 10, "--rate", 200, "--arrivals", "even", "--runs", 1)
+    tool.configure(resources={**WORKER, "cpu": HALF})
+    tool.run_here(
+        "insert", "--target", HOLE, *load, "--duration", "6s", "--disturb", "2s pause-fleet 2s",
+        "--json", tool.json,
+    ).ok()  # fmt: skip
+    (run,) = tool._read(tool.json)["runs"]
+    paused = flatten(run)
+    assert paused["valid"] is True
+    assert (run["marks"][0]["at_s"], run["marks"][0]["ended_s"]) == (2.0, 4.0)
+    assert dict(paused["timeline"]).get(3) is None
+    assert paused["catch_ups"][0]["held"] >= 380
+    done = tool.run_here(
+        "insert", "--target", HOLE, *load, "--duration", "100s", "--limit", "p99=1ms", "--abort-on-limit",
+        "--json", tool.json,
+    )  # fmt: skip
+    assert done.status == 3
+    assert done.seconds < 60
+    (run,) = tool._read(tool.json)["runs"]
+    assert run["aborted"]["limit"] == "p99=1ms"
 
 
 def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str) -> None:

@@ -11,8 +11,8 @@ from http.client import HTTPException
 
 import pytest
 
-from simulator.worker import reporting
-from simulator.worker.reporting import ReportConnection
+from simulator.worker import base
+from simulator.worker.base import ReportConnection
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 
@@ -78,7 +78,7 @@ def test_nobody_listens() -> None:
 
 def test_who_waited_in_vain_does_not_wait_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker's end waits for its last report: with a collector that hangs, once."""
-    monkeypatch.setattr(reporting, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(base, "_REPORT_PATIENCE_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         reports = ReportConnection(f"http://127.0.0.1:{listener.getsockname()[1]}", {})
         with pytest.raises(TimeoutError):

@@ -9,7 +9,7 @@ import pytest
 from cli.campaign.campaign import open_campaign
 from cli.campaign.definition import Definition, load_definition
 from cli.campaign.folder import CampaignFolder
-from cli.campaign.plan import plan_turns
+from cli.campaign.plan import Turn, plan_turns
 from cli.errors import ConfigError
 from cli.signals import Interrupts
 
@@ -105,6 +105,20 @@ def test_a_candidate_that_comes_back_is_the_same(written: Written) -> None:
         written.go_on(BASE.replace("batch: 10", "batch: 20"))
     with pytest.raises(ConfigError, match="target embedded in the config file"):
         written.go_on(BASE, digest="2")
+
+
+def test_a_candidate_that_was_left_out_from_the_beginning_may_change(written: Written) -> None:
+    definition = written.read(BASE)
+    turns: list[Turn] = [
+        [job for job in turn if job.candidate.target == "two"] for turn in plan_turns(definition)
+    ]
+    written.folder.keep_plan(written.file, definition, {"embedded": "1"}, turns)
+    assert set(written.go_on(BASE.replace("batch: 10", "batch: 20"))) == {
+        "one insert",
+        "two insert",
+    }
+    with pytest.raises(ConfigError, match=r"targets\.one\.batch: 20 is now 30"):
+        written.go_on(BASE.replace("batch: 10", "batch: 30"))
 
 
 def test_a_failure_of_a_candidate_that_is_left_out_is_none(written: Written) -> None:
