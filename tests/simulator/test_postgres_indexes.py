@@ -44,7 +44,8 @@ def compile_newest(module: str, devices: tuple[str, ...] | None = None, **change
         ("postgres", {"create_indices": "after"}, _LOOK_UP),
         ("postgres", {"create_indices": "after", "dialect": "yugabytedb"}, _LOOK_UP),
         ("postgres", {"create_indices": "after", "dialect": "cockroachdb"}, "OVER (PARTITION BY"),
-        ("timescaledb", {}, "OVER (PARTITION BY"),
+        ("timescaledb", {}, _NEWEST_TIMES),
+        ("timescaledb", {"columnstore": True}, "OVER (PARTITION BY"),
         ("timescaledb", {"create_indices": "before"}, 'SELECT DISTINCT ON ("device_id")'),
     ],
 )
