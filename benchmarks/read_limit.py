@@ -20,8 +20,8 @@ It's the median over the turns. pgbench's has in it what starting and connecting
 
 Goals, by the first way: a ratio >= 0.9 for `point` (PostgreSQL: >= 0.8 of pgbench), <= 100 µs of CPU for a
 question of `point` (PostgreSQL and QuestDB 60), <= 0.3 µs for a row of `everything`. `--quick` takes a few
-turns of these two and is for any machine: a ratio >= 0.6 and twice the CPU. Where readers and server share the
-cores, four readers are as fast as these cores let them be, whoever asks.
+turns of these two and is for any machine: a ratio >= 0.6 and twice the CPU. Where readers and server share
+the cores, four readers are as fast as these cores let them be, whoever asks.
 """
 
 from __future__ import annotations

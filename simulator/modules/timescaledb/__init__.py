@@ -174,7 +174,8 @@ class Timescaledb(Postgres):
 
     @property
     def _plain_newest(self) -> Newest | None:
-        # The columnstore has each device's events together: 7 ms, and 77 by the join (docs/measurements/plans.md).
+        # The columnstore has each device's events together: 7 ms, and 77 by the join
+        # (docs/measurements/plans.md).
         return None if self.options.columnstore else super()._plain_newest
 
     def reads_window_by_time(self, query: Query) -> bool:
