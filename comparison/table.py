@@ -43,13 +43,14 @@ STORED = "load"
 
 def make_table(folder: Path) -> str:
     """The table in Markdown, with the sentences that belong to it. Each cell: the mean of the repetitions and
-    their range, bold if nobody is shown to be better."""
+    their range, bold if it is the column's best or overlaps with that."""
     sources = find_sources([folder])
     field = make_fields(find_candidates(sources))[0]
+    columns = [[_find_cell(field, row, *place) for row in field.rows] for place in COLUMNS.values()]
+    shown = [list(map(_show, cells, _find_leaders(map(_score, cells)))) for cells in columns]
     lines = [["candidate", *COLUMNS, LOST], ["---"] * (len(COLUMNS) + 2)]
-    for row in field.rows:
-        cells = (_find_cell(field, row, *place) for place in COLUMNS.values())
-        lines.append([row.candidate.name, *map(_show, cells), _show_losses(row.candidate)])
+    for row, *cells in zip(field.rows, *shown, strict=True):
+        lines.append([row.candidate.name, *cells, _show_losses(row.candidate)])
     return "\n\n".join(
         filter(None, [
             _write_table(lines),
@@ -74,13 +75,25 @@ def _find_cell(field: Field, row: Row, aspect: str, step: str | None) -> Cell | 
     return None
 
 
-def _show(cell: Cell | None) -> str:
+def _find_leaders(columns: Iterable[Sequence[float]]) -> list[bool]:
+    """Who has the highest mean of these figures, or a range that overlaps with its. Few repetitions prove no
+    order, so this says what was seen, not who is shown to be better."""
+    found = list(columns)
+    best = max(filter(None, found), key=fmean, default=[0.0])
+    return [bool(own) and max(own) >= min(best) for own in found]
+
+
+def _score(cell: Cell | None) -> Sequence[float]:
+    return cell.shown.scores if cell else ()
+
+
+def _show(cell: Cell | None, leads: bool) -> str:
     if cell is None:
         return "-"
     aspect = cell.shown.aspect
     ends = sorted(map(aspect.from_speed, cell.shown.scores))
     low, high = aspect.show(ends[0]), aspect.show(ends[-1])
-    figure = f"**{cell.text}**" if cell.leads else cell.text
+    figure = f"**{cell.text}**" if leads else cell.text
     return (
         figure
         + (f" ({low} to {high})" if low != high else "")
@@ -113,9 +126,10 @@ def _describe(results: Sequence[Result]) -> str:
     cpus, model = client.get("cpus"), client.get("cpu_model")
     repeats = max(int((re.findall(r" (\d+)$", one.label or "") or ["1"])[0]) for one in results)
     return (
-        f"Means and ranges of {repeats} repetitions; bold: nobody is shown to be better."
-        f" {_describe_windows(results)} Database and client shared the {cpus} CPUs of one machine ({model}):"
-        " on a server of its own a database does more, and who needs few CPUs looks better here than there."
+        f"Means and ranges of {repeats} repetitions; bold: the best, and those whose range overlaps the best"
+        f" one's. {_describe_windows(results)} Database and client shared the {cpus} CPUs of one machine"
+        f" ({model}): on a server of its own a database does more, and who needs few CPUs looks better here"
+        " than there."
         " Ranges that overlap show no difference. Durability is as each comes, unless the name says `disk`:"
         " see [the conditions](comparison/README.md), with every result."
     )
@@ -131,14 +145,22 @@ def _describe_windows(results: Sequence[Result]) -> str:
 
 def make_reference_table(folder: Path) -> str:
     """The reference's table in Markdown: inserts by each number of workers, and each query's time. Each cell:
-    the mean of the repetitions' means and their range."""
+    the mean of the repetitions' means and their range, bold as in the fleet's."""
     sources = find_sources([folder])
     candidates = find_candidates(sources)
     found = {one.name: _collect_repetitions(one) for one in candidates}
     places = sorted({place for cells in found.values() for place in cells}, key=_order)
+    shown = []
+    for place in places:
+        columns = [own.get(place, []) for own in found.values()]
+        # Rates are better the higher, times the lower.
+        scores = ([one if place.query is None else -one for one in own] for own in columns)
+        shown.append([
+            _write_range(place, *both)
+            for both in zip(columns, _find_leaders(scores), strict=True)
+        ])  # fmt: skip
     lines = [["candidate", *map(_head, places)], ["---"] * (len(places) + 1)]
-    for name, cells in found.items():
-        lines.append([name, *(_write_range(place, cells.get(place)) for place in places)])
+    lines += map(list, zip(found, *shown, strict=True))
     parts = [_write_table(lines), _list_notes(candidates)]
     return "\n\n".join(filter(None, parts))
 
@@ -163,13 +185,15 @@ def _head(place: Place) -> str:
     return f"inserts/s by {format_count(place.workers or 0, 'worker')}"
 
 
-def _write_range(place: Place, values: Sequence[float] | None) -> str:
+def _write_range(place: Place, values: Sequence[float], leads: bool) -> str:
     if not values:
         return "-"
-    middle, low, high = fmean(values), min(values), max(values)
+    ends = fmean(values), min(values), max(values)
     if place.query is None:
-        return f"{middle:,.0f} ({low:,.0f} to {high:,.0f})"
-    return f"{format_digits(1000 * middle)} ({format_digits(1000 * low)} to {format_digits(1000 * high)})"
+        middle, low, high = (f"{one:,.0f}" for one in ends)
+    else:
+        middle, low, high = (format_digits(1000 * one) for one in ends)
+    return f"**{middle}** ({low} to {high})" if leads else f"{middle} ({low} to {high})"
 
 
 PAGES: Mapping[str, tuple[Path, Callable[[Path], str]]] = {

@@ -154,13 +154,18 @@ def test_the_references_table_has_each_number_of_workers_and_each_query(tmp_path
         found[label] = queries(asked, "alpha", label=label)
     label = "beta inserts 1"
     found[label] = inserts({1: [7_000.0]}, "beta", label=label)
+    label = "beta questions 1"
+    found[label] = queries({"newest": [0.004, 0.006], "count": [0.6, 0.6]}, "beta", label=label)
     folder = keep_campaign(tmp_path / "night", found)
     (folder / "notes.yaml").write_text("beta: It has one worker.\n")
     assert make_reference_table(folder).splitlines() == [
         "| candidate | inserts/s by 1 worker | inserts/s by 4 workers | `count`, ms | `newest`, ms |",
         "| --- | --- | --- | --- | --- |",
-        "| alpha | 2,000 (1,000 to 3,000) | 8,000 (4,000 to 12,000) | 500 (500 to 500) | 4 (2 to 6) |",
-        "| beta | 7,000 (7,000 to 7,000) | - | - | - |",
+        (
+            "| alpha | 2,000 (1,000 to 3,000) | **8,000** (4,000 to 12,000) | **500** (500 to 500) |"
+            " **4** (2 to 6) |"
+        ),
+        "| beta | **7,000** (7,000 to 7,000) | - | 600 (600 to 600) | **5** (5 to 5) |",
         "",
         "* beta: It has one worker.",
     ]
