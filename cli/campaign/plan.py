@@ -69,11 +69,19 @@ class Job:
     """Of the command, without what the campaign sets: config file, folder, label."""
     install: Installation | None = None
     """What is done before, unless it is there from the job before."""
+    has_start: bool = False
+    """Whether its turn begins with starting the server, and ends with stopping it."""
 
     @property
     def adds(self) -> bool:
         """Whether it goes on with the events that others have left."""
         return "--no-clean" in self.arguments
+
+    @property
+    def needs_whole_turn(self) -> bool:
+        """Whether, after an interruption, the jobs before it must be made again: it may have added some
+        events already, or what it asks about went with the server that was stopped."""
+        return self.adds or (self.has_start and self.command == "query")
 
 
 Turn = Sequence[Job]
@@ -104,6 +112,7 @@ def plan_turns(definition: Definition) -> list[Turn]:
                 repeat,
                 arguments[candidate, step.name],
                 definition.find_installation(candidate.target),
+                definition.targets[candidate.target].start is not None,
             )
             for step in definition.steps
             if candidate.target not in step.without
@@ -267,9 +276,8 @@ def _name_job(candidate: Candidate, step: Step, repeat: int, repeats: int) -> st
 def list_left(turns: Sequence[Turn], done: Collection[str], failed: Collection[str]) -> list[Turn]:
     """What is still to do, in order, by the names of the jobs that are done or have failed.
 
-    Of the turn that was interrupted what is left, unless its next step goes on with events of which it
-    may have added some: then all of it. Turns with a failure are made anew, and last: others have
-    been at the data since.
+    Of the turn that was interrupted what is left, or all of it if its next job needs that. Turns with a
+    failure are made anew, and last: others have been at the data since.
     """
     left, again = [], []
     for turn in turns:
@@ -277,7 +285,8 @@ def list_left(turns: Sequence[Turn], done: Collection[str], failed: Collection[s
         if any(job.name in failed for job in turn):
             again.append(turn)
         elif open_jobs:
-            left.append(turn if turn[open_jobs[0]].adds else turn[open_jobs[0] :])
+            begin = 0 if turn[open_jobs[0]].needs_whole_turn else open_jobs[0]
+            left.append(turn[begin:])
     return left + again
 
 

@@ -105,6 +105,15 @@ def test_what_is_left(done: list[str], failed: list[str], left: list[str]) -> No
     assert [job.name for turn in list_left(turns, done, failed) for job in turn] == left
 
 
+@pytest.mark.parametrize(("start", "left"), [("", "e ask"), ("{start: x, stop: y}", "e insert")])
+def test_what_was_stored_goes_with_a_server_that_is_stopped(
+    start: str, left: str, tmp_path: Path
+) -> None:
+    text = f"targets: {{e: {start}}}\nsteps:\n- insert: {{}}\n- query: {{}}\n  label: ask\n"
+    turns = plan_turns(_read(text, tmp_path))
+    assert list_left(turns, ["e insert"], [])[0][0].name == left
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
