@@ -50,8 +50,12 @@ WARM_UP = 6
 """The first sixth of a run is warm-up."""
 BEFORE_S, AFTER_S = 15, 15
 """Seconds of a run before a fault, and after the longest outage that is allowed."""
-LEAST_ON_DISK, MOST_ON_DISK = 200_000, 10_000_000
+LEAST_ON_DISK, MOST_ON_DISK = 200_000, 16_000_000
 """Events by which the disk is told, whatever the database allocates at a time."""
+DISK_LEVELS = 2
+"""Both after the workers' end, since some databases don't tell their size while they write."""
+DISK_MARGIN = 3
+"""So many times as many events, since a database may compress values to a third of 8 bytes each."""
 DISK_BATCH = 1000
 _LENGTHS = ("duration", "warm-up")
 """Options that are left out where a number of events ends a run."""
@@ -231,7 +235,8 @@ class _Follow:
 
     def _list_disk(self) -> Iterator[Step]:
         if self.question.needed.retention is not None:
-            yield self._make("insert", "disk", self._fill_disk(), kept=("num-inserts", *_LENGTHS))
+            kept = ("num-inserts", "steps", *_LENGTHS)
+            yield self._make("insert", "disk", self._fill_disk(), kept)
 
     def _store(self, number: str = "prefill") -> dict[str, Any]:
         """The options of what is stored before; `number`: the one for so many events."""
@@ -360,7 +365,7 @@ class _Follow:
         return True
 
     def _fill_disk(self) -> dict[str, Any]:
-        """As many events as show their growth from the middle of the run to its end in all databases."""
+        """As many events as show their growth from one fill level to the next in all databases."""
         schema = _read_workload(self.definition, self.config).schema
         size = Storage(event_bytes=_VALUE_BYTES * len(schema.columns))
         events = LEAST_ON_DISK
@@ -369,12 +374,13 @@ class _Follow:
                 name = name_target(self.definition, Candidate(label, nodes=nodes))
                 target = self.config.target(name)
                 allocation = find_module(self.config, target).CAPABILITIES.allocation
-                events = max(events, ceil(ENOUGH * (estimate_events(size, allocation) or 0)))
+                events = max(events, DISK_MARGIN * (estimate_events(size, allocation) or 0))
         workers = self._said.get("workers", WORKERS)
         count = workers if isinstance(workers, int) and workers > 0 else WORKERS
-        each = -(-min(events, MOST_ON_DISK) // count)
+        each = ceil(min(events, MOST_ON_DISK) / count / DISK_LEVELS)
         return {
-            "workers": count, "batch": DISK_BATCH, "num-inserts": each, "runs": 1, "compact": True,
+            "workers": count, "batch": DISK_BATCH, "num-inserts": each, "steps": DISK_LEVELS, "runs": 1,
+            "compact": True,
             **{name: None for name in _LENGTHS if name in self._said},
         }  # fmt: skip
 
