@@ -410,8 +410,9 @@ def _ask_cassandra(
 
 # --- IoTDB ----------------------------------------------------------------------------------------
 
-_SHORT = 1 << 16
-"""An answer up to this size has no further part."""
+_SHORT = 1 << 12
+"""An answer up to this size has no further part. Of longer ones that must be read: what is left open keeps
+its memory, and IoTDB (2.0.1-beta) lets the next ones wait for it until a minute is over."""
 
 
 class _IotdbLine(_Line[IotdbQuestion]):
@@ -434,9 +435,9 @@ class _IotdbLine(_Line[IotdbQuestion]):
         if len(frame) <= _SHORT:
             return True
         fields = read_answer(bytes(frame[4:]))
-        # An answer that was executed, or one more part of it.
-        if fields.get(14) or (3 not in fields and fields.get(7)):
-            if 3 in fields:
+        # The answer to a statement, or one more part of it: field 7 of the former is no bool.
+        if fields.get(14) or fields.get(7) is True:
+            if 14 in fields:
                 self._number = IotdbAnswer(fields, len(frame)).number
             self.stream.sendall(self._session.frame_more(self._question, self._number))
             return False

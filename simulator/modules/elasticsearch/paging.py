@@ -80,10 +80,14 @@ class ScannedPage(Page):
         return found[1]
 
     def find_whole(self) -> tuple[int, bytes]:
-        last = self._read_sort(self.body.rfind(_SORT))
-        alike = _SORT + last
-        before = self.body.rfind(_SORT, 0, self.body.find(alike))
-        return self.body.count(alike), b"" if before < 0 else self._read_sort(before)
+        # From the end, since a page is long and those that are alike are few.
+        at = self.body.rfind(_SORT)
+        like_last = _SORT + self._read_sort(at)
+        alike = 0
+        while at >= 0 and self.body.startswith(like_last, at):
+            alike += 1
+            at = self.body.rfind(_SORT, 0, at)
+        return alike, b"" if at < 0 else self._read_sort(at)
 
     def _read_sort(self, at: int) -> bytes:
         found = _SORTED.match(self.body, max(0, at))
