@@ -121,15 +121,21 @@ def _count_lost(group: GroupResult) -> int | None:
     return max(0, counted.expected - counted.stored)
 
 
-def _describe(results: Sequence[Result]) -> str:
-    client = results[0].describe("client")
-    cpus, model = client.get("cpus"), client.get("cpu_model")
+def _describe_cells(results: Sequence[Result]) -> str:
     repeats = max(int((re.findall(r" (\d+)$", one.label or "") or ["1"])[0]) for one in results)
     return (
         f"Means and ranges of {repeats} repetitions; bold: the best, and those whose range overlaps the best"
-        f" one's. {_describe_windows(results)} Database and client shared the {cpus} CPUs of one machine"
-        f" ({model}): on a server of its own a database does more, and who needs few CPUs looks better here"
-        " than there."
+        " one's."
+    )
+
+
+def _describe(results: Sequence[Result]) -> str:
+    client = results[0].describe("client")
+    cpus, model = client.get("cpus"), client.get("cpu_model")
+    return (
+        f"{_describe_cells(results)} {_describe_windows(results)} Database and client shared the {cpus} CPUs"
+        f" of one machine ({model}): on a server of its own a database does more, and who needs few CPUs"
+        " looks better here than there."
         " Ranges that overlap show no difference. Durability is as each comes, unless the name says `disk`:"
         " see [the conditions](comparison/README.md), with every result."
     )
@@ -161,7 +167,8 @@ def make_reference_table(folder: Path) -> str:
         ])  # fmt: skip
     lines = [["candidate", *map(_head, places)], ["---"] * (len(places) + 1)]
     lines += map(list, zip(found, *shown, strict=True))
-    parts = [_write_table(lines), _list_notes(candidates)]
+    results = [one.result for one in sources.done]
+    parts = [_write_table(lines), _list_notes(candidates), _describe_cells(results)]
     return "\n\n".join(filter(None, parts))
 
 

@@ -168,6 +168,8 @@ def test_the_references_table_has_each_number_of_workers_and_each_query(tmp_path
         "| beta | **7,000** (7,000 to 7,000) | - | 600 (600 to 600) | **5** (5 to 5) |",
         "",
         "* beta: It has one worker.",
+        "",
+        "Means and ranges of 2 repetitions; bold: the best, and those whose range overlaps the best one's.",
     ]
 
 
