@@ -142,6 +142,16 @@ class Field:
         """The workload's, and what tells it from others of that."""
         return f"{self.workload}: {self.campaign}" if self.campaign else self.workload
 
+    def list_notes(self) -> list[tuple[str, str]]:
+        """(candidate, why its figures surprise), of what is compared here."""
+        found = [
+            (row.candidate.name, one.note)
+            for row in self.rows
+            for one in _select(row.candidate, self.workload, self.hardware)
+            if one.note
+        ]
+        return list(dict.fromkeys(found))
+
     def list_tests(self) -> dict[str, dict[str, list[Result]]]:
         """Test -> candidate -> its results."""
         found: dict[str, dict[str, list[Result]]] = {}

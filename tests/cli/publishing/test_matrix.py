@@ -12,6 +12,7 @@ from cli.publishing.matrix import Cell, Field, find_candidates, find_families, m
 from cli.publishing.pages import describe_ratio
 from cli.publishing.sources import find_sources
 from cli.results.model import Result
+from cli.results.store import NOTES
 
 from ..made import capacity
 from .published import SPEEDS, describe_server, keep_campaign, keep_result, make_results
@@ -123,6 +124,19 @@ def test_other_hardware_is_another_table(tmp_path: Path) -> None:
         "Some CPU, 64 CPUs, 4 GB": ["beta"],
     }
     assert [one.slug for one in fields] == ["temperature", "temperature-2"]
+
+
+def test_notes_stand_below_the_figures_that_they_are_about(tmp_path: Path) -> None:
+    large = describe_server()
+    large["client"]["cpus"] = 64
+    for name, environments in (("small", {}), ("large", dict.fromkeys(SPEEDS, large))):
+        folder = keep_campaign(tmp_path / name, make_results(environments=environments))
+        (folder / NOTES).write_text(f"alpha: It is {name}.\n")
+    fields = make_fields(find_candidates(find_sources([tmp_path])))
+    assert {one.hardware: one.list_notes() for one in fields} == {
+        "Some CPU, 2 CPUs, 4 GB": [("alpha", "It is small.")],
+        "Some CPU, 64 CPUs, 4 GB": [("alpha", "It is large.")],
+    }
 
 
 def test_targets_named_by_a_version_are_a_family(tmp_path: Path) -> None:
