@@ -166,13 +166,19 @@ class CampaignFolder:
         kept = self._read(self._failed) if self._failed.exists() else {}
         return {name: why for label, why in kept.items() if (name := match_name(label, names))}
 
-    def find_times(self) -> dict[str, float]:
+    def find_times(self, names: Collection[str]) -> dict[str, float]:
         """Job -> seconds that it took."""
+        kept = self._read_times()
+        return {
+            name: took_s for label, took_s in kept.items() if (name := match_name(label, names))
+        }
+
+    def _read_times(self) -> dict[str, float]:
         return self._read(self._times) if self._times.exists() else {}
 
     def keep_time(self, name: str, took_s: float) -> None:
         """Note how long a job took."""
-        times = self.find_times() | {name: round(took_s, 3)}
+        times = self._read_times() | {name: round(took_s, 3)}
         write_whole(self._times, json.dumps(times, indent=1))
 
     def keep_failed(self, failed: Mapping[str, str]) -> None:

@@ -119,7 +119,7 @@ def estimate_campaign(
         name: model_job(one.lengths, one.prefills, one.session.executor)
         for name, one in prepared.items()
     }
-    times = campaign.folder.find_times()
+    times = campaign.folder.find_times(campaign.names)
     measured_s = {job: times[job.name] for job in campaign.jobs if job.name in times}
     return estimate_left(left, modelled, measured_s, campaign.definition.settle)
 

@@ -129,6 +129,14 @@ def test_a_failure_of_a_candidate_that_is_left_out_is_none(written: Written) -> 
     assert written.folder.find_failed(["one insert 1"]) == {"one insert 1": "it was away"}
 
 
+def test_how_long_the_first_repetition_took_is_known_when_more_are_added(written: Written) -> None:
+    written.go_on(BASE)
+    written.folder.keep_time("one insert", 4.0)
+    names = written.go_on(BASE.replace("repeats: 1", "repeats: 2"))
+    written.folder.keep_time("one insert 2", 5.0)
+    assert written.folder.find_times(names) == {"one insert 1": 4.0, "one insert 2": 5.0}
+
+
 NEEDS = """
 targets: {one: {target: embedded}}
 options: {workload: machines}
