@@ -75,10 +75,10 @@ def _find_cell(field: Field, row: Row, aspect: str, step: str | None) -> Cell | 
     return None
 
 
-def _find_leaders(columns: Iterable[Sequence[float]]) -> list[bool]:
-    """Who has the highest mean of these figures, or a range that overlaps with its. Few repetitions prove no
-    order, so this says what was seen, not who is shown to be better."""
-    found = list(columns)
+def _find_leaders(column: Iterable[Sequence[float]]) -> list[bool]:
+    """Of a column with each candidate's repetitions, who has the highest mean, or a range that overlaps with
+    its. Few repetitions prove no order, so this says what was seen, not who is shown to be better."""
+    found = list(column)
     best = max(filter(None, found), key=fmean, default=[0.0])
     return [bool(own) and max(own) >= min(best) for own in found]
 
@@ -158,13 +158,11 @@ def make_reference_table(folder: Path) -> str:
     places = sorted({place for cells in found.values() for place in cells}, key=_order)
     shown = []
     for place in places:
-        columns = [own.get(place, []) for own in found.values()]
+        column = [own.get(place, []) for own in found.values()]
         # Rates are better the higher, times the lower.
-        scores = ([one if place.query is None else -one for one in own] for own in columns)
-        shown.append([
-            _write_range(place, *both)
-            for both in zip(columns, _find_leaders(scores), strict=True)
-        ])  # fmt: skip
+        scores = ([one if place.query is None else -one for one in own] for own in column)
+        leaders = _find_leaders(scores)
+        shown.append([_write_range(place, *one) for one in zip(column, leaders, strict=True)])
     lines = [["candidate", *map(_head, places)], ["---"] * (len(places) + 1)]
     lines += map(list, zip(found, *shown, strict=True))
     results = [one.result for one in sources.done]
