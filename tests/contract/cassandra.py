@@ -258,6 +258,12 @@ class CassandraClusterUnderTest(CassandraUnderTest):
 
     FAULTS: ClassVar[Sequence[Fault]] = CassandraUnderTest.FAULTS[:1]
 
+    def first_replica(self, device: str) -> str:
+        """The node that a client asks first for a device. Tokens are random, so a node may be it for few."""
+        metadata = self._sessions[0].cluster.metadata
+        address: str = metadata.get_replicas(self.keyspace, device.encode())[0].address
+        return address
+
 
 @contextmanager
 def _sessions(hosts: Sequence[str], port: int) -> Iterator[list[Session]]:

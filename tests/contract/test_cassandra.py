@@ -272,7 +272,8 @@ def test_others_take_over_from_a_node_that_hangs(
     observer = three_nodes.module(as_observer(job))
     observer.open()
     observer.prepare()
-    process = listening(three_nodes.hosts[2], three_nodes.port)
+    device = workload.block(0, 1199, 1).devices[0].decode()
+    process = listening(three_nodes.first_replica(device), three_nodes.port)
     options = {"request_timeout": 2, "max_sync_calls": in_flight}
     try:
         with connect(three_nodes.module(job, options=options).writer(10)) as writer:
