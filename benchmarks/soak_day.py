@@ -10,16 +10,14 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from cli.experiments.unfinished import UnfinishedRun
+from cli.experiments.long_runs import UnfinishedRun, coarsen_run
 from cli.live.state import LiveState
 from cli.plan import PlannedRun
-from cli.probes.aging import AgingSeries
 from cli.probes.background import MACHINE, OWN
 from cli.probes.database import Counters, Use, merge_uses, summarize_use
 from cli.probes.network import TrafficSnapshot, merge_traffic
-from cli.probes.timeline import Step, Window, merge_steps
+from cli.probes.timeline import AgingSeries, Step, Window, merge_steps
 from cli.render.report import make_report
-from cli.results.coarsening import coarsen_run
 from cli.results.model import Result
 from cli.results.store import StoredResult
 from simulator.collector.merge import merge_group

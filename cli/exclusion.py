@@ -16,7 +16,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from simulator.documents import printable_line
 
@@ -25,10 +24,6 @@ from .errors import ConfigError, RunFailed
 from .installation import describe_user
 from .output import note
 from .results.store import now
-from .target import ExecutorName
-
-if TYPE_CHECKING:
-    from .experiments.session import Session
 
 SHARED = (Path("/run/lock"), Path("/tmp"))  # noqa: S108 - see `_open_lock`
 """Locks are in the first that is for all users; not in $TMPDIR, which may be each user's own."""
@@ -64,19 +59,6 @@ class Claim:
         return ConfigError(f"{who} is at work on {self}: wait for its end, or use another database")
 
 
-def list_claims(sessions: Iterable[Session]) -> list[Claim]:
-    """The databases of these, each address once."""
-    claims: list[Claim] = []
-    for session in sessions:
-        target, options = session.target, session.module.options_model
-        place = session.place if session.executor is ExecutorName.KUBERNETES else None
-        addresses = options.list_addresses(session.values)
-        if target.data_dir is not None:
-            addresses = [str(Path(target.data_dir).expanduser().resolve())]
-        claims += [Claim(target.name, address, place) for address in addresses]
-    return list(dict.fromkeys(claims))
-
-
 _held: ContextVar[frozenset[Claim]] = ContextVar("held", default=frozenset())
 """What a campaign holds: its jobs need not claim it again."""
 
@@ -86,7 +68,7 @@ def claim_databases(claims: Iterable[Claim], who: str) -> Iterator[list[Lease]]:
     """Keep these for a command or a campaign, which messages to others call `who`; ConfigError if somebody
     else has one. Gives the Leases, which somebody may take all the same: they are to be checked."""
     holder = f"{who} of {describe_user()}"
-    wanted = [claim for claim in claims if claim not in _held.get()]
+    wanted = [claim for claim in dict.fromkeys(claims) if claim not in _held.get()]
     leases = [Lease(claim, claim.place, holder) for claim in wanted if claim.place is not None]
     with ExitStack() as stack:
         for claim in wanted:

@@ -14,7 +14,7 @@ from simulator.errors import one_line
 from simulator.units import format_count, format_span
 
 from ..errors import EXIT_LIMIT, CliError, ConfigError, RunFailed
-from ..exclusion import Lease, claim_databases, list_claims
+from ..exclusion import Lease, claim_databases
 from ..experiments.experiment import AnyExperiment, check_only
 from ..install.work import Consent
 from ..live.serving import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
@@ -153,9 +153,8 @@ def run_campaign(
     with folder.lock(), serve_live(live, "campaign", title, campaign.interrupts):
         folder.check_plan(campaign.file, campaign.definition, targets)
         left = campaign.list_left()
-        sessions = [prepared[job.name].session for job in left]
-        who = f"campaign {folder.path.resolve()}"
-        with claim_databases(list_claims(sessions), who) as leases:
+        claims = [claim for job in left for claim in prepared[job.name].session.list_claims()]
+        with claim_databases(claims, f"campaign {folder.path.resolve()}") as leases:
             installer = Installer(
                 campaign.config, folder.installed, campaign.sites, prepared, campaign.interrupts
             )

@@ -17,19 +17,19 @@ from simulator.contract import DataSet, Load, Report, RunSettings, Status, make_
 
 from ..embedded import EmbeddedPostgres
 from ..errors import RunFailed, RunGivenUp
-from ..exclusion import claim_databases, list_claims
+from ..exclusion import claim_databases
 from ..executors import make_executor, share_workers
 from ..executors.base import Executor, Series, Watch
 from ..faults.injector import Action, Doer, FaultInjector
 from ..installation import PACKAGES, program
 from ..live.serving import serve_live
 from ..plan import PlannedRun
-from ..results.coarsening import coarsen_run
 from ..results.faults import find_outages
 from ..results.model import Result
 from ..results.rules import DURATION_OPTIONS
 from ..results.store import ResultFolder, now
 from ..signals import Interrupts
+from .long_runs import coarsen_run
 
 if TYPE_CHECKING:
     from .session import Session
@@ -181,7 +181,7 @@ def open_context(session: Session, command: str, interrupts: Interrupts) -> Iter
             executor.check_disturbances(session.disturbances)
         if command != "doctor":
             who = f"{command} (process {os.getpid()})"
-            stack.enter_context(claim_databases(list_claims([session]), who))
+            stack.enter_context(claim_databases(session.list_claims(), who))
         context = RunContext(
             session,
             command,

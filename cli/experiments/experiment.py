@@ -22,15 +22,14 @@ from ..live.serving import find_live, publish_end
 from ..output import note, say
 from ..plan import PlannedRun, PlannedSeries, Request, share_devices
 from ..render.progress import Display, make_display
-from ..results.coarsening import coarsen_run
 from ..results.limits import Outcome, sum_up
 from ..results.model import Result
 from ..signals import Interrupted, Interrupts
 from ..workloads import check_history
 from .context import RunContext, new_token, open_context
+from .long_runs import UnfinishedRun, coarsen_run
 from .session import Session
 from .statements import keep_statements
-from .unfinished import UnfinishedRun
 
 _MOST_SHARE = 0.02
 """Of a command's time, for writing what was made so far."""

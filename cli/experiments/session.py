@@ -22,6 +22,7 @@ from simulator.workloads.base import CLOCK_FACTOR, WorkloadOptions
 from ..cluster import Place
 from ..config import Config, load_config
 from ..errors import ConfigError
+from ..exclusion import Claim
 from ..faults.injector import Action, Disturbance, check_disturbances, parse_disturbance
 from ..live.serving import LiveOptions
 from ..output import warn_once
@@ -93,6 +94,14 @@ class Session:
             completed.workload_options
         )
         return completed
+
+    def list_claims(self) -> list[Claim]:
+        """The database, by each of its addresses."""
+        place = self.place if self.executor is ExecutorName.KUBERNETES else None
+        addresses = self.module.options_model.list_addresses(self.values)
+        if self.target.data_dir is not None:
+            addresses = [str(Path(self.target.data_dir).expanduser().resolve())]
+        return [Claim(self.target.name, address, place) for address in addresses]
 
     def keep_clock(self, data: DataSet) -> None:
         """Have results show the clock of this data set, which a later query of its events needs."""

@@ -19,7 +19,7 @@ from simulator.workloads.drawing import BoundQuery, bind, draw
 from simulator.workloads.queries import Query
 
 from ..errors import ConfigError
-from ..results.statements import SentStatements
+from ..results.model import SentStatements
 from .session import Session
 
 EVENTS = 100_000_000

@@ -13,7 +13,6 @@ import psutil
 
 from simulator.contract import DatabaseUse, Report, Resources
 
-from .aging import AgingSeries
 from .background import (
     Snapshot,
     compare,
@@ -32,7 +31,7 @@ from .network import (
     read_traffic,
     sum_traffic,
 )
-from .timeline import Window, find_window, merge_steps
+from .timeline import AgingSeries, Window, find_window, merge_steps
 
 _log = logging.getLogger(__name__)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from simulator.conditions import Condition
 from simulator.units import format_count, join_words
 
 from ..results.caveats import Kind
 from ..results.conditions import find_declared, list_settings
-from ..results.model import Result, as_mapping
+from ..results.model import Result, SentStatements, as_mapping
 from ..results.naming import format_value
-from ..results.statements import SentStatements, pool_statements
 from ..results.store import StoredResult
 from . import words
 from .notes import describe_answers, describe_caveats, list_interventions
@@ -117,6 +117,15 @@ def make_section(
         ],
         pool_statements(job.result.statements for job in jobs),
     )
+
+
+def pool_statements(results: Iterable[Iterable[SentStatements]]) -> list[SentStatements]:
+    """The statements of a candidate's results, each once: a query's with the parameters of the first."""
+    parts: dict[object, SentStatements] = {}
+    for part in chain.from_iterable(results):
+        same = part.title if part.query else (part.title, *part.lines)
+        parts.setdefault(same, part)
+    return sorted(parts.values(), key=lambda part: part.query is not None)
 
 
 def _count_answers(jobs: Sequence[DoneJob]) -> str:

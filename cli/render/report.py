@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ..results.comparison import compare
+from ..results.model import SentStatements
 from ..results.naming import name_results
-from ..results.statements import SentStatements
 from ..results.store import StoredResult
 from . import words
 from .bars import draw_answer

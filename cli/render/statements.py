@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import indent
 
-from ..results.statements import SentStatements
+from ..results.model import SentStatements
 
 
 def describe_statements(sent: Sequence[SentStatements], heading: str | None = None) -> str:

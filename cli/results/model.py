@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
@@ -22,7 +22,6 @@ from simulator.contract import (
 
 from .capacity import Capacity
 from .limits import RunVerdict
-from .statements import SentStatements
 from .tuning import Tuning
 
 FORMAT: Literal[2] = 2
@@ -32,6 +31,32 @@ FORMAT: Literal[2] = 2
 def as_mapping(value: Any) -> Mapping[str, Any]:
     """A part of what a stranger may have written; empty if it is none."""
     return value if isinstance(value, Mapping) else {}
+
+
+MOST_STATEMENT_CHARACTERS = 4000
+"""The most that a result keeps of each `SentStatements`: a table with 2,000 columns would be most of it."""
+
+
+class SentStatements(Bounded, BaseModel):
+    """The schema, the indexes, or what a query is asked by; a query's with the parameters of an execution."""
+
+    title: str
+    """Which of them, in words."""
+    lines: list[str]
+    """The statements, or why there are none."""
+    query: str | None = None
+    """The query that is asked so."""
+    own: bool = False
+    """Whether the statement is the workload's own, and not the module's."""
+
+    def shorten(self) -> Self:
+        """The same for a result."""
+        text = "\n".join(self.lines)
+        more = len(text) - MOST_STATEMENT_CHARACTERS
+        if more > 0:
+            kept = text[:MOST_STATEMENT_CHARACTERS]
+            text = f"{kept}… ({more:,} characters more: `workloads --show-queries`)"
+        return self.model_copy(update={"lines": text.split("\n")})
 
 
 MATCHED = frozenset({"workers", "runs", "steps"})

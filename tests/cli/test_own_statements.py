@@ -9,13 +9,12 @@ from click.testing import CliRunner
 
 from cli.campaign.ranking import rank_candidates
 from cli.main import commands
-from cli.render.candidates import DoneJob, make_section
+from cli.render.candidates import DoneJob, make_section, pool_statements
 from cli.render.comparison import list_remarks
 from cli.render.report import make_report
 from cli.render.stored import describe_result
 from cli.results.caveats import Kind
-from cli.results.model import Result
-from cli.results.statements import MOST_CHARACTERS, SentStatements, pool_statements
+from cli.results.model import MOST_STATEMENT_CHARACTERS, Result, SentStatements
 from cli.results.verdicts import find_caveats, is_stable
 
 from .made import queries, stored
@@ -141,8 +140,10 @@ def test_a_candidate_has_each_once() -> None:
 
 
 def test_a_result_keeps_no_long_ones_whole() -> None:
-    long = SentStatements(title="Schema", lines=["x" * MOST_CHARACTERS, "y" * 100]).shorten()
+    long = SentStatements(
+        title="Schema", lines=["x" * MOST_STATEMENT_CHARACTERS, "y" * 100]
+    ).shorten()
     text = "\n".join(long.lines)
-    assert len(text) < MOST_CHARACTERS + 100
+    assert len(text) < MOST_STATEMENT_CHARACTERS + 100
     assert "101 characters more: `workloads --show-queries`" in text
     assert OWN.shorten() == OWN

@@ -12,8 +12,8 @@ import pytest
 from cli.errors import RunFailed
 from cli.executors.base import Watch
 from cli.experiments.experiment import run_experiment
+from cli.experiments.long_runs import UnfinishedRun
 from cli.experiments.measuring import InsertExperiment
-from cli.experiments.unfinished import UnfinishedRun
 from cli.plan import PlannedRun, Sweep
 from cli.results.store import read_result
 from cli.signals import Interrupted, Interrupts

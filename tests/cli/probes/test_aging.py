@@ -5,10 +5,9 @@ from __future__ import annotations
 import pickle
 from itertools import pairwise
 
-from cli.probes.aging import AgingSeries
 from cli.probes.database import Counters, Use, merge_uses
 from cli.probes.network import TrafficSnapshot, merge_traffic
-from cli.probes.timeline import Step, Window, add_up, merge_steps
+from cli.probes.timeline import AgingSeries, Step, Window, add_up, merge_steps
 
 HOUR, DAY = 3_600, 86_400
 CPU = "cpu_s"

@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from cli.probes import machine as machine_module
-from cli.probes.aging import AgingSeries
 from cli.probes.background import read_families, take_snapshot
 from cli.probes.database import Counters, Use, merge_uses
 from cli.probes.machine import BackgroundLoadSampler
+from cli.probes.timeline import AgingSeries
 from cli.signals import Interrupted
 from simulator.contract import Machine
 

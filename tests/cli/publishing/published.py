@@ -17,8 +17,7 @@ from cli.results.decision import (
     VerdictMatrix,
     decide,
 )
-from cli.results.model import Result
-from cli.results.statements import SentStatements
+from cli.results.model import Result, SentStatements
 
 from ..made import ENVIRONMENT, inserts, queries
 

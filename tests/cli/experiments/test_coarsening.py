@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.render.run_charts import draw_timelines
-from cli.results.coarsening import (
+from cli.experiments.long_runs import (
     MOST_ENTRIES,
     MOST_GAPS,
     add_up_steps,
@@ -13,6 +12,7 @@ from cli.results.coarsening import (
     coarsen_run,
     keep_most,
 )
+from cli.render.run_charts import draw_timelines
 from cli.results.model import GroupRun
 from simulator.contract import GroupResult, Offered, Resources, Role, RunResult, WorkerTimeline
 
