@@ -11,13 +11,13 @@ from .errors import ConfigError
 from .workloads import make_workload_of
 
 ASKED = 2
-"""So many times as many events as are inserted while it is asked must be there before, so that a part of them
-stays to be asked about."""
+"""The prefill must have this many times as many events as are inserted while questions are asked, so that a
+part of it stays to be asked about."""
 
 
 def compress_clock(data: DataSet, load: Load) -> DataSet:
-    """The data set, which has a retention, with events so far apart that it passes in a run of this load,
-    unless the user says how far. ConfigError if it can't be told."""
+    """The data set with its events so far apart that its retention passes in a run of this load, unless the
+    user says how far. ConfigError if that can't be known."""
     assert data.retention_s is not None
     if not data.clean:
         raise ConfigError(

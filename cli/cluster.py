@@ -51,15 +51,15 @@ class Place:
     context: str | None = None
 
     def move(self, context: str | None, namespace: str | None) -> Place:
-        """The same, in another context or namespace where they aren't None."""
+        """The same place in another context or namespace, where they aren't None."""
         return Place(namespace or self.namespace, self.kubeconfig, context or self.context)
 
     @property
     def files(self) -> list[Path]:
         """The kubeconfig files, in kubectl's order. $KUBECONFIG is read now, and may be a list."""
-        given = self.kubeconfig or os.environ.get("KUBECONFIG")
-        if given:
-            return [Path(part).expanduser() for part in given.split(os.pathsep) if part]
+        kubeconfig = self.kubeconfig or os.environ.get("KUBECONFIG")
+        if kubeconfig:
+            return [Path(part).expanduser() for part in kubeconfig.split(os.pathsep) if part]
         return [Path("~/.kube/config").expanduser()]
 
     @property
@@ -72,7 +72,7 @@ class Place:
         """The context as kubectl sees it: the first file that sets one wins.
 
         The Python client's own merging takes another one (kubernetes-client/python #2180), so it
-        is always told.
+        is always told which one.
         """
         if self.context or self.in_cluster:
             return self.context
@@ -136,7 +136,7 @@ class Place:
 
 @contextmanager
 def explain_errors(what: str) -> Iterator[None]:
-    """RunFailed if the API server can't be reached or refuses; `what`: what it was asked."""
+    """RunFailed if the API server can't be reached or refuses. `what` begins the message."""
     from kubernetes.client.exceptions import ApiException
 
     from .kubeclient import UNREACHABLE
@@ -167,7 +167,7 @@ def pass_over(*statuses: int) -> Iterator[None]:
 
 
 def check_namespace(client: KubeClient, namespace: str) -> None:
-    """ConfigError if there is no such namespace. Not everybody may ask: then nothing is known."""
+    """ConfigError if there is no such namespace. If the user may not ask, nothing is known."""
     from .kubeclient import NAMESPACE
 
     try:
@@ -182,7 +182,7 @@ def check_namespace(client: KubeClient, namespace: str) -> None:
 
 
 def explain_no_namespace(namespace: str) -> str:
-    """What to do about one that isn't there."""
+    """What to do about a namespace that isn't there."""
     return (
         f"there is no namespace {namespace}: make it by 'kubectl create namespace {namespace}', or name"
         " another one by --namespace"
@@ -190,7 +190,7 @@ def explain_no_namespace(namespace: str) -> str:
 
 
 def read_refusal(body: Any) -> str:
-    """The API server's own words."""
+    """Why it refuses, in the API server's own words."""
     try:
         return str(json.loads(body)["message"])
     except (TypeError, ValueError, KeyError):
@@ -225,7 +225,7 @@ def merge_chart_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Helm:
-    """helm, told of the same place. Uses what versions 3.4 to 4 have in common wherever it can."""
+    """helm for the same place. Uses what versions 3.4 to 4 have in common wherever it can."""
 
     def __init__(self, place: Place, in_a_hurry: Callable[[], bool] = lambda: False) -> None:
         """`in_a_hurry`: whether the user doesn't want to wait for long."""
@@ -241,16 +241,16 @@ class Helm:
         self._version: str | None = None
 
     def find_version(self) -> str:
-        """`v3.19.5`; ConfigError if it is too old."""
+        """The version, as in `v3.19.5`; ConfigError if it is too old."""
         if self._version:
             return self._version
-        found = self._run(["version", "--template", "{{.Version}}"], cluster=False).strip()
-        match = re.match(r"v(\d+)\.(\d+)", found)
+        version = self._run(["version", "--template", "{{.Version}}"], cluster=False).strip()
+        match = re.match(r"v(\d+)\.(\d+)", version)
         if match is None or (int(match[1]), int(match[2])) < OLDEST_HELM:
             oldest = ".".join(map(str, OLDEST_HELM))
-            raise ConfigError(f"helm {found} is too old: {oldest} or later is needed")
-        self._version = found
-        return found
+            raise ConfigError(f"helm {version} is too old: {oldest} or later is needed")
+        self._version = version
+        return version
 
     def install(self, release: str, values: dict[str, Any]) -> None:
         """Install the chart. The values go through standard input: they may hold passwords.
@@ -290,7 +290,7 @@ class Helm:
         if self._place.kubeconfig:
             environment["KUBECONFIG"] = self._place.kubeconfig
         try:
-            done = run_program(
+            process = run_program(
                 command, text, in_a_hurry=self._in_a_hurry, environment=environment,
                 timeout_s=timeout_s, hurried_timeout_s=_HURRIED_HELM_TIMEOUT_S,
             )  # fmt: skip
@@ -298,7 +298,7 @@ class Helm:
             raise RunFailed(
                 f"helm {arguments[0]} took longer than {error.timeout:.0f} s"
             ) from error
-        if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING")]
+        if process.returncode:
+            lines = [line for line in process.stderr.splitlines() if not line.startswith("WARNING")]
             raise RunFailed(f"helm {arguments[0]}: {' '.join(lines).removeprefix('Error: ')}")
-        return done.stdout
+        return process.stdout

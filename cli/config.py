@@ -58,7 +58,7 @@ class Config:
 
     @property
     def target_names(self) -> list[str]:
-        """In the file's order."""
+        """Names of the targets, in the file's order."""
         return list(self._targets)
 
     @property
@@ -67,7 +67,7 @@ class Config:
         return list(self._workloads)
 
     def workload_definition(self, name: str) -> dict[str, Any]:
-        """One of them, as it is in JSON; ConfigError if anything is wrong with it."""
+        """The definition of one of them, as in JSON; ConfigError if anything is wrong with it."""
         from simulator.modules import find_statement_problem
         from simulator.workloads.definition import read_name
         from simulator.workloads.yaml_source import check_document, read_document
@@ -80,8 +80,8 @@ class Config:
                 raise ValueError(f"{name} is a workload of this tool: take another name")
             if isinstance(value, str):
                 file = self.path.parent / Path(value).expanduser()
-                found = read_document(file, find_problem=find_statement_problem)
-                return {**found, "name": name}
+                definition = read_document(file, find_problem=find_statement_problem)
+                return {**definition, "name": name}
             if isinstance(value, dict) and value.setdefault("name", name) != name:
                 raise ValueError("the key above is its name: remove `name`")
         except (OptionError, ValueError) as error:
@@ -102,12 +102,13 @@ class Config:
         return f"{self.path}:{line}: {'.'.join(keys)}"
 
     def digest(self, name: str) -> str:
-        """Another text whenever the file says something else of a target, variables as they stand there. It
-        is kept in campaigns' folders, so of the same words it is the same in each version of this tool."""
-        said = [self.section(name), self._kubernetes]
+        """A text that changes whenever the file says something else about a target, with variables as they
+        are written. Campaigns' folders keep it, so it is the same for the same text in each version of this
+        tool."""
+        parts = [self.section(name), self._kubernetes]
         if "executors" in self.section(name):
-            said.append(self.executors)
-        text = json.dumps(said, sort_keys=True, default=str)
+            parts.append(self.executors)
+        text = json.dumps(parts, sort_keys=True, default=str)
         return sha256(text.encode()).hexdigest()
 
     def place_of(self, name: str) -> tuple[str, ExecutorName]:
@@ -132,13 +133,13 @@ class Config:
         """An error for each key of a target that is neither this tool's, nor one of its module's
         `options`, which may depend on their values, nor a value of the chart."""
         section = self.section(name)
-        known = [*options(section), *TARGET_KEYS]
-        found = [
-            f"{self.where('targets', name, key)}: {unknown_option(key, known)}"
+        allowed = [*options(section), *TARGET_KEYS]
+        problems = [
+            f"{self.where('targets', name, key)}: {unknown_option(key, allowed)}"
             for key in map(str, section)
-            if key not in known
+            if key not in allowed
         ]
-        return found + self.unknown_chart_keys(section, ("targets", name))
+        return problems + self.unknown_chart_keys(section, ("targets", name))
 
     def unknown_shared_keys(self) -> list[str]:
         """An error for each key below the file's `kubernetes` that is no value of the chart."""
@@ -149,19 +150,19 @@ class Config:
         values = section.get("kubernetes") or {}
         if not isinstance(values, dict):
             return [f"{self.where(*keys)}: needs keys below it, as in {CHART_VALUES}"]
-        known = chart_keys()
+        allowed = chart_keys()
         return [
-            f"{self.where(*keys, key)}: unknown key{did_you_mean(key, known)}"
-            f" (known: {', '.join(known)})"
+            f"{self.where(*keys, key)}: unknown key{did_you_mean(key, allowed)}"
+            f" (known: {', '.join(allowed)})"
             for key in map(str, values)
-            if key not in known
+            if key not in allowed
         ]
 
     def section(self, name: str) -> dict[str, Any]:
         if name not in self._targets:
             hint = did_you_mean(name, self.target_names)
-            known = ", ".join(self.target_names)
-            raise ConfigError(f"{self.path} has no target {name!r}{hint} (it has: {known})")
+            names = ", ".join(self.target_names)
+            raise ConfigError(f"{self.path} has no target {name!r}{hint} (it has: {names})")
         raw = self._targets[name]
         if not isinstance(raw, dict):
             where = self.where("targets", name)
@@ -178,9 +179,9 @@ class Config:
 
     def merge_chart_values(self, target: str, own: Any) -> Mapping[str, Any]:
         """The chart's values for a target; ConfigError for a key that the chart doesn't have."""
-        wrong = self.unknown_shared_keys()
-        wrong += self.unknown_chart_keys({"kubernetes": own}, ("targets", target))
-        for problem in wrong:
+        problems = self.unknown_shared_keys()
+        problems += self.unknown_chart_keys({"kubernetes": own}, ("targets", target))
+        for problem in problems:
             raise ConfigError(problem)
         shared = self.replace_variables(self._kubernetes, ("kubernetes",))
         return merge_values(shared, own)
@@ -196,13 +197,13 @@ class Config:
 
         def lookup(match: re.Match[str]) -> str:
             name, default = match.groups()
-            found = os.environ.get(name) if default is None else os.environ.get(name) or default
-            if found is None:
+            text = os.environ.get(name) if default is None else os.environ.get(name) or default
+            if text is None:
                 raise ConfigError(
                     f"{self.where(*keys)}: environment variable {name} is not set; set it, or"
                     f" write ${{{name}:-default}}"
                 )
-            return found
+            return text
 
         return VARIABLE.sub(lookup, value)
 
@@ -235,8 +236,8 @@ def load_config(path: Path) -> Config:
     for key in document:
         if key not in _TOP_KEYS:
             line = lines[(str(key),)]
-            hint, known = did_you_mean(str(key), _TOP_KEYS), ", ".join(_TOP_KEYS)
-            raise ConfigError(f"{path}:{line}: unknown key {key!r}{hint} (known: {known})")
+            hint, allowed = did_you_mean(str(key), _TOP_KEYS), ", ".join(_TOP_KEYS)
+            raise ConfigError(f"{path}:{line}: unknown key {key!r}{hint} (known: {allowed})")
     targets = document.get("targets")
     if not isinstance(targets, dict) or not targets:
         line = lines.get(("targets",), 1)

@@ -54,7 +54,7 @@ _PODS_PATIENCE_S = 120.0
 CHECK = Load(role=Role.CHECK)
 
 BUSY_LOAD_PER_CPU = 0.5
-"""From this load average of a minute on, a machine is called busy."""
+"""A machine is called busy from this load average of a minute on, per CPU."""
 
 # A run works without these, too: in another way, or with a gap in the result.
 OPTIONAL = {
@@ -109,12 +109,12 @@ def diagnose(request: CommonOptions, interrupts: Interrupts) -> int:
 def _list_executors(
     request: CommonOptions, config: Config, target: Target | None
 ) -> Sequence[NamedExecutor]:
-    """Those that the target names; else the only one, without a name."""
+    """The executors that the target names; else the only one, without a name."""
     if target and target.executors and not request.executor:
         return target.executors
-    known = target.executor if target else ExecutorName.KUBERNETES
+    default = target.executor if target else ExecutorName.KUBERNETES
     values = target.kubernetes if target else config.chart_values()
-    return [NamedExecutor("", ExecutorName(request.executor or known), kubernetes=values)]
+    return [NamedExecutor("", ExecutorName(request.executor or default), kubernetes=values)]
 
 
 def _show(finding: Finding) -> bool:
@@ -225,9 +225,9 @@ def _check_image(client: KubeClient, values: Any) -> Finding:
         node["metadata"]["name"]
         for node in nodes
         if any(
-            _is_same_image(name, known)
+            _is_same_image(name, alias)
             for image in node["status"].get("images") or []
-            for known in image.get("names") or []
+            for alias in image.get("names") or []
         )
     ]
     text = f"{name} is on {len(having)} of {len(nodes)} nodes"
@@ -239,9 +239,9 @@ def _check_image(client: KubeClient, values: Any) -> Finding:
     )  # fmt: skip
 
 
-def _is_same_image(wanted: str, known: str) -> bool:
+def _is_same_image(name: str, alias: str) -> bool:
     """docker.io/library/x:1 is x:1."""
-    return known in (wanted, f"docker.io/{wanted}", f"docker.io/library/{wanted}")
+    return alias in (name, f"docker.io/{name}", f"docker.io/library/{name}")
 
 
 def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
@@ -250,7 +250,7 @@ def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
     from .executors import make_executor
 
     name = "image, Pod Security, quota, scheduling, DNS"
-    # Its keys are options of the target's module.
+    # The Secret's keys are options of the target's module.
     values = dict(values, existingSecret="")
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -265,7 +265,7 @@ def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
 
 
 def check_database(request: CommonOptions, interrupts: Interrupts) -> Finding:
-    """A run of a worker of each executor, that connect to the database and change nothing."""
+    """A run with a worker of each executor; they connect to the database and change nothing."""
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(replace(request, output=Path(folder)))
         options = begin(session.workload.kind, session.workload_options)

@@ -146,13 +146,13 @@ class EmbeddedPostgres:
             ]  # fmt: skip
             failed = f"initdb of the embedded PostgreSQL failed in {self._home}"
             try:
-                made = run_program(command, in_a_hurry=self._interrupts.hurry.is_set, folder="/")
+                initdb = run_program(command, in_a_hurry=self._interrupts.hurry.is_set, folder="/")
             except subprocess.TimeoutExpired:
                 shutil.rmtree(part, ignore_errors=True)
                 raise RunFailed(f"{failed}: interrupted") from None
-            if made.returncode:
+            if initdb.returncode:
                 shutil.rmtree(part, ignore_errors=True)
-                raise RunFailed(f"{failed}: {_find_reason(made.stderr)}")
+                raise RunFailed(f"{failed}: {_find_reason(initdb.stderr)}")
             part.rename(data)
 
     def _make_socket_folder(self, data: Path) -> Path:
@@ -199,10 +199,10 @@ class EmbeddedPostgres:
         process, reader = self._process, self._reader
         assert process is not None and reader is not None
         if kill:
-            below = list_tree(process.pid)[:-1]
+            children = list_tree(process.pid)[:-1]
             kill_tree(process.pid)
             # The next server refuses to start as long as one of them has the memory that they share.
-            psutil.wait_procs(below, _START_PATIENCE_S)
+            psutil.wait_procs(children, _START_PATIENCE_S)
         else:
             process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
@@ -267,8 +267,8 @@ def find_programs() -> Path:
 
 def _find_reason(printed: str) -> str:
     """What PostgreSQL's programs say went wrong: the text behind FATAL or error, or the last line."""
-    found = re.search(r"\b(?:FATAL|PANIC|error):\s+(.*)", printed)
-    return found[1] if found else (printed.strip().splitlines() or ["no reason given"])[-1]
+    match = re.search(r"\b(?:FATAL|PANIC|error):\s+(.*)", printed)
+    return match[1] if match else (printed.strip().splitlines() or ["no reason given"])[-1]
 
 
 def _find_other_user() -> tuple[int, int]:

@@ -80,10 +80,10 @@ def load_if_installed(name: str) -> type[AnyModule] | None:
 
 def load_installed(names: Iterable[str]) -> tuple[list[type[AnyModule]], str | None]:
     """The modules of these names whose packages are installed, and a line about the others."""
-    found = {name: load_if_installed(name) for name in names}
-    absent = ", ".join(name for name, module in found.items() if module is None)
+    modules = {name: load_if_installed(name) for name in names}
+    absent = ", ".join(name for name, module in modules.items() if module is None)
     about = f"left out, since their packages are not installed: {absent}; {_advise_install()}"
-    return [module for module in found.values() if module], about if absent else None
+    return [module for module in modules.values() if module], about if absent else None
 
 
 def advise_remote() -> str:

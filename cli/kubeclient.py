@@ -99,7 +99,7 @@ class KubeClient(ApiClient):
         )
 
     def make_another(self) -> KubeClient:
-        """One with the same credentials and connections of its own, to be broken off apart."""
+        """A client with the same credentials and connections of its own, to be broken off separately."""
         return KubeClient(self.configuration, self._credentials)
 
     # --- objects ---------------------------------------------------------------------------------
@@ -108,8 +108,8 @@ class KubeClient(ApiClient):
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> list[Item]:
         """The objects of a namespace (None: of the cluster) that the selectors choose."""
-        found = self.read_json(kind.locate(namespace), labelSelector=labels, fieldSelector=fields)
-        items: list[Item] = found.get("items") or []
+        listing = self.read_json(kind.locate(namespace), labelSelector=labels, fieldSelector=fields)
+        items: list[Item] = listing.get("items") or []
         return items
 
     def get(
@@ -119,7 +119,7 @@ class KubeClient(ApiClient):
         return _decode(self._ask("GET", kind.locate(namespace, name), timeout_s=timeout_s))
 
     def create(self, kind: Kind, namespace: str | None, body: Item) -> Item:
-        """Make an object; what became of it."""
+        """Make an object. Returns what became of it."""
         return _decode(self._ask("POST", kind.locate(namespace), body=body))
 
     def delete(self, kind: Kind, namespace: str, name: str, *, dry_run: bool = False) -> None:
@@ -131,7 +131,7 @@ class KubeClient(ApiClient):
     def patch(
         self, kind: Kind, namespace: str, name: str, body: Item, *, dry_run: bool = False
     ) -> None:
-        """Change some of an object. `dry_run`: only ask whether it would be changed."""
+        """Change a part of an object. `dry_run`: only ask whether it would be changed."""
         path, query = kind.locate(namespace, name), {"dryRun": "All" if dry_run else ""}
         self._ask("PATCH", path, query=query, body=body, content_type=_PATCH).read()
 
@@ -212,12 +212,12 @@ class KubeClient(ApiClient):
         timeout_s: Timeout | None = None,
     ) -> Any:
         """The answer, of which only the head has been read; ApiException if it is a refusal."""
-        told = {"Accept": accept, **(headers or {})}
+        all_headers = {"Accept": accept, **(headers or {})}
         if body is not None:
-            told["Content-Type"] = content_type
+            all_headers["Content-Type"] = content_type
         request = self.param_serialize(
             method, path, query_params=[pair for pair in (query or {}).items() if pair[1]],
-            header_params=told, body=body, auth_settings=["BearerToken"],
+            header_params=all_headers, body=body, auth_settings=["BearerToken"],
         )  # fmt: skip
         answer = self.call_api(*request, _request_timeout=timeout_s)
         if not 200 <= answer.status <= 299:
@@ -256,10 +256,10 @@ class KubeClient(ApiClient):
         A thread that is still reading when the interpreter ends aborts it, and one that reads from a
         server that is gone without a word may do so for minutes.
         """
-        for one in list(self._sockets):
+        for connection in list(self._sockets):
             with suppress(OSError):
-                # Of the plain socket below TLS, which has nobody left to say goodbye to.
-                socket.socket.shutdown(one, socket.SHUT_RDWR)
+                # By the plain socket below TLS, which has nobody left to say goodbye to.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def _read(answer: Any) -> bytes:
@@ -267,8 +267,8 @@ def _read(answer: Any) -> bytes:
 
 
 def _decode(answer: Any) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(_read(answer))
-    return found
+    document: Mapping[str, Any] = json.loads(_read(answer))
+    return document
 
 
 def _split_lines(response: HTTPResponse) -> Iterator[str]:
@@ -284,7 +284,7 @@ def _split_lines(response: HTTPResponse) -> Iterator[str]:
 def _watch_sockets(
     pools: Mapping[str, type[HTTPConnectionPool]], sockets: WeakSet[socket.socket]
 ) -> dict[str, type[HTTPConnectionPool]]:
-    """The same pools, those of a SOCKS proxy too, with connections that enter their sockets there."""
+    """The same pools, those of a SOCKS proxy too, with connections that add their sockets to `sockets`."""
 
     def watch(pool: type[HTTPConnectionPool]) -> type[HTTPConnectionPool]:
         usual: type[HTTPConnection] = pool.ConnectionCls  # type: ignore[assignment]
@@ -316,7 +316,7 @@ def find_own_container(pod: Item) -> Item | None:
     """The status of the chart's container; None if it has none yet."""
     name = read_component(pod)
     statuses = pod["status"].get("containerStatuses") or []
-    return next((one for one in statuses if one["name"] == name), None)
+    return next((status for status in statuses if status["name"] == name), None)
 
 
 def is_running(pod: Item) -> bool:

@@ -77,32 +77,32 @@ class LeftRun:
     @property
     def objects(self) -> str:
         release = ["release"] if self.has_release else []
-        left = [f"{len(names)} {kind}" for kind, names in sorted(self.kinds.items())]
+        counts = [f"{len(names)} {kind}" for kind, names in sorted(self.kinds.items())]
         hanging = [
             f"{len(names)} {kind} hanging in deletion"
             for kind, names in sorted(self.hanging.items())
         ]
-        return ", ".join(release + left + hanging)
+        return ", ".join(release + counts + hanging)
 
 
 def describe_others(client: KubeClient, place: Place, own: str) -> str | None:
     """Which other runs are at work in the namespace, and how each is removed; None: none, or nobody may know.
 
-    One whose tool was killed goes on, and inserts into the tables that the next run has dropped."""
+    A run whose tool was killed goes on, and inserts into the tables that the next run has dropped."""
     try:
-        others = f"{RUN_LABEL},{RUN_LABEL}!={own}"
-        labelled = _list_labelled(client, place.namespace, (JOB, POD), others)
+        selector = f"{RUN_LABEL},{RUN_LABEL}!={own}"
+        labelled = _list_labelled(client, place.namespace, (JOB, POD), selector)
     except (ApiException, *UNREACHABLE):
         return None
-    found = [run for run in sort_by_run([], labelled, now()) if run.at_work]
-    if not found:
+    runs = [run for run in sort_by_run([], labelled, now()) if run.at_work]
+    if not runs:
         return None
     options = " ".join(place.list_options())
     lines = [
         f"run {run.run_id}, started by {run.started_by} {run.age} ago, is at work in namespace"
         f" {place.namespace}, too: if nobody waits for it, remove it by {program()} clean"
         f" {run.run_id} --running {options}"
-        for run in found
+        for run in runs
     ]
     return "\n".join(lines)
 
@@ -124,7 +124,7 @@ def find_runs(place: Place) -> list[LeftRun]:
 def sort_by_run(
     releases: Iterable[str], labelled: Iterable[tuple[str, Item]], at: datetime
 ) -> list[LeftRun]:
-    """The runs that releases and objects, each with its kind, are of; `at`: now."""
+    """The runs to which releases and objects, each with its kind, belong; `at`: now."""
     runs: dict[str, LeftRun] = {}
     for release in releases:
         run_id = release.removeprefix(RELEASE_PREFIX)
@@ -147,8 +147,8 @@ def sort_by_run(
             run.kinds.setdefault(kind, []).append(meta["name"])
         if kind == "pod" and not hangs and not has_ended(item):
             run.pods_at_work += 1
-    there = [run for run in runs.values() if run.removable or run.hanging]
-    return sorted(there, key=lambda run: run.created or at)
+    present = [run for run in runs.values() if run.removable or run.hanging]
+    return sorted(present, key=lambda run: run.created or at)
 
 
 def _read_time(meta: Item, name: str) -> datetime | None:
@@ -159,7 +159,7 @@ def _read_time(meta: Item, name: str) -> datetime | None:
 def has_orphans(labelled: Sequence[tuple[str, Item]]) -> bool:
     """Whether there is a pod whose Job is gone: Kubernetes is about to delete it.
 
-    One that outlives its Job on purpose names no owner any more.
+    A pod that outlives its Job on purpose names no owner any more.
     """
     jobs = {item["metadata"]["uid"] for kind, item in labelled if kind == "job"}
     return any(
@@ -174,7 +174,7 @@ def _list_releases(client: KubeClient, namespace: str) -> list[str]:
     """This tool's releases, whatever became of them, from the Secrets in which helm keeps them:
     `helm list` takes other options in version 4 than in 3."""
     secrets = client.find(SECRET, namespace, labels="owner=helm")
-    names = {(one["metadata"].get("labels") or {}).get("name", "") for one in secrets}
+    names = {(secret["metadata"].get("labels") or {}).get("name", "") for secret in secrets}
     return sorted(name for name in names if name.startswith(RELEASE_PREFIX))
 
 

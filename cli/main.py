@@ -69,8 +69,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS:
             hint = did_you_mean(args[0], COMMANDS)
-            known = ", ".join(COMMANDS)
-            raise click.UsageError(f"there is no command {args[0]!r}{hint} (there are: {known})")
+            names = ", ".join(COMMANDS)
+            raise click.UsageError(f"there is no command {args[0]!r}{hint} (there are: {names})")
         return super().resolve_command(ctx, args)
 
 

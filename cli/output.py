@@ -36,8 +36,8 @@ def print_prose(text: str) -> None:
 
 
 def wrap_lines(text: str, width: int | None) -> str:
-    """Lines of at most so many characters, where a word isn't longer; None: as they are. What goes on below
-    is indented."""
+    """Lines of at most so many characters, unless a word is longer; None: as they are. Continuation lines
+    are indented."""
     if width is None:
         return text
     fold = TextWrapper(

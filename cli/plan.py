@@ -42,10 +42,10 @@ class Request:
     """What a command that measures is asked for: what all of them have in common."""
 
     load: Load
-    """Of the writers; of the readers, where they alone are at work."""
+    """The writers' load; the readers', where they alone are at work."""
     data: DataSet
     readers: Load | None = None
-    """Who asks beside the writers."""
+    """The load of readers beside the writers."""
     runs: int = 3
     """How often the same run is made."""
     limits: Sequence[RunLimit] = ()
@@ -57,7 +57,7 @@ class Request:
 
     @property
     def workers(self) -> int:
-        """Of both groups."""
+        """How many there are in both groups."""
         return self.load.workers + (self.readers.workers if self.readers else 0)
 
     def list_options(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Sweep(Request):
     """What `insert` is asked for: a load, on a data set, by several worker counts several times."""
 
     counts: Sequence[int]
-    """Of workers, instead of the load's."""
+    """Numbers of workers, instead of the load's."""
     steps: int = 0
 
     @property
@@ -126,22 +126,22 @@ class PlannedRun:
     label: str
     """What it is called while it is made, as in `4 workers, run 2 of 3`."""
     run: int
-    """Its number in the result: of insert among those of its worker count; with `steps`, that of the step."""
+    """Its number in the result: for insert among the runs of its worker count; with `steps`, the step's."""
     data: DataSet
     loads: tuple[Load, ...]
-    """Of each group of workers; the first says how long it goes on. A group that isn't at work in a run of
-    a baseline is there all the same, so that all runs have as many workers and connections, and the same
-    data to begin with."""
+    """One of each group of workers; the first says how long the run goes on. A group that isn't at work in a
+    run of a baseline is there all the same, so that all runs have as many workers and connections, and the
+    same data to begin with."""
     options: Mapping[str, Any] | None = None
-    """The module's, if they aren't the target's."""
+    """The module's options, if they aren't the target's."""
     loads_by_prefill: bool = False
     abort_limits: Sequence[RunLimit] = ()
     chance: int | None = None
-    """See there (`RunSettings`)."""
+    """See `RunSettings`."""
 
     @property
     def load(self) -> Load:
-        """The load that says how long it goes on."""
+        """The load that says how long the run goes on."""
         return self.loads[0]
 
     @property
@@ -155,12 +155,12 @@ class PlannedRun:
 
     @property
     def at_work(self) -> list[Load]:
-        """Those of the groups that are measured."""
+        """The loads of the groups that are measured."""
         return [load for load in self.loads if load.role in (Role.WRITE, Role.READ)]
 
     @property
     def workers(self) -> int:
-        """How many take part."""
+        """How many workers take part."""
         return sum(load.workers for load in self.loads)
 
 
@@ -169,16 +169,16 @@ class PlannedSeries:
     """Runs that one collector makes, one after the other; they differ in what is stored before them alone."""
 
     name: str
-    """Of the folder with their logs."""
+    """The name of the folder with their logs."""
     runs: Sequence[PlannedRun]
     left: Sequence[Load] | None = None
-    """Of all runs that may still come, these among them, the load that says how long they go on, where that
-    is another than was expected."""
+    """For each run that may still come, these among them, the load that says how long it goes on, where that
+    differs from what was expected."""
 
 
 def derive_seed(*names: object) -> int:
-    """A seed that follows from these, so that chance in when requests are due meets no two steps of a search,
-    runs of a command, or repetitions of a campaign alike. Below 2^48: every JSON reader has it whole."""
+    """A seed that follows from these, so that chance lets requests be due at other times in each step of a
+    search, run of a command, or repetition of a campaign. Below 2^48: every JSON reader has it whole."""
     text = json.dumps([str(name) for name in names])
     return int.from_bytes(blake2b(text.encode(), digest_size=6).digest())
 
@@ -187,7 +187,7 @@ LONGEST_SERIES = 200
 """Runs: all their settings go into one Kubernetes Secret, which holds 1 MiB
 (https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size)."""
 _SERIES_BYTES, _RUN_BYTES = 700_000, 2_500
-"""The most of all their settings, and the most of a run's without the workload's definition."""
+"""The most for all their settings, and the most for a run's without the workload's definition."""
 
 
 def public_fields(model: Load | DataSet, role: Role | None = None) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def public_data(data: DataSet) -> dict[str, Any]:
 
 
 def public_load(load: Load) -> dict[str, Any]:
-    """The load's options as they are kept in the result. Of what ends a run, only what did."""
+    """The load's options as they are kept in the result. Of those that end a run, only the one that did."""
     shown = public_fields(load, load.role)
     if load.rate_per_s is None:
         shown.pop("arrivals")
@@ -225,7 +225,7 @@ def merge_options(target: Target, extra_options: Sequence[str]) -> dict[str, Any
 
 @dataclass(frozen=True)
 class SplitOptions:
-    """A target's options by whom they concern."""
+    """A target's options, by what they concern."""
 
     module: dict[str, Any]
     workload: dict[str, Any]
@@ -263,13 +263,13 @@ def split_options(
     """
     own = workload.options_model.model_fields
     owners = _find_workloads_of_options()
-    others = set(owners) - set(own)
-    for name in others & set(insisted):
+    foreign = set(owners) - set(own)
+    for name in foreign & set(insisted):
         raise OptionError(f"{name} is an option of workload {owners[name]}, not of {workload.name}")
     module = {
         name: value
         for name, value in values.items()
-        if name not in own and name != QUERIES and name not in others
+        if name not in own and name != QUERIES and name not in foreign
     }
     queries = values.get(QUERIES)
     return SplitOptions(
@@ -353,9 +353,9 @@ def plan_mix(mix: Mix) -> PlannedSeries:
     return PlannedSeries(
         "mixed",
         [
-            PlannedRun(f"{who}, run {run} of {mix.runs}", run, data, loads, loads_by_prefill=True)
+            PlannedRun(f"{title}, run {run} of {mix.runs}", run, data, loads, loads_by_prefill=True)
             for run in range(1, mix.runs + 1)
-            for who, loads in turns[(run - 1) % len(turns) :] + turns[: (run - 1) % len(turns)]
+            for title, loads in turns[(run - 1) % len(turns) :] + turns[: (run - 1) % len(turns)]
         ],
     )
 
@@ -374,7 +374,7 @@ def _plan_run(sweep: Sweep, workers: int, run: int) -> PlannedRun:
     """A run with so many workers; a step goes on with the data of the one before it, whatever was asked."""
     load = sweep.load.model_copy(update={"workers": workers})
     clean = sweep.data.clean and not (sweep.steps and run > 1)
-    # Who goes on with the events of other runs must share out the devices as they did.
+    # A run that goes on with the events of others must share out the devices as they did.
     data = share_devices(sweep.data, workers if clean else max(sweep.counts))
     data = data.model_copy(update={"clean": clean})
     if data.retention_s is not None:
@@ -407,8 +407,8 @@ def check_workload(load: Load, data: DataSet, module: type[AnyModule]) -> Job:
 def check_capabilities(
     request: Request, module: type[AnyModule], settings: Options | None, load: Load | None = None
 ) -> None:
-    """ConfigError if the module can't do what is asked for; `settings` None: not all known here; `load`: if
-    it is another than the request's.
+    """ConfigError if the module can't do what is asked for; `settings`: None if not all are known here;
+    `load`: if it isn't the request's.
 
     A default that the database has no notion of is no error: only what was asked for is.
     """

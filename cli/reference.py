@@ -52,13 +52,25 @@ def make_schema() -> str:
 def make_figures() -> str:
     """All figures, as tables, `results export` and limits have them."""
     rows = []
-    for one in FIGURES.values():
-        who = "both" if one.roles == BOTH else "writers" if one.roles == WRITERS else "readers"
-        also = [f"`--fail-if {one.limit}`"] if one.limit else []
-        also += ["`compare`"] if one.compared else []
-        also += [f"*{title}*" for title, keys in TABLES.items() if one.key in keys]
-        key = f"`{one.key}`" if one.exported else f"(`{one.key}`)"
-        rows.append([key, one.heading, one.unit, one.about, one.better or "", who, ", ".join(also)])
+    for figure in FIGURES.values():
+        group = (
+            "both" if figure.roles == BOTH else "writers" if figure.roles == WRITERS else "readers"
+        )
+        also = [f"`--fail-if {figure.limit}`"] if figure.limit else []
+        also += ["`compare`"] if figure.compared else []
+        also += [f"*{title}*" for title, keys in TABLES.items() if figure.key in keys]
+        key = f"`{figure.key}`" if figure.exported else f"(`{figure.key}`)"
+        rows.append(
+            [
+                key,
+                figure.heading,
+                figure.unit,
+                figure.about,
+                figure.better or "",
+                group,
+                ", ".join(also),
+            ]
+        )
     of_queries = [
         [column.heading, column.about, f"`{column.key}`" if column.key else ""]
         for column in QUERY_TABLE
@@ -219,7 +231,7 @@ def _describe_tree(title: str, root: type[BaseModel]) -> Iterator[str]:
 
 
 def _show_default(field: FieldInfo) -> str:
-    """As it would be given; nothing for what is empty."""
+    """The default as it would be written; nothing if it is empty."""
     if field.is_required():
         return "required"
     default = show_default(field)
@@ -243,27 +255,29 @@ def _walk_types(kind: Any) -> Iterator[type[BaseModel]]:
 
 
 def _name_kind(
-    schema: Mapping[str, Any], known: Mapping[str, Any], links: Mapping[str, str]
+    schema: Mapping[str, Any], definitions: Mapping[str, Any], links: Mapping[str, str]
 ) -> str:
-    """What a key's value is, of its JSON Schema. `known`: what it refers to; `links`: model -> anchor."""
+    """What a key's value is, by its JSON Schema. `definitions`: what that names; `links`: model -> anchor."""
     if "$ref" in schema:
         name = schema["$ref"]
         return (
-            f"[{name}](#{links[name]})" if name in links else _name_kind(known[name], known, links)
+            f"[{name}](#{links[name]})"
+            if name in links
+            else _name_kind(definitions[name], definitions, links)
         )
     for several in ("anyOf", "oneOf"):
         if several in schema:
-            kinds = [_name_kind(one, known, links) for one in schema[several]]
+            kinds = [_name_kind(variant, definitions, links) for variant in schema[several]]
             return " or ".join(dict.fromkeys(kind for kind in kinds if kind != "null"))
     if "enum" in schema or "const" in schema:
         return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
     match schema.get("type"):
         case "array":
-            return f"list of {_name_kind(schema.get('items', {}), known, links)}"
+            return f"list of {_name_kind(schema.get('items', {}), definitions, links)}"
         case "object":
             rest = schema.get("additionalProperties")
             return (
-                f"mapping to {_name_kind(rest, known, links)}"
+                f"mapping to {_name_kind(rest, definitions, links)}"
                 if isinstance(rest, dict)
                 else "mapping"
             )
@@ -274,11 +288,11 @@ def _name_kind(
 
 
 _KINDS = {"string": "text", "integer": "whole number", "boolean": "true or false"}
-"""Of JSON Schema, in words."""
+"""Types of JSON Schema, in words."""
 
 
 def _read_docs(kind: type) -> dict[str, str]:
-    """Attribute -> the docstring below it, of a class and those above it."""
+    """Attribute -> the docstring below it, of a class and its bases."""
     docs: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if not base.__module__.startswith(("cli", "simulator")):

@@ -41,7 +41,7 @@ class Interrupted(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """That of the command."""
+        """The exit status of the command."""
         return _exit_code(self.number)
 
 

@@ -57,7 +57,7 @@ class Price:
     """10^9 bytes that are stored."""
 
     def over(self, other: Price) -> Price:
-        """With what the other one knows and this one doesn't."""
+        """This price, with what the other one knows and this one doesn't."""
         return Price(
             *(
                 theirs if own is None else own
@@ -157,29 +157,33 @@ def read_executor_name(config: Config, keys: tuple[str, ...], value: object) -> 
     try:
         return ExecutorName(str(value))
     except ValueError:
-        known = " or ".join(ExecutorName)
-        raise ConfigError(f"{config.where(*keys)}: {value!r} is no executor: use {known}") from None
+        names = " or ".join(ExecutorName)
+        raise ConfigError(f"{config.where(*keys)}: {value!r} is no executor: use {names}") from None
 
 
 def read_executors(config: Config, target: str, section: Mapping[str, Any]) -> list[NamedExecutor]:
-    """Those that a target names."""
+    """The executors that a target names."""
     where = config.where("targets", target, "executors")
     names = config.replace_variables(section["executors"], ("targets", target, "executors"))
-    known = ", ".join(config.executors) if isinstance(config.executors, dict) else ""
+    defined = ", ".join(config.executors) if isinstance(config.executors, dict) else ""
     if not isinstance(names, list) or len(names) < 2 or len(set(map(str, names))) < len(names):
         raise ConfigError(f"{where}: write two names or more of `executors`, as in [east, west]")
     if "executor" in section:
         raise ConfigError(f"{where}: leave `executor` out: each of `executors` has its own")
     for name in map(str, names):
-        if name not in known.split(", "):
+        if name not in defined.split(", "):
             raise ConfigError(
-                f"{where}: {name!r} isn't below `executors` in the file (there: {known or 'nothing'})"
+                f"{where}: {name!r} isn't below `executors` in the file (there: {defined or 'nothing'})"
             )
-    found = [_read_named_executor(config, str(name), target, section) for name in names]
-    places = [(one.context, one.namespace) for one in found if one.kind is ExecutorName.KUBERNETES]
+    executors = [_read_named_executor(config, str(name), target, section) for name in names]
+    places = [
+        (executor.context, executor.namespace)
+        for executor in executors
+        if executor.kind is ExecutorName.KUBERNETES
+    ]
     if len(set(places)) < len(places):
         raise ConfigError(f"{where}: two of them have the same context and namespace")
-    return found
+    return executors
 
 
 def _read_named_executor(
@@ -218,7 +222,7 @@ def _read_address(
         if parts.scheme == "http" and parts.hostname and parts.port and not parts.path.strip("/"):
             return f"http://{parts.netloc}"
     raise ConfigError(
-        f"{where}: where do the workers of {', '.join(one.name for one in executors[1:])} reach the"
+        f"{where}: where do the workers of {', '.join(executor.name for executor in executors[1:])} reach the"
         f" collector in {executors[0].name}? Write collector_address: http://HOST:PORT"
     )
 
@@ -227,8 +231,8 @@ def _read_server(config: Config, target: str, value: object) -> str | None:
     if value is None or value in STARTABLE_SERVERS:
         return None if value is None else str(value)
     where = config.where("targets", target, "start_server")
-    known = ", ".join(STARTABLE_SERVERS)
-    raise ConfigError(f"{where}: {value!r} can't be started by this tool (it can: {known})")
+    servers = ", ".join(STARTABLE_SERVERS)
+    raise ConfigError(f"{where}: {value!r} can't be started by this tool (it can: {servers})")
 
 
 def _read_price(config: Config, target: str, hour: float | None, value: object) -> Price:
@@ -236,7 +240,7 @@ def _read_price(config: Config, target: str, hour: float | None, value: object) 
     parts = {} if value is None else value
     if not isinstance(parts, dict) or set(parts) - set(PRICES):
         raise ConfigError(f"{where}: write what it costs, as in {{cpu_hour: 0.05, gb_month: 0.1}}")
-    own = {key: _read_cost(config, target, one, "price", str(key)) for key, one in parts.items()}
+    own = {key: _read_cost(config, target, cost, "price", str(key)) for key, cost in parts.items()}
     return Price(hour, **own)
 
 
@@ -253,22 +257,22 @@ def _read_cost(config: Config, target: str, value: object, *keys: str) -> float 
 
 
 def _read_pids(config: Config, target: str, value: object) -> tuple[int, ...]:
-    found = [] if value is None else value if isinstance(value, list) else [value]
-    if all(str(pid).isdecimal() and int(str(pid)) > 0 for pid in found):
-        return tuple(int(str(pid)) for pid in found)
+    pids = [] if value is None else value if isinstance(value, list) else [value]
+    if all(str(pid).isdecimal() and int(str(pid)) > 0 for pid in pids):
+        return tuple(int(str(pid)) for pid in pids)
     where = config.where("targets", target, "database_pids")
     raise ConfigError(f"{where}: {value!r}: write the processes' numbers, as in [4711, 4712]")
 
 
 def _read_disturbances(config: Config, target: str, value: object) -> tuple[Disturbance, ...]:
-    found = [] if value is None else value
+    texts = [] if value is None else value
     where = config.where("targets", target, "disturbances")
-    if isinstance(found, list) and all(isinstance(one, str) for one in found):
+    if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
         written = config.section(target).get("disturbances") or []
         try:
             return tuple(
                 read_disturbance(raw, text, tuple(list_values(raw).values()))
-                for raw, text in zip(written, found, strict=True)
+                for raw, text in zip(written, texts, strict=True)
             )
         except ConfigError as error:
             raise ConfigError(f"{where}: {error.message}") from error

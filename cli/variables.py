@@ -20,7 +20,7 @@ def hide_values(shown: str, written: str) -> str:
     if (whole := VARIABLE.fullmatch(written)) is not None:
         return f"${{{whole[1]}}}"
     values = list_values(written)
-    for name in sorted(values, key=lambda one: len(values[one]), reverse=True):
+    for name in sorted(values, key=lambda variable: len(values[variable]), reverse=True):
         if len(values[name]) >= _SHORTEST_VALUE:
             shown = shown.replace(values[name], f"${{{name}}}")
     return shown

@@ -33,7 +33,7 @@ class ChosenWorkload:
     definition: dict[str, Any] | None = None
     """As JSON, unless it is one of the tool's own."""
     file: str | None = None
-    """As it was named."""
+    """The file as it was named."""
 
 
 def choose_workload(given: str, config: Config | None) -> ChosenWorkload:
@@ -48,23 +48,23 @@ def choose_workload(given: str, config: Config | None) -> ChosenWorkload:
             return _read_file(given)
     except OptionError as error:
         raise ConfigError(f"--workload: {error}") from error
-    known = [*workload_names(), *(config.workload_names if config else ())]
+    names = [*workload_names(), *(config.workload_names if config else ())]
     raise ConfigError(
-        f"--workload: there is no workload {given!r}{did_you_mean(given, known)} (known:"
-        f" {', '.join(known)}; or name a file that ends in .yaml)"
+        f"--workload: there is no workload {given!r}{did_you_mean(given, names)} (known:"
+        f" {', '.join(names)}; or name a file that ends in .yaml)"
     )
 
 
-def _read_file(given: str) -> ChosenWorkload:
+def _read_file(name: str) -> ChosenWorkload:
     from simulator.workloads.yaml_source import read_document
 
-    file = Path(given).expanduser()
+    file = Path(name).expanduser()
     definition = read_document(file, workload_names(), find_statement_problem)
-    return ChosenWorkload(load_workload(definition["name"], definition), definition, given)
+    return ChosenWorkload(load_workload(definition["name"], definition), definition, name)
 
 
 def find_config(file: Path) -> Config | None:
-    """The config file, of commands that need none: None if none is named and there is none here."""
+    """The config file, for commands that need none: None if none is named and there is none here."""
     if file == Path(CONFIG_FILE) and not file.exists():
         return None
     return load_config(file)
@@ -72,13 +72,13 @@ def find_config(file: Path) -> Config | None:
 
 def parse_pairs(flag: str, pairs: Sequence[str]) -> dict[str, Any]:
     """The values of an option `flag` that is given as key=value, several times."""
-    found = {}
+    values = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise ConfigError(f"{flag} {pair!r}: write it as key=value")
-        found[key.strip()] = value
-    return found
+        values[key.strip()] = value
+    return values
 
 
 def read_options(
@@ -88,12 +88,12 @@ def read_options(
     where: Callable[[str], str] = str,
 ) -> WorkloadOptions:
     """The workload's options: `pairs` of the command line over `values`, which stand `where` it says."""
-    told = parse_pairs(FLAG, pairs)
+    chosen = parse_pairs(FLAG, pairs)
     try:
         return parse_options(
             kind.options_model,
-            {**values, **told},
-            lambda key: FLAG if key in told else where(key),
+            {**values, **chosen},
+            lambda key: FLAG if key in chosen else where(key),
         )
     except OptionError as error:
         raise ConfigError(str(error)) from error
@@ -112,7 +112,7 @@ def make_workload(given: str, config: Config | None, pairs: Sequence[str], seed:
 def complete_data(
     data: DataSet, chosen: ChosenWorkload, options: WorkloadOptions, existing: bool
 ) -> DataSet:
-    """The data set with a workload, whose first event has this time if it begins now.
+    """The data set with a workload; if that begins now, its first event has this time.
 
     ConfigError if it is about `existing` events of such a workload: somebody must say when they began.
     """
@@ -169,8 +169,8 @@ def check_history(data: DataSet) -> None:
 
 
 def count_history(data: DataSet, workers: int) -> int:
-    """Events of the data set's history, of the devices of so many workers. OptionError if there can't be
-    such."""
+    """How many events the data set's history has, for the devices of so many workers. OptionError if there
+    can't be such."""
     kind = load_workload(data.workload, data.definition)
     workload = add_history(kind(data.seed, **data.workload_options), data)
     assert isinstance(workload, WithHistory)
@@ -185,7 +185,7 @@ def make_workload_of(data: DataSet) -> Workload:
 
 
 def begin(kind: type[Workload], options: WorkloadOptions, before_s: float = 0.0) -> WorkloadOptions:
-    """The options, with this second for one that begins now, or so long before it."""
+    """The options, with this second for a workload that begins now, or so long before it."""
     if not kind.begins_now(options):
         return options
     return kind.begin_at(options, int(time.time() - before_s) * 1000)

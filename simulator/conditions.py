@@ -1,7 +1,7 @@
 """Which conditions of a measurement a setting changes, declared where the setting is defined.
 
-An option says it in its annotation, `batch: Annotated[int, Condition.BATCH]`; a module says it of what
-its server tells in `Module.CONDITIONS`. `compare` warns where such conditions differ.
+An option declares it in its annotation, `batch: Annotated[int, Condition.BATCH]`; a module declares it in
+`Module.CONDITIONS` for what its server tells. `compare` warns where such conditions differ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Condition(StrEnum):
     REPLICATION = "replication"
     """How many copies are made, and over how many nodes and shards events are spread."""
     LOAD = "load"
-    """How requests are offered: one after the other's answer, or at a rate."""
+    """How requests are offered: each after the answer to the one before, or at a rate."""
     BATCH = "batch"
     """What a request looks like."""
     SCHEMA = "schema"
@@ -38,14 +38,14 @@ class Condition(StrEnum):
 
 
 def find_conditions(model: type[BaseModel]) -> dict[str, Condition]:
-    """Field (by its alias, where it has one) -> what its annotation declares. A field that is never
+    """Field (by its alias, if it has one) -> what its annotation declares. A field that is never
     shown changes no figure."""
-    found = {}
+    conditions = {}
     for own_name, field in model.model_fields.items():
         name = field.alias or own_name
-        declared = [one for one in field.metadata if isinstance(one, Condition)]
+        declared = [condition for condition in field.metadata if isinstance(condition, Condition)]
         if declared:
-            found[name] = declared[0]
+            conditions[name] = declared[0]
         elif not field.repr:
-            found[name] = Condition.NONE
-    return found
+            conditions[name] = Condition.NONE
+    return conditions

@@ -21,16 +21,16 @@ import yaml
 
 MOST_BYTES_YAML = 500_000
 MOST_BYTES_JSON = 16_000_000
-"""Of a file. A result of 1,000 workers and 30 runs has some 9 MB."""
+"""The most bytes of a file. A result of 1,000 workers and 30 runs has some 9 MB."""
 MOST_PARTS = 1_000_000
-"""Values, and commas, in a JSON document."""
+"""The most values, and the most commas, in a JSON document."""
 MOST_KEYS = 10_000
-"""Of one part of a JSON document."""
+"""The most keys of one part of a JSON document."""
 MOST_DEPTH = 40
 MOST_EXPANDED = 2_000_000
-"""Characters of a YAML document with its aliases written out; each part counts `_PART` on top."""
+"""The most characters of a YAML document with its aliases written out; each part counts `_PART` on top."""
 MOST_DIGITS = 100
-"""Characters of a number in YAML."""
+"""The most characters of a number in YAML."""
 LARGEST_NUMBER = 2**64
 """No number in JSON has a larger magnitude: seeds have up to 64 bits, nothing else comes near."""
 
@@ -45,7 +45,7 @@ class DocumentError(ValueError):
     def __init__(self, text: str, line: int | None = None) -> None:
         super().__init__(text)
         self.line = line
-        """Counted from 1, if one is known."""
+        """The line, counted from 1, if it is known."""
 
     def at(self, source: object) -> str:
         """The problem, with where it is."""
@@ -81,7 +81,7 @@ _BEFORE_NUMBERS = b"[:, \t\r\n"
 
 
 def read_json(path: Path) -> Any:
-    """The values of a JSON file; FileNotFoundError, or DocumentError."""
+    """The values of a JSON file. Raises FileNotFoundError or DocumentError."""
     return parse_json(read_file(path, MOST_BYTES_JSON))
 
 
@@ -118,14 +118,18 @@ def parse_json(content: bytes) -> Any:
 
 
 def _may_have_large_number(content: bytes) -> bool:
-    """Whether a number of a JSON text has so many digits before its point, or an exponent. What looks so
-    within a text, as in most hashes of commits, has none: to look at each value takes as long as all else."""
+    """Whether a number of a JSON text has that many digits before its point, or an exponent. What looks like
+    it within a string, as in most commit hashes, doesn't count. This saves looking at each value, which takes
+    as long as everything else."""
     shape = content.translate(_DIGITS)
-    if any(shape[one.start() - 1 : one.start()] != b"." for one in _MANY_DIGITS.finditer(shape)):
+    if any(
+        shape[digits.start() - 1 : digits.start()] != b"."
+        for digits in _MANY_DIGITS.finditer(shape)
+    ):
         return True
-    for found in _EXPONENT.finditer(shape):
-        # Of a number that begins further ahead nothing is left, which is in all texts.
-        before = shape[max(0, found.start() - 40) : found.start()].rstrip(b"0.").rstrip(b"-")
+    for exponent in _EXPONENT.finditer(shape):
+        # If the number begins further ahead, nothing is left, which is in all texts.
+        before = shape[max(0, exponent.start() - 40) : exponent.start()].rstrip(b"0.").rstrip(b"-")
         if before[-1:] in _BEFORE_NUMBERS:
             return True
     return False
@@ -140,7 +144,7 @@ def _is_text(content: bytes) -> bool:
 
 
 def iterate_scalars(document: Any) -> Iterator[Any]:
-    """All values that have no parts, keys left out."""
+    """All values that have no parts, without the keys."""
     if isinstance(document, dict | list):
         for part in document.values() if isinstance(document, dict) else document:
             yield from iterate_scalars(part)
@@ -155,7 +159,7 @@ class _PlainValues(yaml.constructor.SafeConstructor):
     """Makes what JSON has, of finite numbers; other tags are errors."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Likewise; `ConstructorError` instead of whatever Python says of a damaged scalar."""
+        """The same, with `ConstructorError` instead of whatever Python raises for a damaged scalar."""
         numeric = node.tag in _NUMERIC
         if numeric and isinstance(node, yaml.ScalarNode) and len(node.value) > MOST_DIGITS:
             problem = f"a number of {len(node.value):,} characters is too long"
@@ -187,19 +191,19 @@ class _Loader(_PlainValues, yaml.SafeLoader):
 
 # Ten times as fast, where PyYAML has it: a fifth of what a command needed until its run began.
 class _FastLoader(_PlainValues, yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
-    """Likewise."""
+    """The same by libyaml's parser, where PyYAML has it."""
 
 
 _Loader.yaml_implicit_resolvers = _FastLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if tag != f"{_TAG}timestamp"]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
 
 def read_yaml(path: Path) -> tuple[yaml.Node, Any]:
     """A YAML file as nodes, which know their lines, and as plain values: None if there is none.
 
-    FileNotFoundError, or DocumentError.
+    Raises FileNotFoundError or DocumentError.
     """
     content = read_file(path, MOST_BYTES_YAML)
     try:
@@ -211,7 +215,7 @@ def read_yaml(path: Path) -> tuple[yaml.Node, Any]:
 
 
 def parse_yaml(text: str) -> tuple[yaml.Node, Any]:
-    """The same of a text; DocumentError."""
+    """The same for a text; DocumentError if it can't be used."""
     try:
         return _load(text, _FastLoader)
     except yaml.YAMLError as error:
@@ -244,8 +248,8 @@ def _explain(text: str) -> yaml.YAMLError | None:
 
 def _describe(error: yaml.YAMLError) -> DocumentError:
     mark = getattr(error, "problem_mark", None)
-    said = " ".join(str(getattr(error, "problem", None) or error).split())
-    return DocumentError(f"not valid YAML: {said}", mark.line + 1 if mark else 1)
+    problem = " ".join(str(getattr(error, "problem", None) or error).split())
+    return DocumentError(f"not valid YAML: {problem}", mark.line + 1 if mark else 1)
 
 
 def _check_events(text: str, kind: type[yaml.SafeLoader]) -> None:
@@ -310,11 +314,11 @@ def printable(text: str) -> str:
     r"""The text with every control character and the like as Python writes it: `\x1b`, `\u202e`."""
     if text.replace("\n", "").isprintable():
         return text
-    return _HARMFUL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _HARMFUL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def printable_line(text: str) -> str:
-    """Likewise, on one line."""
+    """The same, on one line."""
     return printable(_BREAKS.sub(" ", text))
 
 

@@ -18,9 +18,9 @@ class OptionError(SimulatorError):
 
 
 def one_line(text: object, at_most: int | None = None) -> str:
-    """A text from elsewhere for a message of ours: without line breaks, `at_most` so many characters.
+    """A text from elsewhere for a message of ours: without line breaks, with `at_most` characters at most.
 
-    Of an exception without a text, its type; of one of the system's without a file, its words and not its
+    An exception without a text gives its type; a system error without a file gives its words and not its
     number, which differs from system to system.
     """
     if (
@@ -29,10 +29,10 @@ def one_line(text: object, at_most: int | None = None) -> str:
         and text.filename is None
     ):
         text = text.strerror or text
-    found = " ".join(str(text).split())
-    if not found and isinstance(text, BaseException):
+    line = " ".join(str(text).split())
+    if not line and isinstance(text, BaseException):
         return type(text).__name__
-    return found[:at_most]
+    return line[:at_most]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -44,14 +44,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def list_names(names: Iterable[str], at_most: int = 20) -> str:
-    """The names for a message; of many, the first."""
+    """The names for a message; if there are many, the first of them."""
     shown = list(names)
     more = len(shown) - at_most
     return ", ".join(shown[:at_most]) + (f" and {more} more" if more > 0 else "")
 
 
 def unknown_option(key: str, known: Iterable[str]) -> str:
-    """What is said about an option that there isn't: the nearest one, and all."""
+    """The message for an option that doesn't exist: the nearest one, and all."""
     names = sorted(known)
     return f"unknown option {key!r}{did_you_mean(key, names)} (known: {', '.join(names)})"
 

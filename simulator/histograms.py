@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _LOWEST_US, _HIGHEST_US, _DIGITS = 1, 3_600_000_000, 3
 
 _PENDING = 512
-"""Latencies recorded at once: by numpy each costs 0.1 µs instead of 2, and all together less than 50."""
+"""Latencies recorded at once: with numpy each costs 0.1 µs instead of 2, and all together less than 50."""
 
 _COARSE_PARTS = 16
 """Parts of each power of two in coarse counts. A percentile from them is at most 3 % off."""
 
 LEAST_REQUESTS = {99.0: 100, 99.9: 1_000}
-"""Percentile -> requests without which it isn't known: of fewer, the slowest one decides alone."""
+"""Percentile -> how many requests it needs: of fewer, the slowest one alone decides it."""
 
 
 class HistogramError(SimulatorError):
@@ -43,7 +43,7 @@ _DAMAGED = (
     ValueError, LookupError, ArithmeticError, zlib.error, HistogramError, codec.HdrCookieException,
     codec.HdrLengthException, codec.HdrHistogramSettingsException,
 )  # fmt: skip
-"""What the library says of a text that is no histogram."""
+"""What the library raises for a text that is no histogram."""
 
 _SHOWN = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9, "max": 100.0}
 
@@ -61,8 +61,8 @@ class LatencyRecorder:
     """Records latencies into a histogram, many at a time. One thread records."""
 
     def __init__(self, turn: float = 0.0) -> None:
-        """`turn`: of several that record the same requests, after which share of the usual number this
-        one records its first ones; all at once they'd hold up the next request for 0.3 ms."""
+        """`turn`: of several recorders of the same requests, each records its first ones after another
+        share of the usual number; all at once they'd hold up the next request for 0.3 ms."""
         self._histogram = new_histogram()
         self._pending: list[float] = []
         self._most = _PENDING - int(turn * _PENDING)
@@ -75,17 +75,17 @@ class LatencyRecorder:
             self._record_pending()
 
     def settle(self) -> None:
-        """Now is a good time to do what recording would do sooner or later."""
+        """Use a good moment to do what recording would do sooner or later."""
         if 2 * len(self._pending) >= self._most:
             self._most = _PENDING
             self._record_pending()
 
     def record_us(self, latency_us: float, count: int) -> None:
-        """Note a latency of so many requests."""
+        """Note a latency that `count` requests had."""
         self._histogram.record_value(max(_LOWEST_US, latency_us), count)
 
     def record_many(self, latencies_s: FloatArray) -> None:
-        """Note latencies of which there may be millions."""
+        """Note latencies; there may be millions of them."""
         import numpy as np
 
         latencies_us = latencies_s * 1e6
@@ -113,14 +113,14 @@ class LatencyRecorder:
         return self._histogram
 
     def coarsen(self) -> CoarseCounts:
-        """What was recorded so far, in coarse parts. May be called in another thread, and then miss or
-        have twice what is being recorded."""
+        """What was recorded so far, in coarse parts. May be called in another thread: then what is being
+        recorded may be missing, or be there twice."""
         return coarsen_histogram(self._histogram, self._pending)
 
 
 def merge_histograms(encoded: Iterable[str]) -> HdrHistogram:
     """The sum of encoded histograms (percentiles can't be averaged, counts can be added). HistogramError if
-    one is damaged, or isn't laid out as `new_histogram`."""
+    one is damaged, or isn't laid out like `new_histogram`."""
     merged = new_histogram()
     for text in encoded:
         try:
@@ -158,14 +158,14 @@ def encode_histogram(histogram: HdrHistogram) -> str:
 
 
 def value_at(histogram: HdrHistogram, percent: float) -> float:
-    """The smallest value that so many percent of all don't exceed; 0 of an empty histogram."""
+    """The smallest value that so many percent of all don't exceed; 0 for an empty histogram."""
     return values_at(histogram, [percent])[0]
 
 
 def values_at(histogram: HdrHistogram, percents: Sequence[float]) -> list[float]:
-    """The same of several: the histogram is gone through once.
+    """The same for several percentages, in one pass through the histogram.
 
-    The library itself rounds the rank to the nearest, by which the slowest of 600 requests, say, would
+    The library itself rounds the rank to the nearest, so that the slowest of 600 requests, say, would
     be above the percentile 99.9.
     """
     count = histogram.get_total_count()
@@ -173,20 +173,20 @@ def values_at(histogram: HdrHistogram, percents: Sequence[float]) -> list[float]
         return [0.0] * len(percents)
     # Not 999.0000000000001 of 1,000.
     ranks = [max(1, math.ceil(round(percent * count / 100, 6))) for percent in percents]
-    wanted = [100 * rank / count for rank in ranks]
-    found = histogram.get_percentile_to_value_dict(wanted)
-    return [float(found[one]) for one in wanted]
+    rank_percents = [100 * rank / count for rank in ranks]
+    values = histogram.get_percentile_to_value_dict(rank_percents)
+    return [float(values[percent]) for percent in rank_percents]
 
 
 def latency_ms(histogram: HdrHistogram) -> LatencyMs | None:
-    """The percentiles that a table shows, without those that so few requests don't have; None if nothing
-    was recorded."""
+    """The percentiles that a table shows, without those for which there are too few requests; None if
+    nothing was recorded."""
     count = histogram.get_total_count()
     if not count:
         return None
-    known = {name: percent for name, percent in _SHOWN.items() if has_percentile(percent, count)}
-    found = values_at(histogram, list(known.values()))
-    return LatencyMs(**{name: us / 1000 for name, us in zip(known, found, strict=True)})
+    percents = {name: percent for name, percent in _SHOWN.items() if has_percentile(percent, count)}
+    values_us = values_at(histogram, list(percents.values()))
+    return LatencyMs(**{name: us / 1000 for name, us in zip(percents, values_us, strict=True)})
 
 
 def has_percentile(percent: float, requests: int) -> bool:
@@ -202,24 +202,24 @@ def coarsen_histogram(histogram: HdrHistogram, pending_s: Sequence[float] = ()) 
     first, _, _ = _make_parts()
     pending_us = _clip_us(pending_s)
     longest_us = max(int(histogram.max_value), int(pending_us.max(initial=0)))
-    # Of the counts, 180 KB, mostly a tenth is in use; to read all would hold up requests for 0.3 ms.
+    # Mostly a tenth of the counts (180 KB) is in use; to read all would hold up requests for 0.3 ms.
     used = int(_find_places(np.array([longest_us]))[0]) + 1
     fine = np.frombuffer(histogram.counts, np.int64, used).copy()
     np.add.at(fine, _find_places(pending_us), 1)
     counts = np.add.reduceat(fine, first[: first.searchsorted(used)])
-    found = counts.nonzero()[0]
-    if not len(found):
+    filled = counts.nonzero()[0]
+    if not len(filled):
         return 0, []
-    return int(found[0]), counts[found[0] : found[-1] + 1].tolist()
+    return int(filled[0]), counts[filled[0] : filled[-1] + 1].tolist()
 
 
 def coarsen_latencies(latencies_s: Sequence[float]) -> CoarseCounts:
-    """The same of latencies alone."""
+    """The same for latencies alone."""
     return coarsen_histogram(_layout(), latencies_s)
 
 
 def find_percentile_ms(coarse: Iterable[CoarseCounts], percentile: float) -> float | None:
-    """A percentile of all requests in these together, in ms; None if there are too few."""
+    """A percentile of all requests in these counts together, in ms; None if there are too few."""
     return find_percentiles_ms(coarse, [percentile])[0]
 
 
@@ -228,8 +228,8 @@ def find_percentiles_ms(
     percentiles: Sequence[float],
     before: Iterable[CoarseCounts] = (),
 ) -> list[float | None]:
-    """Percentiles of all requests in these together, in ms; None if there are too few. `before`: what was in
-    them earlier, and is left out."""
+    """Percentiles of all requests in these counts together, in ms; None if there are too few. `before`: what
+    was in them earlier, and is left out."""
     import numpy as np
 
     _, _, middle_us = _make_parts()
@@ -250,15 +250,15 @@ def add_coarse(one: CoarseCounts, other: CoarseCounts) -> CoarseCounts:
 
 
 def subtract_coarse(later: CoarseCounts, earlier: CoarseCounts) -> CoarseCounts:
-    """What came to the earlier counts since then."""
+    """What was added to the earlier counts since then."""
     import numpy as np
 
     return _trim(np.maximum(_add_up([later]) - _add_up([earlier]), 0))
 
 
 def _trim(counts: IntArray) -> CoarseCounts:
-    found = counts.nonzero()[0]
-    return (int(found[0]), counts[found[0] : found[-1] + 1].tolist()) if len(found) else (0, [])
+    filled = counts.nonzero()[0]
+    return (int(filled[0]), counts[filled[0] : filled[-1] + 1].tolist()) if len(filled) else (0, [])
 
 
 def write_coarse(coarse: CoarseCounts) -> str:
@@ -267,23 +267,23 @@ def write_coarse(coarse: CoarseCounts) -> str:
 
 
 def read_coarse(text: str) -> CoarseCounts:
-    """What such a line says; ValueError if it is none."""
+    """The counts of such a line; ValueError if it is none."""
     first, *counts = map(int, text.split(","))
     return first, counts
 
 
 def split_counts(coarse: Iterable[CoarseCounts], at_most_ms: float) -> tuple[int, int]:
-    """How many requests there are in these together, and how many of them certainly took longer than that."""
+    """How many requests these counts have together, and how many of them certainly took longer than that."""
     _, lowest_us, _ = _make_parts()
     counts = _add_up(coarse)
     return int(counts.sum()), int(counts[lowest_us > at_most_ms * 1000].sum())
 
 
 def find_fastest_ms(coarse: Iterable[CoarseCounts]) -> float | None:
-    """What the fastest request in these took at least; None if there is none."""
+    """The least that the fastest request can have taken; None if there are no requests."""
     _, lowest_us, _ = _make_parts()
-    found = _add_up(coarse).nonzero()[0]
-    return max(_LOWEST_US, int(lowest_us[found[0]])) / 1000 if len(found) else None
+    filled = _add_up(coarse).nonzero()[0]
+    return max(_LOWEST_US, int(lowest_us[filled[0]])) / 1000 if len(filled) else None
 
 
 def _add_up(coarse: Iterable[CoarseCounts]) -> IntArray:
@@ -319,16 +319,16 @@ def _find_places(values_us: IntArray) -> IntArray:
 
 @cache
 def _layout() -> HdrHistogram:
-    """A histogram that nothing is recorded in, to ask how it is laid out."""
+    """A histogram in which nothing is recorded, to read the layout from."""
     return new_histogram()
 
 
 @cache
 def _make_parts() -> tuple[IntArray, IntArray, IntArray]:
-    """Where each part begins among a histogram's counts, its lowest latency, and that in its middle."""
+    """Where each part begins among a histogram's counts, its lowest latency, and its middle one."""
     import numpy as np
 
-    # The lowest value of each count, as `HdrHistogram.get_value_from_index` has it of one.
+    # The lowest value of each count, as `HdrHistogram.get_value_from_index` gives it for one.
     fine = _layout()
     index, half = np.arange(fine.counts_len), fine.sub_bucket_half_count
     values = np.where(index < half, index, index % half + half << np.maximum(index // half - 1, 0))

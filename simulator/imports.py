@@ -1,6 +1,7 @@
-"""What processes import that are forked from one: there, once for all.
+"""Imports, once for all, in the process from which others are forked.
 
-Of 1,000 workers each would have it in memory for itself, and all would import it at the same time.
+Otherwise each of 1,000 workers would have it all in memory for itself, and they would import it at the same
+time.
 """
 
 from __future__ import annotations
@@ -25,5 +26,5 @@ def import_all(settings: RunSettings, *roles: str) -> None:
     for role in roles:
         for name in USED_LATER[role]:
             import_module(name)
-    with suppress(SimulatorError):  # whatever is wrong with them is for the run to say
+    with suppress(SimulatorError):  # the run itself says what is wrong with them
         build(settings)

@@ -4,8 +4,8 @@ A Python process that imports numpy, pydantic, httpx and a driver costs about 0.
 workers on two cores that is three seconds of each run. Forked from here it costs milliseconds. The
 functions that run are those of a pod's `python -m simulator.main collector|worker`.
 
-The executor talks to it by lines of JSON. In, a request each (settings and so passwords travel in
-this pipe alone, and touch no disk):
+The executor talks to it by lines of JSON. In, one request a line (settings, and so passwords, travel
+in this pipe alone, and touch no disk):
 
     {"launch": "collector", "settings": {…}, "log": "FILE", "port": null}
     {"launch": "worker", "number": 3, "collector": "URL", "settings": {…}, "log": "FILE"}
@@ -60,7 +60,7 @@ class _Launcher:
         signal.set_wakeup_fd(self._wakeup_write)
         self._input = b""
         self._known = ""
-        """The last run for whose processes all has been imported."""
+        """The last run for whose processes everything has been imported."""
 
     def run(self) -> int:
         with selectors.DefaultSelector() as selector:
@@ -101,8 +101,8 @@ class _Launcher:
             import_all(settings, "collector", "worker")
             self._known = settings.run_id
         if request["launch"] == "collector":
-            # Made before the fork: workers can connect at once, and no port is ever guessed. Others' workers
-            # come to one that they know.
+            # Made before the fork: workers can connect at once, and no port is ever guessed. Workers that
+            # others have started come to one that they know.
             host, port = ("127.0.0.1", 0) if request["port"] is None else ("", request["port"])
             try:
                 listener = collector_module.listen(host, port)
@@ -131,7 +131,7 @@ class _Launcher:
         status = 1
         try:
             born = time.monotonic()
-            # Nor is there garbage among what the launcher has imported.
+            # There is no garbage among what the launcher has imported.
             gc.freeze()
             gc.enable()
             signal.set_wakeup_fd(-1)
@@ -174,12 +174,12 @@ class _Launcher:
                 os.kill(pid, number)
             deadline = None if patience_s is None else time.monotonic() + patience_s
             while self._children:
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
+                left_s = None if deadline is None else deadline - time.monotonic()
+                if left_s is not None and left_s <= 0:
                     break
                 with selectors.DefaultSelector() as selector:
                     selector.register(self._wakeup_read, selectors.EVENT_READ)
-                    selector.select(left)
+                    selector.select(left_s)
                 with suppress(BlockingIOError):
                     os.read(self._wakeup_read, 4096)
                 self._reap()

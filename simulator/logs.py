@@ -20,8 +20,8 @@ could be any word, or a part of many, and is starred out only where a secret is 
 _NAME = r"(?:password|passwd|passphrase|pwd|secret|token|(?:api|app|access)[_-]?key)"
 _SEPARATOR = r"""(?:['"]?\s*[=:]\s*(?:b?['"])?|['"],\s*b?['"]|\s+['"])"""
 
-# What stands there is a secret, whether it is known or not: of `scheme://user:password@host` the
-# password, of `Authorization: Basic …` all behind the scheme.
+# What stands there is a secret, whether it is known or not: in `scheme://user:password@host` the
+# password, in `Authorization: Basic …` everything behind the scheme.
 _IN_URL = re.compile(r"(\w[\w+.-]*://[^\s/@:]*:)[^\s/]*@")
 _IN_HEADER = re.compile(
     r"""(authorization['"]?\s*[:=,]\s*(?:b?['"])?(?:(?:basic|bearer|apikey|token)\s+)?)[^\s'",\\]+""",
@@ -29,11 +29,11 @@ _IN_HEADER = re.compile(
 )
 
 
-# A part of base64, in either alphabet; and one that stands as a login.
+# Base64 in either alphabet, and base64 that stands as a login.
 _ENCODED = re.compile(r"[\w+/-]{8,}={0,2}", re.ASCII)
 _LOGIN = re.compile(r"(\bbasic\W{1,4})([\w+/-]{8,}={0,2})", re.ASCII | re.IGNORECASE)
 _GRAM = 4
-"""So many characters of a secret in a row within base64 are no accident."""
+"""This many consecutive characters of a secret within base64 are no accident."""
 
 
 class Redactor:
@@ -43,21 +43,23 @@ class Redactor:
         """`public`: what everybody may see. A secret that is a word of it, such as the password `postgres`
         beside the host `postgres`, can't be told from that word, and is treated as a short one."""
         words = set(re.findall(r"\w+", public))
-        known = [secret for secret in secrets if secret]
+        nonempty = [secret for secret in secrets if secret]
         self._grams = {
             octets[at : at + _GRAM]
-            for octets in (one.encode() for one in known if len(one) >= SHORTEST_WORD)
+            for octets in (secret.encode() for secret in nonempty if len(secret) >= SHORTEST_WORD)
             for at in range(len(octets) - _GRAM + 1)
         }
         # The longest first: one may be the beginning of another.
-        every = sorted({form for one in known for form in _forms(one)}, key=len, reverse=True)
-        long = [form for form in every if len(form) >= SHORTEST_WORD and form not in words]
+        forms = sorted(
+            {form for secret in nonempty for form in _forms(secret)}, key=len, reverse=True
+        )
+        long = [form for form in forms if len(form) >= SHORTEST_WORD and form not in words]
         self._in_place: re.Pattern[str] | None = None
         self._as_word: re.Pattern[str] | None = None
-        if every:
-            anyone = "|".join(map(_as_word, every))
+        if forms:
+            pattern = "|".join(map(_as_word, forms))
             self._in_place = re.compile(
-                rf"((?i:{_NAME}){_SEPARATOR})(?:{anyone})|(://[^\s:@]*:)(?:{anyone})(?=@)"
+                rf"((?i:{_NAME}){_SEPARATOR})(?:{pattern})|(://[^\s:@]*:)(?:{pattern})(?=@)"
             )
         if long:
             self._as_word = re.compile("|".join(map(_as_word, long)))
@@ -72,23 +74,23 @@ class Redactor:
         text = _LOGIN.sub(_hide_login, text)
         return _IN_HEADER.sub(r"\1***", _IN_URL.sub(r"\1***@", text))
 
-    def _hide_encoded(self, found: re.Match[str]) -> str:
-        """Base64 with a part of a secret in it, of a login that a server echoes, say: even cut off."""
+    def _hide_encoded(self, match: re.Match[str]) -> str:
+        """Stars out base64 that has a part of a secret, even cut off: a login that a server echoes, say."""
         for start in range(4):
-            octets = _decode(found[0][start:])
+            octets = _decode(match[0][start:])
             if any(octets[at : at + _GRAM] in self._grams for at in range(len(octets))):
                 return "***"
-        return found[0]
+        return match[0]
 
 
-def _hide_login(found: re.Match[str]) -> str:
-    """A login that isn't known: what decodes to a text. Words after `basic` don't."""
-    octets = _decode(found[2])
-    return f"{found[1]}***" if octets.isascii() and octets.decode().isprintable() else found[0]
+def _hide_login(match: re.Match[str]) -> str:
+    """Stars out a login that isn't known: one that decodes to a text. Words after `basic` don't."""
+    octets = _decode(match[2])
+    return f"{match[1]}***" if octets.isascii() and octets.decode().isprintable() else match[0]
 
 
 def _decode(text: str) -> bytes:
-    """What whole groups of base64 say, in either alphabet."""
+    """The bytes of the whole groups of base64, in either alphabet."""
     whole = text.rstrip("=").replace("-", "+").replace("_", "/")
     return base64.b64decode(whole[: len(whole) // 4 * 4])
 
@@ -134,7 +136,7 @@ _known = Redactor(())
 
 
 def hide(secrets: Sequence[str], public: str = "") -> None:
-    """From now on, no log line and no text from `redact` shows one of these; see `Redactor`."""
+    """From now on, no log line and no text from `redact` shows one of these secrets; see `Redactor`."""
     global _known  # noqa: PLW0603 - a process has one run, and one set of secrets
     _known = Redactor(secrets, public)
     for handler in logging.getLogger().handlers:
@@ -142,5 +144,5 @@ def hide(secrets: Sequence[str], public: str = "") -> None:
 
 
 def redact(text: str) -> str:
-    """The text, which may come from a driver or a server, without what `hide` was told of."""
+    """The text, which may come from a driver or a server, without the secrets given to `hide`."""
     return _known(text)

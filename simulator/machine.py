@@ -76,20 +76,22 @@ _LIMIT_FILES = (
 def free_memory_bytes(
     meminfo: Path = Path("/proc/meminfo"), limits: Iterable[tuple[Path, Path]] = _LIMIT_FILES
 ) -> int | None:
-    """What this process may still take: of the machine's memory, and of its container's limit; None if
-    that isn't known.
+    """The memory that this process may still take, by what the machine has and by its container's limit;
+    None if that isn't known.
 
     https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
     """
-    found = []
+    free_bytes = []
     with suppress(OSError):
         lines = meminfo.read_text().splitlines()
-        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+        free_bytes += [
+            int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")
+        ]
     for limit, used in limits:
         # Without a limit the file says `max`.
         with suppress(OSError, ValueError):
-            found.append(max(0, int(limit.read_text()) - int(used.read_text())))
-    return min(found, default=None)
+            free_bytes.append(max(0, int(limit.read_text()) - int(used.read_text())))
+    return min(free_bytes, default=None)
 
 
 def _package(name: str) -> str | None:
@@ -124,7 +126,7 @@ class CpuTimes:
         name, *fields = line.split() or [""]
         if name != "cpu" or not all(field.isdecimal() for field in fields):
             return None
-        # What guests of this machine took, behind these, is a part of `user` and `nice`.
+        # The time of this machine's guests, behind these, is a part of `user` and `nice`.
         ticks = [int(field) for field in fields[:8]]
         if len(ticks) < 8 or not sum(ticks):
             return None
@@ -156,7 +158,7 @@ def read_machine(stat: Path = _STAT) -> Reading:
 
 
 def measure_machine(node: str, begin: Reading, end: Reading) -> Machine:
-    """How busy it was between two readings. The load average is that of the first."""
+    """How busy the machine was between two readings. The load average is that of the first."""
     busy_share = steal_share = None
     if begin.times is not None and end.times is not None:
         total = end.times.total - begin.times.total
@@ -176,13 +178,13 @@ def measure_machine(node: str, begin: Reading, end: Reading) -> Machine:
 
 
 def merge_machines(seen: Iterable[Machine | None]) -> list[Machine]:
-    """One for each node, in order of their names: as the first worker on it saw it, for all saw the
+    """One machine for each node, in order of their names, as the first worker on it saw it: all saw the
     same."""
-    found: dict[str, Machine] = {}
+    machines: dict[str, Machine] = {}
     for machine in seen:
         if machine is not None:
-            found.setdefault(machine.node, machine)
-    return [machine for _, machine in sorted(found.items())]
+            machines.setdefault(machine.node, machine)
+    return [machine for _, machine in sorted(machines.items())]
 
 
 def _clamp(share: float) -> float:

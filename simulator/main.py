@@ -90,11 +90,11 @@ def read_settings(path: Path) -> list[RunSettings]:
 # pod's, and equal for each run.
 
 Work = Callable[[RunSettings], tuple[int, Carried | None]]
-"""Does a run: its exit status, and what the next one goes on from."""
+"""Does a run; returns its exit status, and what the next one goes on from."""
 
 
 def run_series(series: Sequence[RunSettings], role: str, work: Work) -> int:
-    """Do the runs one after the other; ends with the first that fails. The exit status."""
+    """Do the runs one after the other; ends with the first that fails. Returns the exit status."""
     if len(series) == 1:
         return work(series[0])[0]
     import_all(series[0], role)
@@ -172,7 +172,7 @@ def allow_connections() -> None:
 
 
 def main() -> int:
-    """Run one role; its exit status."""
+    """Run one role; returns its exit status."""
     born = time.monotonic()
     arguments = _arguments()
     allow_connections()

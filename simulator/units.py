@@ -1,6 +1,6 @@
 """Quantities as people write and read them: durations, amounts, shares, counts, bytes. Pure.
 
-Parsers return None for what they can't read: who asks knows what to suggest.
+Parsers return None for what they can't read: the caller knows what to suggest.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ def read_duration_s(value: object) -> float:
 
 def read_duration_ms(value: object) -> float:
     """Milliseconds of a text with its unit; ValueError for anything else."""
-    found = parse_duration_ms(value) if isinstance(value, str) else None
-    if found is None:
+    milliseconds = parse_duration_ms(value) if isinstance(value, str) else None
+    if milliseconds is None:
         raise ValueError("write a duration with its unit: 450ms, 10s, 5m, 1h or 1d")
-    return found
+    return milliseconds
 
 
 def _parse_duration(text: str, bare: str | None) -> Decimal | None:
     text = text.strip()
     if bare is not None and _NUMBER.fullmatch(text):
         text += bare
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         return None
     total = sum(
-        (Decimal(number) * _SECONDS[unit] for number, unit in _PARTS.findall(found[2])), Decimal()
+        (Decimal(number) * _SECONDS[unit] for number, unit in _PARTS.findall(match[2])), Decimal()
     )
-    return -total if found[1] else total
+    return -total if match[1] else total
 
 
 _AMOUNTS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
@@ -70,11 +70,11 @@ _AMOUNT = re.compile(r"([+-]?\d[\d_,]*(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)\s*([kKMG]
 
 def parse_amount(text: str) -> Decimal | None:
     """`1000`, `1,000`, `1_000`, `50k`, `1.5M`, `1e6`."""
-    found = _AMOUNT.fullmatch(text.strip())
-    if not found:
+    match = _AMOUNT.fullmatch(text.strip())
+    if not match:
         return None
-    unit = found[2] if found[2] in _AMOUNTS else found[2].lower()
-    digits = found[1].replace("_", "")
+    unit = match[2] if match[2] in _AMOUNTS else match[2].lower()
+    digits = match[1].replace("_", "")
     if "," in digits:
         if not re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+", digits):
             return None
@@ -87,8 +87,8 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*(%?)")
 
 def parse_share(text: str) -> float | None:
     """`5%` or `0.05` -> 0.05."""
-    found = _SHARE.fullmatch(text.strip())
-    return float(found[1]) * (0.01 if found[2] else 1) if found else None
+    match = _SHARE.fullmatch(text.strip())
+    return float(match[1]) * (0.01 if match[2] else 1) if match else None
 
 
 _BYTES = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
@@ -97,10 +97,10 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kKMGTP]?)(i?)B")
 
 def parse_bytes(text: str) -> float | None:
     """Bytes of `500GB`, `2 TB` or `1.5GiB`: powers of 1,000, and of 1,024 with an i."""
-    found = _SIZE.fullmatch(text.strip())
-    if not found or (found[3] and not found[2]):
+    match = _SIZE.fullmatch(text.strip())
+    if not match or (match[3] and not match[2]):
         return None
-    return float(found[1]) * float(1024 if found[3] else 1000) ** _BYTES[found[2]]
+    return float(match[1]) * float(1024 if match[3] else 1000) ** _BYTES[match[2]]
 
 
 def format_count(count: int, word: str, many: str | None = None) -> str:
@@ -119,7 +119,7 @@ def format_digits(value: float) -> str:
 
 
 def format_bytes(value: float) -> str:
-    """In the unit in which it has one to three digits before the point."""
+    """Bytes in the unit in which they have one to three digits before the point."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if value < 999.5:
             return f"{value:.3g} {unit}"
@@ -128,7 +128,7 @@ def format_bytes(value: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """As options have it, in the largest unit of which it is a whole number: `90d`, `450ms`."""
+    """A duration as options have it, in the largest unit of which it is a whole number: `90d`, `450ms`."""
     milliseconds = round(seconds * 1000)
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
         if milliseconds % size == 0:
@@ -137,7 +137,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_span(seconds: float) -> str:
-    """In a unit in which it has two or three digits."""
+    """A duration in a unit in which it has two or three digits."""
     if seconds < 300:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

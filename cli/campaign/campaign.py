@@ -32,7 +32,7 @@ from .plan import Candidate, Job, Turn, find_command, list_left, name_target, pl
 
 @dataclass(frozen=True)
 class Campaign:
-    """What is asked for, read and planned."""
+    """What was asked for, read and planned."""
 
     file: Path
     config_file: Path
@@ -41,7 +41,7 @@ class Campaign:
     definition: Definition
     turns: list[Turn]
     sites: Mapping[str, Site]
-    """Job -> the database that is installed for it, of those that have one."""
+    """Job -> the database that is installed for it, for jobs that have one."""
     interrupts: Interrupts
     question: Question | None = None
     """What its verdict answers; None if nothing is required."""
@@ -50,35 +50,36 @@ class Campaign:
 
     @property
     def names(self) -> list[str]:
-        """Those of all jobs, in the plan's order."""
+        """The names of all jobs, in the plan's order."""
         return [job.name for job in self.jobs]
 
     @property
     def jobs(self) -> list[Job]:
-        """All, in the plan's order."""
+        """All jobs, in the plan's order."""
         return list(chain.from_iterable(self.turns))
 
     def list_candidates(self) -> list[Candidate]:
-        """All that take part, in the file's order."""
+        """All candidates that take part, in the file's order."""
         definition = self.definition
         targets, variants = list(definition.targets), [None, *definition.variants]
         return sorted(
             dict.fromkeys(job.candidate for job in self.jobs),
-            key=lambda one: (
-                targets.index(one.target), one.nodes or 0, variants.index(one.variant),
+            key=lambda candidate: (
+                targets.index(candidate.target), candidate.nodes or 0,
+                variants.index(candidate.variant),
             ),
         )  # fmt: skip
 
     def list_left(self) -> list[Job]:
-        """Those that are still to do, by what the folder has."""
+        """The jobs that are still to do, judging by what the folder has."""
         done, failed = self.folder.find_done(self.names), self.folder.find_failed(self.names)
         return list(chain.from_iterable(list_left(self.turns, done, failed)))
 
     def digest_targets(self) -> dict[str, str]:
-        """Target of the config file -> what tells whether it was changed; and `workload NAME` -> the same of
-        each that the user has defined."""
+        """Target of the config file -> a digest that tells whether it was changed; and `workload NAME` -> the
+        same for each workload that the user has defined."""
         named = [name_target(self.definition, job.candidate) for job in self.jobs]
-        found = {name: self.config.digest(name) for name in dict.fromkeys(named)}
+        digests = {name: self.config.digest(name) for name in dict.fromkeys(named)}
         flag = "--workload="
         workloads = [
             text.removeprefix(flag)
@@ -89,18 +90,18 @@ class Campaign:
         for name in dict.fromkeys(workloads):
             definition = choose_workload(name, self.config).definition
             if definition is not None:
-                said = json.dumps(definition, sort_keys=True)
-                found[f"{WORKLOAD}{name}"] = sha256(said.encode()).hexdigest()
-        return found
+                text = json.dumps(definition, sort_keys=True)
+                digests[f"{WORKLOAD}{name}"] = sha256(text.encode()).hexdigest()
+        return digests
 
     def arguments_of(self, job: Job) -> list[str]:
-        """The whole line of a job, behind the command."""
-        own = (f"--config={self.config_file}", f"--output={self.folder.results}")
-        return [*job.arguments, *own, f"--label={job.name}"]
+        """All arguments of a job, as they follow the command."""
+        shared = (f"--config={self.config_file}", f"--output={self.folder.results}")
+        return [*job.arguments, *shared, f"--label={job.name}"]
 
     def run(self, job: Job) -> int:
-        """Run a job as the command line does; its exit status. Below the campaign's own context, so that
-        a warning is given once for all jobs."""
+        """Run a job as the command line does; its exit status. It runs below the campaign's own context, so
+        that a warning is given once for all jobs."""
         command = find_command(job.command)
         status = command.main(
             self.arguments_of(job),
@@ -120,8 +121,8 @@ def open_campaign(
     without: Sequence[str] = (),
     size: str | None = None,
 ) -> Campaign:
-    """Read and plan; ConfigError if the file is wrong. `without`: candidates that are left out; `size`: which
-    of those that the file names."""
+    """Read and plan a campaign; ConfigError if the file is wrong. `without`: candidates that are left out;
+    `size`: one of the sizes that the file names."""
     definition = load_definition(file, size)
     name = file.stem if size is None else f"{file.stem}-{size}"
     folder = CampaignFolder(output or Path("campaigns") / name)
@@ -145,65 +146,68 @@ def open_campaign(
 
 
 def select_turns(turns: list[Turn], without: Sequence[str]) -> tuple[list[Turn], list[str]]:
-    """The turns of all candidates but these, and which those are: named as in a ranking, or by their target,
-    or with its variant whatever the number of nodes. ConfigError if there is none, or no other one."""
+    """The turns of all candidates but those in `without`, and the names of those. They are named as in a
+    ranking, by their target, or by target and variant for any number of nodes. ConfigError if there is no
+    such candidate, or no other one."""
     candidates = list(dict.fromkeys(turn[0].candidate for turn in turns))
-    names = {one: {str(one), one.target, one.series} for one in candidates}
-    known = list(dict.fromkeys(map(str, candidates)))
+    names = {
+        candidate: {str(candidate), candidate.target, candidate.series} for candidate in candidates
+    }
+    labels = list(dict.fromkeys(map(str, candidates)))
     for name in without:
-        if not any(name in own for own in names.values()):
+        if not any(name in aliases for aliases in names.values()):
             raise ConfigError(
-                f"--without: there is no candidate {name!r}{did_you_mean(name, known)} (there are:"
-                f" {', '.join(known)})"
+                f"--without: there is no candidate {name!r}{did_you_mean(name, labels)} (there are:"
+                f" {', '.join(labels)})"
             )
-    left_out = [one for one in candidates if names[one] & set(without)]
+    left_out = [candidate for candidate in candidates if names[candidate] & set(without)]
     if len(left_out) == len(candidates):
         raise ConfigError("--without leaves out every candidate: leave one in")
-    kept = [turn for turn in turns if turn[0].candidate not in left_out]
-    return kept, list(map(str, left_out))
+    remaining = [turn for turn in turns if turn[0].candidate not in left_out]
+    return remaining, list(map(str, left_out))
 
 
 def _leave_out(turns: list[Turn], definition: Definition, config: Config) -> list[Turn]:
-    """The turns without `clients` of databases that have no official client: that is said, and no reason not
-    to compare the others. ConfigError if nobody has one."""
+    """The turns without `clients` of databases that have no official client: a note says so, and the others
+    are compared all the same. ConfigError if no database has one."""
     lacking: dict[str, str] = {}
-    asked = [job for turn in turns for job in turn if job.command == "clients"]
-    for job in asked:
+    jobs = [job for turn in turns for job in turn if job.command == "clients"]
+    for job in jobs:
         target = config.target(name_target(definition, job.candidate))
         clients = find_module(config, target).CAPABILITIES.clients
         asks = any(word.startswith("--queries") for word in job.arguments)
-        if not any(one.asker if asks else one.ways for one in clients.values()):
+        if not any(client.asker if asks else client.ways for client in clients.values()):
             lacking[job.name] = target.module
     if not lacking:
         return turns
-    if len(lacking) == len(asked):
+    if len(lacking) == len(jobs):
         raise ConfigError("step clients: none of these databases has an official client")
-    modules = {job.candidate.target: lacking[job.name] for job in asked if job.name in lacking}
+    modules = {job.candidate.target: lacking[job.name] for job in jobs if job.name in lacking}
     for label, module in modules.items():
         note(f"left out: {label} clients: module {module} has no official client")
     return [[job for job in turn if job.name not in lacking] for turn in turns]
 
 
-# --- what its file runs on this machine: begun only when the user allows it, who may not have read it ---
+# --- what its file runs on this machine: only if the user, who may not have read it, allows it ------
 
 
 def list_commands(campaign: Campaign, sessions: Iterable[Session]) -> list[str]:
-    """A line for each command that a campaign's file has run here, and for each of its kubeconfigs, with
-    the programs that it starts. Those of the config file are the user's own."""
-    found: dict[str, None] = {}
-    for label in dict.fromkeys(one.target for one in campaign.list_candidates()):
+    """A line for each command that a campaign's file runs here, and for each of its kubeconfigs, with the
+    programs that it starts. Commands of the config file are the user's own."""
+    lines: dict[str, None] = {}
+    for label in dict.fromkeys(candidate.target for candidate in campaign.list_candidates()):
         target = campaign.definition.targets[label]
         if target.start is not None:
-            found[f"start of {label}: {target.start}"] = None
-            found[f"stop of {label}: {target.stop}"] = None
+            lines[f"start of {label}: {target.start}"] = None
+            lines[f"stop of {label}: {target.stop}"] = None
     for session in sessions:
         if session.request.disturb:
-            for one in session.disturbances:
-                if one.action is Action.RUN:
-                    found[str(one)] = None
+            for disturbance in session.disturbances:
+                if disturbance.action is Action.RUN:
+                    lines[str(disturbance)] = None
         if session.request.kubeconfig:
-            found.update(dict.fromkeys(_describe_kubeconfig(session.request.kubeconfig)))
-    return list(found)
+            lines.update(dict.fromkeys(_describe_kubeconfig(session.request.kubeconfig)))
+    return list(lines)
 
 
 def _describe_kubeconfig(path: str) -> Iterator[str]:
@@ -211,7 +215,7 @@ def _describe_kubeconfig(path: str) -> Iterator[str]:
     try:
         _, document = read_yaml(Path(path).expanduser())
     except (FileNotFoundError, DocumentError):
-        return  # who uses it will say so
+        return  # whoever uses it will say so
     users = document.get("users") if isinstance(document, dict) else None
     for entry in users if isinstance(users, list) else ():
         user = entry.get("user") if isinstance(entry, dict) else None
@@ -222,11 +226,11 @@ def _describe_kubeconfig(path: str) -> Iterator[str]:
 
 
 def allow_commands(file: Path, commands: list[str], allowed: bool) -> bool:
-    """Show the commands, and whether they may be run: `allowed` beforehand, or asked for on a terminal.
+    """Show the commands; whether they may be run: `allowed` beforehand, or confirmed on a terminal.
     ConfigError if nobody is there to ask."""
     if not commands:
         return True
-    listed = "".join(f"\n  {one}" for one in commands)
+    listed = "".join(f"\n  {command}" for command in commands)
     if not allowed and not sys.stdin.isatty():
         raise ConfigError(
             f"{file} runs commands on this machine: read them, and add --allow-run to allow them:{listed}"

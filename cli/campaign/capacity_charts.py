@@ -27,7 +27,7 @@ from .ranking import describe_doubts
 from .samples import Measured
 
 NEAR = 1.05
-"""How many times as high rates are as others with which they share a point of a line: each repetition
+"""Rates that are at most this many times as high as others share a point of a line with them: each repetition
 searches at rates of its own."""
 
 
@@ -36,13 +36,17 @@ def draw_capacities(
 ) -> Chart | None:
     """A bar for each candidate, the highest first: the mean of what held, and a line over all of the
     repetitions' intervals."""
-    found = {name: _list_answers(results) for name, results in measured.items()}
+    searches = {name: _list_answers(results) for name, results in measured.items()}
     doubts = describe_doubts(measured)
     bars = []
-    for name, answers in found.items():
-        held = [one.events_per_s for one in answers if one.events_per_s]
+    for name, answers in searches.items():
+        held = [answer.events_per_s for answer in answers if answer.events_per_s]
         if held:
-            above = [one.above_per_s for one in answers if one.events_per_s and one.above_per_s]
+            above = [
+                answer.above_per_s
+                for answer in answers
+                if answer.events_per_s and answer.above_per_s
+            ]
             ends = (min(held), max(*held, *above)) if above else None
             bars.append(Bar(name + doubts.get(name, ""), fmean(held), ends, held, name))
     if not bars:
@@ -55,7 +59,7 @@ def draw_capacities(
         "Mean of the highest rates that held within the limits, over the repetitions; the line goes from the"
         " lowest that held to the highest that was the first not to hold; each dot is a repetition."
     )
-    none = [name for name, answers in found.items() if answers and not _holds_any(answers)]
+    none = [name for name, answers in searches.items() if answers and not _holds_any(answers)]
     if none:
         note += f" No rate held: {', '.join(none)}."
     if required_per_s:
@@ -66,32 +70,34 @@ def draw_capacities(
 
 
 def _list_answers(results: Sequence[Result]) -> list[Capacity]:
-    return [one.capacity for one in results if one.capacity is not None]
+    return [result.capacity for result in results if result.capacity is not None]
 
 
 def _holds_any(answers: Sequence[Capacity]) -> bool:
-    return any(one.events_per_s for one in answers)
+    return any(answer.events_per_s for answer in answers)
 
 
 def _list_limits(measured: Measured) -> list[RunLimit]:
-    """Those of all searches, each once."""
-    found: dict[str, RunLimit] = {}
+    """The limits of all searches, each once."""
+    limits: dict[str, RunLimit] = {}
     for results in measured.values():
         for answer in _list_answers(results):
-            found |= {str(limit): limit for limit in answer.limits}
-    return list(found.values())
+            limits |= {str(limit): limit for limit in answer.limits}
+    return list(limits.values())
 
 
 def draw_responses(
     step: str, measured: Measured, required_per_s: float | None = None
 ) -> Chart | None:
     """The percentile that the limit is about (otherwise p99) over the rate: a point for each valid step of a
-    candidate's searches, and a line through the medians of those at about the same rate."""
+    candidate's searches, and a line through the medians of steps at about the same rate."""
     limits = [
-        one for one in _list_limits(measured) if one.query is None and one.measure in PERCENTILES
+        limit
+        for limit in _list_limits(measured)
+        if limit.query is None and limit.measure in PERCENTILES
     ]
     measure = str(limits[0].measure) if limits else "p99"
-    bounds = {one.at_most: str(one) for one in limits if one.measure == measure}
+    bounds = {limit.at_most: str(limit) for limit in limits if limit.measure == measure}
     rows = [
         row for name, results in measured.items() for row in _list_steps(name, results, measure)
     ]
@@ -124,7 +130,7 @@ def _list_steps(name: str, results: Sequence[Result], measure: str) -> list[Row]
     """A row for each valid step at a rate that has the percentile."""
     rows: list[Row] = []
     for result in results:
-        writers = {one.run.run: one.group for one in result.writers}
+        writers = {group_run.run.run: group_run.group for group_run in result.writers}
         for answer in _list_answers([result]):
             for step in answer.steps:
                 group = writers[step.run]
@@ -152,9 +158,9 @@ def _join_near(rows: Sequence[Row]) -> list[Row]:
             near.append([row])
     return [
         {
-            "series": own[0]["series"],
-            "rate": median(row["rate"] for row in own),
-            "value": median(row["value"] for row in own),
+            "series": steps[0]["series"],
+            "rate": median(row["rate"] for row in steps),
+            "value": median(row["value"] for row in steps),
         }
-        for own in near
+        for steps in near
     ]

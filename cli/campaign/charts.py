@@ -27,10 +27,10 @@ from .ranking import describe_doubts, pool_samples
 from .samples import Measured
 
 MOST_DRAWN = 12
-"""Candidates in a figure: with more of them no line can be told from another."""
+"""The most candidates in a figure: with more of them no line can be told from another."""
 
 WIDTH = 560
-"""Pixels of a plot: two are beside each other on a page of 1400."""
+"""Pixels of a plot: a page of 1400 has two beside each other."""
 
 SAMPLE = "repetition"
 """What figures are the mean of."""
@@ -41,9 +41,9 @@ class CampaignCharts:
     """A campaign's figures."""
 
     first: Sequence[Chart]
-    """Those that answer what was asked."""
+    """Charts that answer what was asked."""
     more: Sequence[Chart]
-    """How it went on in single runs."""
+    """Charts of single runs."""
 
 
 def draw_campaign(steps: Mapping[str, Measured], required_per_s: float | None) -> CampaignCharts:
@@ -51,14 +51,20 @@ def draw_campaign(steps: Mapping[str, Measured], required_per_s: float | None) -
     rate that is to be held, if there is one."""
     names = list(dict.fromkeys(chain.from_iterable(steps.values())))
     shown = {
-        step: {name: own for name, own in measured.items() if own and name in names[:MOST_DRAWN]}
+        step: {
+            name: results
+            for name, results in measured.items()
+            if results and name in names[:MOST_DRAWN]
+        }
         for step, measured in steps.items()
     }
     first: list[Chart | None] = []
     more: list[Chart | None] = []
     for step, measured in shown.items():
         over_time = draw_over_time(step, measured)
-        disturbed = any(run.marks for own in measured.values() for one in own for run in one.runs)
+        disturbed = any(
+            run.marks for results in measured.values() for result in results for run in result.runs
+        )
         first += [
             draw_capacities(step, measured, required_per_s),
             draw_responses(step, measured, required_per_s),
@@ -75,8 +81,7 @@ def draw_campaign(steps: Mapping[str, Measured], required_per_s: float | None) -
 
 
 def _finish(charts: Sequence[Chart | None], names: Sequence[str], place: int) -> list[Chart]:
-    """Those that there are, in the candidates' colours, each of a kind of its own: pages name figures by
-    it."""
+    """The charts that exist, in the candidates' colours, each of its own kind: pages name figures by it."""
     return [
         replace(
             chart,
@@ -89,9 +94,9 @@ def _finish(charts: Sequence[Chart | None], names: Sequence[str], place: int) ->
 
 
 def draw_rates(step: str, measured: Measured) -> Chart | None:
-    """A bar for each candidate, the fastest first; None unless two have a rate. Of several numbers of workers
-    lines over them. Capacities have a figure of their own."""
-    known = {
+    """A bar for each candidate, the fastest first; None unless two have a rate. With several numbers of
+    workers, lines over them. Capacities have a figure of their own."""
+    pooled = {
         name: {
             place: values
             for place, values in places.items()
@@ -99,12 +104,12 @@ def draw_rates(step: str, measured: Measured) -> Chart | None:
         }
         for name, places in pool_samples(measured).items()
     }
-    if len({place for own in known.values() for place in own if place.workers}) > 1:
-        return draw_workers(step, known)
+    if len({place for places in pooled.values() for place in places if place.workers}) > 1:
+        return draw_workers(step, pooled)
     rates = {
-        name: max(own.items(), key=lambda pair: fmean(pair[1]))
-        for name, own in known.items()
-        if own
+        name: max(places.items(), key=lambda pair: fmean(pair[1]))
+        for name, places in pooled.items()
+        if places
     }
     if len(rates) < 2:
         return None
@@ -114,7 +119,11 @@ def draw_rates(step: str, measured: Measured) -> Chart | None:
         _make_bar((name if alike else f"{name}, {place}") + doubts.get(name, ""), values, name)
         for name, (place, values) in rates.items()
     ]
-    within = any(one.tuning and one.tuning.limits for own in measured.values() for one in own)
+    within = any(
+        result.tuning and result.tuning.limits
+        for results in measured.values()
+        for result in results
+    )
     unit = WITHIN_LIMITS if within else RATE
     place = next(iter(rates.values()))[0]
     title = f"{step}: inserts per second" + (f", {place}" if alike else "")
@@ -122,17 +131,17 @@ def draw_rates(step: str, measured: Measured) -> Chart | None:
 
 
 def _make_bar(label: str, values: Sequence[float], name: str) -> Bar:
-    found = summarize(values)
-    return Bar(label, found.avg, found.ci95, values, name)
+    summary = summarize(values)
+    return Bar(label, summary.avg, summary.ci95, values, name)
 
 
 def draw_clients(step: str, measured: Measured) -> Chart | None:
     """A bar for each client of each candidate, the lean path first; its runs in all repetitions together."""
     bars = [
-        _make_bar(f"{name}, {client}", own.rates, name)
+        _make_bar(f"{name}, {client}", figures.rates, name)
         for name, results in measured.items()
-        for client, own in pool_figures([collect_figures(one) for one in results]).items()
-        if own.rates
+        for client, figures in pool_figures([collect_figures(result) for result in results]).items()
+        if figures.rates
     ]
     if not bars:
         return None
@@ -154,7 +163,7 @@ def _draw_times(step: str, measured: Measured, response: bool) -> Chart | None:
     for name, places in pool_samples(measured).items():
         for place, values in places.items():
             if place.has_times and (place.response is not None) is response:
-                # Those of queries are in seconds.
+                # Times of queries are in seconds.
                 in_ms = [value if response else 1000 * value for value in values]
                 rows.append(_make_row(name, place, in_ms))
     if not rows:
@@ -169,7 +178,7 @@ def _draw_times(step: str, measured: Measured, response: bool) -> Chart | None:
 
 
 def _make_row(name: str, place: Place, values: Sequence[float]) -> Row:
-    """Of times in milliseconds."""
+    """A row of times in milliseconds."""
     mean, low, high = fmean(values), min(values), max(values)
     text = f"{name}\n{place}: mean {format_ms(mean)} ms\n{format_ms(low)} to {format_ms(high)} ms"
     return {
@@ -181,10 +190,10 @@ def _make_row(name: str, place: Place, values: Sequence[float]) -> Row:
 
 
 def draw_latencies(step: str, measured: Measured) -> Chart | None:
-    """The requests of all valid runs of each candidate at its best number of workers: how long they took."""
+    """How long the requests of all valid runs of each candidate took, at its best number of workers."""
     timed = []
     for name, results in measured.items():
-        groups = [one.group for one in _list_best_runs(results) if one.group.latency_ms]
+        groups = [run.group for run in _list_best_runs(results) if run.group.latency_ms]
         slowest = find_slowest(groups)
         if slowest is None or slowest.latency_ms is None:
             continue
@@ -203,8 +212,8 @@ def draw_over_time(step: str, measured: Measured) -> Chart | None:
     at its best number of workers."""
     examples = []
     for name, results in measured.items():
-        runs = [one for one in _list_best_runs(results) if one.group.timeline]
-        runs.sort(key=lambda one: one.group.rate_per_s or 0.0)
+        runs = [run for run in _list_best_runs(results) if run.group.timeline]
+        runs.sort(key=lambda run: run.group.rate_per_s or 0.0)
         if runs:
             examples.append((name, runs[(len(runs) - 1) // 2]))
     chart = draw_timelines(examples, "the valid run of each candidate whose rate is in the middle")
@@ -213,19 +222,19 @@ def draw_over_time(step: str, measured: Measured) -> Chart | None:
 
 def _list_best_runs(results: Sequence[Result]) -> list[GroupRun]:
     """The valid runs of inserts at the number of workers that inserted fastest; none of a search, whose runs
-    are at rates of their own, nor of steps on growing data."""
+    are at rates of their own, and none of steps on growing data."""
     runs = [
-        one
+        run
         for result in results
         if result.command in ("insert", "mixed") and not result.by_fill_level
-        for one in result.writers
-        if one.group.valid and one.group.rate_per_s
+        for run in result.writers
+        if run.group.valid and run.group.rate_per_s
     ]
     rates: dict[int, list[float]] = {}
-    for one in runs:
-        rates.setdefault(one.group.workers, []).append(_get_rate(one.group))
+    for run in runs:
+        rates.setdefault(run.group.workers, []).append(_get_rate(run.group))
     best = max(rates, key=lambda workers: fmean(rates[workers]), default=None)
-    return [one for one in runs if one.group.workers == best]
+    return [run for run in runs if run.group.workers == best]
 
 
 def _get_rate(group: GroupResult) -> float:

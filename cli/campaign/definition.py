@@ -45,7 +45,7 @@ EXAMPLES = {
 """Files to begin with: what they show -> where they are."""
 EXAMPLE = EXAMPLES["steps"]
 REPEATS_OF_VERDICT = 3
-"""With requirements, unless the file says otherwise: one repetition decides nothing."""
+"""The repetitions of a campaign with requirements, unless the file says otherwise: one decides nothing."""
 
 COMMANDS = {
     "insert": "insert", "query": "query", "mixed": "mixed", "capacity": "capacity", "tune": "tune",
@@ -72,7 +72,7 @@ Options = Annotated[dict[str, Any], BeforeValidator(_fill_empty)]
 
 
 class Order(StrEnum):
-    """In which order targets and variants have their turns."""
+    """The order in which targets and variants have their turns."""
 
     INTERLEAVED = "interleaved"
     BLOCKS = "blocks"
@@ -130,7 +130,7 @@ NodeCounts = Annotated[
 
 
 Command = Annotated[str, Field(min_length=1)]
-"""Of this machine's shell: run only if the user allows it."""
+"""A command of this machine's shell: run only if the user allows it."""
 
 
 class Target(_Part):
@@ -151,7 +151,7 @@ class Target(_Part):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Its own."""
+        """The target's own options."""
         return dict(self.model_extra or {})
 
     @model_validator(mode="after")
@@ -190,15 +190,15 @@ class Step(_Part):
         return self._without
 
     def leave_out(self, targets: Iterable[str]) -> Step:
-        """The same without these."""
-        found = self.model_copy()
-        found._without = frozenset(targets)
-        return found
+        """The same step without these targets."""
+        step = self.model_copy()
+        step._without = frozenset(targets)
+        return step
 
     @model_validator(mode="before")
     @classmethod
     def _read_name(cls, value: object) -> object:
-        """Its name alone is short for one without options."""
+        """A step's name alone is short for a step without options."""
         return {value: None} if isinstance(value, str) else value
 
     @model_validator(mode="after")
@@ -211,7 +211,7 @@ class Step(_Part):
 
     @property
     def kind(self) -> str:
-        """What it is called in the file."""
+        """What the file calls it."""
         return next(name for name in COMMANDS if name in self.model_fields_set)
 
     @property
@@ -221,13 +221,13 @@ class Step(_Part):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Its own."""
-        found: dict[str, Any] = getattr(self, self.kind)
-        return found
+        """The step's own options."""
+        options: dict[str, Any] = getattr(self, self.kind)
+        return options
 
     @property
     def name(self) -> str:
-        """How results call it."""
+        """What results call it."""
         return self.label or self.kind
 
 
@@ -243,7 +243,7 @@ class PriceList(RequiredPart):
 def _read_targets(value: object) -> object:
     """A list of names is short for labels without options."""
     if isinstance(value, dict):
-        return {name: _fill_empty(one) for name, one in value.items()}
+        return {name: _fill_empty(target) for name, target in value.items()}
     if not isinstance(value, list):
         return value
     names = [str(name) for name in value]
@@ -327,17 +327,23 @@ class Definition(_Part):
     def find_installation(self, label: str) -> Installation | None:
         """How a target is installed: as it says itself, and otherwise as the campaign says; None if it is
         there already."""
-        own = self.targets[label]
-        if "install" not in own.model_fields_set or own.install is None or self.install is None:
-            return own.install if "install" in own.model_fields_set else self.install
-        said = {name: getattr(own.install, name) for name in own.install.model_fields_set}
-        return self.install.model_copy(update=said)
+        target = self.targets[label]
+        if (
+            "install" not in target.model_fields_set
+            or target.install is None
+            or self.install is None
+        ):
+            return target.install if "install" in target.model_fields_set else self.install
+        overrides = {
+            name: getattr(target.install, name) for name in target.install.model_fields_set
+        }
+        return self.install.model_copy(update=overrides)
 
     def list_nodes(self, label: str) -> list[int | None]:
         """The numbers of nodes that a target is tried with; None: as it is, or as its recipe has it."""
-        own = self.targets[label].nodes
-        if own is not None:
-            return list(own)
+        nodes = self.targets[label].nodes
+        if nodes is not None:
+            return list(nodes)
         return list(self.nodes) if self.nodes and self.find_installation(label) else [None]
 
     @property
@@ -346,7 +352,8 @@ class Definition(_Part):
         return Price(None, self.price.cpu_hour, self.price.gb_month)
 
     def find_order(self) -> Order:
-        """In turns, unless databases are installed: then each has all its turns while it is there."""
+        """The order of turns: interleaved, unless databases are installed; then each has all its turns while
+        it is there."""
         if self.order is not None:
             return self.order
         return Order.BLOCKS if any(map(self.find_installation, self.targets)) else Order.INTERLEAVED
@@ -379,7 +386,7 @@ def _check_name(name: str) -> None:
 
 
 def load_definition(path: Path, size: str | None = None) -> Definition:
-    """Read a campaign's file, with what it says of this size; ConfigError with file, line and key if it
+    """Read a campaign's file, with what it says for this size; ConfigError with file, line and key if it
     can't be used."""
     try:
         root, document = read_yaml(path)
@@ -404,18 +411,18 @@ def load_definition(path: Path, size: str | None = None) -> Definition:
 
 
 def _choose_size(document: Mapping[str, Any], size: str | None, path: Path) -> Mapping[str, Any]:
-    """The document with what it says below `sizes` for this one over the rest: keys of the file, and options
+    """The document with what it says below `sizes` for this size over the rest: keys of the file, and options
     of steps by the steps' names."""
     rest = dict(document)
     sizes = rest.pop(SIZES, None) or {}
     if size is None:
         return rest
-    own = sizes.get(size) if isinstance(sizes, dict) else None
-    if not isinstance(own, dict):
-        known = ", ".join(map(str, sizes)) or "none"
-        raise ConfigError(f"{path}: there is no size {size!r} below `{SIZES}` (there are: {known})")
-    over = dict(own.get("steps") or {})
-    rest = merge_values(rest, {key: value for key, value in own.items() if key != "steps"})
+    changes = sizes.get(size) if isinstance(sizes, dict) else None
+    if not isinstance(changes, dict):
+        names = ", ".join(map(str, sizes)) or "none"
+        raise ConfigError(f"{path}: there is no size {size!r} below `{SIZES}` (there are: {names})")
+    over = dict(changes.get("steps") or {})
+    rest = merge_values(rest, {key: value for key, value in changes.items() if key != "steps"})
     rest["steps"] = [
         _merge_step(step, over) if isinstance(step, dict) else step
         for step in rest.get("steps") or []
@@ -426,23 +433,23 @@ def _choose_size(document: Mapping[str, Any], size: str | None, path: Path) -> M
 
 
 def _merge_step(step: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Takes what is the step's out of `over`."""
+    """The step with its options from `over`, which are taken out of there."""
     kind = next((name for name in COMMANDS if name in step), "")
     options = over.pop(step.get("label") or kind, None)
     return {**step, kind: merge_values(step[kind] or {}, options)} if options else step
 
 
 def _locate(error: ValidationError, root: yaml.Node, path: Path) -> str:
-    """The first of the problems, with file, line and key. A key that there isn't comes before one that
-    is missing: it may be that one, misspelt."""
-    found = error.errors(include_url=False, include_input=False)
-    first = min(found, key=lambda each: each["type"] != "extra_forbidden")
+    """The first of the problems, with file, line and key. An unknown key comes before one that is missing: it
+    may be the missing one, misspelt."""
+    problems = error.errors(include_url=False, include_input=False)
+    first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
     way = first["loc"]
     line, names = find_place(root, way)
     where = f"{path}:{line}: " + (f"{'.'.join(names)}: " if names else "")
     if first["type"] == "extra_forbidden":
-        known = list(_find_part(way).model_fields)
-        return f"{where}unknown key{did_you_mean(str(way[-1]), known)} (known: {', '.join(known)})"
+        keys = list(_find_part(way).model_fields)
+        return f"{where}unknown key{did_you_mean(str(way[-1]), keys)} (known: {', '.join(keys)})"
     if first["type"] == "missing":
         return f"{where}key `{way[-1]}` is missing"
     if "[key]" in way:
@@ -452,14 +459,14 @@ def _locate(error: ValidationError, root: yaml.Node, path: Path) -> str:
 
 
 def locate_key(path: Path, *way: str) -> str:
-    """`file:line: requirements.devices: `, for the start of an error message that was found after reading."""
+    """`file:line: requirements.devices: `, to begin the message of an error that is found after reading."""
     root, _ = read_yaml(path)
     line, names = find_place(root, way)
     return f"{path}:{line}: {'.'.join(names)}: "
 
 
 def _find_part(way: Sequence[str | int]) -> type[BaseModel]:
-    """What the key at the end of the way is in."""
+    """The model that the key at the end of the way belongs to."""
     if way[0] == "requirements" and len(way) > 1:
         return _PARTS.get(str(way[1]) if len(way) > 2 else "", Requirements)
     if way[0] == "price" and len(way) > 1:

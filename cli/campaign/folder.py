@@ -30,7 +30,7 @@ from .definition import Definition
 from .plan import Turn
 
 WORKLOAD = "workload "
-"""What begins the name of a workload among those of targets: theirs have no spaces before a name."""
+"""The prefix of a workload's name among targets' names, which have no prefix with a space."""
 
 
 class CampaignFolder:
@@ -39,13 +39,13 @@ class CampaignFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.results = path / "results"
-        """As any folder with results: `--results` may name it."""
+        """A folder with results like any other: `--results` may name it."""
         self.report = path / "report.html"
         self.verdict = path / VERDICT
         self.installed = path / "installed.json"
-        """Which database the campaign has installed, while it is there."""
+        """Says which database the campaign has installed, while it is there."""
         self.started = path / "started.json"
-        """Whose server the campaign has started, while it runs."""
+        """Says whose server the campaign has started, while it runs."""
         self._replaced = path / SET_ASIDE
         self._plan = path / PLAN
         self._failed = path / FAILED
@@ -76,10 +76,10 @@ class CampaignFolder:
     def keep_plan(
         self, file: Path, definition: Definition, targets: Mapping[str, str], turns: list[Turn]
     ) -> None:
-        """Write the plan, with a copy of the file; candidates that an earlier one had stay in it. `targets`:
-        target -> digest of what the config file says of it; and `workload NAME` -> of its definition."""
+        """Write the plan, with a copy of the file; candidates of an earlier plan stay. `targets`: target ->
+        digest of what the config file says of it; and `workload NAME` -> digest of its definition."""
         before = self._read(self._plan) if self._plan.exists() else {}
-        jobs = {one["name"]: one for one in before.get("jobs", [])}
+        jobs = {job["name"]: job for job in before.get("jobs", [])}
         jobs |= {
             job.name: {
                 "name": job.name, "candidate": str(job.candidate), "command": job.command,
@@ -104,7 +104,7 @@ class CampaignFolder:
     def list_candidates(self) -> list[str]:
         """All candidates that the campaign has had, in order."""
         jobs = self._read(self._plan)["jobs"] if self._plan.exists() else []
-        return list(dict.fromkeys(one.get("candidate", one["name"]) for one in jobs))
+        return list(dict.fromkeys(job.get("candidate", job["name"]) for job in jobs))
 
     def check_plan(self, file: Path, definition: Definition, targets: Mapping[str, str]) -> None:
         """ConfigError, which says what has changed, if the folder was begun with another plan. Candidates may
@@ -133,44 +133,44 @@ class CampaignFolder:
         """A definition without the targets that have been left out so far."""
         names = self.list_candidates()
         targets = {
-            label: one
-            for label, one in (definition.get("targets") or {}).items()
+            label: target
+            for label, target in (definition.get("targets") or {}).items()
             if any(f"{name} ".startswith(f"{label} ") for name in names)
         }
         return {**definition, "targets": targets}
 
     def find_done(self, names: Collection[str]) -> dict[str, StoredResult]:
-        """Job -> its result, of those that have a whole one."""
+        """Job -> its result, for jobs that have a complete one."""
         if not self.results.is_dir():
             return {}
         return {
-            name: one
-            for one in list_results(self.results)
-            if one.result.complete and (name := match_name(one.result.label, names))
+            name: stored
+            for stored in list_results(self.results)
+            if stored.result.complete and (name := match_name(stored.result.label, names))
         }
 
     def find_others(self, names: Collection[str]) -> list[str]:
-        """Folders with whole results of candidates that aren't in the plan any more."""
+        """Folders with complete results of candidates that aren't in the plan any more."""
         jobs = self._read(self._plan)["jobs"] if self._plan.exists() else []
-        earlier = {one["name"] for one in jobs} - set(names)
+        earlier = {job["name"] for job in jobs} - set(names)
         return [
-            one.id
-            for one in list_results(self.results)
-            if one.result.complete
-            and one.result.label in earlier
-            and not match_name(one.result.label, names)
+            stored.id
+            for stored in list_results(self.results)
+            if stored.result.complete
+            and stored.result.label in earlier
+            and not match_name(stored.result.label, names)
         ]
 
     def find_failed(self, names: Collection[str]) -> dict[str, str]:
         """Job -> why it failed."""
-        kept = self._read(self._failed) if self._failed.exists() else {}
-        return {name: why for label, why in kept.items() if (name := match_name(label, names))}
+        reasons = self._read(self._failed) if self._failed.exists() else {}
+        return {name: why for label, why in reasons.items() if (name := match_name(label, names))}
 
     def find_times(self, names: Collection[str]) -> dict[str, float]:
         """Job -> seconds that it took."""
-        kept = self._read_times()
+        times = self._read_times()
         return {
-            name: took_s for label, took_s in kept.items() if (name := match_name(label, names))
+            name: took_s for label, took_s in times.items() if (name := match_name(label, names))
         }
 
     def _read_times(self) -> dict[str, float]:
@@ -182,7 +182,7 @@ class CampaignFolder:
         write_whole(self._times, json.dumps(times, indent=1))
 
     def keep_failed(self, failed: Mapping[str, str]) -> None:
-        """Replace what is kept of failures."""
+        """Replace the failures that are kept."""
         write_whole(self._failed, json.dumps(dict(failed), indent=1))
 
     def set_aside(self, kept: Collection[str]) -> None:
@@ -211,12 +211,12 @@ class CampaignFolder:
     @staticmethod
     def _read(file: Path) -> dict[str, Any]:
         try:
-            found = read_json(file)
-            if not isinstance(found, dict):
+            document = read_json(file)
+            if not isinstance(document, dict):
                 raise DocumentError("is damaged")
         except (FileNotFoundError, DocumentError) as error:
             raise ConfigError(f"{file} {error}: begin anew in another folder") from error
-        return found
+        return document
 
 
 # --- plans that a folder was begun with -----------------------------------------------------------
@@ -247,12 +247,12 @@ def describe_change(before: Any, now: Any, place: str = "") -> list[str]:
 
 
 def list_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two definitions that may not differ. What is required may change as long as the
-    same is measured, as may prices: the verdict is given anew. Where steps follow from it, it is named
-    instead of them."""
+    """What differs between two definitions, but must not. Requirements may change as long as the same is
+    measured, as may prices: the verdict is given anew. Where steps follow from requirements, these are named
+    instead of the steps."""
     old, new = keep_common(before, now)
-    for one in (old, new):
-        one.pop("price", None)
+    for definition in (old, new):
+        definition.pop("price", None)
     required = describe_change(
         old.pop("requirements", None), new.pop("requirements", None), "requirements"
     )
@@ -270,15 +270,15 @@ def keep_common(
     kept_before, kept_now = dict(before), dict(now)
     for key in ("targets", "variants"):
         old, new = before.get(key) or {}, now.get(key) or {}
-        kept_before[key] = {name: one for name, one in old.items() if name in new}
-        kept_now[key] = {name: one for name, one in new.items() if name in old}
+        kept_before[key] = {name: part for name, part in old.items() if name in new}
+        kept_now[key] = {name: part for name, part in new.items() if name in old}
     if now.get("repeats", 1) >= before.get("repeats", 1):
         kept_before["repeats"] = kept_now["repeats"] = None
     return kept_before, kept_now
 
 
 def join_definitions(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition with the targets and variants of an earlier one, too, which have results."""
+    """A definition, together with the targets and variants of an earlier one, which have results."""
     joined = dict(now)
     for key in ("targets", "variants"):
         if before.get(key) or now.get(key):
@@ -287,5 +287,5 @@ def join_definitions(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[
 
 
 def match_name(label: str | None, names: Collection[str]) -> str | None:
-    """The job that a result belongs to: of a campaign that had one repetition at first, the first one."""
+    """The job that a result belongs to; in a campaign that had one repetition at first, the first one."""
     return next((name for name in (label, f"{label} 1") if name in names), None)

@@ -35,7 +35,7 @@ from .definition import Definition, Step, locate_key
 from .plan import Candidate, name_target
 
 WORKERS = 4
-"""Of a step for which the file names none."""
+"""The workers of a step for which the file names none."""
 SHORTEST_WINDOW_S = 50.0
 """How long the load is measured at least."""
 READERS, MOST_PLACES = 2, 256
@@ -43,19 +43,19 @@ READERS, MOST_PLACES = 2, 256
 STEP_S, LONGEST_STEP_S = 30.0, 120.0
 """How long a step of the search takes at least and at most."""
 PRECISION, MOST_STEPS = "10%", 12
-"""Of the search: headroom is worth no more time."""
+"""The precision and the most steps of the search: headroom is worth no more time."""
 ENOUGH = 1.5
-"""So many times as many requests as a percentile needs, since they come by chance."""
+"""This many times as many requests as a percentile needs are sent, since they come by chance."""
 WARM_UP = 6
 """The first sixth of a run is warm-up."""
 BEFORE_S, AFTER_S = 15, 15
 """Seconds of a run before a fault, and after the longest outage that is allowed."""
 LEAST_ON_DISK, MOST_ON_DISK = 200_000, 16_000_000
-"""Events by which the disk is told, whatever the database allocates at a time."""
+"""The least and the most events by which the disk is measured, whatever the database allocates at a time."""
 DISK_LEVELS = 2
-"""Both after the workers' end, since some databases don't tell their size while they write."""
+"""Both levels are read after the workers' end, since some databases don't tell their size while writing."""
 DISK_MARGIN = 3
-"""So many times as many events, since a database may compress values to a third of 8 bytes each."""
+"""So many times as many events are inserted, since values of 8 bytes may be compressed to a third."""
 DISK_BATCH = 1000
 _LENGTHS = ("duration", "warm-up")
 """Options that are left out where a number of events ends a run."""
@@ -72,13 +72,13 @@ def make_question(definition: Definition, config: Config, file: Path) -> Questio
         workload = _read_workload(definition, config)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error.message}") from error
-    known = {query.name for query in workload.schema.descriptions} | set(workload.schema.queries)
+    queries = {query.name for query in workload.schema.descriptions} | set(workload.schema.queries)
     for name in needed.queries:
-        if name not in known:
+        if name not in queries:
             where = locate_key(file, "requirements", "queries", name)
             raise ConfigError(
-                f"{where}workload {workload.name} has no query {name!r}{did_you_mean(name, known)}"
-                f" (it has: {', '.join(sorted(known))})"
+                f"{where}workload {workload.name} has no query {name!r}"
+                f"{did_you_mean(name, queries)} (it has: {', '.join(sorted(queries))})"
             )
     _check_history(definition, workload, file)
     if needed.events_per_s is not None:
@@ -101,24 +101,31 @@ def make_question(definition: Definition, config: Config, file: Path) -> Questio
 def _check_history(definition: Definition, kind: Any, file: Path) -> None:
     """ConfigError, with the line, if a history is to have events more often than devices have them."""
     assert definition.requirements is not None
-    own = definition.requirements.history
-    if own is None or own.every is None:
+    history = definition.requirements.history
+    if history is None or history.every is None:
         return
     options = begin(kind, read_options(kind, {}, _list_workload_pairs(definition)))
     interval_s = kind(0, **options.model_dump()).device_interval_ms / 1000
-    if own.every < interval_s:
+    if history.every < interval_s:
         raise ConfigError(
-            f"{locate_key(file, 'requirements', 'history', 'every')}{format_duration(own.every)} is shorter"
-            f" than the {format_duration(interval_s)} from one event of a device of workload {kind.name} to"
-            " the next: give a longer time, or leave `every` out"
+            f"{locate_key(file, 'requirements', 'history', 'every')}"
+            f"{format_duration(history.every)} is shorter than the"
+            f" {format_duration(interval_s)} from one event of a device of workload {kind.name}"
+            " to the next: give a longer time, or leave `every` out"
         )
 
 
 def _read_workload(definition: Definition, config: Config) -> Any:
     """The one workload of all jobs. ConfigError if there are several."""
-    own = [_normalize(definition.options), *(_normalize(step.options) for step in definition.steps)]
-    others = [*(one.options for one in definition.targets.values()), *definition.variants.values()]
-    named = [options["workload"] for options in own if "workload" in options]
+    general = [
+        _normalize(definition.options),
+        *(_normalize(step.options) for step in definition.steps),
+    ]
+    others = [
+        *(target.options for target in definition.targets.values()),
+        *definition.variants.values(),
+    ]
+    named = [options["workload"] for options in general if "workload" in options]
     if (
         any("workload" in _normalize(options) for options in others)
         or len(set(map(str, named))) > 1
@@ -155,8 +162,8 @@ def _check_options(definition: Definition, needed: Requirements) -> None:
     if needed.history is not None:
         fixed |= dict.fromkeys(("prefill", "fill", "prefill-span", "prefill-every"), "history")
     places = {"options": definition.options}
-    places |= {f"target {name}": one.options for name, one in definition.targets.items()}
-    places |= {f"variant {name}": one for name, one in definition.variants.items()}
+    places |= {f"target {name}": target.options for name, target in definition.targets.items()}
+    places |= {f"variant {name}": options for name, options in definition.variants.items()}
     for place, options in places.items():
         for key in _normalize(options):
             if key in fixed:
@@ -168,7 +175,7 @@ def _check_options(definition: Definition, needed: Requirements) -> None:
 
 
 def _check_disturbances(definition: Definition, config: Config) -> None:
-    """Those of the config file would strike in every step."""
+    """ConfigError if the config file has disturbances: they would strike in every step."""
     for label in definition.targets:
         for nodes in definition.list_nodes(label):
             name = name_target(definition, Candidate(label, nodes=nodes))
@@ -185,11 +192,11 @@ def _normalize(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _list_workload_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the workload, whether they stand there as keys or as texts."""
-    found = _normalize(options).get("workload-option") or {}
-    if isinstance(found, Mapping):
-        return dict(found)
-    texts = found if isinstance(found, list) else [found]
+    """The workload's options, whether they are written as keys or as texts."""
+    written = _normalize(options).get("workload-option") or {}
+    if isinstance(written, Mapping):
+        return dict(written)
+    texts = written if isinstance(written, list) else [written]
     pairs = [str(text).partition("=") for text in texts]
     return {key.strip(): value for key, _, value in pairs}
 
@@ -200,15 +207,15 @@ def _list_workload_pairs(definition: Definition) -> list[str]:
 
 @dataclass(frozen=True)
 class _Follow:
-    """Requirements on their way to steps."""
+    """Makes steps from requirements."""
 
     definition: Definition
     question: Question
     config: Config
 
     def list_steps(self) -> Iterator[Step]:
-        """In the order in which a turn has them: each begins on tables of its own, or after the first on the
-        history that this has loaded; then the disk, whose tables are new, is filled last."""
+        """The steps in the order of a turn. Each begins on tables of its own or, after the first, on the
+        history that the first has loaded; the disk, whose tables are new, is then filled last."""
         needed = self.question.needed
         load = self._ask(self._offer(self._find_window(), "duration"))
         yield self._make("mixed" if needed.queries else "insert", "load", {**load, "runs": 1})
@@ -220,7 +227,7 @@ class _Follow:
             name = re.sub(r"[^\w.+=-]+", "-", fault)[:20].strip("-")
             names.append(name)
             label = name if names.count(name) == 1 else f"{name}-{names.count(name)}"
-            # The fault has its time in it.
+            # The length of the run follows from the fault.
             struck = self._strike(fault, outage_s) | self._kept
             yield self._make("insert", label, struck, kept=_LENGTHS)
         if self._kept:
@@ -239,21 +246,21 @@ class _Follow:
             yield self._make("insert", "disk", self._fill_disk(), kept)
 
     def _store(self, number: str = "prefill") -> dict[str, Any]:
-        """The options of what is stored before; `number`: the one for so many events."""
-        own = self.question.needed.history
-        if own is None:
+        """The options for what is stored before; `number`: the option for a number of events."""
+        history = self.question.needed.history
+        if history is None:
             return {}
-        if own.span is None or own.every is None:
+        if history.span is None or history.every is None:
             return {number: self.question.history}
-        span, every = map(format_duration, (own.span, own.every))
+        span, every = map(format_duration, (history.span, history.every))
         return {"prefill-span": span, "prefill-every": every}
 
     @property
     def _kept(self) -> dict[str, Any]:
-        """What lets a step go on with the history of the one before. A workload that begins now is begun by
-        each step."""
-        own = self.question.needed.history
-        if own is None or own.every is None:
+        """Options that let a step go on with the history of the one before. A workload that begins now begins
+        anew in each step."""
+        history = self.question.needed.history
+        if history is None or history.every is None:
             return {}
         kind = _read_workload(self.definition, self.config)
         options = read_options(kind, {}, _list_workload_pairs(self.definition))
@@ -262,8 +269,7 @@ class _Follow:
     def _make(
         self, command: str, label: str, options: Mapping[str, Any], kept: Collection[str] = ()
     ) -> Step:
-        """What the file says for all steps goes over what would follow, but for these options, and for the
-        workload's."""
+        """A step. The file's options for all steps override these, except for `kept` and the workload's."""
         own = {key: value for key, value in options.items() if key not in self._said or key in kept}
         if self.question.needed.devices is not None:
             devices = {"devices": self.question.needed.devices}
@@ -277,10 +283,10 @@ class _Follow:
 
     @property
     def _batch(self) -> int:
-        """Events of a request."""
+        """How many events a request has."""
         needed = self.question.needed.insert.batch
-        said = self._said.get("batch", 0)
-        return max(1, needed or (said if isinstance(said, int) else 1))
+        batch = self._said.get("batch", 0)
+        return max(1, needed or (batch if isinstance(batch, int) else 1))
 
     @property
     def _base(self) -> dict[str, Any]:
@@ -289,7 +295,7 @@ class _Follow:
         return {"workers": WORKERS, **batch}
 
     def _offer(self, window_s: float, length: str) -> dict[str, Any]:
-        """The required inserts on the required history, for so long without the warm-up."""
+        """The options for the required inserts on the required history, for so long without the warm-up."""
         duration_s = ceil(window_s * WARM_UP / (WARM_UP - 1))
         return {
             **self._base, **self._store(), "rate": self.question.rate_per_s,
@@ -297,24 +303,24 @@ class _Follow:
         }  # fmt: skip
 
     def _ask(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The same with the required questions beside them."""
+        """These options, with the required questions beside them."""
         queries = self.question.needed.queries
         if not queries:
             return dict(options)
         # Enough for questions that take as long as they may.
         places = min(MOST_PLACES, self.question.count_places(self._batch)[Role.READ][0])
-        said = self._said.get("readers", READERS)
-        readers = said if isinstance(said, int) and said > 0 else READERS
+        count = self._said.get("readers", READERS)
+        readers = count if isinstance(count, int) and count > 0 else READERS
         return {
             **options,
             "readers": readers,
             "reader-in-flight": max(1, ceil(ENOUGH * places / readers)),
             "query-rate": self.question.needed.query_rate_per_s,
-            "queries": {name: _write_decimal(one.rate) for name, one in queries.items()},
+            "queries": {name: _write_decimal(limits.rate) for name, limits in queries.items()},
         }
 
     def _find_window(self) -> float:
-        """So long that every percentile has its requests."""
+        """A window so long that every percentile has its requests."""
         rates = self.question.find_request_rates(self._batch)
         times = [
             ENOUGH * _count_for(limit) / rates[limit.query]
@@ -327,9 +333,9 @@ class _Follow:
         requests = [_count_for(limit) for limit in needed.insert.list_limits()]
         enough_s = 2 * ENOUGH * max(requests, default=100) * self._batch / self.question.rate_per_s
         step_s = ceil(min(LONGEST_STEP_S, max(STEP_S, enough_s)))
-        said = self._said.get("step-duration")
+        duration = self._said.get("step-duration")
         with suppress(ValueError):  # what is no duration is refused as the option that it is
-            step_s = step_s if said is None else max(1, round(read_duration_s(said)))
+            step_s = step_s if duration is None else max(1, round(read_duration_s(duration)))
         window_s = step_s - step_s // WARM_UP
         limits = [
             str(limit if self._is_told(limit, window_s) else _take_p90(limit))
@@ -352,20 +358,20 @@ class _Follow:
         retention_s = self.question.needed.retention or 0.0
         if retention_s < SHORTEST_S:
             return False
-        asked = Retention(
+        retention = Retention(
             period_ms=round(retention_s * 1000), step_ms=find_step_ms(round(retention_s * 1000))
         )
         for nodes in self.definition.list_nodes(label):
             name = name_target(self.definition, Candidate(label, nodes=nodes))
             module = find_module(self.config, self.config.target(name))
             try:
-                module.CAPABILITIES.ageing.require(asked, module.name)
+                module.CAPABILITIES.ageing.require(retention, module.name)
             except OptionError:
                 return False
         return True
 
     def _fill_disk(self) -> dict[str, Any]:
-        """As many events as show their growth from one fill level to the next in all databases."""
+        """Options for so many events that all databases show growth from one fill level to the next."""
         schema = _read_workload(self.definition, self.config).schema
         size = Storage(event_bytes=_VALUE_BYTES * len(schema.columns))
         events = LEAST_ON_DISK
@@ -377,15 +383,16 @@ class _Follow:
                 events = max(events, DISK_MARGIN * (estimate_events(size, allocation) or 0))
         workers = self._said.get("workers", WORKERS)
         count = workers if isinstance(workers, int) and workers > 0 else WORKERS
-        each = ceil(min(events, MOST_ON_DISK) / count / DISK_LEVELS)
+        inserts = ceil(min(events, MOST_ON_DISK) / count / DISK_LEVELS)
         return {
-            "workers": count, "batch": DISK_BATCH, "num-inserts": each, "steps": DISK_LEVELS, "runs": 1,
-            "compact": True,
+            "workers": count, "batch": DISK_BATCH, "num-inserts": inserts, "steps": DISK_LEVELS,
+            "runs": 1, "compact": True,
             **{name: None for name in _LENGTHS if name in self._said},
         }  # fmt: skip
 
     def _strike(self, fault: str, outage_s: float) -> dict[str, Any]:
-        """The required inserts through a fault, tried again until long after the outage should be over."""
+        """The options for the required inserts through a fault, tried again until long after the outage
+        should be over."""
         return {
             **self._base, **self._store(), "rate": self.question.rate_per_s,
             "duration": f"{ceil(BEFORE_S + find_pause_s(fault) + outage_s + AFTER_S)}s", "warm-up": "0s",
@@ -403,5 +410,5 @@ def _take_p90(limit: RunLimit) -> RunLimit:
 
 
 def _write_decimal(value: float) -> str:
-    """As weights are written: without an exponent."""
+    """The number as weights are written: without an exponent."""
     return f"{value:.9f}".rstrip("0").rstrip(".")

@@ -31,12 +31,12 @@ class Site:
     recipe: str
     choice: Choice
     target: str
-    """One of those by which it is reached."""
+    """One of the targets by which it is reached."""
     timeout_s: float
 
     @property
     def key(self) -> str:
-        """The same for whoever can share it."""
+        """The same for all jobs that can share the database."""
         return f"{self.recipe}: {self.choice}" + (
             f", image {self.choice.image}" if self.choice.image else ""
         )
@@ -46,28 +46,27 @@ class Site:
 
 
 def find_sites(turns: Sequence[Turn], definition: Definition, config: Config) -> dict[str, Site]:
-    """Job -> what is installed for it, of those for which something is. ConfigError if its recipe doesn't
-    have that."""
-    found: dict[str, Site] = {}
+    """Job -> what is installed for it, for jobs that need something. ConfigError if the recipe lacks it."""
+    sites: dict[str, Site] = {}
     for turn in turns:
         for job in turn:
             if job.install is None:
                 continue
             target = name_target(definition, job.candidate)
             recipe = recipe_of(config, target)
-            wanted = job.install
+            installation = job.install
             choice = choose(
-                recipe, wanted.variant, job.candidate.nodes, wanted.size, wanted.image,
-                wanted.storage_class,
+                recipe, installation.variant, job.candidate.nodes, installation.size,
+                installation.image, installation.storage_class,
             )  # fmt: skip
-            found[job.name] = Site(recipe.name, choice, target, wanted.timeout)
-    return found
+            sites[job.name] = Site(recipe.name, choice, target, installation.timeout)
+    return sites
 
 
 def add_recipe_options(
     turns: Sequence[Turn], sites: Mapping[str, Site], config: Config
 ) -> list[Turn]:
-    """The turns, with what a module must be told for so many nodes, unless the file says something else."""
+    """The turns, with the options that a module needs for its number of nodes, unless the file sets them."""
     return [
         [
             replace(job, arguments=_complete(job, sites[job.name], config))
@@ -82,20 +81,20 @@ def add_recipe_options(
 def _complete(job: Job, site: Site, config: Config) -> tuple[str, ...]:
     module = config.place_of(site.target)[0]
     extra = recipe_of(config, site.target).extra_options(module, site.choice.nodes)
-    given = [f"--extra-option={one}" for one in extra]
-    kept = [
-        one
-        for one in given
-        if not any(text.startswith(f"{one.rpartition('=')[0]}=") for text in job.arguments)
+    options = [f"--extra-option={option}" for option in extra]
+    added = [
+        option
+        for option in options
+        if not any(text.startswith(f"{option.rpartition('=')[0]}=") for text in job.arguments)
     ]
-    return (*job.arguments, *kept)
+    return (*job.arguments, *added)
 
 
 class Installer:
-    """Has at most one database installed: the one that the next turn needs.
+    """Keeps at most one database installed: the one that the next turn needs.
 
-    What it has installed is noted in the campaign's folder, so that whoever goes on with a campaign knows
-    what is its own; a database that somebody else has installed is never touched.
+    The campaign's folder notes what it has installed, so that whoever goes on with a campaign knows what is
+    its own; a database that somebody else has installed is never touched.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class Installer:
         prepared: Mapping[str, AnyExperiment],
         interrupts: Interrupts,
     ) -> None:
-        """`note_file`: where it is kept what is installed."""
+        """`note_file`: the file that keeps what is installed."""
         self._config = config
         self._note_file = note_file
         self._sites = dict(sites)
@@ -139,23 +138,23 @@ class Installer:
         for site, place in databases.values():
             database = self._open(site, place)
             database.check()
-            found = database.read_state()
-            if _is_there(found) and self._read_note().get("recipe") != site.recipe:
+            installed = database.read_state()
+            if _is_there(installed) and self._read_note().get("recipe") != site.recipe:
                 raise ConfigError(
-                    f"{site.recipe} is in namespace {place.namespace} already ({found.state}): this"
-                    " campaign would remove it with its data. Uninstall it first, or say `install:"
-                    " false` at its target"
+                    f"{site.recipe} is in namespace {place.namespace} already ({installed.state}):"
+                    " this campaign would remove it with its data. Uninstall it first, or say"
+                    " `install: false` at its target"
                 )
         for place in dict.fromkeys(place for _, place in databases.values()):
-            own = ", ".join(site.recipe for site, where in databases.values() if where == place)
+            names = ", ".join(site.recipe for site, other in databases.values() if other == place)
             if not confirm(
-                place, consent, f"Install {own}, and remove each with its data after its turns"
+                place, consent, f"Install {names}, and remove each with its data after its turns"
             ):
                 return False
         return True
 
     def is_ready(self, job: Job) -> bool:
-        """Whether a job's database is the one that is there, so that data of the job before are, too."""
+        """Whether the job's database is the one that is installed, still with the data of the job before."""
         site = self._sites.get(job.name)
         if site is None:
             return True
@@ -164,8 +163,8 @@ class Installer:
         return self._open(site, self._places[job.name]).read_state().state == "ready"
 
     def provide(self, job: Job) -> str | None:
-        """Have the job's database there, and the one of the turn before gone; why that can't be done, or
-        None."""
+        """Make sure that the job's database is installed, and that the one of the turn before is removed; why
+        that can't be done, or None."""
         site = self._sites.get(job.name)
         if site is None:
             self.remove()
@@ -190,17 +189,17 @@ class Installer:
         return None
 
     def remove(self) -> None:
-        """Remove what is there of the campaign's own, with its data. What fails is kept in `left`."""
+        """Remove the campaign's own database, if any, with its data. What fails is kept in `left`."""
         noted = self._read_note()
         if not noted:
             return
         place = Place(noted["namespace"], noted["kubeconfig"], noted["context"])
         try:
             database = Database(self._config, noted["target"], place, _REMOVAL_TIMEOUT_S)
-            found = database.read_state()
-            if _is_there(found):
+            installed = database.read_state()
+            if _is_there(installed):
                 note(f"removing {noted['recipe']} with its data")
-                database.remove(removal_arguments(found, delete_volumes=True))
+                database.remove(removal_arguments(installed, delete_volumes=True))
         except CliError as error:
             self.left.append(f"{noted['recipe']} was not removed: {one_line(error.message, 300)}")
             note(self.left[-1])
@@ -211,10 +210,10 @@ class Installer:
 
     def _read_note(self) -> dict[str, str]:
         try:
-            found = read_json(self._note_file)
+            document = read_json(self._note_file)
         except (FileNotFoundError, DocumentError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return document if isinstance(document, dict) else {}
 
     def _write_note(self, noted: Mapping[str, str | None]) -> None:
         write_whole(self._note_file, json.dumps(noted))
@@ -223,5 +222,5 @@ class Installer:
 _REMOVAL_TIMEOUT_S = 900
 
 
-def _is_there(found: Installed) -> bool:
-    return bool(found.choice or found.pods or found.volumes)
+def _is_there(installed: Installed) -> bool:
+    return bool(installed.choice or installed.pods or installed.volumes)

@@ -21,9 +21,9 @@ from ..results.model import GroupRun, Result
 from .samples import Measured
 
 MOST_PANELS = 4
-"""Queries over fill levels that are drawn."""
+"""The most queries that are drawn over fill levels."""
 GROWN = 1.05
-"""How many times as many events are another fill level."""
+"""This many times as many events are another fill level."""
 
 _OVER = (
     "Mean over the repetitions at each level, and the range from the lowest to the highest of them"
@@ -33,7 +33,7 @@ _OVER = (
 def _make_point(
     name: str, level: float, values: Sequence[float], shown: str, of: str = "events"
 ) -> Row:
-    """The mean of what the repetitions have at a level, and the ends. `of`: what the level is a number of."""
+    """A point: the mean of the repetitions' values at a level, and the range. `of`: what the level counts."""
     mean = fmean(values)
     text = f"{name}\n{level:,.0f} {of}: {shown}"
     return {
@@ -45,7 +45,7 @@ def _make_point(
 def _draw_panel(
     rows: Sequence[Row], title: str, height: int, x: Row | None = None
 ) -> tuple[Row, bool]:
-    """Values over the level, and whether on a logarithmic axis. `x`: another axis than that of events."""
+    """Values over the level, and whether their axis is logarithmic. `x`: another axis than that of events."""
     log = needs_log([row[end] for row in rows for end in ("low", "high")])
     x = x or make_axis("level", "Events in the database", axis={"format": "~s"})
     axis = {"format": "~s"} if max(row["high"] for row in rows) >= 1000 else {}
@@ -55,17 +55,18 @@ def _draw_panel(
 
 
 def draw_levels(step: str, measured: Measured) -> Chart | None:
-    """Inserts per second, and below how long a request took, over what was stored before: of steps on growing
-    data."""
+    """Inserts per second and, below, the time of a request, over what was stored before, for growing data."""
     rates: list[Row] = []
     times: list[Row] = []
     offered = False
     for name, results in measured.items():
-        for own in _join_steps(results):
-            offered = offered or any(one.group.offered for one in own)
-            level = fmean(one.run.fill_level or 0 for one in own)
-            done = [one.group.rate_per_s for one in own if one.group.rate_per_s]
-            took = [one.group.latency_ms.tail for one in own if one.group.latency_ms]
+        for runs in _join_steps(results):
+            offered = offered or any(group_run.group.offered for group_run in runs)
+            level = fmean(group_run.run.fill_level or 0 for group_run in runs)
+            done = [group_run.group.rate_per_s for group_run in runs if group_run.group.rate_per_s]
+            took = [
+                group_run.group.latency_ms.tail for group_run in runs if group_run.group.latency_ms
+            ]
             if done:
                 rates.append(
                     _make_point(name, level, done, f"{format_rate(fmean(done))} inserts/s")
@@ -84,24 +85,24 @@ def draw_levels(step: str, measured: Measured) -> Chart | None:
 
 
 def _join_steps(results: Iterable[Result]) -> list[list[GroupRun]]:
-    """For each step on growing data the valid runs of all repetitions."""
-    found: dict[int, list[GroupRun]] = {}
+    """For each step on growing data, the valid runs of all repetitions."""
+    steps: dict[int, list[GroupRun]] = {}
     for result in results:
         if result.by_fill_level:
-            for one in result.writers:
-                if one.group.valid:
-                    found.setdefault(one.run.run, []).append(one)
-    return [found[number] for number in sorted(found)]
+            for group_run in result.writers:
+                if group_run.group.valid:
+                    steps.setdefault(group_run.run.run, []).append(group_run)
+    return [steps[number] for number in sorted(steps)]
 
 
 def draw_workers(step: str, rates: Mapping[str, Mapping[Place, Sequence[float]]]) -> Chart:
-    """Inserts per second over the number of workers. `rates`: candidate -> those of its repetitions."""
+    """Inserts per second over the number of workers. `rates`: candidate -> the rates of its repetitions."""
     rows = [
         _make_point(
             name, place.workers, values, f"{format_rate(fmean(values))} inserts/s", "workers"
         )
-        for name, own in rates.items()
-        for place, values in own.items()
+        for name, places in rates.items()
+        for place, values in places.items()
         if place.workers is not None
     ]
     counts = sorted({int(row["level"]) for row in rows})
@@ -118,15 +119,15 @@ def draw_workers(step: str, rates: Mapping[str, Mapping[Place, Sequence[float]]]
 
 def draw_query_levels(steps: Mapping[str, Measured]) -> Chart | None:
     """A panel for each query that a candidate was asked at several fill levels: how long it took."""
-    found: dict[str, dict[str, dict[int, list[float]]]] = {}
+    queries: dict[str, dict[str, dict[int, list[float]]]] = {}
     for measured in steps.values():
         for name, results in measured.items():
             for result in results:
-                for entry in result.query_summary if result.fill_level else ():
-                    levels = found.setdefault(entry.query, {}).setdefault(name, {})
-                    _add_near(levels, result.fill_level or 0, 1000 * entry.avg)
+                for summary in result.query_summary if result.fill_level else ():
+                    levels = queries.setdefault(summary.query, {}).setdefault(name, {})
+                    _add_near(levels, result.fill_level or 0, 1000 * summary.avg)
     panels = []
-    for query, candidates in found.items():
+    for query, candidates in queries.items():
         if any(len(levels) > 1 for levels in candidates.values()):
             rows = [
                 _make_point(name, level, took, f"{query} {format_ms(fmean(took))} ms")
@@ -145,27 +146,33 @@ def draw_query_levels(steps: Mapping[str, Measured]) -> Chart | None:
 
 
 def _add_near(levels: dict[int, list[float]], level: int, value: float) -> None:
-    """To the values at about the same level: repetitions that inserted for a time differ a little."""
-    known = next((one for one in levels if level <= one * GROWN and one <= level * GROWN), level)
-    levels.setdefault(known, []).append(value)
+    """Add a value to those at about the same level: repetitions that inserted for a time differ a little."""
+    near = next(
+        (other for other in levels if level <= other * GROWN and other <= level * GROWN), level
+    )
+    levels.setdefault(near, []).append(value)
 
 
 # --- on disk --------------------------------------------------------------------------------------
 
 
 def draw_storage(steps: Mapping[str, Measured]) -> Chart | None:
-    """Bytes on disk over the events in the database: of steps on growing data, or else of the step whose fill
-    levels lie furthest apart."""
-    found = {
+    """Bytes on disk over the events in the database: for steps on growing data, or else for the step whose
+    fill levels lie furthest apart."""
+    sizes = {
         step: rows
         for step, measured in steps.items()
-        if (rows := [row for name, own in measured.items() for row in _list_sizes(name, own)])
+        if (
+            rows := [
+                row for name, results in measured.items() for row in _list_sizes(name, results)
+            ]
+        )
     }
-    growing = [step for step in found if _has_steps(steps[step])]
-    step = max(growing or found, key=lambda one: _find_span(found[one]), default=None)
+    growing = [step for step in sizes if _has_steps(steps[step])]
+    step = max(growing or sizes, key=lambda step: _find_span(sizes[step]), default=None)
     if step is None:
         return None
-    panel, _ = _draw_panel(found[step], "On disk, bytes", HEIGHT)
+    panel, _ = _draw_panel(sizes[step], "On disk, bytes", HEIGHT)
     note = (
         "What the tables take on disk, all copies counted, with what is allocated ahead of events;"
         " mean over the repetitions, and their range."
@@ -180,17 +187,17 @@ def _find_span(rows: Sequence[Row]) -> float:
 
 
 def _has_steps(measured: Measured) -> bool:
-    return any(one.by_fill_level for results in measured.values() for one in results)
+    return any(result.by_fill_level for results in measured.values() for result in results)
 
 
 def _list_sizes(name: str, results: Sequence[Result]) -> list[Row]:
-    """A row for each fill level whose size is known, amid runs and after them."""
+    """A row for each fill level whose size is known, during runs and after them."""
     sizes: dict[int, list[float]] = {}
     for result in results:
-        for one in result.writers:
-            for stored in (one.group.storage_during, one.group.storage):
+        for run in result.writers:
+            for stored in (run.group.storage_during, run.group.storage):
                 if (
-                    one.group.valid
+                    run.group.valid
                     and stored is not None
                     and stored.total_bytes is not None
                     and stored.events
@@ -198,6 +205,6 @@ def _list_sizes(name: str, results: Sequence[Result]) -> list[Row]:
                 ):
                     sizes.setdefault(stored.events, []).append(float(stored.total_bytes))
     return [
-        _make_point(name, events, found, f"{fmean(found):,.0f} bytes on disk")
-        for events, found in sorted(sizes.items())
+        _make_point(name, events, values, f"{fmean(values):,.0f} bytes on disk")
+        for events, values in sorted(sizes.items())
     ]

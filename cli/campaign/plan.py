@@ -39,7 +39,7 @@ OWN = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """Who is compared: a target with a number of nodes and a variant, by their labels."""
+    """What is compared: a target with a number of nodes and a variant, by their labels."""
 
     target: str
     variant: str | None = None
@@ -47,7 +47,7 @@ class Candidate:
 
     @property
     def series(self) -> str:
-        """What it is called whatever its number of nodes."""
+        """Its name, whatever the number of nodes."""
         return " ".join(filter(None, [self.target, self.variant]))
 
     def __str__(self) -> str:
@@ -66,9 +66,9 @@ class Job:
     command: str
     repeat: int
     arguments: tuple[str, ...]
-    """Of the command, without what the campaign sets: config file, folder, label."""
+    """The command's arguments, without those that the campaign sets: config file, folder, label."""
     install: Installation | None = None
-    """What is done before, unless it is there from the job before."""
+    """What is installed before, unless it is there from the job before."""
     has_start: bool = False
     """Whether its turn begins with starting the server, and ends with stopping it."""
 
@@ -89,7 +89,7 @@ Turn = Sequence[Job]
 
 
 def plan_turns(definition: Definition) -> list[Turn]:
-    """All jobs, in order; ConfigError if an option is none."""
+    """All jobs, in order; ConfigError for an option that doesn't exist."""
     candidates = [
         Candidate(target, variant, nodes)
         for target in definition.targets
@@ -134,23 +134,23 @@ def order_turns(
     seed: int,
     together: Collection[str] = (),
 ) -> list[tuple[Candidate, int]]:
-    """Who has a turn when, by chance that follows from the seed. Interleaved: all have one in each
-    repetition, in an order of its own (a randomized complete block design). In blocks each has all its
-    turns at once; the variants of the targets `together` have theirs interleaved, while the database
-    with so many nodes is there."""
+    """The order of turns, by chance that follows from the seed. Interleaved: each candidate has one turn in
+    each repetition, in an order of its own (a randomized complete block design). In blocks, each has all its
+    turns at once; the variants of the targets `together` have theirs interleaved, while the database with so
+    many nodes is there."""
     chance = random.Random(seed)
     groups: dict[object, list[Candidate]] = {}
-    for one in candidates:
-        key = (one.target, one.nodes) if one.target in together else one
-        groups.setdefault(key if order is Order.BLOCKS else None, []).append(one)
+    for candidate in candidates:
+        key = (candidate.target, candidate.nodes) if candidate.target in together else candidate
+        groups.setdefault(key if order is Order.BLOCKS else None, []).append(candidate)
     ordered = list(groups.values())
     if len(ordered) > 1:
         ordered = chance.sample(ordered, len(ordered))
     return [
-        (one, repeat)
+        (candidate, repeat)
         for group in ordered
         for repeat in range(1, repeats + 1)
-        for one in chance.sample(group, len(group))
+        for candidate in chance.sample(group, len(group))
     ]
 
 
@@ -177,22 +177,22 @@ def write_arguments(
 ) -> tuple[str, ...]:
     """The options as they would stand on a command line. Texts and numbers as they are; lists with commas,
     or each on its own where an option may be repeated."""
-    found: list[str] = []
+    arguments: list[str] = []
     for name, value in options.items():
         option = known[name]
         if option.is_flag:
             if not isinstance(value, bool):
                 raise ConfigError(f"{name}: write true or false, not {value!r}")
-            found += [f"--{name}"] if value else option.secondary_opts
+            arguments += [f"--{name}"] if value else option.secondary_opts
             continue
-        found += [f"--{name}={text}" for text in _write_value(name, value, option)]
-    return tuple(found)
+        arguments += [f"--{name}={text}" for text in _write_value(name, value, option)]
+    return tuple(arguments)
 
 
 def _write_value(name: str, value: Any, option: click.Option) -> list[str]:
     parts = [value]
     if isinstance(value, Mapping):
-        parts = [f"{key}={_write_scalar(name, each)}" for key, each in value.items()]
+        parts = [f"{key}={_write_scalar(name, part)}" for key, part in value.items()]
     elif isinstance(value, list):
         parts = value
     texts = [_write_scalar(name, part) for part in parts]
@@ -208,15 +208,15 @@ def _write_scalar(name: str, value: Any) -> str:
 
 
 def _write_arguments(definition: Definition, candidate: Candidate, step: Step) -> tuple[str, ...]:
-    """The particular over the general: those for all, the step's, the target's, the variant's. A step's
-    `null` leaves out what stands there for all."""
-    known = list_options(find_command(step.command))
-    own = definition.targets[candidate.target]
+    """A job's arguments. The particular overrides the general: options of all steps, the step's, the
+    target's, the variant's. A step's `null` leaves out an option of all steps."""
+    declared = list_options(find_command(step.command))
+    target = definition.targets[candidate.target]
     variant = definition.variants[candidate.variant] if candidate.variant else {}
     merged: dict[str, Any] = {}
-    for options in (definition.options, step.options, own.options, variant):
+    for options in (definition.options, step.options, target.options, variant):
         for key, value in _normalize(options).items():
-            if key not in known:
+            if key not in declared:
                 continue  # of another step: `_check_shared` has seen to that
             before = merged.get(key)
             if value is None and before is not None and options is step.options:
@@ -226,15 +226,15 @@ def _write_arguments(definition: Definition, candidate: Candidate, step: Step) -
             else:
                 merged[key] = value
     name = name_target(definition, candidate)
-    return (f"--target={name}", *write_arguments(merged, known))
+    return (f"--target={name}", *write_arguments(merged, declared))
 
 
 def name_target(definition: Definition, candidate: Candidate) -> str:
-    """The target of the config file."""
-    own = definition.targets[candidate.target]
-    if isinstance(own.nodes, dict) and candidate.nodes is not None:
-        return own.nodes[candidate.nodes]
-    return own.target or candidate.target
+    """The candidate's target in the config file."""
+    target = definition.targets[candidate.target]
+    if isinstance(target.nodes, dict) and candidate.nodes is not None:
+        return target.nodes[candidate.nodes]
+    return target.target or candidate.target
 
 
 def _normalize(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def _normalize(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_shared(definition: Definition) -> None:
-    """ConfigError for an option that no step has, or that is the campaign's own; a step's must be its own."""
+    """ConfigError for an option that no step has, or of the campaign; a step's must be its command's."""
     by_step = {
         step.name: set(list_options(find_command(step.command))) for step in definition.steps
     }
@@ -257,14 +257,14 @@ def _check_shared(definition: Definition) -> None:
         _check_options(f"variant {label}", options, of_any, "option of these steps")
 
 
-def _check_options(place: str, options: Mapping[str, Any], known: set[str], what: str) -> None:
+def _check_options(place: str, options: Mapping[str, Any], allowed: set[str], kind: str) -> None:
     for key in _normalize(options):
         if key in OWN:
             raise ConfigError(f"{place}: {key} can't be given here: {OWN[key]}")
-        if key not in known:
-            names = sorted(known - set(OWN))
+        if key not in allowed:
+            names = sorted(allowed - set(OWN))
             raise ConfigError(
-                f"{place}: {key} is no {what}{did_you_mean(key, names)} (known: {', '.join(names)})"
+                f"{place}: {key} is no {kind}{did_you_mean(key, names)} (known: {', '.join(names)})"
             )
 
 
@@ -274,9 +274,9 @@ def _name_job(candidate: Candidate, step: Step, repeat: int, repeats: int) -> st
 
 
 def list_left(turns: Sequence[Turn], done: Collection[str], failed: Collection[str]) -> list[Turn]:
-    """What is still to do, in order, by the names of the jobs that are done or have failed.
+    """The turns that are still to do, in order, by the names of the jobs that are done or have failed.
 
-    Of the turn that was interrupted what is left, or all of it if its next job needs that. Turns with a
+    Of an interrupted turn, what is left is made, or all of it if its next job needs that. Turns with a
     failure are made anew, and last: others have been at the data since.
     """
     left, again = [], []
@@ -298,9 +298,9 @@ def check_schemas(turns: Sequence[Turn], prepared: Mapping[str, AnyExperiment]) 
     for turn in turns:
         first_with: dict[tuple[str, str], tuple[Job, Any]] = {}
         for job in turn:
-            own = prepared[job.name]
-            for name, value in list_schema(own).items():
-                key = own.session.request.workload, name
+            experiment = prepared[job.name]
+            for name, value in list_schema(experiment).items():
+                key = experiment.session.request.workload, name
                 other, before = first_with.setdefault(key, (job, value))
                 if value != before:
                     raise ConfigError(
@@ -311,7 +311,7 @@ def check_schemas(turns: Sequence[Turn], prepared: Mapping[str, AnyExperiment]) 
 
 
 def list_schema(prepared: AnyExperiment) -> dict[str, Any]:
-    """The options of a job that its tables are made by."""
+    """The options of a job by which its tables are made."""
     session = prepared.session
     loads = [load for load in prepared.lengths[:1] if load.role is not Role.READ]
     models: list[BaseModel] = [session.assume_options(), session.workload_options, *loads]
@@ -328,14 +328,14 @@ def list_schema(prepared: AnyExperiment) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class JobOverhead:
-    """What is around a run's window, in seconds, at most on a machine that isn't idle."""
+    """The time around a run's window, in seconds, at most, on a machine that isn't idle."""
 
     job_s: float
     """Once in each job: a server that the tool starts, the executor, the result."""
     run_s: float
     """In each run: processes or pods, tables, the connection barrier, the count, the end."""
     worker_s: float
-    """On top for each worker."""
+    """In addition, for each worker."""
 
 
 JOB_OVERHEADS = {
@@ -347,7 +347,7 @@ VERIFY_SHARE = 0.1
 FILL_PER_S = 20_000
 """Events per second by which tables are filled, in batches: fewer than most databases take."""
 FILL_BATCH = 100
-"""From so many events a request on inserts of a number of events are as fast."""
+"""Inserts of a number of events are as fast from so many events a request on."""
 
 
 @dataclass(frozen=True)
@@ -360,7 +360,7 @@ class Estimate:
 
 
 def model_job(loads: Sequence[Load], prefills: Sequence[int], executor: ExecutorName) -> Estimate:
-    """How long a job takes by the loads of its runs, and the events that are inserted before each: rather too
+    """How long a job takes, by the loads of its runs and the events that are inserted before each: rather too
     long than too short."""
     overhead = JOB_OVERHEADS[executor]
     known_s = overhead.job_s
@@ -387,14 +387,14 @@ def estimate_left(
     known_s, open_runs = settle_s * max(0, len(left) - 1), 0
     corrections = _find_corrections(modelled, measured_s)
     for job in left:
-        alike = [took_s for one, took_s in measured_s.items() if one.step == job.step]
+        alike = [took_s for other, took_s in measured_s.items() if other.step == job.step]
         own = [
             took_s
-            for one, took_s in measured_s.items()
-            if (one.step, one.candidate) == (job.step, job.candidate)
+            for other, took_s in measured_s.items()
+            if (other.step, other.candidate) == (job.step, job.candidate)
         ]
-        if found := own or alike:
-            known_s += sum(found) / len(found)
+        if times := own or alike:
+            known_s += sum(times) / len(times)
         else:
             known_s += modelled[job.name].known_s * corrections.get(job.command, 1.0)
             open_runs += modelled[job.name].open_runs
@@ -404,12 +404,12 @@ def estimate_left(
 def _find_corrections(
     modelled: Mapping[str, Estimate], measured_s: Mapping[Job, float]
 ) -> dict[str, float]:
-    """Command -> what its jobs took ÷ what the model said, of those of which it knew the length."""
-    said: dict[str, float] = {}
+    """Command -> what its jobs took ÷ what the model said, for jobs whose length it knew."""
+    estimated: dict[str, float] = {}
     took: dict[str, float] = {}
     for job, took_s in measured_s.items():
         estimate = modelled.get(job.name)
         if estimate is not None and not estimate.open_runs:
-            said[job.command] = said.get(job.command, 0.0) + estimate.known_s
+            estimated[job.command] = estimated.get(job.command, 0.0) + estimate.known_s
             took[job.command] = took.get(job.command, 0.0) + took_s
-    return {command: took[command] / said[command] for command in said}
+    return {command: took[command] / estimated[command] for command in estimated}

@@ -42,20 +42,20 @@ class Standing:
 
     name: str
     rank: str
-    """`1.`, or `1 to 2.`; empty of a single repetition, which ranks nobody."""
+    """`1.`, or `1 to 2.`; empty with a single repetition, which ranks nobody."""
     figure: str
     """What it measured; empty if it has no figure."""
     beside: str = ""
     """How it compares with the first, or why it has no figure."""
 
     def __str__(self) -> str:
-        told = "; ".join(filter(None, [self.figure, self.beside]))
-        return f"{f'{self.rank} {self.name}'.strip()}: {told}."
+        text = "; ".join(filter(None, [self.figure, self.beside]))
+        return f"{f'{self.rank} {self.name}'.strip()}: {text}."
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """The candidates by one step."""
+    """The candidates ranked by one step."""
 
     title: str
     lines: Sequence[str]
@@ -66,7 +66,7 @@ _ONE_REPETITION = (
     "One repetition ranks nobody: what changed on the machine between the candidates is among their"
     " differences. Give repeats: 6, and runs: 1 for the same time."
 )
-"""Of equals measured in blocks `benchmarks/false_alarms` finds a quarter and more called different."""
+"""`benchmarks/false_alarms` finds a quarter and more of equals called different if measured in blocks."""
 
 _BY_RESPONSE = (
     "The candidates were given other rates: inserts per second are what was asked for, so that only times"
@@ -84,52 +84,52 @@ def rank_candidates(
     repeats: int,
     failed: Mapping[str, int] | None = None,
 ) -> Ranking:
-    """The candidates of a step with their figures, the fastest first where it is decided who that is.
+    """The candidates of a step with their figures, the fastest first where it is decided which one that is.
     `measured`: candidate -> its results, one for each repetition that gave one; `failed`: candidate -> number
     of repetitions that gave none.
 
     Each repetition is one sample: runs within it share the moment at which they were made. Where the
-    candidates have other worker counts, each stands with the one at which it is fastest.
+    candidates have different worker counts, each stands with the one at which it is fastest.
     """
-    given = _describe_given(measured)
-    lines = [given] if given else []
+    reason = _describe_given(measured)
+    lines = [reason] if reason else []
     collected = {
-        name: collect_measured(results, (failed or {}).get(name, 0), given is not None)
+        name: collect_measured(results, (failed or {}).get(name, 0), reason is not None)
         for name, results in measured.items()
     }
-    known = {name: own for name, own in collected.items() if own.samples}
-    known, chosen = take_best_workers(known)
-    alone = max((own.repetitions for own in collected.values()), default=0) < 2
-    standings = _list_figures(known) if alone else _list_ranks(known)
+    ranked = {name: figures for name, figures in collected.items() if figures.samples}
+    ranked, chosen = take_best_workers(ranked)
+    alone = max((figures.repetitions for figures in collected.values()), default=0) < 2
+    standings = _list_figures(ranked) if alone else _list_ranks(ranked)
     lines += map(str, standings)
     if chosen:
-        told = ", ".join(f"{name} {count:,}" for name, count in chosen.items())
-        lines.append(f"Inserts of each at its best number of workers: {told}.")
+        counts = ", ".join(f"{name} {count:,}" for name, count in chosen.items())
+        lines.append(f"Inserts of each at its best number of workers: {counts}.")
     lines += _name_best_settings(measured)
     lines += _name_own_statements(measured)
-    for name, own in collected.items():
-        if not own.samples:
-            why = f"no figure: {_describe_missing(own) or 'not measured yet'}"
+    for name, figures in collected.items():
+        if not figures.samples:
+            why = f"no figure: {_describe_missing(figures) or 'not measured yet'}"
             standings.append(Standing(name, "", "", why))
             lines.append(str(standings[-1]))
-        elif own.repetitions < repeats:
-            lines.append(f"{name}: from {own.repetitions} of {repeats} repetitions so far.")
-    if repeats == 1 and len(known) > 1:
+        elif figures.repetitions < repeats:
+            lines.append(f"{name}: from {figures.repetitions} of {repeats} repetitions so far.")
+    if repeats == 1 and len(ranked) > 1:
         lines.append(_ONE_REPETITION)
     lines += _warn_of_levels(chain.from_iterable(measured.values()))
     return Ranking(f"Ranking by {step}", lines, standings)
 
 
 def _name_own_statements(measured: Measured) -> list[str]:
-    """Who asked by statements of the workload's own, and what."""
-    found = {
-        name: dict.fromkeys(chain.from_iterable(one.own_statements for one in results))
+    """Which candidates were asked by the workload's own statements, and which queries."""
+    queries = {
+        name: dict.fromkeys(chain.from_iterable(result.own_statements for result in results))
         for name, results in measured.items()
     }
     return [
-        f"{name}: {join_words(list(own))} asked by the workload's own statement."
-        for name, own in found.items()
-        if own
+        f"{name}: {join_words(list(names))} asked by the workload's own statement."
+        for name, names in queries.items()
+        if names
     ]
 
 
@@ -141,32 +141,34 @@ def describe_client_costs_of(step: str, measured: Measured) -> Ranking:
         for name, results in measured.items()
     ]
     title = title if step == "clients" else f"{step}: {title.lower()}"
-    return Ranking(title, [str(one) for one in standings], standings)
+    return Ranking(title, [str(standing) for standing in standings], standings)
 
 
 def pool_samples(
     measured: Measured,
 ) -> dict[str, dict[Place, list[float]]]:
-    """Candidate -> what it has measured, a sample for each repetition; with other worker counts, at its best
-    one. Of a single repetition its runs are the samples."""
-    given = _describe_given(measured) is not None
+    """Candidate -> what it has measured, a sample for each repetition; where worker counts differ, at its
+    best one. With a single repetition its runs are the samples."""
+    only_times = _describe_given(measured) is not None
     collected = {
-        name: collect_measured(results, only_times=given) for name, results in measured.items()
+        name: collect_measured(results, only_times=only_times) for name, results in measured.items()
     }
-    chosen, _ = take_best_workers({name: own for name, own in collected.items() if own.samples})
-    return {name: own.pool() for name, own in chosen.items()}
+    chosen, _ = take_best_workers(
+        {name: figures for name, figures in collected.items() if figures.samples}
+    )
+    return {name: figures.pool() for name, figures in chosen.items()}
 
 
 def describe_doubts(measured: Measured) -> dict[str, str]:
     """Candidate -> what must stand beside the mean of its searches: a bound, or how many found a rate."""
-    found = {}
+    doubts = {}
     for name, results in measured.items():
-        own = collect_measured(results)
-        if own.none_below:
-            found[name] = f" ({len(own.samples)} of {own.repetitions})"
-        elif inf in own.bounds:
-            found[name] = " (at least)"
-    return found
+        figures = collect_measured(results)
+        if figures.none_below:
+            doubts[name] = f" ({len(figures.samples)} of {figures.repetitions})"
+        elif inf in figures.bounds:
+            doubts[name] = " (at least)"
+    return doubts
 
 
 @dataclass(frozen=True)
@@ -175,9 +177,9 @@ class Rank:
 
     name: str
     best: int
-    """One more than those that are shown to be faster."""
+    """One more than the number of candidates that are shown to be faster."""
     worst: int
-    """And than those against which it is undecided, too."""
+    """The same, with those against which it is undecided, too."""
 
     def __str__(self) -> str:
         return f"{self.best}." if self.best == self.worst else f"{self.best} to {self.worst}."
@@ -188,9 +190,11 @@ def find_ranks(measured: Mapping[str, CandidateFigures]) -> list[Rank]:
     ratio of their speeds, over all that both have measured; those that are alike share a rank."""
     error = share_error(len(measured))
     ranks = []
-    for name, own in measured.items():
+    for name, figures in measured.items():
         ratios = [
-            estimate_speed(one, own, error) for other, one in measured.items() if other != name
+            estimate_speed(rival, figures, error)
+            for other, rival in measured.items()
+            if other != name
         ]
         faster = sum(_is_faster(ratio) for ratio in ratios)
         open_pairs = sum(
@@ -200,8 +204,8 @@ def find_ranks(measured: Mapping[str, CandidateFigures]) -> list[Rank]:
         ranks.append(Rank(name, 1 + faster, 1 + faster + open_pairs))
     base = next(iter(measured.values()), None)
     speeds = {
-        name: ratio.value if base and (ratio := estimate_speed(own, base, error)) else 0.0
-        for name, own in measured.items()
+        name: ratio.value if base and (ratio := estimate_speed(figures, base, error)) else 0.0
+        for name, figures in measured.items()
     }
     return sorted(ranks, key=lambda rank: (rank.best, -speeds[rank.name]))
 
@@ -222,19 +226,19 @@ def _is_faster(ratio: Ratio | None) -> bool:
 def _list_ranks(measured: Mapping[str, CandidateFigures]) -> list[Standing]:
     """Each candidate with its rank, its figure, and how it compares with the first."""
     ranks = find_ranks(measured)
-    found = []
+    standings = []
     for rank in ranks:
-        head, own = ranks[0].name, measured[rank.name]
+        head, figures = ranks[0].name, measured[rank.name]
         beside = ""
         if rank.name != head:
-            beside = _compare_with(head, measured[head], own, len(ranks))
-        found.append(Standing(rank.name, str(rank), _describe_figures(own), beside))
-    return found
+            beside = _compare_with(head, measured[head], figures, len(ranks))
+        standings.append(Standing(rank.name, str(rank), _describe_figures(figures), beside))
+    return standings
 
 
 def _list_figures(measured: Mapping[str, CandidateFigures]) -> list[Standing]:
-    """The same of a single repetition, in the file's order."""
-    return [Standing(name, "", _describe_figures(own)) for name, own in measured.items()]
+    """The candidates of a single repetition with their figures, in the file's order."""
+    return [Standing(name, "", _describe_figures(figures)) for name, figures in measured.items()]
 
 
 def _compare_with(head: str, base: CandidateFigures, own: CandidateFigures, candidates: int) -> str:
@@ -254,8 +258,16 @@ def _compare_with(head: str, base: CandidateFigures, own: CandidateFigures, cand
         text = f"undecided against {head}{over}: {_describe_doubt(own, base, ratio)}"
     if len(places) > 1 and min(len(own.samples), len(base.samples)) > 1:
         compared = compare_samples([base.pool(), own.pool()], error / len(places))
-        if len({(one.speed.differs, one.speed.alike, one.speed.value > 1) for one in compared}) > 1:
-            # Without the name, which stands at the beginning of the line.
+        if (
+            len(
+                {
+                    (comparison.speed.differs, comparison.speed.alike, comparison.speed.value > 1)
+                    for comparison in compared
+                }
+            )
+            > 1
+        ):
+            # The name is left out, since it stands at the beginning of the line.
             detail = lead_comparison([head, ""], compared)[0].removeprefix(": ").removesuffix(".")
             text += f"; {detail}"
     return text
@@ -267,7 +279,7 @@ def _count_places(places: Sequence[Place]) -> str:
 
 
 def _describe_doubt(own: CandidateFigures, base: CandidateFigures, ratio: Ratio) -> str:
-    """Why it is undecided."""
+    """Why a comparison is undecided."""
     apart = f"{format_factor(max(ratio.value, 1 / ratio.value))} times apart"
     counts = sorted({len(own.samples), len(base.samples)})
     number = " and ".join(f"{count}" for count in counts)
@@ -280,23 +292,23 @@ def _describe_doubt(own: CandidateFigures, base: CandidateFigures, ratio: Ratio)
 
 
 def _describe_figures(measured: CandidateFigures) -> str:
-    """The highest rate, or else the first few times: means over the samples; and what gave none."""
+    """The highest rate, or else the first few times: means over the samples; and how many gave none."""
     means = {place: fmean(values) for place, values in measured.pool().items()}
     rates = {place: mean for place, mean in means.items() if not place.has_times}
     if CAPACITY in rates:
         least = "at least " if inf in measured.bounds and measured.complete else ""
         text = f"holds {least}{format_rate(rates[CAPACITY])} events/s"
     elif rates:
-        place = max(rates, key=lambda one: rates[one])
+        place = max(rates, key=lambda place: rates[place])
         where = f" ({place})" if len(rates) > 1 else ""
         text = f"{format_rate(rates[place])} inserts/s{where}"
     else:
-        told = [
+        times = [
             f"{place} {format_ms(mean if place.response else 1000 * mean)} ms"
             for place, mean in list(means.items())[:MOST_PLACES]
         ]
-        more = len(means) - len(told)
-        text = ", ".join(told) + (f" and {more} more" if more else "")
+        more = len(means) - len(times)
+        text = ", ".join(times) + (f" and {more} more" if more else "")
     if measured.complete:
         return text
     missing = _describe_missing(measured)
@@ -316,37 +328,41 @@ def _describe_missing(measured: CandidateFigures) -> str:
 
 
 def _describe_given(measured: Measured) -> str | None:
-    """Why inserts per second are what the candidates were asked for; None if they are how fast they are."""
-    inserted = [one for results in measured.values() for one in results if one.insert_summary]
-    rates = {one.settings.load.rate_per_s for one in inserted}
+    """Why inserts per second are what the candidates were asked for; None if they say how fast these are."""
+    inserted = [
+        result for results in measured.values() for result in results if result.insert_summary
+    ]
+    rates = {result.settings.load.rate_per_s for result in inserted}
     if len(rates) > 1:
         return _BY_RESPONSE
     return _ALL_KEPT_UP if rates and all(map(_kept_up, inserted)) else None
 
 
 def _kept_up(result: Result) -> bool:
-    """Whether there was a rate, and every run that counts was as fast."""
-    offers = [one.group.offered for one in result.writers if one.group.valid]
+    """Whether a rate was given, and every run that counts was as fast."""
+    offers = [run.group.offered for run in result.writers if run.group.valid]
     return all(offered is not None and not offered.saturated for offered in offers)
 
 
 def _name_best_settings(measured: Measured) -> list[str]:
-    """What suits each candidate, of a step that tunes them."""
+    """The best settings of each candidate, for a step that tunes them."""
     lines = []
     for name, results in measured.items():
-        found = [
+        settings = [
             format_options(tuning.candidates[best[0]])
-            for one in results
-            if (tuning := one.tuning) is not None and (best := tuning.rank_finalists())
+            for result in results
+            if (tuning := result.tuning) is not None and (best := tuning.rank_finalists())
         ]
-        if found:
-            lines.append(f"{name} is best with {' or '.join(dict.fromkeys(found))}.")
+        if settings:
+            lines.append(f"{name} is best with {' or '.join(dict.fromkeys(settings))}.")
     return lines
 
 
 def _warn_of_levels(results: Iterable[Result]) -> list[str]:
-    """Queries take longer on more events: they must all have met as many."""
-    levels = [one.fill_level for one in results if one.command == "query" and one.fill_level]
+    """A warning if queries met different numbers of events: they take longer on more."""
+    levels = [
+        result.fill_level for result in results if result.command == "query" and result.fill_level
+    ]
     if not levels or max(levels) <= MOST_UNEQUAL * min(levels):
         return []
     text = f"Not comparable: the queries ran on between {min(levels):,} and {max(levels):,} events."

@@ -31,8 +31,8 @@ from .verdict import judge_campaign, keep_verdict
 
 
 def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
-    """Write the report and print the ranking; the exit status. `left`: databases that couldn't be
-    removed, and why."""
+    """Write the report and print the rankings; the exit status. `left`: databases that couldn't be removed,
+    with the reasons."""
     done = write_report(campaign)
     folder = campaign.folder
     failed = folder.find_failed(campaign.names)
@@ -45,9 +45,9 @@ def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
         )
     if left:
         raise RunFailed("\n".join(left))
-    # The gravest: what isn't valid has decided no limit.
-    found = {choose_status(one.result) for one in done.values()}
-    return next((status for status in (EXIT_FAILED, EXIT_LIMIT) if status in found), 0)
+    # The gravest counts: what isn't valid has decided no limit.
+    statuses = {choose_status(stored.result) for stored in done.values()}
+    return next((status for status in (EXIT_FAILED, EXIT_LIMIT) if status in statuses), 0)
 
 
 def write_report(campaign: Campaign) -> dict[str, StoredResult]:
@@ -56,11 +56,13 @@ def write_report(campaign: Campaign) -> dict[str, StoredResult]:
     done = folder.find_done(campaign.names)
     if done:
         rankings = rank(campaign, done)
-        told = [one for one in rankings.values() if one.lines] + _list_changes(campaign)
+        shown = [ranking for ranking in rankings.values() if ranking.lines] + _list_changes(
+            campaign
+        )
         verdict = judge_campaign(campaign, done)
-        page = make_campaign_report(make_page(campaign, done, rankings, told, verdict))
+        page = make_campaign_report(make_page(campaign, done, rankings, shown, verdict))
         write_whole(folder.report, page)
-        for ranking in told:
+        for ranking in shown:
             say(f"\n{ranking.title}")
             for line in ranking.lines:
                 print_prose(line)
@@ -71,7 +73,7 @@ def write_report(campaign: Campaign) -> dict[str, StoredResult]:
 
 
 def _show_verdict(campaign: Campaign, verdict: VerdictMatrix) -> None:
-    """Print and keep it."""
+    """Print the verdict and keep it."""
     keep_verdict(campaign, verdict)
     say("\nVerdict")
     say(tabulate_verdict(verdict).text(width=terminal_width()))
@@ -84,45 +86,49 @@ def _show_verdict(campaign: Campaign, verdict: VerdictMatrix) -> None:
 
 
 def _list_changes(campaign: Campaign) -> list[Ranking]:
-    """A word on candidates that the file doesn't have any more."""
+    """A note on candidates that the file doesn't have any more."""
     present = {str(job.candidate) for job in campaign.jobs}
-    kept = f"what they measured is kept in {campaign.folder.results}."
-    gone = [
+    notice = f"what they measured is kept in {campaign.folder.results}."
+    removed = [
         name
         for name in campaign.folder.list_candidates()
         if name not in present and name not in campaign.without
     ]
-    lines = [f"{', '.join(gone)}: not in the file any more; {kept}"] if gone else []
+    lines = [f"{', '.join(removed)}: not in the file any more; {notice}"] if removed else []
     if campaign.without:
-        lines.append(f"{', '.join(campaign.without)}: left out by --without; {kept}")
+        lines.append(f"{', '.join(campaign.without)}: left out by --without; {notice}")
     return [Ranking("Left out", lines)] if lines else []
 
 
 def find_scalings(campaign: Campaign, done: Mapping[str, StoredResult]) -> list[Scaling]:
     """Each step over the number of nodes, where several were tried."""
-    found: list[Scaling] = []
+    scalings: list[Scaling] = []
     for step in campaign.definition.steps:
-        measured = {one: own for one, own in _collect(campaign, done, step.name).items() if own}
-        found += find_scaling(step.name, measured)
-    return found
+        measured = {
+            candidate: results
+            for candidate, results in _collect(campaign, done, step.name).items()
+            if results
+        }
+        scalings += find_scaling(step.name, measured)
+    return scalings
 
 
 def rank(campaign: Campaign, done: Mapping[str, StoredResult]) -> dict[str, Ranking]:
-    """Step -> its ranking, without lines if there is nobody to be compared with; of official clients what
-    each costs."""
-    found = {}
+    """Step -> its ranking, without lines if there is nobody to compare with; for official clients, what they
+    cost each candidate."""
+    rankings = {}
     for step in campaign.definition.steps:
         results = _name_candidates(_collect(campaign, done, step.name))
         if step.command == "clients":
-            found[step.name] = describe_client_costs_of(step.name, results)
+            rankings[step.name] = describe_client_costs_of(step.name, results)
             continue
         failed = _count_failed(campaign, done, step.name)
         ranking = rank_candidates(step.name, results, campaign.definition.repeats, failed)
         if len(results) < 2:
-            alone = [replace(one, rank="") for one in ranking.standings]
+            alone = [replace(standing, rank="") for standing in ranking.standings]
             ranking = replace(ranking, lines=[], standings=alone)
-        found[step.name] = ranking
-    return found
+        rankings[step.name] = ranking
+    return rankings
 
 
 def _count_failed(
@@ -130,25 +136,25 @@ def _count_failed(
 ) -> dict[str, int]:
     """Candidate -> its repetitions of a step without a result, since the job or one before it failed."""
     failed = campaign.folder.find_failed(campaign.names)
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for turn in campaign.turns:
         places = [place for place, job in enumerate(turn) if job.name in failed]
         for place, job in enumerate(turn):
             if job.step == step and job.name not in done and places and place >= places[0]:
-                found[str(job.candidate)] = found.get(str(job.candidate), 0) + 1
-    return found
+                counts[str(job.candidate)] = counts.get(str(job.candidate), 0) + 1
+    return counts
 
 
 def _collect(
     campaign: Campaign, done: Mapping[str, StoredResult], step: str
 ) -> dict[Candidate, list[Result]]:
     """Candidate -> its results of a step, by repetition; none if all failed."""
-    found: dict[Candidate, list[Result]] = {}
+    measured: dict[Candidate, list[Result]] = {}
     for job in _order_jobs(campaign):
         if job.step == step:
-            own = found.setdefault(job.candidate, [])
-            own += [done[job.name].result] if job.name in done else []
-    return found
+            results = measured.setdefault(job.candidate, [])
+            results += [done[job.name].result] if job.name in done else []
+    return measured
 
 
 def _name_candidates(measured: Mapping[Candidate, list[Result]]) -> dict[str, list[Result]]:
@@ -169,7 +175,7 @@ def _order_jobs(campaign: Campaign) -> list[Job]:
 
 
 MOST_TABULATED = 72
-"""Results whose runs have their tables in a report: of more of them it would be larger than 2 MB."""
+"""The most results whose runs have tables in a report: with more of them it would be larger than 2 MB."""
 
 
 def make_page(
@@ -179,8 +185,8 @@ def make_page(
     told: Sequence[Ranking],
     verdict: VerdictMatrix | None,
 ) -> CampaignPage:
-    """What the report has. `done`: job -> its result; `rankings`: those of the steps; `told`: those that have
-    words; `verdict`: of a campaign with requirements."""
+    """What the report has. `done`: job -> its result; `rankings`: step -> its ranking; `told`: the rankings
+    that have lines; `verdict`: that of a campaign with requirements."""
     steps = {
         step.name: _name_candidates(_collect(campaign, done, step.name))
         for step in campaign.definition.steps
@@ -188,10 +194,10 @@ def make_page(
     names = list(map(str, campaign.list_candidates()))
     charts = draw_campaign(steps, _find_required_rate(verdict))
     results = [
-        NamedResult(name, one)
+        NamedResult(name, result)
         for name in names
         for measured in steps.values()
-        for one in measured.get(name, ())
+        for result in measured.get(name, ())
     ]
     beside = _choose_alike(steps)
     tabulated = len(done) <= MOST_TABULATED
@@ -209,12 +215,16 @@ def make_page(
         summary=_summarize(names, rankings),
         doubts=list_doubts(results, "candidates"),
         hardware=describe_hardware([NamedResult(*pair) for pair in beside.items()], "candidates"),
-        rankings={one.title: one.lines for one in told},
+        rankings={ranking.title: ranking.lines for ranking in told},
         failed=campaign.folder.find_failed(campaign.names),
         figures=charts.first,
         single_runs=charts.more,
-        tables={step: table for step, own in steps.items() if (table := tabulate_step(own)).rows},
-        scalings=[(one.figure, one.table) for one in find_scalings(campaign, done)],
+        tables={
+            step: table
+            for step, measured in steps.items()
+            if (table := tabulate_step(measured)).rows
+        },
+        scalings=[(scaling.figure, scaling.table) for scaling in find_scalings(campaign, done)],
         differences=list_differences(list(beside), list(beside.values())),
     )
 
@@ -222,13 +232,15 @@ def make_page(
 def _find_required_rate(verdict: VerdictMatrix | None) -> float | None:
     """Events per second that are required, if any are."""
     required = verdict.requirements if verdict else []
-    return next((one.bound for one in required if one.key == "events_per_s"), None)
+    return next(
+        (requirement.bound for requirement in required if requirement.key == "events_per_s"), None
+    )
 
 
 def _list_jobs(
     campaign: Campaign, done: Mapping[str, StoredResult], candidate: str
 ) -> list[DoneJob]:
-    """The candidate's, by step and repetition."""
+    """The candidate's jobs that are done, by step and repetition."""
     several = campaign.definition.repeats > 1
     return [
         DoneJob(job.step, job.repeat if several else None, done[job.name])
@@ -238,27 +250,31 @@ def _list_jobs(
 
 
 def _choose_alike(steps: Mapping[str, Measured]) -> dict[str, Result]:
-    """Candidate -> its first result of the step that most have one of, so that only what belongs to the
-    candidates is different."""
-    most: Measured = max(steps.values(), key=lambda own: sum(map(bool, own.values())))
+    """Candidate -> its first result of the step for which most of them have one, so that only what belongs to
+    the candidates differs."""
+    most: Measured = max(steps.values(), key=lambda measured: sum(map(bool, measured.values())))
     return {name: results[0] for name, results in most.items() if results}
 
 
 def _summarize(names: Sequence[str], rankings: Mapping[str, Ranking]) -> Summary:
-    """Of each step what each candidate measured, with its rank."""
+    """What each candidate measured in each step, with its rank."""
     rows: dict[str, list[Cell]] = {name: [] for name in names}
     for ranking in rankings.values():
-        standings = {one.name: one for one in ranking.standings}
+        standings = {standing.name: standing for standing in ranking.standings}
         for name, cells in rows.items():
-            own = standings.get(name)
-            cells.append(Cell(own.rank, own.figure or own.beside) if own else Cell("", "-"))
+            standing = standings.get(name)
+            cells.append(
+                Cell(standing.rank, standing.figure or standing.beside)
+                if standing
+                else Cell("", "-")
+            )
     return Summary(list(rankings), rows)
 
 
 def tabulate_step(measured: Measured) -> Table:
-    """What each candidate measured where: mean and range over its repetitions."""
+    """What each candidate measured at each place: mean and range over its repetitions."""
     pooled = pool_samples(measured)
-    places = dict.fromkeys(place for own in pooled.values() for place in own)
+    places = dict.fromkeys(place for samples in pooled.values() for place in samples)
     rows = [
         [
             str(place),
@@ -268,8 +284,8 @@ def tabulate_step(measured: Measured) -> Table:
             len(measured[name]),
         ]
         for place in places
-        for name, own in pooled.items()
-        if (values := own.get(place))
+        for name, samples in pooled.items()
+        if (values := samples.get(place))
     ]
     headers = ["At", "Candidate", "Mean", "Lowest", "Highest", "Unit", "Repetitions"]
     return Table(headers, rows, ("At", "Candidate", "Unit"))

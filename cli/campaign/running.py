@@ -32,7 +32,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
-    """Job -> what it would make; ConfigError if one can't be made as asked for. Nothing is started."""
+    """Job -> the experiment that it would make; ConfigError if it can't be made. Nothing is started."""
     experiments: dict[tuple[str, ...], AnyExperiment] = {}
     for job in campaign.jobs:
         key = (job.command, *job.arguments)
@@ -55,9 +55,11 @@ def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
 
 
 def _refuse_secrets(campaign: Campaign, job: Job, prepared: AnyExperiment) -> None:
-    """The plan is kept, and shown, as it is."""
+    """ConfigError if an option is secret: the plan is kept, and shown, as it is."""
     session = prepared.session
-    secret = {n for n, field in session.module.options_model.model_fields.items() if not field.repr}
+    secret = {
+        name for name, field in session.module.options_model.model_fields.items() if not field.repr
+    }
     shown = session.public_options()
     for pair in session.request.extra_options:
         key = pair.partition("=")[0].strip()
@@ -88,7 +90,9 @@ def show_plan(campaign: Campaign) -> None:
         rows.append([number, job.name, state, " ".join([job.command, *job.arguments])])
     left_of = ("Job", "State", "Command")
     say(Table(["No.", *left_of], rows, left_of).text(width=terminal_width()))
-    for command in list_commands(campaign, (one.session for one in prepared.values())):
+    for command in list_commands(
+        campaign, (experiment.session for experiment in prepared.values())
+    ):
         say(f"runs on this machine: {command}")
     print_prose(describe_time(left, prepared, campaign))
 
@@ -96,13 +100,13 @@ def show_plan(campaign: Campaign) -> None:
 def describe_time(
     jobs: Sequence[Job], prepared: Mapping[str, AnyExperiment], campaign: Campaign
 ) -> str:
-    """How long these jobs take, as far as that can be said before them."""
-    found = estimate_campaign(jobs, prepared, campaign)
+    """How long these jobs take, as far as that is known before them."""
+    estimate = estimate_campaign(jobs, prepared, campaign)
     most = " at most" if any(prepared[job.name].at_most for job in jobs) else ""
     count = format_count(len(jobs), "job")
-    text = f"{count} to do: about {format_span(found.known_s)}{most}"
-    if found.open_runs:
-        runs = format_count(found.open_runs, "run")
+    text = f"{count} to do: about {format_span(estimate.known_s)}{most}"
+    if estimate.open_runs:
+        runs = format_count(estimate.open_runs, "run")
         text += f", and {runs} until the last event or query, of which nothing is known yet"
     if any(job.name in campaign.sites for job in jobs):
         text += "; installing databases comes on top"
@@ -114,10 +118,10 @@ def describe_time(
 def estimate_campaign(
     left: Sequence[Job], prepared: Mapping[str, AnyExperiment], campaign: Campaign
 ) -> Estimate:
-    """How long these jobs still take, by those that were measured where there are such."""
+    """How long these jobs still take, judged by jobs that were measured, where there are any."""
     modelled = {
-        name: model_job(one.lengths, one.prefills, one.session.executor)
-        for name, one in prepared.items()
+        name: model_job(experiment.lengths, experiment.prefills, experiment.session.executor)
+        for name, experiment in prepared.items()
     }
     times = campaign.folder.find_times(campaign.names)
     measured_s = {job: times[job.name] for job in campaign.jobs if job.name in times}
@@ -125,7 +129,7 @@ def estimate_campaign(
 
 
 def report_only(campaign: Campaign) -> int:
-    """Make the report of what is there; the exit status. ConfigError if nothing is."""
+    """Make the report on the results that are there; the exit status. ConfigError if there are none."""
     _need_packages_of_report()
     folder = campaign.folder
     folder.check_plan(campaign.file, campaign.definition, campaign.digest_targets())
@@ -145,7 +149,7 @@ def run_campaign(
     """Run what is left, and report; the exit status. `allow_run`: the file's commands may be run unasked."""
     _need_packages_of_report()
     prepared = prepare(campaign)
-    commands = list_commands(campaign, (one.session for one in prepared.values()))
+    commands = list_commands(campaign, (experiment.session for experiment in prepared.values()))
     if not allow_commands(campaign.file, commands, allow_run):
         return 0
     folder, targets = campaign.folder, campaign.digest_targets()
@@ -177,7 +181,7 @@ def run_campaign(
 
 
 def _show_time_left(end: Interrupted | RunFailed, installer: Installer) -> None:
-    """What is still there, and how to go on."""
+    """Say what is still there, and how to go on."""
     left = f"; {installer.present} is left installed" if installer.present else ""
     if isinstance(end, Interrupted):
         end.left += f"{left}; the same command resumes after the last completed run"
@@ -216,8 +220,8 @@ class _CampaignRun:
         turns = self._list_turns(done)
         jobs = list(chain.from_iterable(turns))
         again = {job.name for job in jobs}
-        kept = [one.id for name, one in done.items() if name not in again]
-        self._folder.set_aside([*kept, *self._folder.find_others(names)])
+        folders = [stored.id for name, stored in done.items() if name not in again]
+        self._folder.set_aside([*folders, *self._folder.find_others(names)])
         self._left = jobs
         if not jobs:
             note(f"all {len(names)} jobs are done: only the report is made anew")
@@ -244,14 +248,14 @@ class _CampaignRun:
             lease.check()
 
     def _list_turns(self, done: Collection[str]) -> list[Turn]:
-        """What is left to do. Where the database of a turn that was interrupted isn't there any more, and
-        its data with it, all of the turn."""
+        """The turns that are left to do. Where the database of an interrupted turn isn't there any more, and
+        its data with it, all of that turn."""
         whole = {job.name: turn for turn in self._campaign.turns for job in turn}
         left = list_left(self._campaign.turns, done, self._failed)
         return [turn if self._installer.is_ready(turn[0]) else whole[turn[0].name] for turn in left]
 
     def _make_turn(self, turn: Turn, number: int, first: bool) -> bool:
-        """Make the jobs of a turn, the first of which is the one after so many; whether all went well."""
+        """Make the jobs of a turn, whose first job comes after `number` others; whether all went well."""
         for place, job in enumerate(turn):
             self._check_leases()
             if place or not first:
@@ -262,9 +266,9 @@ class _CampaignRun:
             began = time.monotonic()
             if why is None and self._make(job):
                 self._folder.keep_time(job.name, time.monotonic() - began)
-                self._left = [one for one in self._left if one is not job]
+                self._left = [other for other in self._left if other is not job]
                 continue
-            self._left = [one for one in self._left if one not in turn[place:]]
+            self._left = [other for other in self._left if other not in turn[place:]]
             if why is not None:
                 self._keep_failure(job, why)
             for other in turn[place + 1 :]:
@@ -274,21 +278,21 @@ class _CampaignRun:
 
     def _show_time(self, text: str) -> None:
         """Say what comes, and how long all that is left takes, as far as it is known by now."""
-        found = estimate_campaign(self._left, self._prepared, self._campaign)
-        open_runs = " and what takes until its last event or query" if found.open_runs else ""
-        left = f"about {format_span(found.known_s)}{open_runs} left of the campaign"
+        estimate = estimate_campaign(self._left, self._prepared, self._campaign)
+        open_runs = " and what takes until its last event or query" if estimate.open_runs else ""
+        left = f"about {format_span(estimate.known_s)}{open_runs} left of the campaign"
         note_time_left(left)
         note(f"{text}; {left}")
 
     def _forget_failures(self, turn: Turn) -> None:
-        """They are tried again."""
-        kept = {job.name for job in turn} & set(self._failed)
-        if kept:
-            self._failed = {name: why for name, why in self._failed.items() if name not in kept}
+        """Forget the failures of a turn's jobs, which are tried again."""
+        names = {job.name for job in turn} & set(self._failed)
+        if names:
+            self._failed = {name: why for name, why in self._failed.items() if name not in names}
             self._folder.keep_failed(self._failed)
 
     def _make(self, job: Job) -> bool:
-        """Make one job; whether it gave a whole result. RunFailed if the disk is full, or another campaign
+        """Make one job; whether it gave a complete result. RunFailed if the disk is full, or another campaign
         has taken the database meanwhile."""
         self._folder.write_log(f"{job.name}: begins: {' '.join([job.command, *job.arguments])}")
         before = self._folder.list_folders()
@@ -311,7 +315,7 @@ class _CampaignRun:
         try:
             self._check_leases()
         except RunFailed:
-            # Of its figures nobody knows what they are worth.
+            # Nobody knows what its figures are worth.
             self._folder.set_aside(before)
             raise
         if not self._folder.list_folders() - before:
@@ -335,8 +339,8 @@ class _CampaignRun:
 
 
 def _is_full(error: BaseException) -> bool:
-    """Whether a full disk is at the bottom of it."""
-    return any(isinstance(one, OSError) and one.errno in _FULL for one in _list_causes(error))
+    """Whether a full disk caused the error."""
+    return any(isinstance(cause, OSError) and cause.errno in _FULL for cause in _list_causes(error))
 
 
 def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -346,7 +350,7 @@ def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _need_packages_of_report() -> None:
-    """Before the night, not after it."""
+    """Missing packages of the report are an error before the night, not after it."""
     for name in ("jinja2", "vl_convert"):
         if find_spec(name) is None:
             raise ModuleNotFoundError(name=name)

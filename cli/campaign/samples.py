@@ -30,15 +30,15 @@ class CandidateFigures:
     """What a candidate has measured in a step."""
 
     samples: Sequence[Samples]
-    """Of each repetition that gave a figure."""
+    """What each repetition that gave a figure has measured."""
     bounds: Sequence[float] = ()
-    """Of a capacity: the upper end of each repetition's interval, also of those that found no rate."""
+    """For a capacity: the upper end of each repetition's interval, also of repetitions that found no rate."""
     precision: float = 0.0
-    """Of a capacity: rates so close to each other aren't told apart."""
+    """For a capacity: rates that are so close to each other aren't told apart."""
     failed: int = 0
     """Repetitions without a figure: the job failed, or no run of it was valid."""
     none_below: Sequence[float] = ()
-    """Of each repetition of a search that found no rate, the lowest that it tried; infinite if not known."""
+    """The lowest rate that was tried in each search that found no rate; infinite if not known."""
 
     @property
     def none_found(self) -> int:
@@ -47,7 +47,7 @@ class CandidateFigures:
 
     @property
     def repetitions(self) -> int:
-        """All that were made, with a figure or without."""
+        """All repetitions that were made, with a figure or without."""
         return len(self.samples) + self.failed + self.none_found
 
     @property
@@ -56,18 +56,18 @@ class CandidateFigures:
         return len(self.samples) == self.repetitions
 
     def pool(self) -> dict[Place, list[float]]:
-        """Of each repetition one sample, the geometric mean of its runs, since speeds are compared as ratios;
-        of a single repetition its runs."""
+        """One sample for each repetition: the geometric mean of its runs, since speeds are compared as
+        ratios. Of a single repetition, its runs."""
         if len(self.samples) == 1:
             return {place: list(values) for place, values in self.samples[0].items()}
-        found: dict[Place, list[float]] = {}
+        pooled: dict[Place, list[float]] = {}
         for samples in self.samples:
             for place, values in samples.items():
-                found.setdefault(place, []).append(geometric_mean(values))
-        return found
+                pooled.setdefault(place, []).append(geometric_mean(values))
+        return pooled
 
     def score(self, places: Sequence[Place]) -> list[float]:
-        """The speed of each repetition over these places, all in all."""
+        """The overall speed of each repetition over these places."""
         return [
             geometric_mean([_find_speed(place, samples[place]) for place in places])
             for samples in self.samples
@@ -80,7 +80,7 @@ def _find_speed(place: Place, values: Sequence[float]) -> float:
 
 
 def list_common(one: CandidateFigures, other: CandidateFigures) -> list[Place]:
-    """Where every repetition of both has figures."""
+    """The places at which every repetition of both has figures."""
     first, *others = [*one.samples, *other.samples]
     return [place for place in first if all(place in samples for samples in others)]
 
@@ -111,12 +111,12 @@ def collect_measured(
 ) -> CandidateFigures:
     """What the results of a candidate's repetitions have measured. `failed`: repetitions without a result;
     `only_times`: rates were given, and are no speeds."""
-    found: list[Samples] = []
+    collected: list[Samples] = []
     bounds: list[float] = []
     none_below: list[float] = []
     precision = 0.0
     for result in results:
-        own = {
+        samples = {
             place: values
             for place, values in _collect(result).items()
             if place.has_times or not only_times
@@ -126,31 +126,35 @@ def collect_measured(
             precision = max(precision, searched.precision)
             open_above = searched.above_per_s is None or searched.client_bound
             bounds.append(inf if open_above else searched.above_per_s or inf)
-            none_below += [] if own else [searched.above_per_s or inf]
+            none_below += [] if samples else [searched.above_per_s or inf]
         else:
-            failed += not own
-        found += [own] if own else []
-    return CandidateFigures(found, bounds, precision, failed, none_below)
+            failed += not samples
+        collected += [samples] if samples else []
+    return CandidateFigures(collected, bounds, precision, failed, none_below)
 
 
 def _collect(result: Result) -> Samples:
-    found: dict[Place, Sequence[float]] = dict(collect_samples(result))
+    samples: dict[Place, Sequence[float]] = dict(collect_samples(result))
     if result.capacity is not None and result.capacity.events_per_s is not None:
-        found[CAPACITY] = [result.capacity.events_per_s]
+        samples[CAPACITY] = [result.capacity.events_per_s]
     if result.tuning is not None and (best := result.tuning.rank_finalists()):
-        found[Place(tuned=True)] = result.tuning.find_rates(best[0], result.tuning.stages)
-    return found
+        samples[Place(tuned=True)] = result.tuning.find_rates(best[0], result.tuning.stages)
+    return samples
 
 
 def take_best_workers(
     measured: Mapping[str, CandidateFigures],
 ) -> tuple[dict[str, CandidateFigures], dict[str, int]]:
-    """If not all have inserted by the same worker counts: of each only its fastest, all at one place, so that
-    they compare; and which that is."""
-    speeds = {name: _find_speeds(one) for name, one in measured.items()}
+    """If candidates have inserted with different worker counts: each only with its fastest, all at one place,
+    so that they compare; and candidate -> its fastest count."""
+    speeds = {name: _find_speeds(figures) for name, figures in measured.items()}
     if len({frozenset(counts) for counts in speeds.values() if counts}) < 2:
         return dict(measured), {}
-    best = {name: max(counts, key=lambda n: counts[n]) for name, counts in speeds.items() if counts}
+    best = {
+        name: max(counts, key=lambda workers: counts[workers])
+        for name, counts in speeds.items()
+        if counts
+    }
     common = next(iter(best.values()))
 
     def move(name: str, samples: Samples) -> Samples:
@@ -161,21 +165,21 @@ def take_best_workers(
         }
 
     moved = {
-        name: replace(one, samples=[move(name, samples) for samples in one.samples])
-        for name, one in measured.items()
+        name: replace(figures, samples=[move(name, samples) for samples in figures.samples])
+        for name, figures in measured.items()
     }
     return moved, best
 
 
 def _find_speeds(measured: CandidateFigures) -> dict[int, float]:
-    """Worker count -> mean rate, or where rates were given how fast it responds."""
+    """Worker count -> mean rate or, where rates were given, how fast it responds."""
     rates: dict[int, list[float]] = {}
     responses: dict[int, list[float]] = {}
     for samples in measured.samples:
         for place, values in samples.items():
             if place.workers is not None:
-                found = rates if place.response is None else responses
-                found.setdefault(place.workers, []).extend(values)
+                speeds = rates if place.response is None else responses
+                speeds.setdefault(place.workers, []).extend(values)
     if rates:
         return {workers: geometric_mean(values) for workers, values in rates.items()}
     return {workers: 1 / geometric_mean(values) for workers, values in responses.items()}

@@ -26,7 +26,7 @@ from .plan import Candidate
 from .ranking import pool_samples
 
 MOST_SERIES = 7
-"""In a figure."""
+"""The most series in a figure."""
 
 
 @dataclass(frozen=True)
@@ -53,28 +53,39 @@ def find_scaling(step: str, measured: Mapping[Candidate, Sequence[Result]]) -> l
     for candidate, results in measured.items():
         if candidate.nodes is not None and results:
             counts.setdefault(candidate.series, set()).add(candidate.nodes)
-    own = {
-        one: results
-        for one, results in measured.items()
-        if one.nodes is not None and len(counts.get(one.series, ())) > 1
+    scaled = {
+        candidate: results
+        for candidate, results in measured.items()
+        if candidate.nodes is not None and len(counts.get(candidate.series, ())) > 1
     }
-    pooled = pool_samples({str(one): results for one, results in own.items()})
+    pooled = pool_samples({str(candidate): results for candidate, results in scaled.items()})
     points = [
-        _Point(_name_series(one.series, place, pooled), one.nodes or 0, place, summarize(values))
-        for one in own
-        for place, values in pooled.get(str(one), {}).items()
+        _Point(
+            _name_series(candidate.series, place, pooled),
+            candidate.nodes or 0,
+            place,
+            summarize(values),
+        )
+        for candidate in scaled
+        for place, values in pooled.get(str(candidate), {}).items()
         if place.response is None
     ]
     points.sort(key=lambda point: (point.series, point.nodes))
-    kinds = [[one for one in points if one.place.has_times is times] for times in (False, True)]
-    return [Scaling(step, _draw_scaling(step, own), _tabulate_scaling(own)) for own in kinds if own]
+    kinds = [
+        [point for point in points if point.place.has_times is times] for times in (False, True)
+    ]
+    return [
+        Scaling(step, _draw_scaling(step, group), _tabulate_scaling(group))
+        for group in kinds
+        if group
+    ]
 
 
 def _name_series(
     series: str, place: Place, pooled: Mapping[str, Mapping[Place, Sequence[float]]]
 ) -> str:
-    """With the place, if there are several."""
-    places = {one for own in pooled.values() for one in own if one.response is None}
+    """The series, with the place if there are several."""
+    places = {other for samples in pooled.values() for other in samples if other.response is None}
     return series if len(places) == 1 else f"{series}, {place}"
 
 
@@ -110,8 +121,8 @@ def _draw_scaling(step: str, points: Sequence[_Point]) -> Chart:
 
 
 def _tabulate_scaling(points: Sequence[_Point]) -> Table:
-    """Each figure, how many times as fast it is as with the fewest nodes, and the share of what as many
-    times the nodes would be."""
+    """Each figure, how many times as fast it is as with the fewest nodes, and what share that is of as many
+    times the nodes."""
     times = points[0].place.has_times
     first: dict[tuple[str, Place], _Point] = {}
     rows = []

@@ -24,14 +24,14 @@ from .plan import Job
 START_TIMEOUT_S, STOP_TIMEOUT_S = 600.0, 120.0
 """How long a server may take to start and to answer, and to stop."""
 _PAUSE_S = 1.0
-"""Between two questions whether it answers."""
+"""The pause between two checks whether it answers."""
 
 
 class TurnServer:
-    """Has at most one server running: that of the turn, which is started anew for each.
+    """Keeps at most one server running: that of the turn, which is started anew for each turn.
 
-    Which one it is is noted in the campaign's folder, so that whoever goes on with a campaign that was
-    killed stops it first.
+    The campaign's folder notes which one it is, so that whoever goes on with a campaign that was killed stops
+    it first.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class TurnServer:
         self._interrupts = interrupts
         self._timeout_s = timeout_s
         self._turn: object = None
-        """Whose server it is."""
+        """The turn whose server runs."""
         self.left: list[str] = []
         """What couldn't be stopped, and why."""
 
     def provide(self, job: Job) -> str | None:
-        """Have the server of the job's turn answer, and that of the turn before stopped; why that can't be
-        done, or None."""
+        """Make sure that the server of the job's turn answers, and that the one of the turn before is
+        stopped; why that can't be done, or None."""
         turn = (job.candidate, job.repeat)
         if turn == self._turn:
             return None
@@ -76,7 +76,7 @@ class TurnServer:
         return None
 
     def stop(self) -> None:
-        """Stop the one that runs, whatever comes in between. What fails is kept in `left`."""
+        """Stop the server that runs, whatever comes in between. What fails is kept in `left`."""
         with self._interrupts.shield():
             self._turn = None
             label = self._read_note()
@@ -108,18 +108,18 @@ class TurnServer:
     def _await_answer(self, job: Job, deadline: float) -> None:
         """RunFailed if the database doesn't answer in time."""
         request = replace(self._prepared[job.name].session.request, live=None, disturb=())
-        said = None
-        while not (found := check_database(request, self._interrupts)).ok:
+        noted = None
+        while not (finding := check_database(request, self._interrupts)).ok:
             if time.monotonic() + _PAUSE_S > deadline:
-                raise RunFailed(f"it doesn't answer: {found.text}")
-            if found.text != said:
-                said = found.text
-                note(f"it doesn't answer yet: {one_line(said, 300)}")
+                raise RunFailed(f"it doesn't answer: {finding.text}")
+            if finding.text != noted:
+                noted = finding.text
+                note(f"it doesn't answer yet: {one_line(noted, 300)}")
             time.sleep(_PAUSE_S)
 
     def _read_note(self) -> str | None:
         try:
-            found = read_json(self._note_file)
+            document = read_json(self._note_file)
         except (FileNotFoundError, DocumentError):
             return None
-        return str(found.get("target")) if isinstance(found, dict) else None
+        return str(document.get("target")) if isinstance(document, dict) else None

@@ -15,7 +15,7 @@ from .campaign import Campaign
 from .plan import Candidate, Turn, name_target
 
 _LONGEST = 150
-"""Characters of why a job failed."""
+"""The most characters of the reason for which a job failed."""
 
 
 def judge_campaign(campaign: Campaign, done: Mapping[str, StoredResult]) -> VerdictMatrix | None:
@@ -24,7 +24,7 @@ def judge_campaign(campaign: Campaign, done: Mapping[str, StoredResult]) -> Verd
         return None
     failed = campaign.folder.find_failed(campaign.names)
     turns: dict[Candidate, list[Turn]] = {}
-    for turn in sorted(campaign.turns, key=lambda one: one[0].repeat):
+    for turn in sorted(campaign.turns, key=lambda turn: turn[0].repeat):
         turns.setdefault(turn[0].candidate, []).append(turn)
     measured = [
         Measured(
@@ -36,7 +36,11 @@ def judge_campaign(campaign: Campaign, done: Mapping[str, StoredResult]) -> Verd
         )
         for candidate in campaign.list_candidates()
     ]
-    ended = sum(len(one.stored) + len(one.failed) for own in measured for one in own.repetitions)
+    ended = sum(
+        len(repetition.stored) + len(repetition.failed)
+        for candidate in measured
+        for repetition in candidate.repetitions
+    )
     return judge(
         campaign.question,
         campaign.definition.title,
@@ -49,19 +53,19 @@ def judge_campaign(campaign: Campaign, done: Mapping[str, StoredResult]) -> Verd
 def _read_turn(
     turn: Turn, done: Mapping[str, StoredResult], failed: Mapping[str, str]
 ) -> Repetition:
-    """What one turn gave. A job after one that failed was left out: it failed by that."""
-    stored, whys = [], []
+    """What one turn gave. A job after one that failed was left out, and failed for the same reason."""
+    stored, reasons = [], []
     for job in turn:
         if job.name in done:
             stored.append(done[job.name])
         elif job.name in failed:
-            whys.append(f"{job.name} failed: {one_line(failed[job.name], _LONGEST)}")
-        elif whys:
-            whys.append(whys[0])
-    ended = len(stored) + len(whys) == len(turn)
-    return Repetition(turn[0].repeat, stored, whys, ended)
+            reasons.append(f"{job.name} failed: {one_line(failed[job.name], _LONGEST)}")
+        elif reasons:
+            reasons.append(reasons[0])
+    ended = len(stored) + len(reasons) == len(turn)
+    return Repetition(turn[0].repeat, stored, reasons, ended)
 
 
 def keep_verdict(campaign: Campaign, verdict: VerdictMatrix) -> None:
-    """Write it into the campaign's folder."""
+    """Write the verdict into the campaign's folder."""
     write_whole(campaign.folder.verdict, verdict.model_dump_json(indent=1))

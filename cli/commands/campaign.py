@@ -98,11 +98,11 @@ def campaign(
         return
     if file is None:
         raise click.UsageError("name a FILE; to begin with one: campaign --example > campaign.yaml")
-    found = open_campaign(file, config_file, output, ctx.obj, without, size)
+    opened = open_campaign(file, config_file, output, ctx.obj, without, size)
     if dry_run:
-        show_plan(found)
+        show_plan(opened)
         return
     if report_only:
-        ctx.exit(make_report(found))
+        ctx.exit(make_report(opened))
     consent = Consent(yes, confirm_context)
-    ctx.exit(run_campaign(found, consent, stop_on_error, debug, take_live(given), allow_run))
+    ctx.exit(run_campaign(opened, consent, stop_on_error, debug, take_live(given), allow_run))

@@ -72,22 +72,22 @@ def ceiling(
             modules, left_out = load_installed(module_names())
     except OptionError as error:
         raise ConfigError(f"--module: {error}") from error
-    made = make_workload(workload, find_config(config_file), workload_pairs, seed=0)
+    instance = make_workload(workload, find_config(config_file), workload_pairs, seed=0)
     if chosen:
         try:
-            modules[0].CAPABILITIES.require_workload(made.schema, made.name, chosen)
+            modules[0].CAPABILITIES.require_workload(instance.schema, instance.name, chosen)
         except OptionError as error:
             raise ConfigError(f"--workload: {error}") from error
     rows: list[list[str]] = []
     for module in modules:
-        if module.CAPABILITIES.workload(made.schema) is not Support.FULL:
+        if module.CAPABILITIES.workload(instance.schema) is not Support.FULL:
             continue
         for encoding in module.ENCODINGS:
             for batch in batches if encoding.batched else (0,):
                 options = parse_options(module.encoding_options_model, encoding.options, str)
-                job = Job(made.schema, Load(batch=batch))
+                job = Job(instance.schema, Load(batch=batch))
                 encoder = module.encoder(options, job, batch)
-                generate_s, encode_s, octets = measure_encoder(made, encoder, batch, events)
+                generate_s, encode_s, octets = measure_encoder(instance, encoder, batch, events)
                 both = generate_s + encode_s
                 micros = [f"{seconds * 1e6:.3f}" for seconds in (generate_s, encode_s, both)]
                 rows.append(
@@ -119,12 +119,12 @@ def measure_encoder(
 
     from ..render.workloads import count_bytes
 
-    found = []
+    costs = []
     octets = 0
     for number in range(rounds):
         feed = Feed(lambda first, count: workload.block(0, first, count), encoder, 0, events, batch)
         for payload in feed:
             if number == 0:
                 octets += count_bytes(payload.data)
-        found.append((feed.generate_s / events, feed.encode_s / events))
-    return *min(found, key=sum), octets / events
+        costs.append((feed.generate_s / events, feed.encode_s / events))
+    return *min(costs, key=sum), octets / events

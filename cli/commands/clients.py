@@ -77,12 +77,14 @@ def clients(ctx: click.Context, /, **given: Any) -> None:
     run(ctx, ClientsExperiment, request, given)
 
 
-def _make_readers(given: dict[str, Any]) -> Load:
-    """Who asks in each run."""
-    if given["duration_s"] is None:
-        given["duration_s"] = _ASKING_S
+def _make_readers(values: dict[str, Any]) -> Load:
+    """The load of the readers in each run."""
+    if values["duration_s"] is None:
+        values["duration_s"] = _ASKING_S
     own = {
-        name: value for name, value in given.items() if name not in ("runs", "in_flight", "queries")
+        name: value
+        for name, value in values.items()
+        if name not in ("runs", "in_flight", "queries")
     }
-    asked = take_queries({"queries": given["queries"]})
-    return fill_model(Load, own, role=Role.READ, in_flight=given["reader_in_flight"], **asked)
+    queries = take_queries({"queries": values["queries"]})
+    return fill_model(Load, own, role=Role.READ, in_flight=values["reader_in_flight"], **queries)

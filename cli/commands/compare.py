@@ -58,17 +58,17 @@ def compare(
     thresholds = [parse_threshold(limit) for limit in limits]
     stored = open_results(names, results_folder)
     check_comparable(stored)
-    found, results = name_results(stored), [one.result for one in stored]
+    titles, results = name_results(stored), [result.result for result in stored]
     width = None if markdown or output else terminal_width()
-    text = describe_comparison(found, results, markdown, width)
+    text = describe_comparison(titles, results, markdown, width)
     if output is None:
         say(text)
     else:
         write_whole(output, text + "\n")
         note(f"Written: {output}")
-    failed = [f"failed: {reason}" for reason in find_breaches(found, results, thresholds)]
+    failed = [f"failed: {reason}" for reason in find_breaches(titles, results, thresholds)]
     if fail_below is not None:
-        below = find_failures(found, results, fail_below)
+        below = find_failures(titles, results, fail_below)
         failed += [f"below {fail_below:g}: {reason}" for reason in below]
     for reason in failed:
         note(reason)

@@ -68,11 +68,11 @@ def install(ctx: click.Context, /, **given: Any) -> None:
 
     interrupts = ctx.obj
     assert isinstance(interrupts, Interrupts)
-    wanted = InstallRequest(
+    request = InstallRequest(
         given["variant"], given["nodes"], given["size"], given["image"], given["storage_class"]
     )
     install_database(
-        given["target"], wanted, _where(given), _consent(given), given["timeout_s"], interrupts
+        given["target"], request, _where(given), _consent(given), given["timeout_s"], interrupts
     )
 
 
@@ -109,15 +109,15 @@ def uninstall(**given: Any) -> None:
     )
 
 
-def _where(given: dict[str, Any]) -> ClusterOptions:
+def _where(values: dict[str, Any]) -> ClusterOptions:
     from ..install.work import ClusterOptions
 
     return ClusterOptions(
-        given["config_file"], given["namespace"], given["kubeconfig"], given["context"]
+        values["config_file"], values["namespace"], values["kubeconfig"], values["context"]
     )
 
 
-def _consent(given: dict[str, Any]) -> Consent:
+def _consent(values: dict[str, Any]) -> Consent:
     from ..install.work import Consent
 
-    return Consent(given["yes"], given["confirm_context"])
+    return Consent(values["yes"], values["confirm_context"])

@@ -88,7 +88,7 @@ live_options = combine(
         help="Serve that page, and write this file for Prometheus' file-based discovery.",
     ),
 )  # fmt: skip
-"""The page that shows a command while it runs, of every command that runs something."""
+"""The page that shows a command while it runs: every command that runs something has it."""
 
 
 def workers_option(text: str) -> Callable[[Function], Function]:
@@ -122,8 +122,8 @@ def take_queries(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_readers(given: dict[str, Any]) -> Load:
-    """Who asks beside writers, from the options of a command that has both; those of `queries_option` are
-    taken out of `given`."""
+    """The load of readers beside writers, from the options of a command that has both; those of
+    `queries_option` are taken out of `given`."""
     return Load(
         role=Role.READ,
         workers=given["readers"],
@@ -138,12 +138,12 @@ def make_readers(given: dict[str, Any]) -> Load:
 
 
 WARM_UP_SHARE = 6
-"""Of a search's runs the first sixth is warm-up unless another is asked for."""
+"""The first sixth of each run of a search is warm-up, unless another is asked for."""
 
 
 def set_warm_up(given: dict[str, Any], flag: str, what: str) -> None:
-    """Fill in the warm-up of a search's runs; UsageError if it leaves nothing of the length, which is given
-    by `flag`, of what is a `what`."""
+    """Fill in the warm-up of a search's runs; UsageError if it leaves nothing of their length. `flag`: the
+    option that gives the length; `what`: what such a run is called."""
     if given["warm_up_s"] is None:
         given["warm_up_s"] = round(given["duration_s"] / WARM_UP_SHARE, 2)
     elif given["warm_up_s"] >= given["duration_s"]:
@@ -154,7 +154,7 @@ def set_warm_up(given: dict[str, Any], flag: str, what: str) -> None:
 
 
 def limit_option(whose: str, more: str) -> Callable[[Function], Function]:
-    """Limits, in any number. `whose`: what is to keep to them; `more`: what else there is to know."""
+    """Any number of limits. `whose`: what must keep to them; `more`: what else there is to know."""
     return click.option(
         "--limit", "limits", multiple=True, type=Limit(),
         help=f"What {whose} must keep to: p50, p90, p99, p99_9 (response times) or service_p99, as in"
@@ -187,8 +187,8 @@ def option_of(
     model: type[BaseModel], name: str, flag: str | None = None, key: str = "", **changes: Any
 ) -> Callable[[Function], Function]:
     """A field of a message as an option: its name or alias without its unit, type, limits, default and
-    meaning. `flag`: another name; `key`: where the command gets the value, if not as the field;
-    `changes`: what differs otherwise."""
+    meaning. `flag`: another name; `key`: the command's parameter for it, if not the field's name;
+    `changes`: what else differs."""
     field = model.model_fields[name]
     word = (field.alias or name).removesuffix("_per_s").removesuffix("_s")
     flag = flag or "--" + word.replace("_", "-")
@@ -208,7 +208,7 @@ def option_of(
     elif kind is float:
         shared["type"] = Rate(limits.get("gt"), min_open=True)
     elif isinstance(kind, type) and issubclass(kind, StrEnum):
-        shared["type"] = click.Choice([str(one) for one in kind], case_sensitive=False)
+        shared["type"] = click.Choice([str(member) for member in kind], case_sensitive=False)
         shared["default"] = str(field.default)
     return click.option(flag, key or name, **shared | changes)
 
@@ -220,7 +220,7 @@ def _unwrap(annotation: Any) -> tuple[Any, bool]:
 
 
 def _find_limits(metadata: Sequence[Any]) -> dict[str, Any]:
-    """Bound (`ge`, `gt`, `le`) -> value, of a field."""
+    """The limits of a field: bound (`ge`, `gt`, `le`) -> value."""
     return {
         bound: getattr(limit, bound)
         for limit in metadata
@@ -238,7 +238,7 @@ reader_in_flight_option = option_of(
     Load, "in_flight", "--reader-in-flight", "reader_in_flight", default=1, show_default=True,
     help="Queries that each reader may have in flight.",
 )  # fmt: skip
-"""Of every command that has readers: their own, beside the writers'."""
+"""Every command that has readers has it: their own, beside the writers'."""
 
 
 write_options = options_of(
@@ -248,7 +248,7 @@ write_options = options_of(
 
 
 def fill_model(model: type[Model], given: Mapping[str, Any], **more: Any) -> Model:
-    """A message from those of the values that are its fields."""
+    """A message from those of the given values that are its fields."""
     own = {name: given[name] for name in model.model_fields if name in given}
     return model(**(own | more))
 
@@ -256,11 +256,11 @@ def fill_model(model: type[Model], given: Mapping[str, Any], **more: Any) -> Mod
 def fill_request(
     ctx: click.Context, kind: type[AnyRequest], given: Mapping[str, Any], **more: Any
 ) -> AnyRequest:
-    """What a command that measures is asked for, from those of the values that are its fields, or its
-    load's or its data set's."""
+    """The request of a command that measures, from those of the given values that are fields of it, of its
+    load or of its data set."""
     names = {field.name for field in fields(kind)} & given.keys()
     own = {
-        # `runs` is how often the whole run is made; only of readers alone it's the load's, too.
+        # `runs` is how often the whole run is made; only for readers alone it's the load's, too.
         "load": fill_model(Load, {k: v for k, v in given.items() if k != "runs"}, role=Role.WRITE),
         "data": fill_model(DataSet, given),
         "given": on_command_line(ctx),
@@ -316,14 +316,14 @@ common = combine(
 
 
 def results_option(function: Function) -> Function:
-    """Where results are kept, of every command that reads them."""
+    """Where results are kept: every command that reads them has it."""
 
     @wraps(function)
-    def call(*args: Any, results_folder: Path | Address, **given: Any) -> Any:
-        # When the command runs, not when its line is read: an address takes a while.
+    def call(*args: Any, results_folder: Path | Address, **values: Any) -> Any:
+        # Fetched when the command runs, not when its line is read: an address takes a while.
         if not isinstance(results_folder, Path):
             results_folder = results_folder.fetch()
-        return function(*args, results_folder=results_folder, **given)
+        return function(*args, results_folder=results_folder, **values)
 
     return click.option(
         "--results", "results_folder", default="results", show_default=True, type=Folder(),
@@ -353,7 +353,7 @@ def run(
 
 
 def request_of(given: Mapping[str, Any]) -> CommonOptions:
-    """The values of `common`'s options, or of those that a command has of them."""
+    """The values of those of `common`'s options that a command has."""
     from ..experiments.session import CommonOptions
 
     names = {field.name for field in fields(CommonOptions)} & given.keys()

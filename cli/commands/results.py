@@ -86,7 +86,7 @@ def list_(
 
 
 def _read_line(folder: Path, id_: str) -> ResultLine | None:
-    # What is needed to read a result takes longer than a list of those that were read before.
+    # Importing what reads a result takes longer than listing results that were read before.
     from ..render.stored import read_line
 
     return read_line(folder, id_)
@@ -159,17 +159,17 @@ def check(ctx: click.Context, folders: tuple[Path, ...], write: bool, debug: boo
 
     refused = False
     for folder in folders:
-        found = check_publication(folder, with_manifest=not write)
-        if write and not found.problems:
+        publication = check_publication(folder, with_manifest=not write)
+        if write and not publication.problems:
             write_manifest(folder)
             say(f"Written: {folder / MANIFEST}")
-        verdict = "not to be published" if found.problems else "may be published"
-        say(f"{folder}: {format_count(len(found.results), 'result')}, {verdict}")
-        for problem in found.problems:
+        verdict = "not to be published" if publication.problems else "may be published"
+        say(f"{folder}: {format_count(len(publication.results), 'result')}, {verdict}")
+        for problem in publication.problems:
             print_prose(f"problem: {problem}")
-        for line in found.beside:
+        for line in publication.beside:
             print_prose(f"beside it: {line}")
-        refused = refused or bool(found.problems)
+        refused = refused or bool(publication.problems)
     ctx.exit(1 if refused else 0)
 
 

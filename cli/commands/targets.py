@@ -54,21 +54,21 @@ def _wrong_keys(config: Config, names: Sequence[str]) -> list[str]:
     from ..errors import ConfigError
     from ..plan import option_names
 
-    found = config.unknown_shared_keys()
+    problems = config.unknown_shared_keys()
     for name in names:
         try:
             module, _ = config.place_of(name)
         except ConfigError as error:
-            found.append(error.message)
+            problems.append(error.message)
             continue
         loaded = _load(module)
         if not isinstance(loaded, str):  # else the table says why
-            found += config.unknown_keys(name, partial(option_names, loaded))
-    return found
+            problems += config.unknown_keys(name, partial(option_names, loaded))
+    return problems
 
 
 def _load(module: str) -> type[AnyModule] | str:
-    """The module's class, or in a word why it can't be had."""
+    """The module's class, or a word on why it can't be had."""
     from simulator.errors import OptionError
 
     from ..installation import load_if_installed
@@ -93,7 +93,7 @@ def _overview(config: Config) -> str:
         try:
             module_name, executor = config.place_of(name)
         except ConfigError:
-            continue  # it's said below the table
+            continue  # the error below the table says why
         row = [name, module_name, executor]
         module = _load(module_name)
         if isinstance(module, str):
@@ -176,7 +176,7 @@ def _options(config: Config, target: str) -> str:
 
 
 def show_default(field: FieldInfo) -> str:
-    """What holds without the option, as it would be given."""
+    """The option's default, as a user would write it."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=False)
@@ -188,11 +188,11 @@ def show_default(field: FieldInfo) -> str:
 
 
 def cell(supported: Mapping[PrimaryKey, Support] | Mapping[str, Support]) -> str:
-    """What holds for most, and what else is what: `full`, or `full; missing: transaction`."""
+    """What holds for most of them, then the exceptions: `full`, or `full; missing: transaction`."""
     kinds = list(supported.values())
     most = max(sorted(set(kinds)), key=kinds.count)
-    others = [
+    exceptions = [
         f"{kind}: {', '.join(name for name, support in supported.items() if support is kind)}"
         for kind in sorted(set(kinds) - {most})
     ]
-    return "; ".join([str(most), *others])
+    return "; ".join([str(most), *exceptions])

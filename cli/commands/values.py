@@ -25,7 +25,7 @@ class Parsed(click.ParamType[Value]):
     """A value that is made of a text."""
 
     made: type | tuple[type, ...] = ()
-    """Its type, by which one is known that is made already: click converts defaults, too."""
+    """The value's type, by which one that is made already is recognized: click converts defaults, too."""
 
     @abstractmethod
     def parse(self, text: str) -> Value:
@@ -56,12 +56,12 @@ class Folder(click.Path):
         if not isinstance(value, str) or not is_address(value):
             return value if isinstance(value, Address) else super().convert(value, param, ctx)
         try:
-            found = Address(value)
+            address = Address(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if self._local:
             self.fail(f"{value!r} is an address: {self._local}", param, ctx)
-        return found
+        return address
 
 
 class Amount(click.IntRange):
@@ -75,8 +75,8 @@ class Amount(click.IntRange):
             self.fail(f"{value!r} is no number: {_HINT}", param, ctx)
         if amount != int(amount):
             self.fail(f"{value!r} is no whole number", param, ctx)
-        found: int = super().convert(int(amount), param, ctx)
-        return found
+        number: int = super().convert(int(amount), param, ctx)
+        return number
 
 
 class Rate(click.FloatRange):
@@ -90,8 +90,8 @@ class Rate(click.FloatRange):
         amount = parse_amount(str(value))
         if amount is None:
             self.fail(f"{value!r} is no number: {_HINT}", param, ctx)
-        found: float = super().convert(float(amount), param, ctx)
-        return found
+        number: float = super().convert(float(amount), param, ctx)
+        return number
 
 
 class StagedRate(Rate):
@@ -152,10 +152,10 @@ class Since(Parsed[datetime]):
             units = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
             return datetime.now(UTC) - timedelta(**{units[ago[2]]: float(ago[1])})
         try:
-            found = datetime.fromisoformat(text.strip())
+            instant = datetime.fromisoformat(text.strip())
         except ValueError:
             raise ValueError(f"{text!r}: write a time as in 2h, 3d or 2026-11-20") from None
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
+        return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
 
 
 class Share(Parsed[float]):
@@ -218,17 +218,17 @@ class WeightedQueries(Parsed[dict[str, float]]):
     made = dict
 
     def parse(self, text: str) -> dict[str, float]:
-        found: dict[str, float] = {}
+        weights: dict[str, float] = {}
         for part in text.split(","):
             name, equals, weight = (word.strip() for word in part.partition("="))
             if not re.fullmatch(r"\d+(\.\d+)?", weight or "1") or (equals and not weight):
                 raise ValueError(f"{part!r}: write a weight as in count-events=3")
-            if not name or name in found:
+            if not name or name in weights:
                 raise ValueError(f"{text!r}: write each query once, as in count-events=3,raw-range")
-            found[name] = float(weight or 1)
-        if not any(found.values()):
+            weights[name] = float(weight or 1)
+        if not any(weights.values()):
             raise ValueError(f"{text!r}: one weight at least must be above 0")
-        return found
+        return weights
 
 
 class Duration(Parsed[float]):
@@ -250,9 +250,9 @@ class Duration(Parsed[float]):
 
 def on_command_line(ctx: click.Context) -> frozenset[str]:
     """Names of the options that were given, not left at their defaults."""
-    given = click.core.ParameterSource.COMMANDLINE
+    command_line = click.core.ParameterSource.COMMANDLINE
     names = [parameter.name for parameter in ctx.command.params if parameter.name]
-    return frozenset(name for name in names if ctx.get_parameter_source(name) is given)
+    return frozenset(name for name in names if ctx.get_parameter_source(name) is command_line)
 
 
 # --- rates ------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ STAGES = "A rate that changes is written in stages, which say how long it takes:
 
 
 def query_rate_option(kind: click.ParamType[Any], more: str = "") -> Callable[[Function], Function]:
-    """What readers beside writers are to ask."""
+    """The rate at which readers beside writers ask."""
     return click.option(
         "--query-rate", type=kind,
         help=f"Queries per second of all readers together; without it: at once. {more}".rstrip(),
@@ -270,8 +270,8 @@ def query_rate_option(kind: click.ParamType[Any], more: str = "") -> Callable[[F
 
 
 def take_stages(ctx: click.Context, given: dict[str, Any]) -> None:
-    """Of rates that are stages, fill in the stages, their mean rate, and how long they take. UsageError if
-    something else was said of that."""
+    """For rates that are given as stages, fill in the stages, their mean rate, and how long they take.
+    UsageError if another option says something else."""
     flags = {"rate_per_s": "--rate", "query_rate": "--query-rate"}
     staged = {name: given[name] for name in flags if isinstance(given.get(name), list)}
     if not staged:
@@ -281,9 +281,9 @@ def take_stages(ctx: click.Context, given: dict[str, Any]) -> None:
     if "duration_s" in given_now:
         lengths["--duration"] = given["duration_s"]
     if len(set(lengths.values())) > 1:
-        told = " and ".join(f"{flag} {length:g} s" for flag, length in lengths.items())
+        spans = " and ".join(f"{flag} {length:g} s" for flag, length in lengths.items())
         raise click.UsageError(
-            f"the stages of a rate say how long a run takes: {told} differ; let them add up to the same, or"
+            f"the stages of a rate say how long a run takes: {spans} differ; let them add up to the same, or"
             " leave --duration out"
         )
     for name, flag in (("events", "--num-inserts"), ("runs", "--runs")):

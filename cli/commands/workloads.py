@@ -95,13 +95,13 @@ def workloads(
             raise ConfigError("--plot and --workload-option need a WORKLOAD")
         say(list_workloads(config))
         return
-    made = make_workload(workload, config, workload_pairs, seed)
+    instance = make_workload(workload, config, workload_pairs, seed)
     if not plot:
-        say(describe_workload(made))
+        say(describe_workload(instance))
         return
     from ..render.plotting import write_workload_plot
 
-    note(f"Written: {write_workload_plot(made, round(span_s * 1000), output)}")
+    note(f"Written: {write_workload_plot(instance, round(span_s * 1000), output)}")
 
 
 def _describe_queries(request: CommonOptions, seed: int) -> str:

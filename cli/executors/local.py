@@ -102,7 +102,7 @@ class _Series(PartSeries):
         self._interrupts = interrupts
         self._part = part
         self._database_pids = database_pids
-        self._numbers = {one.run_id: number for number, one in enumerate(settings, 1)}
+        self._numbers = {run.run_id: number for number, run in enumerate(settings, 1)}
         self._logs = logs
 
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
@@ -176,15 +176,15 @@ class _Run(RunUnderWay):
         self._threads: list[threading.Thread] = []
 
     def list_processes(self) -> list[int]:
-        """Those that run: the collector first."""
+        """The processes that run, the collector first."""
         return list(self._names)
 
     # --- start -----------------------------------------------------------------------------------
 
     def start(self, deadline: float | None) -> None:
         """Launch all processes; RunFailed as soon as one of them ends, or at the deadline."""
-        known = urlsplit(self._collector).port if self._collector else None
-        port = self._launch("collector", {"launch": "collector", "port": known})["port"]
+        fixed_port = urlsplit(self._collector).port if self._collector else None
+        port = self._launch("collector", {"launch": "collector", "port": fixed_port})["port"]
         self._collector = url = f"http://127.0.0.1:{port}"
         self._http = httpx.Client(
             base_url=url,
@@ -203,7 +203,7 @@ class _Run(RunUnderWay):
         self.start_workers(deadline)
 
     def start_workers(self, deadline: float | None) -> None:
-        """Launch this executor's workers, as above."""
+        """Launch this executor's workers; RunFailed as from `start`."""
         for number in self._part.list_workers(self._settings.workers):
             self._launch(
                 f"worker {number}",
@@ -283,12 +283,12 @@ class _Run(RunUnderWay):
             self.problems.note(name, problem)
 
     def check(self) -> None:
-        """Whether the launcher lives, without which nobody would say that a process has ended."""
+        """RunFailed if the launcher is gone: without it nobody would say that a process has ended."""
         self._interrupts.insist()
         self._launcher.check()
 
     def describe_start(self) -> str:
-        """The collector says which workers are missing, so there is none that answers."""
+        """The collector would say which workers are missing, so it is the collector that doesn't answer."""
         return "the collector has not answered yet"
 
     def _describe_end(self, name: str, status: int) -> str:
@@ -423,10 +423,10 @@ class Launcher:
         """Ask it for something. RunFailed if it is gone, takes nothing, or the user is in a hurry."""
         if self.is_gone:
             raise RunFailed(_ENDED)
-        left = memoryview(json.dumps(message).encode() + b"\n")
-        while left:
+        unsent = memoryview(json.dumps(message).encode() + b"\n")
+        while unsent:
             try:
-                left = left[os.write(self._input, left) :]
+                unsent = unsent[os.write(self._input, unsent) :]
             except BlockingIOError:
                 self.check_hurry()
                 self.check()
@@ -448,7 +448,7 @@ class Launcher:
         assert self._process.stdin is not None
         self._process.stdin.close()
         until = time.monotonic() + _END_PATIENCE_S
-        # One that has never answered has nothing to end but itself.
+        # A launcher that has never answered has nothing to end but itself.
         while self._lines and not self._gone.wait(0.1):
             if time.monotonic() > until or self._interrupts.hurry.is_set():
                 break

@@ -20,7 +20,7 @@ from .base import Executor, Part, PartSeries, Series, SingleExecutor, Watch
 
 
 class SeveralExecutors(Executor):
-    """The first has the collector and what is done to the database; workers are dealt to all in turn."""
+    """The first has the collector and does what is done to the database; workers are dealt to all in turn."""
 
     def __init__(self, executors: Mapping[str, SingleExecutor], collector: str) -> None:
         """`executors`: by name, two at least. `collector`: where workers of the others reach it (a URL)."""
@@ -55,7 +55,7 @@ class SeveralExecutors(Executor):
     @contextmanager
     def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
         workers = settings[0].workers
-        counts = {name: len(one.list_workers(workers)) for name, one in self._parts.items()}
+        counts = {name: len(part.list_workers(workers)) for name, part in self._parts.items()}
         opened: dict[str, PartSeries] = {}
         with ExitStack() as stack:
             for name, executor in self._executors.items():
@@ -76,7 +76,7 @@ class _SharedSeries(Series):
 
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
         over = threading.Event()
-        helpers = [_Helper(name, one, settings, over) for name, one in self._helpers.items()]
+        helpers = [_Helper(name, series, settings, over) for name, series in self._helpers.items()]
 
         def show(status: Status) -> None:
             # The collector listens from then on.

@@ -24,13 +24,13 @@ from ..errors import ConfigError
 from ..results.tuning import TunedSetting, Tuning, mean
 
 LOAD_SETTINGS = ("workers", "batch", "in_flight", "primary_key", "tables")
-"""What of the load can be varied: what an application could choose."""
+"""Fields of the load that can be varied: what an application could choose."""
 
 
 def read_over(
     texts: Sequence[str], load: Load, options: Options, values: Mapping[str, Any]
 ) -> list[TunedSetting]:
-    """`batch=100,1000` and so on; ConfigError if one names no setting, or a value that it can't have.
+    """The settings of `batch=100,1000` and so on; ConfigError if one is none, or can't have a value.
 
     `load`, `options`: what is given otherwise; `values`: the module's options as they are given.
     """
@@ -55,7 +55,7 @@ def read_over(
 
 
 def _check_distinct(setting: TunedSetting, before: Sequence[TunedSetting]) -> None:
-    if any(one.name == setting.name for one in before):
+    if any(other.name == setting.name for other in before):
         raise ConfigError(f"--over names {setting.name} twice: write all values behind one")
     twice = [value for value in setting.values if setting.values.count(value) > 1]
     if twice:
@@ -68,9 +68,9 @@ def _read_load_setting(
     values = []
     for part in parts:
         amount = parse_amount(part)
-        given: Any = part if amount is None or amount != int(amount) else int(amount)
+        value: Any = part if amount is None or amount != int(amount) else int(amount)
         try:
-            checked = Load.model_validate({**load.model_dump(by_alias=True), name: given})
+            checked = Load.model_validate({**load.model_dump(by_alias=True), name: value})
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise ConfigError(f"--over {name}={part}: {reason[:1].lower()}{reason[1:]}") from error
@@ -88,34 +88,34 @@ def apply_settings(
     changed = {name: value for name, value in settings.items() if name in LOAD_SETTINGS}
     values = dict(given)
     if "in_flight" in changed and model.IN_FLIGHT is not None:
-        # The load's says it, and must not be contradicted.
+        # The load says it, and must not be contradicted.
         values.pop(model.IN_FLIGHT, None)
     values |= {name: value for name, value in settings.items() if name not in LOAD_SETTINGS}
     return Load.model_validate({**load.model_dump(by_alias=True), **changed}), values
 
 
 def _read_option(
-    name: str, parts: Sequence[str], options: Options, given: Mapping[str, Any]
+    name: str, parts: Sequence[str], options: Options, option_values: Mapping[str, Any]
 ) -> TunedSetting:
     model = type(options)
     field = model.model_fields.get(name)
-    known = [*LOAD_SETTINGS, *(own for own, f in model.model_fields.items() if f.repr)]
+    names = [*LOAD_SETTINGS, *(own for own, f in model.model_fields.items() if f.repr)]
     if field is None or not field.repr:
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean {near[0]}?" if near else f" (known: {', '.join(sorted(known))})"
+        near = difflib.get_close_matches(name, names, 1)
+        hint = f"; did you mean {near[0]}?" if near else f" (known: {', '.join(sorted(names))})"
         raise ConfigError(f"--over: there is no setting {name!r} that could be varied{hint}")
     if name == model.IN_FLIGHT:
         raise ConfigError(f"--over {name}: write in_flight, which is its name in every module")
-    values = [_parse_option(name, part, options, given) for part in parts]
+    values = [_parse_option(name, part, options, option_values) for part in parts]
     return TunedSetting(
         name=name, option=True, values=values, default=options.model_dump(mode="json")[name]
     )
 
 
-def _parse_option(name: str, text: str, options: Options, given: Mapping[str, Any]) -> Any:
+def _parse_option(name: str, text: str, options: Options, option_values: Mapping[str, Any]) -> Any:
     try:
         parsed = parse_options(
-            type(options), {**given, name: text}, lambda _: f"--over {name}={text}"
+            type(options), {**option_values, name: text}, lambda _: f"--over {name}={text}"
         )
     except OptionError as error:
         raise ConfigError(str(error)) from error
@@ -128,14 +128,15 @@ MOST_COMBINATIONS = 512
 LEFT = 2
 """Combinations that are compared at the end, besides the defaults."""
 MOST_TIMES_LONGER = 8
-"""A run of the last stages beside one of the first."""
+"""How many times as long as in the first stage a run of the last stages takes."""
 
 
 def combine(over: Sequence[TunedSetting]) -> list[dict[str, Any]]:
     """All combinations."""
     names = [setting.name for setting in over]
     return [
-        dict(zip(names, values, strict=True)) for values in product(*(one.values for one in over))
+        dict(zip(names, values, strict=True))
+        for values in product(*(setting.values for setting in over))
     ]
 
 
@@ -149,7 +150,7 @@ def count_stages(candidates: int) -> int:
 
 
 def halve(candidates: int) -> int:
-    """How many of so many go on to the next stage."""
+    """How many of so many candidates go on to the next stage."""
     return max(LEFT, -(-candidates // 2))
 
 
@@ -166,11 +167,11 @@ def shuffle(candidates: Sequence[int], seed: int, stage: int) -> list[int]:
 
 
 def choose_better_half(tuning: Tuning, candidates: Sequence[int]) -> list[int]:
-    """Those that go on, the best first: by the geometric mean of all their figures; one without a figure
-    doesn't go on."""
+    """The candidates that go on, the best first, by the geometric mean of all their figures; one without a
+    figure doesn't go on."""
     rates = {candidate: tuning.find_rates(candidate) for candidate in candidates}
-    known = [candidate for candidate in candidates if rates[candidate]]
-    ranked = sorted(known, key=lambda candidate: -mean(rates[candidate]))
+    measured = [candidate for candidate in candidates if rates[candidate]]
+    ranked = sorted(measured, key=lambda candidate: -mean(rates[candidate]))
     return ranked[: halve(len(candidates))]
 
 
@@ -178,7 +179,7 @@ def choose_finalists(tuning: Tuning, best: Sequence[int]) -> tuple[list[dict[str
     """What is compared at the end: the best, the runner-up, the defaults, and the best with each setting
     in turn at its default. Returns all candidates, with those that are new, and the finalists."""
     candidates = [dict(own) for own in tuning.candidates]
-    chosen = [candidates[one] for one in best[:LEFT]]
+    chosen = [candidates[candidate] for candidate in best[:LEFT]]
     chosen += [tuning.defaults, *_reset_each(candidates[best[0]], tuning.defaults)]
     finalists: list[int] = []
     for settings in chosen:

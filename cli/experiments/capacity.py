@@ -61,7 +61,7 @@ MOST_FAILURES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityRequest(Request):
-    """What capacity is searched for. The writers' load is that of each step but for its rate: with a
+    """Which capacity to search for. The load is the writers' in each step, except for its rate, and has a
     duration; readers beside them ask in each step."""
 
     precision: float = 0.05
@@ -69,7 +69,7 @@ class CapacityRequest(Request):
 
     def list_options(self) -> dict[str, Any]:
         options = super().list_options()
-        # Each step has a rate of its own, but all have their arrivals alike.
+        # Each step has a rate of its own, but all have the same arrivals.
         for name in ("runs", "rate_per_s"):
             options.pop(name, None)
         return options | {
@@ -87,7 +87,7 @@ class CapacityRequest(Request):
 
     @property
     def loads(self) -> list[Load]:
-        """Of all runs that may be needed, the load that says how long they go on."""
+        """For each run that may be needed, the load that says how long it goes on."""
         return [self.closed_loop] + [self.load] * self.max_steps
 
     @property
@@ -117,9 +117,9 @@ class CapacitySearch:
     name: str = ""
     """Tells labels and logs of several searches of one command apart."""
     options: Mapping[str, Any] | None = None
-    """The module's, if they aren't the target's."""
+    """The module's options, if they aren't the target's."""
     runs_before: int = 0
-    """Of the command; so its own are numbered on."""
+    """How many runs the command has made before; the numbers of its own follow theirs."""
     failures: int = 0
     """How many of the last runs in a row gave no figures, or no verdict."""
 
@@ -178,7 +178,7 @@ class CapacitySearch:
                 raise RunFailed(f"{reasons}\nGive a longer {self._duration_option}, {more}.")
 
     def _plan_run(self, load: Load, label: str) -> PlannedSeries:
-        """A run of its own with this load of the writers."""
+        """A series of one run with this load of the writers."""
         request, number = self.request, len(self.runs) + 1
         loads = [load]
         if request.readers is not None:
@@ -199,11 +199,11 @@ class CapacitySearch:
         )
         prefix = f"{self.name.replace(' ', '-')}-" if self.name else ""
         coming = request.max_steps - len(self.offered) - (load.rate_per_s is not None)
-        left = [load] + [request.load] * coming
-        return PlannedSeries(f"{prefix}step-{number:02d}", [planned], left)
+        remaining = [load] + [request.load] * coming
+        return PlannedSeries(f"{prefix}step-{number:02d}", [planned], remaining)
 
     def _find_seed(self, number: int) -> int:
-        """That of a run: searches of other targets, labels or combinations of settings have others."""
+        """The seed of a run: searches of other targets, labels or combinations of settings have others."""
         return derive_seed(self.request.data.seed, *self.of, self.name, number)
 
     @property
@@ -217,7 +217,7 @@ class CapacitySearch:
             return
         request, load = self.request, self.request.load
         window_s, batch = request.window_s, load.events_per_request
-        # Twice that of the first rate, so that there are lower ones to try.
+        # Twice what the first rate needs, so that there are lower ones to try.
         enough_s = ceil(2 * (load.duration_s or 0.0) * goal.lowest_per_s / first)
         raise RunFailed(
             f"at {first:,.0f} events/s, the first rate to try, a step measures"
@@ -296,7 +296,7 @@ def find_answer(search: CapacitySearch, cost_per_hour: float | None = None) -> C
 
 
 def _bound_below(interval: Interval, goal: Goal) -> Interval:
-    """An interval without a rate that holds, of a search that couldn't try lower ones."""
+    """The interval, with the reason if it has no rate that holds since lower ones couldn't be tried."""
     if (
         not interval.sure
         or interval.low
@@ -313,7 +313,7 @@ def _bound_below(interval: Interval, goal: Goal) -> Interval:
 def _add_figures(
     answer: Capacity, search: CapacitySearch, rate: float, cost_per_hour: float | None
 ) -> Capacity:
-    """The answer with what the rate comes to in devices, on disk, per CPU and per money."""
+    """The answer with what the rate comes to in devices, on disk, per CPU and for the money."""
     numbers = {step.run for step in answer.steps_at_answer}
     runs = [run for run in search.runs if run.run in numbers]
     cpus = [cpus for run in runs if run.resources and (cpus := run.resources.cpus)]
@@ -357,7 +357,7 @@ def _find_bottleneck(search: CapacitySearch, interval: Interval) -> CapacityBott
         if (rate := rates.get(run.run)) is not None
         and (interval.low is None or rate > interval.low)
     ]
-    nearest: list[tuple[float | None, RunResult]] = [*sorted(above, key=lambda one: one[0])]
+    nearest: list[tuple[float | None, RunResult]] = [*sorted(above, key=lambda pair: pair[0])]
     nearest += [(None, run) for run in search.runs[:1]]
     for rate, run in nearest:
         bottleneck = find_bottleneck(run)
@@ -387,7 +387,7 @@ class CapacityExperiment(Experiment[CapacityRequest]):
                 " tables of its own"
             )
         check_capabilities(request, session.module, session.options)
-        asked = None
+        queries = None
         if request.readers is not None:
             data = share_devices(request.data, request.load.workers)
             check_query(request.readers, data, session.module, session.options)
@@ -398,8 +398,8 @@ class CapacityExperiment(Experiment[CapacityRequest]):
                 )
         try:
             if request.readers is not None:
-                asked = find_asked(session, request.readers, request.data)
-            check_limits(request.limits, asked, request.readers)
+                queries = find_asked(session, request.readers, request.data)
+            check_limits(request.limits, queries, request.readers)
         except OptionError as error:
             raise ConfigError(str(error)) from error
         of = session.target.name, session.request.label

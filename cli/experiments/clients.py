@@ -35,11 +35,11 @@ from .session import Session
 
 @dataclass(frozen=True, kw_only=True)
 class ClientsRequest(Request):
-    """What `clients` is asked for; its runs are those of each client. With readers they ask, and the load
-    says how what they ask about is inserted."""
+    """What `clients` is asked for; `runs` is the number for each client. With readers these ask, and the load
+    says how the events that they ask about are inserted."""
 
     clients: Sequence[str] = ()
-    """Those to compare with the lean path; none: all that insert in the load's mode, or that ask."""
+    """The clients to compare with the lean path; none: all that insert in the load's mode, or that ask."""
 
     def list_options(self) -> dict[str, Any]:
         if self.readers is None:
@@ -75,9 +75,9 @@ class ClientsExperiment(Experiment[ClientsRequest]):
             if request.readers is not None:
                 check_load(request.readers, request.given - {"events", "runs"})
                 data = share_devices(request.data, request.load.workers)
-                # What a client needs more, for questions, may be in a Secret of the cluster.
-                known = options if session.options is not None else None
-                check_query(request.readers, data, session.module, known)
+                # What a client needs in addition for questions may be in a Secret of the cluster.
+                settings = options if session.options is not None else None
+                check_query(request.readers, data, session.module, settings)
 
     def plan(self) -> Plan:
         readers = self.request.readers
@@ -88,7 +88,7 @@ class ClientsExperiment(Experiment[ClientsRequest]):
                 own = data.model_copy(update={"seed": (data.seed + turn) % 2**64})
                 yield _make_series(replace(planned, data=own))
             return
-        # What is asked for the first time is slow for whoever asks it: that run belongs to nobody.
+        # The first run that asks is slow, whichever client asks: that run belongs to none.
         fill = self.request.load.model_copy(update={"role": Role.FILL})
         options = {**self.session.values, "client": LEAN}
         yield _make_series(
@@ -151,15 +151,17 @@ def _list_offered(request: ClientsRequest, session: Session) -> Mapping[str, Off
 
 
 def _choose_asking(request: ClientsRequest, session: Session) -> dict[str, str]:
-    """Client -> what it asks by; ConfigError if there is nothing to compare the lean path with."""
+    """Client -> the package by which it asks; ConfigError if the lean path can be compared with nothing."""
     offered = _list_offered(request, session)
-    asking = {name: one.packages[0] for name, one in offered.items() if one.asker is not None}
+    asking = {
+        name: client.packages[0] for name, client in offered.items() if client.asker is not None
+    }
     chosen = request.clients or list(asking) or list(offered)
     for name in chosen:
         if name not in asking:
-            known = f" (those that ask: {', '.join(asking)})" if asking else ""
+            hint = f" (those that ask: {', '.join(asking)})" if asking else ""
             raise ConfigError(
-                f"--queries: client {name} asks no queries in module {session.module.name}{known}"
+                f"--queries: client {name} asks no queries in module {session.module.name}{hint}"
             )
     return {LEAN: "the lean path", **{name: asking[name] for name in chosen}}
 
@@ -169,7 +171,7 @@ def _choose_ways(request: ClientsRequest, session: Session) -> dict[str, str]:
     module, options = session.module, session.assume_options()
     mode = options.mode(request.load.batch)
     offered = _list_offered(request, session)
-    if not any(one.ways for one in offered.values()):
+    if not any(client.ways for client in offered.values()):
         raise ConfigError(
             f"module {module.name} has no official client that inserts: compare those that ask by --queries"
         )

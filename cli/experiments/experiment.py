@@ -32,7 +32,7 @@ from .session import Session
 from .statements import keep_statements
 
 _MOST_SHARE = 0.02
-"""Of a command's time, for writing what was made so far."""
+"""The most of a command's time that may go into writing what was made so far."""
 
 
 Plan = Generator[PlannedSeries, None, None]
@@ -44,7 +44,7 @@ class Experiment(ABC, Generic[AnyRequest]):
 
     command: ClassVar[str]
     disturbed: ClassVar[bool] = False
-    """Whether a target's disturbances are done in its runs: only where it is asked what they do."""
+    """Whether a target's disturbances are done in its runs: only if it measures what they do."""
     at_most: ClassVar[bool] = False
     """Whether some of its runs may not be needed."""
     lengths: Sequence[Load]
@@ -67,7 +67,7 @@ class Experiment(ABC, Generic[AnyRequest]):
         check_history(share_devices(self.request.data, load.workers))
         self.session = session
         self.runs: list[RunResult] = []
-        """Those made so far, those that failed among them."""
+        """The runs made so far, those that failed among them."""
 
     @property
     def prefills(self) -> Sequence[int]:
@@ -82,21 +82,21 @@ class Experiment(ABC, Generic[AnyRequest]):
 
     @property
     def workers(self) -> Sequence[int]:
-        """With how many workers runs are made, of all groups together."""
+        """How many workers its runs have, of all groups together."""
         return [self.request.workers]
 
     def describe_length(self) -> str | None:
-        """How long it takes, to be said before the first run; None: that is plain."""
+        """How long it takes, to be said before the first run; None if that is plain."""
         return None
 
     @abstractmethod
     def plan(self) -> Plan:
         """The runs, in order. The next series is asked for when the one before is made, so that it may
-        depend on what was found. At a `yield` RunFailed is raised if a run of that series gave no figures:
-        who can do without them catches it, and goes on."""
+        depend on what was found. RunFailed is raised at a `yield` if a run of that series gave no figures: a
+        plan that can do without them catches it, and goes on."""
 
     def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
-        """Take in a run, which is the last of `runs`; its outcome in a few words. `failure`: why it gave no
+        """Take in a run, the last of `runs`. Returns its outcome in a few words. `failure`: why it gave no
         figures, or few."""
         return "failed" if failure else describe_outcome(run)
 
@@ -107,7 +107,7 @@ class Experiment(ABC, Generic[AnyRequest]):
         return self.request.list_options() | {"insert_mode": mode}
 
     def add_unfinished(self, result: Result, run: RunResult) -> None:
-        """Put a run that is still under way into a result. A search's is of no use without its end."""
+        """Put a run that is still under way into a result. A run of a search is of no use without its end."""
 
     @abstractmethod
     def summarize(self) -> dict[str, Any]:
@@ -140,8 +140,8 @@ _checked: ContextVar[list[AnyExperiment] | None] = ContextVar("checked", default
 
 @contextmanager
 def check_only() -> Iterator[list[AnyExperiment]]:
-    """Inside, commands check all that they check before their runs, make none, and end with status 0. What
-    they would make is added to the list."""
+    """Inside, commands make all the checks that they make before their runs, but no run, and end with status
+    0. Their experiments are added to the list."""
     experiments: list[AnyExperiment] = []
     before = _checked.set(experiments)
     try:
@@ -151,11 +151,11 @@ def check_only() -> Iterator[list[AnyExperiment]]:
 
 
 def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
-    """Make the runs, write the result and show it; the exit status. What was done when something goes
-    wrong is kept."""
+    """Make the runs, write the result and show it. Returns the exit status. If something goes wrong, what was
+    done by then is kept."""
     session = experiment.session
     for load in experiment.lengths if session.disturbances else ():
-        # A target's own are for runs of any length; what was asked for now is meant to be done.
+        # A target's own are for runs of any length; those that were asked for now are meant to be done.
         if session.request.disturb:
             check_times(session.disturbances, load.duration_s)
         check_pauses(load)
@@ -197,13 +197,13 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
 
 
 def _send(context: RunContext) -> RunFailed | None:
-    """Copy what was kept to the address that was asked for, if it was; the error if that failed."""
+    """Copy the result to the address that was asked for, if any. Returns the error if that failed."""
     try:
-        there = context.folder.send()
+        address = context.folder.send()
     except RunFailed as error:
         return error
-    if there:
-        say(f"Copied to: {there}")
+    if address:
+        say(f"Copied to: {address}")
     return None
 
 
@@ -213,7 +213,7 @@ def choose_status(result: Result) -> int:
         return 0 if result.valid else EXIT_FAILED
     if not result.valid and any(run.failures for run in result.all_runs):
         return EXIT_FAILED
-    outcome = sum_up([one.outcome for one in result.verdicts])
+    outcome = sum_up([verdict.outcome for verdict in result.verdicts])
     return 0 if outcome is Outcome.KEPT else EXIT_LIMIT
 
 
@@ -229,7 +229,7 @@ class Runner:
         self._experiment, self._context, self._display = experiment, context, display
         self._environment: dict[str, Any] = {}
         self._carried: Carried | None = None
-        """What the last run left, which writers alone can go on from, and whoever has a history."""
+        """What the last run left behind: writers alone can go on from it, and runs with a history."""
         self._next_checkpoint_s = 0.0
         self._unfinished: UnfinishedRun | None = None
         """The run under way."""
@@ -257,31 +257,31 @@ class Runner:
                 series = next(plan, None)
 
     def _make_series(self, series: PlannedSeries) -> None:
-        """Runs that one collector makes. RunFailed if one gave no figures: the others can't be made."""
+        """Make runs by one collector. RunFailed if one gave no figures: the others can't be made."""
         token, context, display = new_token(), self._context, self._display
         settings = [context.make_settings(planned, token) for planned in series.runs]
         settings[0].after = self._carried
-        left = list(zip(series.runs, settings, strict=True))
+        remaining = list(zip(series.runs, settings, strict=True))
         if series.left is not None:
             display.expect(series.left, at_most=True)
         display.begin(series.runs[0].label)
         try:
             logs = context.folder.logs(series.name)
             with context.executor.open_series(settings, logs) as opened:
-                while left:
-                    planned, own = left[0]
+                while remaining:
+                    planned, own = remaining[0]
                     if planned is not series.runs[0]:
                         display.begin(planned.label)
                     own.after = self._carried
                     report = context.run(opened, own, self._follow(planned))
-                    del left[0]
+                    del remaining[0]
                     self._environment = join_environments(self._environment, report.environment)
                     if len(planned.loads) == 1 or report.carried.next_events is not None:
                         self._carried = report.carried
                     self._take_in(planned, report.run)
         except RunFailed as error:
-            if left:
-                self._take_in(left[0][0], self._make_failed(left[0][0], error), error)
+            if remaining:
+                self._take_in(remaining[0][0], self._make_failed(remaining[0][0], error), error)
             self._carried = None  # nobody knows what the run has stored
             raise
 
@@ -341,9 +341,9 @@ class Runner:
         self._display.end(outcome)
 
     def _keep(self) -> None:
-        """Write what was made so far, so that a command which is killed loses a minute of the run that is
-        under way at most. Of runs that are so short that writing would take much of their time some wait for
-        the next. If it fails, the end of the command will tell."""
+        """Write what was made so far, so that a command that is killed loses a minute of the run under way at
+        most. If runs are so short that writing would take much of their time, some wait for the next. If
+        writing fails, the end of the command will tell."""
         began = time.monotonic()
         if began < self._next_checkpoint_s:
             return
@@ -366,7 +366,7 @@ class Runner:
 
 
 def _throw(plan: Plan, failure: RunFailed) -> PlannedSeries | None:
-    """What is to be made after a series that failed; the failure, if nothing is."""
+    """The series after one that failed; None if there is none. Raises the failure if the plan can't go on."""
     try:
         return plan.throw(failure)
     except StopIteration:

@@ -29,31 +29,31 @@ _SYNTAX = re.compile(r"(?:query:(?P<query>[^:=]+):)?(?P<measure>[^:=]+)=(?P<valu
 
 def parse_limit(text: str) -> RunLimit:
     """`p99=100ms`, `error_share=0.1%`, `query:NAME:p99=2s`; OptionError says how to write it."""
-    found = _SYNTAX.fullmatch(text.strip())
-    if not found:
+    match = _SYNTAX.fullmatch(text.strip())
+    if not match:
         raise OptionError(
             f"{text!r}: write a limit as in p99=100ms, error_share=0.1% or query:NAME:p99=2s"
         )
-    name = found["measure"].strip()
-    known = [str(measure) for measure in Measure]
-    if name not in known:
+    name = match["measure"].strip()
+    names = [str(measure) for measure in Measure]
+    if name not in names:
         raise OptionError(
-            f"{text!r}: there is no {name!r}{did_you_mean(name, known)} (there are: {', '.join(known)})"
+            f"{text!r}: there is no {name!r}{did_you_mean(name, names)} (there are: {', '.join(names)})"
         )
     measure = Measure(name)
-    query = found["query"].strip() if found["query"] else None
+    query = match["query"].strip() if match["query"] else None
     parse = _parse_time if measure.is_time else _parse_share
-    return RunLimit(measure=measure, query=query, at_most=parse(text, found["value"].strip()))
+    return RunLimit(measure=measure, query=query, at_most=parse(text, match["value"].strip()))
 
 
 def _parse_time(text: str, value: str) -> float:
-    found = parse_duration_ms(value)
-    if found is None or found <= 0:
+    duration_ms = parse_duration_ms(value)
+    if duration_ms is None or duration_ms <= 0:
         name = text.partition("=")[0].strip()
         raise OptionError(
             f"{text!r}: write a time above 0 with its unit, as in {name}=100ms or {name}=2s"
         )
-    return found
+    return duration_ms
 
 
 def _parse_share(text: str, value: str) -> float:
@@ -94,7 +94,7 @@ def find_asked(session: Session, readers: Load, data: DataSet) -> list[str]:
 
 
 def spread_limits(limits: Sequence[RunLimit], asked: Sequence[str]) -> list[RunLimit]:
-    """Those of a command that only asks: one that names no query is about each that has none of its own."""
+    """The limits of a command that only asks: one that names no query is about each query without its own."""
     named = [limit for limit in limits if limit.query is not None]
     spread = [
         limit.model_copy(update={"query": query})
@@ -106,8 +106,8 @@ def spread_limits(limits: Sequence[RunLimit], asked: Sequence[str]) -> list[RunL
     return [*named, *(limit for limit in spread if limit.name not in own)]
 
 
-def _check_executions(limit: RunLimit, query: str, asked: Collection[str], readers: Load) -> None:
-    weights = readers.weights or dict.fromkeys(asked, 1.0)
+def _check_executions(limit: RunLimit, query: str, queries: Collection[str], readers: Load) -> None:
+    weights = readers.weights or dict.fromkeys(queries, 1.0)
     share = weights.get(query, 0.0) / sum(weights.values())
     window_s = (readers.duration_s or 0.0) - readers.warm_up_s
     expected = (readers.rate_per_s or 0.0) * window_s * share
@@ -128,23 +128,27 @@ class Verdict:
     """Why it doesn't, or why that isn't known, a few words each."""
     limits: Sequence[LimitVerdict]
     client_bound: bool
-    """It shows the client's speed, whatever it holds."""
+    """Whether it shows the client's speed, whatever it holds."""
     invalid: bool = False
 
     @property
     def figures(self) -> dict[str, float]:
-        """What each limit is about, by its name, as far as it is known."""
-        return {one.limit.name: one.figure for one in self.limits if one.figure is not None}
+        """Name of a limit -> the figure that it is about, if that is known."""
+        return {
+            verdict.limit.name: verdict.figure
+            for verdict in self.limits
+            if verdict.figure is not None
+        }
 
 
 def count_needed(limits: Sequence[RunLimit]) -> int:
-    """The requests without which there is no verdict on a run's inserts."""
+    """How many requests a verdict on a run's inserts needs."""
     own = [limit.measure for limit in limits if limit.query is None]
     return max([LEAST_REQUESTS[99.0], *(_count_for(measure) for measure in own)])
 
 
 def _count_for(measure: Measure) -> int:
-    """The requests without which this figure isn't known."""
+    """How many requests this figure needs."""
     return LEAST_REQUESTS.get(measure.percent or 0.0, 1)
 
 
@@ -152,19 +156,19 @@ def judge_run(
     run: RunResult, limits: Sequence[RunLimit], per_request: int, needed: int | None = None
 ) -> Verdict:
     """A rate holds if its run is valid, and all groups are not saturated and within all limits.
-    `per_request`: events in each request; `needed`: requests of writers without which there is no verdict at
-    all; None: what the limits on inserts need, if there are such."""
+    `per_request`: events in each request; `needed`: how many requests of writers any verdict needs; None: as
+    many as the limits on inserts need, if there are such."""
     writers = run.writers
     first = writers or run.readers
     groups = [(group, "" if group is first else "readers ") for group in run.groups]
     invalid = [
-        f"{who}invalid: {'; '.join(failures)}"
-        for group, who in groups
+        f"{prefix}invalid: {'; '.join(failures)}"
+        for group, prefix in groups
         if (failures := [text for text in group.invalid_reasons if text in run.failures])
     ]
     reasons = [
-        f"{who}saturated: {_describe_offer(group.offered)}"
-        for group, who in groups
+        f"{prefix}saturated: {_describe_offer(group.offered)}"
+        for group, prefix in groups
         if group.valid and group.offered is not None and group.offered.saturated
     ]
     if needed is None:
@@ -177,8 +181,12 @@ def judge_run(
         _judge_limit(limit, run, per_request, few if limit.query is None else None)
         for limit in limits
     ]
-    missed = [_explain(one) for one in verdicts if one.outcome is Outcome.MISSED]
-    unknown = [one.reason for one in verdicts if one.outcome is Outcome.UNDECIDED and one.reason]
+    missed = [_explain(verdict) for verdict in verdicts if verdict.outcome is Outcome.MISSED]
+    unknown = [
+        verdict.reason
+        for verdict in verdicts
+        if verdict.outcome is Outcome.UNDECIDED and verdict.reason
+    ]
     bound = _is_client_bound(run, verdicts)
     if few and not invalid:
         return Verdict(None, [few], verdicts, bound)
@@ -188,9 +196,11 @@ def judge_run(
 
 
 def _is_client_bound(run: RunResult, verdicts: Sequence[LimitVerdict]) -> bool:
-    """Whether the client of a group was the limit: of one that missed something, if any did. A writer that is
-    late is no reason why an answer takes long."""
-    of_query = {one.limit.query is not None for one in verdicts if one.outcome is Outcome.MISSED}
+    """Whether the client of a group was the limit: of a group that missed something, if one did. A late
+    writer is no reason why an answer takes long."""
+    of_query = {
+        verdict.limit.query is not None for verdict in verdicts if verdict.outcome is Outcome.MISSED
+    }
     missed = [
         group
         for group in run.groups
@@ -202,7 +212,7 @@ def _is_client_bound(run: RunResult, verdicts: Sequence[LimitVerdict]) -> bool:
 
 
 def _count_requests(writers: GroupResult, per_request: int) -> float:
-    """Those that were due, or of a closed loop answered."""
+    """How many of the writers' requests were due, or in a closed loop answered."""
     return (writers.offered.due if writers.offered else writers.count or 0) / per_request
 
 
@@ -211,18 +221,18 @@ def _judge_limit(
 ) -> LimitVerdict:
     """`few`: why so few requests decide nothing."""
     writers, readers = run.writers, run.readers
-    found = measure(limit, writers, readers, per_request)
+    figure = measure(limit, writers, readers, per_request)
     if run.aborted is not None and run.aborted.limit == str(limit):
-        # Whatever the figure of so few requests is.
+        # Whatever the figure from so few requests is.
         reason = str(run.aborted)
-        return LimitVerdict(limit=limit, outcome=Outcome.MISSED, figure=found, reason=reason)
+        return LimitVerdict(limit=limit, outcome=Outcome.MISSED, figure=figure, reason=reason)
     if few is not None:
-        return LimitVerdict(limit=limit, outcome=Outcome.UNDECIDED, figure=found, reason=few)
-    if found is not None:
-        outcome = Outcome.KEPT if found <= limit.at_most else Outcome.MISSED
-        return LimitVerdict(limit=limit, outcome=outcome, figure=found)
+        return LimitVerdict(limit=limit, outcome=Outcome.UNDECIDED, figure=figure, reason=few)
+    if figure is not None:
+        outcome = Outcome.KEPT if figure <= limit.at_most else Outcome.MISSED
+        return LimitVerdict(limit=limit, outcome=outcome, figure=figure)
     if not run.groups[0].valid:
-        # Of a run that gave no figures at all this has been said.
+        # Of a run that gave no figures at all the reason has been given.
         early = None if run.failures else "the run was ended before that could be known"
         return LimitVerdict(limit=limit, outcome=Outcome.UNDECIDED, reason=early)
     broken, why = _judge_unknown(limit, writers, readers)
@@ -239,29 +249,29 @@ def _explain(missed: LimitVerdict) -> str:
 def _judge_unknown(
     limit: RunLimit, writers: GroupResult | None, readers: GroupResult | None
 ) -> tuple[bool, str]:
-    """Of a limit on a figure that isn't known: whether it is broken all the same, and what is to be said. A
-    lower percentile above the limit breaks it, too."""
-    latency, who = (writers.latency_ms if writers else None), ""
+    """Whether a limit on a figure that isn't known is broken all the same, and what to say. A lower
+    percentile above the limit breaks it, too."""
+    latency, prefix = (writers.latency_ms if writers else None), ""
     if limit.query is not None:
-        asked = find_query(limit.query, readers)
-        latency, who = (asked.latency_ms if asked else None), f"query:{limit.query}:"
+        query = find_query(limit.query, readers)
+        latency, prefix = (query.latency_ms if query else None), f"query:{limit.query}:"
     if latency is None or not limit.measure.is_time:
         return True, f"{limit.name} is not known"
     if latency.p90 > limit.at_most and limit.measure is not Measure.SERVICE_P99:
-        return True, f"{who}p90 {limit.show(latency.p90)}"
+        return True, f"{prefix}p90 {limit.show(latency.p90)}"
     needed = _count_for(limit.measure)
     return False, f"{limit.name} is not known of fewer than {needed:,} requests"
 
 
 def conclude(run: RunResult, limits: Sequence[RunLimit], per_request: int) -> RunVerdict:
-    """What became of a run's limits, as its result keeps it. What isn't valid decides nothing."""
-    found = judge_run(run, limits, per_request)
-    kept, reasons = list(found.limits), list(found.reasons)
-    if found.invalid:
-        kept = [one.model_copy(update={"outcome": Outcome.UNDECIDED}) for one in kept]
-        return RunVerdict(outcome=Outcome.UNDECIDED, reasons=reasons, limits=kept)
+    """What became of a run's limits, as its result keeps it. A run that isn't valid decides nothing."""
+    verdict = judge_run(run, limits, per_request)
+    judged, reasons = list(verdict.limits), list(verdict.reasons)
+    if verdict.invalid:
+        judged = [limit.model_copy(update={"outcome": Outcome.UNDECIDED}) for limit in judged]
+        return RunVerdict(outcome=Outcome.UNDECIDED, reasons=reasons, limits=judged)
     outcomes = {None: Outcome.UNDECIDED, True: Outcome.KEPT, False: Outcome.MISSED}
-    return RunVerdict(outcome=outcomes[found.holds], reasons=reasons, limits=kept)
+    return RunVerdict(outcome=outcomes[verdict.holds], reasons=reasons, limits=judged)
 
 
 def _describe_offer(offered: Offered) -> str:

@@ -41,22 +41,24 @@ _AnyRequest = TypeVar("_AnyRequest", bound=Request)
 
 
 class _PlannedExperiment(Experiment[_AnyRequest]):
-    """All runs are known before the first."""
+    """An experiment whose runs are all known before the first."""
 
     _limits: Sequence[RunLimit] = ()
-    """Those of each run."""
+    """The limits of each run."""
 
-    def _set_plan(self, series: Sequence[PlannedSeries]) -> None:
-        self._series = [replace(one, runs=list(map(self._add_chance, one.runs))) for one in series]
-        self.lengths = [planned.load for one in series for planned in one.runs]
-        data = series[-1].runs[-1].data
+    def _set_plan(self, plan: Sequence[PlannedSeries]) -> None:
+        self._series = [
+            replace(series, runs=list(map(self._add_chance, series.runs))) for series in plan
+        ]
+        self.lengths = [planned.load for series in plan for planned in series.runs]
+        data = plan[-1].runs[-1].data
         if data.retention_s is not None:
             self.session.keep_clock(data)
 
     def _add_chance(self, planned: PlannedRun) -> PlannedRun:
-        """With due times of its own, as far fewer requests than asked for may be due by chance: several runs,
-        and several repetitions of a campaign, whose jobs have labels, even that out. The first run of a plain
-        command has those of the data's seed."""
+        """The run with due times of its own. Far fewer requests than asked for may be due by chance: several
+        runs, and several repetitions of a campaign, whose jobs have labels, even that out. The first run of a
+        plain command has the due times of the data's seed."""
         label = self.session.request.label
         if not any(load.rate_per_s for load in planned.loads) or (
             label is None and planned.run == 1
@@ -79,19 +81,19 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
             yield replace(series, runs=list(runs)) if limited else series
 
     def _add_limits(self, planned: PlannedRun) -> PlannedRun:
-        """With the limits that end it early: they are about runs in which all groups are at work."""
+        """The run with the limits that end it early: they are about runs in which all groups are at work."""
         if len(planned.at_work) < len(planned.loads):
             return planned
         return replace(planned, abort_limits=self._limits)
 
-    def _set_limits(self, asked: Sequence[str] | None) -> None:
-        """`asked`: the readers' queries; None: there are no readers. ConfigError if they don't fit."""
+    def _set_limits(self, queries: Sequence[str] | None) -> None:
+        """`queries`: the readers' queries; None: there are no readers. ConfigError if they don't fit."""
         if not self.request.limits:
             raise ConfigError(
                 "--abort-on-limit ends a run that can't keep its limits: give a --limit, as in p99=100ms"
             )
         try:
-            check_limits(self.request.limits, asked)
+            check_limits(self.request.limits, queries)
         except OptionError as error:
             raise ConfigError(str(error)) from error
         self._limits = self.request.limits
@@ -186,24 +188,24 @@ class QueryExperiment(_PlannedExperiment[Request]):
         request = self.request
         check_query(request.load, request.data, session.module, session.options)
         if request.limits or request.abort_on_limit:
-            asked = find_asked(session, request.load, request.data)
-            self._set_limits(asked)
-            self._limits = spread_limits(request.limits, asked)
+            queries = find_asked(session, request.load, request.data)
+            self._set_limits(queries)
+            self._limits = spread_limits(request.limits, queries)
 
     def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
         outcome = "done" if run.valid else "done, not all valid"
         return "failed" if failure else outcome
 
     def list_options(self) -> dict[str, Any]:
-        load, kept = self.request.load, public_data(self.request.data)
-        # Of the data set, which events were asked for.
-        asked: dict[str, Any] = {
-            name: kept[name]
+        load, data = self.request.load, public_data(self.request.data)
+        # Of the data set, only which events were asked for.
+        events: dict[str, Any] = {
+            name: data[name]
             for name in ("workload", "seed", "definition", "prefill_span_s", "prefill_every_s")
-            if name in kept
+            if name in data
         }
         own = {"workers": load.workers, "reader_in_flight": load.in_flight}
-        return {**own, **public_load(load), **asked, **self.request.list_limits()}
+        return {**own, **public_load(load), **events, **self.request.list_limits()}
 
     def summarize(self) -> dict[str, Any]:
         return {"query_summary": summarize_queries(self.runs), **self._judge(self.runs)}

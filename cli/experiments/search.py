@@ -19,14 +19,15 @@ FIRST_SHARE = 0.7
 LOWEST_SHARE = 1 / 1024
 """The lowest rate that is tried, if it has requests enough."""
 CHANCE_DEVIATIONS = 3
-"""How many requests are due varies by chance as their root: with so many times as much on top, it is hardly
-ever too few."""
+"""The number of requests that are due varies by chance, by its square root: with this many times that on top,
+there are hardly ever too few."""
 HIGHEST_SHARE = 16.0
-"""The highest. An open loop of the same workers hardly gets beyond 1; a database that grows faster may."""
+"""The highest rate that is tried. An open loop of the same workers hardly gets beyond 1; a database
+that grows faster may."""
 _GROWTH = 1.3
 
 STEADY_SHARE = 0.8
-"""The test is between rates that hold in so large a share of runs, and those that miss in as many."""
+"""The test decides between rates that hold in this share of runs, and rates that miss in as many."""
 ERROR_SHARE = 0.05
 """How often the test may be wrong about one of them."""
 
@@ -67,7 +68,7 @@ class Interval:
 def find_lowest(
     closed_loop_per_s: float, events_per_request: int, window_s: float, needed: int
 ) -> float:
-    """The lowest rate to try, in events per second: in a window there are the requests `needed`."""
+    """The lowest rate to try, in events per second: one at which a window has the requests `needed`."""
     planned = needed + CHANCE_DEVIATIONS * math.sqrt(needed)
     return max(closed_loop_per_s * LOWEST_SHARE, planned * events_per_request / window_s)
 
@@ -120,13 +121,13 @@ class _Bracket:
 
 def _find_bracket(tried: Sequence[RateTrial]) -> _Bracket:
     """The adjacent rates between which a limit contradicts the fewest verdicts: under the hypotheses of
-    `judge`, the most likely place. Of several, the lowest."""
-    rates = sorted({one.rate_per_s for one in tried})
+    `judge`, the most likely place. If there are several, the lowest."""
+    rates = sorted({trial.rate_per_s for trial in tried})
     levels = [
         _Level(
             rate,
-            sum(one.holds for one in tried if one.rate_per_s == rate),
-            sum(not one.holds for one in tried if one.rate_per_s == rate),
+            sum(trial.holds for trial in tried if trial.rate_per_s == rate),
+            sum(not trial.holds for trial in tried if trial.rate_per_s == rate),
         )
         for rate in rates
     ]
@@ -144,35 +145,35 @@ def choose_next(goal: Goal, tried: Sequence[RateTrial]) -> float | None:
         return None
     if not tried:
         return _round(goal, FIRST_SHARE * goal.closed_loop_per_s)
-    found = _find_bracket(tried)
-    if found.high is not None and found.high.score == 0:
-        return found.high.rate
-    if (further := _widen(goal, tried, found)) is not None:
+    bracket = _find_bracket(tried)
+    if bracket.high is not None and bracket.high.score == 0:
+        return bracket.high.rate
+    if (further := _widen(goal, tried, bracket)) is not None:
         return further
-    if found.low and found.high and found.high.rate > found.low.rate * (1 + goal.precision):
-        return _round(goal, math.sqrt(found.low.rate * found.high.rate))
-    unsure = [level for level in found.ends if not level.sure]
+    if bracket.low and bracket.high and bracket.high.rate > bracket.low.rate * (1 + goal.precision):
+        return _round(goal, math.sqrt(bracket.low.rate * bracket.high.rate))
+    unsure = [level for level in bracket.ends if not level.sure]
     if not unsure:
         return None
     return min(unsure, key=lambda level: (level.runs, level.rate)).rate
 
 
-def _widen(goal: Goal, tried: Sequence[RateTrial], found: _Bracket) -> float | None:
+def _widen(goal: Goal, tried: Sequence[RateTrial], bracket: _Bracket) -> float | None:
     """A rate beyond all that were tried, if the limit is there: further each time."""
-    if found.low is None:
-        assert found.high is not None
-        far = max(1.0, tried[0].rate_per_s / found.high.rate)
+    if bracket.low is None:
+        assert bracket.high is not None
+        far = max(1.0, tried[0].rate_per_s / bracket.high.rate)
         lowest = _round(goal, goal.lowest_per_s)
-        further = max(lowest, _round(goal, found.high.rate / (2 * far)))
-        return further if further < found.high.rate else None
-    if found.high is None:
+        further = max(lowest, _round(goal, bracket.high.rate / (2 * far)))
+        return further if further < bracket.high.rate else None
+    if bracket.high is None:
         closed_loop = _round(goal, goal.closed_loop_per_s)
-        if found.low.rate < closed_loop:
+        if bracket.low.rate < closed_loop:
             return closed_loop
-        far = found.low.rate / closed_loop
+        far = bracket.low.rate / closed_loop
         highest = _round(goal, HIGHEST_SHARE * goal.closed_loop_per_s)
-        further = min(highest, _round(goal, found.low.rate * _GROWTH * far))
-        return further if further > found.low.rate else None
+        further = min(highest, _round(goal, bracket.low.rate * _GROWTH * far))
+        return further if further > bracket.low.rate else None
     return None
 
 
@@ -187,13 +188,13 @@ def find_interval(goal: Goal, tried: Sequence[RateTrial]) -> Interval:
     rates up to which all hold, and from which on none does."""
     if not tried:
         return Interval(None, None, sure=False, because="no rate was tried")
-    found = _find_bracket(tried)
+    bracket = _find_bracket(tried)
     if choose_next(_without_end(goal), tried) is None:
-        low, high = (None if level is None else level.rate for level in (found.low, found.high))
+        low, high = (None if level is None else level.rate for level in (bracket.low, bracket.high))
         return Interval(low, high, sure=True)
-    rates = sorted({one.rate_per_s for one in tried})
+    rates = sorted({trial.rate_per_s for trial in tried})
     scores = {
-        rate: sum(1 if one.holds else -1 for one in tried if one.rate_per_s == rate)
+        rate: sum(1 if trial.holds else -1 for trial in tried if trial.rate_per_s == rate)
         for rate in rates
     }
     low = high = None
@@ -217,7 +218,7 @@ def find_contradicting(tried: Sequence[RateTrial], interval: Interval) -> list[i
     """Places of the verdicts that don't agree with the interval, in order."""
     return [
         place
-        for place, one in enumerate(tried)
-        if (one.holds and interval.high is not None and one.rate_per_s >= interval.high)
-        or (not one.holds and interval.low is not None and one.rate_per_s <= interval.low)
+        for place, trial in enumerate(tried)
+        if (trial.holds and interval.high is not None and trial.rate_per_s >= interval.high)
+        or (not trial.holds and interval.low is not None and trial.rate_per_s <= interval.low)
     ]

@@ -62,7 +62,7 @@ class CommonOptions:
     live: LiveOptions | None = None
     quiet: bool = False
     columns: str | None = None
-    """Those of the table of inserts, or `all`; None: as many as a terminal has room for."""
+    """Columns of the table of inserts, or `all`; None: as many as a terminal has room for."""
 
 
 @dataclass
@@ -79,9 +79,9 @@ class Session:
     workload: ChosenWorkload
     workload_options: WorkloadOptions
     queries: list[str] | None
-    """What the target asks readers for; None: all queries."""
+    """The queries that the target has readers ask; None: all."""
     options: Options | None
-    """The same, validated; None if a Secret of the cluster holds some of them."""
+    """The module's options, validated; None if a Secret of the cluster holds some of them."""
     disturbances: Sequence[Disturbance] = ()
     """What is done to the database in each run."""
     written: Mapping[str, str] = field(default_factory=dict)
@@ -139,11 +139,11 @@ class Session:
 
     @property
     def _mapped(self) -> set[str]:
-        """The options that keys of the target's Secret are said to be."""
+        """The options for which the target names keys of its Secret."""
         return set(self.target.kubernetes.get("secretKeys") or ())
 
     def assume_options(self) -> Options:
-        """The module's options, with those stand-ins; ConfigError if too few are known."""
+        """The module's options, with the stand-ins of `complete_values`; ConfigError if too few are known."""
         return self.options or self.module.options_model.model_validate(self.complete_values())
 
     def public_options(self) -> dict[str, Any]:
@@ -152,31 +152,31 @@ class Session:
         shown = {**own, **self._public_module_options()}
         for name, written in self.written.items():
             # Figures and choices are conditions of the measurement, and no secrets.
-            given = getattr(self.options, name, shown.get(name))
-            if type(given) is str and shown[name] != HIDDEN:
+            value = getattr(self.options, name, shown.get(name))
+            if type(value) is str and shown[name] != HIDDEN:
                 shown[name] = hide_values(shown[name], written)
         return shown if self.queries is None else shown | {QUERIES: self.queries}
 
     def result_options(self, command: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of a command, and of module and workload, as the result keeps them: of the
-        requests in flight what is in effect, by whichever name it was asked for."""
+        """The options of a command, and of module and workload, as the result keeps them. The requests in
+        flight are those in effect, by whichever name they were asked for."""
         own = self.public_options()
-        kept = {**command, "timeout_s": self.request.timeout_s, "module": own}
+        options = {**command, "timeout_s": self.request.timeout_s, "module": own}
         if self.disturbances:
-            kept["disturbances"] = [str(one) for one in self.disturbances]
+            options["disturbances"] = [str(disturbance) for disturbance in self.disturbances]
         if self.options is not None and "in_flight" in command:
-            kept["in_flight"] = self.options.in_flight(Load(in_flight=command["in_flight"]))
+            options["in_flight"] = self.options.in_flight(Load(in_flight=command["in_flight"]))
             if self.options.IN_FLIGHT is not None:
-                own[self.options.IN_FLIGHT] = kept["in_flight"]
-        return kept
+                own[self.options.IN_FLIGHT] = options["in_flight"]
+        return options
 
     def _public_module_options(self) -> dict[str, Any]:
         if self.options is None:
             secret = {
                 name for name, f in self.module.options_model.model_fields.items() if not f.repr
             }
-            given = {name: HIDDEN if name in secret else v for name, v in self.values.items()}
-            return given | {"existingSecret": self.target.kubernetes["existingSecret"]}
+            values = {name: HIDDEN if name in secret else v for name, v in self.values.items()}
+            return values | {"existingSecret": self.target.kubernetes["existingSecret"]}
         shown = self.options.public()
         if self.target.start_server:
             shown["connection_string"] = f"{self.target.start_server} started by this tool"
@@ -190,7 +190,7 @@ def _choose_stand_in(model: type[Options], name: str) -> str:
         try:
             model.model_validate({name: text})
         except ValidationError as error:
-            return any(one["loc"][:1] == (name,) for one in error.errors())
+            return any(problem["loc"][:1] == (name,) for problem in error.errors())
         return False
 
     return next((text for text in _STAND_INS if not is_refused(text)), _STAND_INS[0])
@@ -212,9 +212,9 @@ def open_session(request: CommonOptions) -> Session:
     for unknown in config.unknown_keys(target.name, partial(option_names, module)):
         raise ConfigError(unknown)
     for option in target.kubernetes.get("secretKeys") or {}:
-        if option not in (known := module.options_model.option_names(target.options)):
+        if option not in (names := module.options_model.option_names(target.options)):
             named = config.where("targets", target.name, "kubernetes", "secretKeys", option)
-            raise ConfigError(f"{named}: {unknown_option(option, known)}")
+            raise ConfigError(f"{named}: {unknown_option(option, names)}")
     executor = target.executor
     if request.executor:
         executor, target = ExecutorName(request.executor), replace(target, executors=())
@@ -258,8 +258,11 @@ def open_session(request: CommonOptions) -> Session:
     namespace = request.namespace or config.namespace
     place = Place(namespace, request.kubeconfig, request.context)
     if target.executors:
-        # Of each by itself: what one doesn't say is the command's, not the first one's.
-        target = replace(target, executors=tuple(_place(one, place) for one in target.executors))
+        # Each by itself: what one doesn't say is the command's, not the first one's.
+        target = replace(
+            target,
+            executors=tuple(_place(named_executor, place) for named_executor in target.executors),
+        )
         place = place.move(target.executors[0].context, target.executors[0].namespace)
     return Session(
         request,
@@ -287,14 +290,14 @@ def _place(executor: NamedExecutor, place: Place) -> NamedExecutor:
 def _read_disturbances(
     request: CommonOptions, target: Target, executor: ExecutorName
 ) -> Sequence[Disturbance]:
-    found = list(map(parse_disturbance, request.disturb)) or target.disturbances
+    disturbances = list(map(parse_disturbance, request.disturb)) or target.disturbances
     actions = [Action.RUN, Action.PAUSE_FLEET]
     if executor is ExecutorName.KUBERNETES:
         actions += [Action.DELETE_PODS, Action.RESTART, Action.SCALE]
     if target.start_server:
         actions += [Action.KILL_SERVER, Action.RESTART_SERVER]
-    check_disturbances(found, actions)
-    return found
+    check_disturbances(disturbances, actions)
+    return disturbances
 
 
 def _warn_of_short_secrets(target: Target, options: Options) -> None:
@@ -306,6 +309,6 @@ def _warn_of_short_secrets(target: Target, options: Options) -> None:
 
 
 def _check_json_file(path: Path | None) -> None:
-    """Before the runs, not after them."""
+    """ConfigError before the runs, not after them, if the file's folder is missing."""
     if path is not None and not path.absolute().parent.is_dir():
         raise ConfigError(f"--json {path}: there is no folder {path.absolute().parent}")

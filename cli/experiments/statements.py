@@ -1,4 +1,4 @@
-"""What a module makes and sends for a workload, for whoever asks and for results. Nothing is connected to."""
+"""What a module makes and sends for a workload, for users and for results. It connects to nothing."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ..results.model import SentStatements
 from .session import Session
 
 EVENTS = 100_000_000
-"""So many are taken to be stored, by one worker, where parameters are drawn: they are those of the first
-execution of the first reader."""
+"""So many events are taken to be stored, by one worker, where parameters are drawn. The parameters are those
+of the first execution of the first reader."""
 
 BindQuery: TypeAlias = Callable[[Query], BoundQuery]
 """Gives a query the parameters of an execution."""
@@ -36,18 +36,18 @@ _WHEN = {
 
 
 def keep_statements(session: Session, data: DataSet, readers: Load | None) -> list[SentStatements]:
-    """What the result of a command keeps of it: the schema, and of readers their queries. Nothing where that
+    """The statements that a command's result keeps: the schema, and the queries of readers. None where they
     can't be known before the run."""
     try:
         module, workload = make_module(session, data, readers or Load())
-        kept = describe_tables(module)
+        parts = describe_tables(module)
         if readers is not None:
-            asked = readers.queries or workload.schema.queries
-            found = describe_queries(module, partial(bind_first, workload))
-            kept += [part for part in found if part.query in asked]
+            queries = readers.queries or workload.schema.queries
+            statements = describe_queries(module, partial(bind_first, workload))
+            parts += [part for part in statements if part.query in queries]
     except (OptionError, ConfigError):
         return []
-    return [part.shorten() for part in kept]
+    return [part.shorten() for part in parts]
 
 
 def make_module(session: Session, data: DataSet, load: Load) -> tuple[AnyModule, Workload]:
@@ -68,14 +68,14 @@ def collect_statements(module: AnyModule, workload: Workload) -> list[SentStatem
 def describe_tables(module: AnyModule) -> list[SentStatements]:
     """The schema, and the indexes if there are any."""
     try:
-        made = module.describe_schema() or ["nothing is made before the events"]
+        lines = module.describe_schema() or ["nothing is made before the events"]
     except OptionError as error:
-        made = [str(error)]
-    found = [SentStatements(title="Schema", lines=made)]
+        lines = [str(error)]
+    parts = [SentStatements(title="Schema", lines=lines)]
     if isinstance(module, IndexedModule) and module.options.is_indexed:
         title = f"Indexes, {_WHEN[module.options.create_indices]}"
-        found.append(SentStatements(title=title, lines=module.describe_indexes()))
-    return found
+        parts.append(SentStatements(title=title, lines=module.describe_indexes()))
+    return parts
 
 
 def describe_queries(module: AnyModule, bind_query: BindQuery) -> list[SentStatements]:
@@ -112,7 +112,7 @@ def _describe_statement(module: AnyModule, query: Query, bind_query: BindQuery) 
 
 
 def _list_askable(module: AnyModule) -> Sequence[str]:
-    return [one.name for one in module.job.schema.descriptions if module.can_ask(one)]
+    return [query.name for query in module.job.schema.descriptions if module.can_ask(query)]
 
 
 def draw_first(stored: Stored, query: Query) -> BoundQuery:
@@ -121,8 +121,8 @@ def draw_first(stored: Stored, query: Query) -> BoundQuery:
 
 
 def bind_first(workload: Workload, query: Query) -> BoundQuery:
-    """The query for the first devices and the first of their time. To draw, what is stored must be known: as
-    much as 0.6 s before a command's first run."""
+    """The query for the first devices and the beginning of their time. Drawing would need to know what is
+    stored: that takes as much as 0.6 s before a command's first run."""
     devices = query.devices if isinstance(query.devices, tuple) else None
     if isinstance(query.devices, int):
         count = min(query.devices, workload.device_count(0))

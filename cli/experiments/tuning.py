@@ -37,13 +37,13 @@ from .experiment import Experiment, Plan, describe_outcome
 from .session import Session
 
 ROUGH_PRECISION, ROUGH_STEPS = 0.25, 6
-"""Of a search for the capacity before the last stage, which only has to tell halves apart."""
+"""For a search for the capacity before the last stage, which only has to tell halves apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest(Request):
-    """What `tune` is asked for. Its load is that of a run of the first stage, but for what is varied: with a
-    duration; its runs are those of each finalist."""
+    """What `tune` is asked for. The load is that of a run of the first stage, except for what is varied, and
+    has a duration; `runs` is the number for each finalist."""
 
     over: Sequence[str]
     precision: float = 0.05
@@ -54,7 +54,7 @@ class TuneRequest(Request):
 
 
 def list_loads(request: TuneRequest, tuning: Tuning) -> list[Load]:
-    """Of all runs that may be needed, the load that says how long they go on."""
+    """For each run that may be needed, the load that says how long it goes on."""
     count = len(tuning.candidates)
     loads: list[Load] = []
     stages = count_stages(count)
@@ -69,7 +69,7 @@ def list_loads(request: TuneRequest, tuning: Tuning) -> list[Load]:
 
 
 def _count_runs(request: TuneRequest, final: bool) -> int:
-    """Of one measurement: a search for the capacity has several."""
+    """How many runs a measurement has: a search for the capacity has several."""
     if not request.limits:
         return 1
     return 1 + (request.max_steps if final else min(request.max_steps, ROUGH_STEPS))
@@ -88,7 +88,7 @@ class TuneExperiment(Experiment[TuneRequest]):
 
     command: ClassVar = "tune"
     at_most: ClassVar = True
-    """Of the defaults and of settings left at theirs, some are among the finalists already."""
+    """The defaults, or the best with a setting at its default, may be among the finalists already."""
 
     def __init__(self, request: TuneRequest, session: Session) -> None:
         super().__init__(request, session)
@@ -103,7 +103,7 @@ class TuneExperiment(Experiment[TuneRequest]):
         self.tuning = Tuning(over=over, candidates=candidates, limits=list(request.limits))
         self.lengths = list_loads(request, self.tuning)
         self._search: CapacitySearch | None = None
-        """That of the trial under way, with limits."""
+        """The search of the trial under way, if there are limits."""
         for settings in [*candidates, self.tuning.defaults]:
             load, values = self._apply(settings, session.complete_values())
             try:
@@ -113,12 +113,12 @@ class TuneExperiment(Experiment[TuneRequest]):
                 raise ConfigError(f"--over, {format_options(settings)}: {error.message}") from error
 
     def _apply(
-        self, settings: dict[str, Any], given: Mapping[str, Any] | None = None
+        self, settings: dict[str, Any], values: Mapping[str, Any] | None = None
     ) -> tuple[Load, dict[str, Any]]:
-        """Load and options of a combination. `given`: the module's options; None: what its processes are
+        """Load and options of a combination. `values`: the module's options; None: what its processes are
         told."""
         model, session = self.session.module.options_model, self.session
-        return apply_settings(settings, self.request.load, given or session.values, model)
+        return apply_settings(settings, self.request.load, values or session.values, model)
 
     @property
     def workers(self) -> list[int]:
@@ -135,16 +135,16 @@ class TuneExperiment(Experiment[TuneRequest]):
 
     def plan(self) -> Plan:
         tuning, request = self.tuning, self.request
-        left = list(range(len(tuning.candidates)))
-        stages = count_stages(len(left))
+        remaining = list(range(len(tuning.candidates)))
+        stages = count_stages(len(remaining))
         for stage in range(1, stages + 1):
             title = f"stage {stage} of {stages + 1}"
-            for place, candidate in enumerate(shuffle(left, request.data.seed, stage), 1):
-                yield from self._try(candidate, stage, f"{title}, {place} of {len(left)}")
-            left = choose_better_half(tuning, left)
-            if not left:
+            for place, candidate in enumerate(shuffle(remaining, request.data.seed, stage), 1):
+                yield from self._try(candidate, stage, f"{title}, {place} of {len(remaining)}")
+            remaining = choose_better_half(tuning, remaining)
+            if not remaining:
                 raise RunFailed("no combination gave a figure: see the errors above")
-        tuning.candidates, tuning.finalists = choose_finalists(tuning, left)
+        tuning.candidates, tuning.finalists = choose_finalists(tuning, remaining)
         turns = plan_final(tuning.finalists, request.runs)
         for place, candidate in enumerate(turns, 1):
             label = f"comparison, {place} of {len(turns)}"
@@ -164,7 +164,7 @@ class TuneExperiment(Experiment[TuneRequest]):
             else:
                 number = len(self.runs) + 1
                 run = PlannedRun(label, number, self._make_data(load, number), (load,), options)
-                # By the trial: also one that failed has a folder of its own.
+                # Named after the trial: one that failed has a folder of its own, too.
                 yield PlannedSeries(f"trial-{len(self.tuning.trials):03d}", [run])
         except RunFailed as error:
             trial.reasons.append(error.message)

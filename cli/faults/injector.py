@@ -59,26 +59,26 @@ ARGUMENTS: Mapping[Action, str] = {
     Action.SCALE: "KIND/NAME REPLICAS",
     Action.PAUSE_FLEET: "DURATION",
 }
-"""What each is told."""
+"""The argument that each takes."""
 
 WORKLOADS = ("statefulset", "deployment", "daemonset")
 """Kinds of what can be restarted and, but for the last, scaled."""
 
 Doer = Callable[[str], None]
-"""Does it, told its argument. RunFailed if that fails."""
+"""Does an action with its argument. RunFailed if that fails."""
 
 
 @dataclass(frozen=True)
 class Disturbance:
-    """Something that is to be done so long after the common start."""
+    """Something that is to be done at a time after the common start."""
 
     at_s: float
     action: Action
     argument: str
     written: str | None = None
-    """How it is shown, where that isn't all: with the names of variables instead of their values."""
+    """How it is shown, if not in full: with the names of variables instead of their values."""
     secrets: tuple[str, ...] = ()
-    """These values, which aren't shown in what a command says either."""
+    """The values of these variables, which aren't shown in what a command says either."""
 
     def __str__(self) -> str:
         return self.written or " ".join(
@@ -109,17 +109,17 @@ class Workload:
 
 def split_namespace(argument: str) -> tuple[str, str | None]:
     """`app=db in databases` -> what, and the namespace that is named; None: the run's."""
-    found = _ELSEWHERE.fullmatch(argument)
-    return (found[1], found[2]) if found else (argument, None)
+    match = _ELSEWHERE.fullmatch(argument)
+    return (match[1], match[2]) if match else (argument, None)
 
 
 def parse_workload(action: Action, text: str) -> Workload:
-    """`statefulset/db 0` of a `scale`, `statefulset/db` of a `restart`; ConfigError if it isn't one."""
-    what, *numbers = text.split()
-    kind, slash, name = what.partition("/")
+    """`statefulset/db 0` of a `scale`, `statefulset/db` of a `restart` -> workload; ConfigError if none."""
+    reference, *numbers = text.split()
+    kind, slash, name = reference.partition("/")
     form = f"{text!r}: write {', '.join(WORKLOADS)} and a name"
     if not slash:
-        guesses = " or ".join(f"{one}/{what}" for one in WORKLOADS[:2])
+        guesses = " or ".join(f"{guess}/{reference}" for guess in WORKLOADS[:2])
         raise ConfigError(f"{form}; did you mean {guesses}?")
     kind = kind.lower()
     if kind not in WORKLOADS or not name:
@@ -131,45 +131,47 @@ def parse_workload(action: Action, text: str) -> Workload:
             raise ConfigError(f"{text!r}: a restart takes no number; did you mean scale?")
         return Workload(kind, name)
     if len(numbers) != 1 or not numbers[0].isdecimal():
-        raise ConfigError(f"{text!r}: write a number of replicas, as in {what} 0")
+        raise ConfigError(f"{text!r}: write a number of replicas, as in {reference} 0")
     return Workload(kind, name, int(numbers[0]))
 
 
 def parse_disturbance(text: str) -> Disturbance:
     """`30s delete-pods app=postgresql`; ConfigError if that isn't understood."""
-    found = _TEXT.fullmatch(text)
-    at_s = parse_duration_s(found[1], "s") if found else None
-    if found is None or at_s is None:
+    match = _TEXT.fullmatch(text)
+    at_s = parse_duration_s(match[1], "s") if match else None
+    if match is None or at_s is None:
         raise ConfigError(
             f"{text!r} is no disturbance: write when and what, as in"
             f" '30s {_guess(text) or Action.RESTART_SERVER}'"
         )
-    when, name, argument = found.groups()
-    known = list(Action)
-    if name not in known:
+    when, name, argument = match.groups()
+    actions = list(Action)
+    if name not in actions:
         raise ConfigError(
-            f"{text!r}: there is no action {name!r}{did_you_mean(name, known)}"
-            f" (known: {', '.join(known)})"
+            f"{text!r}: there is no action {name!r}{did_you_mean(name, actions)}"
+            f" (known: {', '.join(actions)})"
         )
     action, argument = Action(name), argument.strip()
-    wanted = ARGUMENTS[action]
-    if len(argument.split()) < len(wanted.split()) or (argument and not wanted):
-        form = " ".join(filter(None, [when if when[-1:].isalpha() else f"{when}s", action, wanted]))
+    expected = ARGUMENTS[action]
+    if len(argument.split()) < len(expected.split()) or (argument and not expected):
+        form = " ".join(
+            filter(None, [when if when[-1:].isalpha() else f"{when}s", action, expected])
+        )
         raise ConfigError(f"{text!r}: write '{form}'")
     if action in (Action.RESTART, Action.SCALE):
         try:
             parse_workload(action, split_namespace(argument)[0])
         except ConfigError as error:
             raise ConfigError(f"{text!r}: {error.message}") from error
-    found_now = Disturbance(at_s, action, argument)
-    if action is Action.PAUSE_FLEET and found_now.pause is None:
+    disturbance = Disturbance(at_s, action, argument)
+    if action is Action.PAUSE_FLEET and disturbance.pause is None:
         raise ConfigError(f"{text!r}: write how long it is cut off, as in '{when} {action} 30s'")
-    return found_now
+    return disturbance
 
 
 def read_disturbance(written: str, resolved: str, values: Collection[str]) -> Disturbance:
-    """One of a config file, in which variables had these values: it is shown as it was written. ConfigError,
-    which shows none of them, if it isn't understood."""
+    """A disturbance of a config file, in which variables had these values: it is shown as it was written.
+    ConfigError, which shows none of the values, if it isn't understood."""
     if not values:
         return parse_disturbance(resolved)
     shown, problem = written, None
@@ -178,10 +180,10 @@ def read_disturbance(written: str, resolved: str, values: Collection[str]) -> Di
     except ConfigError as error:
         problem = error
     try:
-        found = parse_disturbance(resolved)
+        disturbance = parse_disturbance(resolved)
     except ConfigError as error:
         raise problem or ConfigError(f"{written!r} is no disturbance") from error
-    return replace(found, written=shown, secrets=tuple(values))
+    return replace(disturbance, written=shown, secrets=tuple(values))
 
 
 def _guess(text: str) -> str | None:
@@ -192,42 +194,47 @@ def _guess(text: str) -> str | None:
 
 def check_disturbances(disturbances: Sequence[Disturbance], actions: Collection[Action]) -> None:
     """ConfigError if one can't be done here. `actions`: those that can be done."""
-    for one in disturbances:
-        if one.action not in actions:
+    for disturbance in disturbances:
+        if disturbance.action not in actions:
             raise ConfigError(
-                f"--disturb '{one}' needs {_NEEDED.get(one.action, '--executor kubernetes')}; here there"
-                f" are: {', '.join(actions)}"
+                f"--disturb '{disturbance}' needs"
+                f" {_NEEDED.get(disturbance.action, '--executor kubernetes')}; here there are:"
+                f" {', '.join(actions)}"
             )
 
 
 def check_times(disturbances: Sequence[Disturbance], duration_s: float | None) -> None:
     """ConfigError if one comes when a run by the clock is over."""
-    for one in disturbances:
-        if duration_s is not None and one.at_s >= duration_s:
+    for disturbance in disturbances:
+        if duration_s is not None and disturbance.at_s >= duration_s:
             raise ConfigError(
-                f"--disturb '{one}' comes when the run of {duration_s:g} s is over: give an earlier time or a"
-                " longer --duration"
+                f"--disturb '{disturbance}' comes when the run of {duration_s:g} s is over: give an earlier"
+                " time or a longer --duration"
             )
 
 
 def add_pauses(load: Load, disturbances: Sequence[Disturbance]) -> Load:
     """The load with the times in which its fleet is cut off. ConfigError if they don't go with it."""
-    away = [(pause, one) for one in disturbances if (pause := one.pause) is not None]
-    if not away:
+    pauses = [
+        (pause, disturbance)
+        for disturbance in disturbances
+        if (pause := disturbance.pause) is not None
+    ]
+    if not pauses:
         return load
-    away.sort(key=lambda pair: pair[0].begins_s)
+    pauses.sort(key=lambda pair: pair[0].begins_s)
     if load.rate_per_s is None:
         raise ConfigError(
-            f"--disturb '{away[0][1]}' holds events back that become due, and without a rate none do: give"
+            f"--disturb '{pauses[0][1]}' holds events back that become due, and without a rate none do: give"
             " --rate, the events per second of the fleet"
         )
-    for (before, _), (pause, one) in pairwise(away):
+    for (before, _), (pause, disturbance) in pairwise(pauses):
         if pause.begins_s < before.ends_s:
             raise ConfigError(
-                f"--disturb '{one}' begins while the fleet is cut off already: give a time from"
+                f"--disturb '{disturbance}' begins while the fleet is cut off already: give a time from"
                 f" {before.ends_s:g} s on"
             )
-    return load.model_copy(update={"pauses": [pause for pause, _ in away]})
+    return load.model_copy(update={"pauses": [pause for pause, _ in pauses]})
 
 
 def check_pauses(load: Load) -> None:
@@ -250,7 +257,7 @@ _NEEDED = dict.fromkeys(
 
 
 class FaultInjector:
-    """Does them in one run; use as a context manager around it. `follow` must get the run's status."""
+    """Does disturbances in one run; use as a context manager around it. `follow` must get its status."""
 
     def __init__(
         self,
@@ -259,7 +266,7 @@ class FaultInjector:
         interrupts: Interrupts,
     ) -> None:
         """`doers`: of all actions but `run`, which is the same everywhere."""
-        self._left = sorted(disturbances, key=lambda one: one.at_s)
+        self._left = sorted(disturbances, key=lambda disturbance: disturbance.at_s)
         self._doers = doers
         self._interrupts = interrupts
         self._origin_s = 0.0
@@ -283,7 +290,7 @@ class FaultInjector:
             self._thread.start()
 
     def list_marks(self) -> list[Mark]:
-        """All so far, with the one that is under way."""
+        """All marks so far, with the one that is under way."""
         under_way = self._under_way
         return [*self.marks, under_way] if under_way is not None else list(self.marks)
 
@@ -299,7 +306,8 @@ class FaultInjector:
             self._thread.join()
         reason = NEVER_BEGUN if self._thread is None else TOO_LATE
         self.undone = [
-            SkippedFault(due_s=one.at_s, action=str(one), reason=reason) for one in self._left
+            SkippedFault(due_s=disturbance.at_s, action=str(disturbance), reason=reason)
+            for disturbance in self._left
         ]
         if kind is not None and issubclass(kind, Interrupted):
             for mark in self.marks:
@@ -308,34 +316,40 @@ class FaultInjector:
 
     def _work(self) -> None:
         while self._left:
-            one = self._left[0]
-            wait_s = self._origin_s + one.at_s - time.monotonic()
+            disturbance = self._left[0]
+            wait_s = self._origin_s + disturbance.at_s - time.monotonic()
             if self._closed.wait(max(0.0, wait_s)):
                 return
             del self._left[0]
-            if (pause := one.pause) is not None:
+            if (pause := disturbance.pause) is not None:
                 # By the workers themselves, exactly then.
-                mark = Mark(at_s=pause.begins_s, ended_s=pause.ends_s, action=str(one))
+                mark = Mark(at_s=pause.begins_s, ended_s=pause.ends_s, action=str(disturbance))
                 self.marks.append(mark)
                 continue
             began_s = time.monotonic() - self._origin_s
-            self._under_way = Mark(at_s=began_s, action=str(one))
-            said = self._do(one)
+            self._under_way = Mark(at_s=began_s, action=str(disturbance))
+            failure = self._do(disturbance)
             ended_s = time.monotonic() - self._origin_s
             self._under_way = None
             self.marks.append(
-                Mark(at_s=began_s, ended_s=ended_s, action=str(one), ok=said is None, said=said)
+                Mark(
+                    at_s=began_s,
+                    ended_s=ended_s,
+                    action=str(disturbance),
+                    ok=failure is None,
+                    said=failure,
+                )
             )
 
-    def _do(self, one: Disturbance) -> str | None:
+    def _do(self, disturbance: Disturbance) -> str | None:
         """Do it; why it failed, if it did."""
         try:
-            if one.action is Action.RUN:
-                run_command(one.argument, self._interrupts, self._ended.is_set)
+            if disturbance.action is Action.RUN:
+                run_command(disturbance.argument, self._interrupts, self._ended.is_set)
             else:
-                self._doers[one.action](one.argument)
+                self._doers[disturbance.action](disturbance.argument)
         except RunFailed as error:
-            return Redactor(one.secrets)(error.message)
+            return Redactor(disturbance.secrets)(error.message)
         except Exception as error:  # noqa: BLE001 - those that follow are done, whatever it is
             return f"{type(error).__name__}: {one_line(str(error)) or 'nothing said'}"
         return None
@@ -349,10 +363,10 @@ def run_command(command: str, interrupts: Interrupts, has_ended: Callable[[], bo
         return has_ended() or interrupts.hurry.is_set()
 
     # Not through a pipe: a server that the command starts may keep it open for good.
-    with NamedTemporaryFile() as said:
-        text = f"exec >{shlex.quote(said.name)} 2>&1\n{command}"
+    with NamedTemporaryFile() as output:
+        text = f"exec >{shlex.quote(output.name)} 2>&1\n{command}"
         status = _run_shell(text, is_over)
-        words = one_line(said.read().decode(errors="replace").strip() or "nothing")[-_SAID:]
+        words = one_line(output.read().decode(errors="replace").strip() or "nothing")[-_SAID:]
     if status < 0:
         raise RunFailed(f"it was ended by {signal.Signals(-status).name} and said: {words}")
     if status:

@@ -26,22 +26,22 @@ _TERM = re.compile(
 
 
 def matches_own_pods(selector: str) -> bool:
-    """Whether a selector of labels that the API server understands has a run's own pods, too."""
+    """Whether a selector of labels that the API server understands selects a run's own pods, too."""
     own = dict(_OWN_LABELS)
     for term in _TERM.finditer(selector):
         if term["absent"]:
             if term["absent"] in own or term["absent"] == RUN_LABEL:
                 return False
             continue
-        known = own.get(term["key"])
-        values = {one.strip() for one in (term["values"] or term["value"] or "").split(",")}
+        own_values = own.get(term["key"])
+        values = {value.strip() for value in (term["values"] or term["value"] or "").split(",")}
         if term["sign"] == "!=" or term["set"] == "notin":
-            if known and set(known) <= values:
+            if own_values and set(own_values) <= values:
                 return False
         elif term["sign"] or term["set"]:
-            if not known or not values & set(known):
+            if not own_values or not values & set(own_values):
                 return False
-        elif known is None and term["key"] != RUN_LABEL:
+        elif own_values is None and term["key"] != RUN_LABEL:
             return False
     return True
 
@@ -66,33 +66,33 @@ class PodFaultInjector:
         }
 
     def check(self, disturbances: Sequence[Disturbance]) -> None:
-        """ConfigError if one can't be done: the API server is asked for it, without that it does it
+        """ConfigError if one can't be done: the API server is asked for it, but doesn't do it
         (https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run)."""
-        for one in disturbances:
+        for disturbance in disturbances:
             try:
-                if one.action is Action.DELETE_PODS:
-                    self.delete_pods(one.argument, dry_run=True)
-                elif one.action is Action.RESTART:
-                    self.restart(one.argument, dry_run=True)
-                elif one.action is Action.SCALE:
-                    self.scale(one.argument, dry_run=True)
+                if disturbance.action is Action.DELETE_PODS:
+                    self.delete_pods(disturbance.argument, dry_run=True)
+                elif disturbance.action is Action.RESTART:
+                    self.restart(disturbance.argument, dry_run=True)
+                elif disturbance.action is Action.SCALE:
+                    self.scale(disturbance.argument, dry_run=True)
             except RunFailed as error:
-                raise ConfigError(f"--disturb '{one}': {error.message}") from error
+                raise ConfigError(f"--disturb '{disturbance}': {error.message}") from error
 
     def delete_pods(self, argument: str, dry_run: bool = False) -> None:
         """Delete the pods with these labels, as a node that is drained would."""
         labels, namespace = self._split(argument)
         with explain_errors(f"can't delete pods {labels} of namespace {namespace}"):
-            found = self._client.find(POD, namespace, labels=labels)
-            if any(RUN_LABEL in (pod["metadata"].get("labels") or {}) for pod in found) or (
+            pods = self._client.find(POD, namespace, labels=labels)
+            if any(RUN_LABEL in (pod["metadata"].get("labels") or {}) for pod in pods) or (
                 namespace == self._namespace and matches_own_pods(labels)
             ):
                 raise RunFailed(
                     f"pods of this tool have the labels {labels}, too: name the database's own"
                 )
-            for pod in found:
+            for pod in pods:
                 self._client.delete(POD, namespace, pod["metadata"]["name"], dry_run=dry_run)
-        if not found:
+        if not pods:
             raise RunFailed(f"namespace {namespace} has no pod with the labels {labels}")
 
     def restart(self, argument: str, dry_run: bool = False) -> None:
@@ -124,5 +124,5 @@ class PodFaultInjector:
             )
 
     def _split(self, argument: str) -> tuple[str, str]:
-        what, namespace = split_namespace(argument)
-        return what, namespace or self._namespace
+        subject, namespace = split_namespace(argument)
+        return subject, namespace or self._namespace

@@ -32,7 +32,7 @@ _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 """What a name, a tag and a digest may have: a line break would add lines to the manifest."""
 
 _STORAGE_CLASS = re.compile(r"[a-z0-9.-]{0,253}")
-"""Empty: volumes that are there, of no class."""
+"""Empty: volumes that are there and have no class."""
 
 
 @dataclass(frozen=True)
@@ -68,17 +68,17 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Choice:
-    """What of a recipe is to be installed."""
+    """What is to be installed of a recipe."""
 
     variant: str
     nodes: int
     size: str
     image: str | None = None
     storage_class: str | None = None
-    """Of the data volumes; None: what dbinstall/settings.env says."""
+    """That of the data volumes; None: what dbinstall/settings.env says."""
 
     def is_like(self, other: Choice) -> bool:
-        """Whether one can take the other's place: image and storage class may be others."""
+        """Whether one can take the other's place: image and storage class may differ."""
         return (self.variant, self.nodes, self.size) == (other.variant, other.nodes, other.size)
 
     def __str__(self) -> str:
@@ -95,8 +95,8 @@ def load_recipe(name: str) -> Recipe:
     """The recipe of that name; ConfigError if there is none, or it installs elsewhere."""
     folder = FOLDER / name
     if not folder.is_dir():
-        known = ", ".join(recipe_names())
-        raise ConfigError(f"there is no recipe {name!r} in dbinstall/ (there is: {known})")
+        names = ", ".join(recipe_names())
+        raise ConfigError(f"there is no recipe {name!r} in dbinstall/ (there is: {names})")
     if not (folder / "recipe.env").is_file():
         raise ConfigError(
             f"{name} is not installed on Kubernetes: dbinstall/{name}/README.md says how"
@@ -151,18 +151,18 @@ def choose(
     """Fill in defaults; ConfigError for what the recipe doesn't have."""
     variant = variant or recipe.variants[0]
     if variant not in recipe.variants:
-        known = " and ".join(recipe.variants)
-        raise ConfigError(f"{recipe.name} has no variant {variant} (it has: {known})")
+        choices = " and ".join(recipe.variants)
+        raise ConfigError(f"{recipe.name} has no variant {variant} (it has: {choices})")
     possible = recipe.nodes_of(variant)
     nodes = nodes or possible[0]
     if nodes not in possible:
-        known = " or ".join(map(str, possible))
+        choices = " or ".join(map(str, possible))
         if possible == (1,):
             raise ConfigError(
                 f"{recipe.name}, variant {variant}, can have one node only: leave out --nodes {nodes}"
             )
         raise ConfigError(
-            f"{recipe.name}, variant {variant}: --nodes {nodes} is not there: use {known}"
+            f"{recipe.name}, variant {variant}: --nodes {nodes} is not there: use {choices}"
         )
     if image and variant != LOCAL:
         raise ConfigError(f"--image is for --variant {LOCAL}; else edit dbinstall/{recipe.name}/")
@@ -218,13 +218,13 @@ class Scripts:
 
     def plan(self, script: str, arguments: Sequence[str]) -> str:
         """What a script would do, in its own words; nothing is changed."""
-        done = subprocess.run(
+        process = subprocess.run(
             self._command(script, [*arguments, "--plan"]),
             capture_output=True, text=True, env=self._environment(), check=False,
         )  # fmt: skip
-        if done.returncode:
-            raise RunFailed(_last_error(done.stderr, script))
-        return done.stdout.rstrip()
+        if process.returncode:
+            raise RunFailed(_last_error(process.stderr, script))
+        return process.stdout.rstrip()
 
     def run(self, script: str, arguments: Sequence[str]) -> None:
         """Run a script with its output on standard error; RunFailed if it fails. An interrupt ends it, and

@@ -47,7 +47,7 @@ _NOTED = "iot-database-benchmark/"
 
 @dataclass
 class Installed:
-    """What is in the namespace of one recipe."""
+    """What the namespace has of one recipe."""
 
     choice: Choice | None = None
     """What was installed last; None if nothing was, or its Secret is gone."""
@@ -63,28 +63,28 @@ class Installed:
 
 
 def read_state(client: KubeClient, namespace: str, recipe: Recipe) -> Installed:
-    """What is there of a recipe; RunFailed if the cluster can't be asked."""
+    """What the namespace has of a recipe; RunFailed if the cluster can't be asked."""
     # Late: a campaign that installs nothing does without the Kubernetes client.
     from ..kubeclient import POD, SECRET, VOLUME_CLAIM
 
-    found = Installed()
+    installed = Installed()
     selector = f"{DATABASE_LABEL}={recipe.name}"
     with explain_errors(f"can't see what is in namespace {namespace}"):
         for secret in client.find(SECRET, namespace, labels=selector):
             if secret["metadata"]["name"] == recipe.secret:
-                found.choice = _read_choice(secret["metadata"].get("annotations") or {})
-        variant = found.choice.variant if found.choice else VENDOR
+                installed.choice = _read_choice(secret["metadata"].get("annotations") or {})
+        variant = installed.choice.variant if installed.choice else VENDOR
         for pod in client.find(POD, namespace, labels=selector):
             if pod["status"].get("phase") in ("Succeeded", "Failed"):
                 continue
-            found.pods += 1
-            found.ready += any(
-                one["type"] == "Ready" and one["status"] == "True"
-                for one in pod["status"].get("conditions") or []
+            installed.pods += 1
+            installed.ready += any(
+                condition["type"] == "Ready" and condition["status"] == "True"
+                for condition in pod["status"].get("conditions") or []
             )
         volumes = client.find(VOLUME_CLAIM, namespace, labels=recipe.volumes_of(variant))
-        found.volumes = sorted(item["metadata"]["name"] for item in volumes)
-    return found
+        installed.volumes = sorted(item["metadata"]["name"] for item in volumes)
+    return installed
 
 
 def _read_choice(annotations: Mapping[str, str]) -> Choice | None:
@@ -97,7 +97,7 @@ def _read_choice(annotations: Mapping[str, str]) -> Choice | None:
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """The config file, and in which cluster and namespace."""
+    """The config file, the cluster, and the namespace."""
 
     config_file: Path
     namespace: str | None
@@ -150,7 +150,7 @@ class Database:
         check_namespace(self._place.make_client(), self._place.namespace)
 
     def read_state(self) -> Installed:
-        """What is there of it."""
+        """What the namespace has of it."""
         return read_state(self._place.make_client(), self._place.namespace, self.recipe)
 
     def plan(self, choice: Choice) -> str:
@@ -158,7 +158,7 @@ class Database:
         return self._scripts.plan("install.sh", install_arguments(choice))
 
     def install(self, choice: Choice, interrupts: Interrupts) -> Sequence[str]:
-        """Install it and wait until it answers; options of the module that go with so many nodes."""
+        """Install it and wait until it answers. Returns options of the module that go with so many nodes."""
         self._scripts.run("install.sh", install_arguments(choice))
         extra_options = self.recipe.extra_options(self._target.module, choice.nodes)
         place = self._place
@@ -174,7 +174,7 @@ class Database:
         return self._scripts.plan("uninstall.sh", arguments)
 
     def remove(self, arguments: Sequence[str]) -> None:
-        """Run uninstall.sh with these."""
+        """Run uninstall.sh with these arguments."""
         self._scripts.run("uninstall.sh", arguments)
 
 
@@ -234,7 +234,7 @@ def _await_database(recipe: Recipe, request: CommonOptions, interrupts: Interrup
 
 
 def await_answer(ask: Callable[[], Finding], patience_s: float) -> Finding:
-    """Ask the database until it answers or patience ends; the last outcome."""
+    """Ask the database until it answers or patience ends. Returns the last outcome."""
     deadline = time.monotonic() + patience_s
     while True:
         finding = ask()
@@ -259,11 +259,17 @@ def print_status(target: str | None, where: ClusterOptions) -> None:
     rows = []
     client = place.make_client()
     for recipe in recipes:
-        found = read_state(client, place.namespace, recipe)
-        choice = found.choice
+        installed = read_state(client, place.namespace, recipe)
+        choice = installed.choice
         noted = [choice.variant, str(choice.nodes), choice.size] if choice else ["", "", ""]
         rows.append(
-            [recipe.name, found.state, f"{found.ready}/{found.pods}", *noted, len(found.volumes)]
+            [
+                recipe.name,
+                installed.state,
+                f"{installed.ready}/{installed.pods}",
+                *noted,
+                len(installed.volumes),
+            ]
         )
     headers = ["Database", "State", "Pods ready", "Variant", "Nodes", "Size", "Data volumes"]
     say(tabulate(rows, headers, tablefmt="plain", disable_numparse=True))
@@ -288,8 +294,8 @@ def uninstall_database(
     if not confirm(place, consent, f"Remove {recipe.name}"):
         return
     database.remove(arguments)
-    kept = [] if delete_volumes else database.read_state().volumes
-    say(f"Removed {recipe.name}." + (f" Kept: {', '.join(kept)}." if kept else ""))
+    volumes = [] if delete_volumes else database.read_state().volumes
+    say(f"Removed {recipe.name}." + (f" Kept: {', '.join(volumes)}." if volumes else ""))
 
 
 def confirm(place: Place, consent: Consent, what: str) -> bool:

@@ -78,15 +78,15 @@ def _list_totals(figures: Figures) -> Iterator[Metric]:
         Role.READ: ("queries_total", "Queries that the database has answered."),
     }
     for role, (name, text) in texts.items():
-        known = [figures.totals[role]] if role in figures.totals else []
-        yield _make_metric(name, "counter", text, [({}, one.done) for one in known])
+        totals = [figures.totals[role]] if role in figures.totals else []
+        yield _make_metric(name, "counter", text, [({}, total.done) for total in totals])
     yield _make_metric(
         "retries_total", "counter", "Requests that were sent once more after an error.",
-        [({"role": role}, one.retries) for role, one in figures.totals.items()],
+        [({"role": role}, total.retries) for role, total in figures.totals.items()],
     )  # fmt: skip
     yield _make_metric(
         "failed_queries_total", "counter", "Queries without an answer.",
-        [({}, one.failed) for role, one in figures.totals.items() if role is Role.READ],
+        [({}, total.failed) for role, total in figures.totals.items() if role is Role.READ],
     )  # fmt: skip
     yield _make_metric(
         "runs_total", "counter", "Runs that have ended, valid or not.",
@@ -99,16 +99,16 @@ def _list_totals(figures: Figures) -> Iterator[Metric]:
 
 
 def _list_groups(groups: Sequence[GroupStatus]) -> Iterator[Metric]:
-    """Those of events and of queries apart where their names are."""
+    """The figures of groups: those of events and of queries apart where they have names of their own."""
     for unit in dict.fromkeys(_UNITS.values()):
-        own = [one for one in groups if _UNITS[one.role] == unit]
+        own = [group for group in groups if _UNITS[group.role] == unit]
         yield from (_list_live(figure, own, unit) for figure in LIVE if "{unit}" in figure.metric)
     yield from (_list_live(figure, groups, "") for figure in LIVE if "{unit}" not in figure.metric)
 
 
 def _list_live(figure: LiveFigure, groups: Sequence[GroupStatus], unit: str) -> Metric:
-    known = [(one.role, value) for one in groups if (value := figure.read(one)) is not None]
-    samples = [({"role": role}, figure.scale * value) for role, value in known]
+    values = [(group.role, value) for group in groups if (value := figure.read(group)) is not None]
+    samples = [({"role": role}, figure.scale * value) for role, value in values]
     about = figure.about.format(Unit=unit.title())
     return _make_metric(figure.metric.format(unit=unit), "gauge", about, samples)
 

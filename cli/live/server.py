@@ -54,7 +54,7 @@ class LiveServer:
         self.token = secrets.token_urlsafe(24)
         """What a request must have: `?token=…`, or a header `Authorization: Bearer …`."""
         self.url = f"http://{self.address}/?token={self.token}"
-        """Of the page, with the token."""
+        """The page's address, with the token."""
         self._server = _Server(
             uvicorn.Config(
                 _guard(_make_application(state), self.address, self.token),
@@ -83,24 +83,26 @@ class LiveServer:
 
 class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Break off who has not read to the end by then."""
+        """Break off readers that have not read to the end by then."""
         await super().shutdown(sockets)
-        for one in list(self.server_state.connections):
-            one.transport.abort()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
         await asyncio.sleep(0)
 
 
 class _Connection(H11Protocol):
-    """Serves one request, which must come soon. Who hasn't sent one makes room for others."""
+    """Serves one request, which must come soon. A connection without one makes room for others."""
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
         self._began_s = self.loop.time()
         self.loop.call_later(_SILENT_S, self._end_silence)
         if len(self.connections) > _MOST_CONNECTIONS:
-            known = [one for one in self.connections if isinstance(one, _Connection)]
-            silent = [one for one in known if one.cycle is None]
-            min(silent, key=lambda one: one._began_s).transport.abort()
+            connections = [
+                connection for connection in self.connections if isinstance(connection, _Connection)
+            ]
+            silent = [connection for connection in connections if connection.cycle is None]
+            min(silent, key=lambda connection: connection._began_s).transport.abort()
 
     def _end_silence(self) -> None:
         if self.cycle is None:
@@ -108,15 +110,15 @@ class _Connection(H11Protocol):
 
 
 def _guard(app: ASGIApp, address: str, token: str) -> ASGIApp:
-    """The application for who has the token, and has sent the request to this address: a name that somebody
+    """The application for requests that have the token and were sent to this address: a name that somebody
     has made to point here (DNS rebinding) must not read anything, even with a token."""
     hosts = (address, address.replace(ADDRESS, "localhost"))
 
     def is_allowed(request: Request) -> bool:
         scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
-        given = request.query_params.get("token", "")
-        given = credentials.strip() if scheme.lower() == "bearer" else given
-        is_known = hmac.compare_digest(given.encode(), token.encode())
+        presented = request.query_params.get("token", "")
+        presented = credentials.strip() if scheme.lower() == "bearer" else presented
+        is_known = hmac.compare_digest(presented.encode(), token.encode())
         return is_known and request.headers.get("Host") in hosts
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -156,8 +158,8 @@ def _make_application(state: LiveState) -> Starlette:
 
 
 async def _list_events(state: LiveState) -> AsyncIterator[str]:
-    """What the state shows, as server-sent events, until the end. Who is slow misses what is between, but for
-    points: https://html.spec.whatwg.org/multipage/server-sent-events.html"""
+    """What the state shows, as server-sent events, until the end. A slow reader misses what is between,
+    except points: https://html.spec.whatwg.org/multipage/server-sent-events.html"""
     after, quiet_s = -1, 0.0
     while True:
         if state.serial > after:

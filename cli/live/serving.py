@@ -1,4 +1,4 @@
-"""Where the live page of a command is begun and ended, and found by who has something to show."""
+"""Where the live page of a command is begun and ended, and found by whatever has something to show."""
 
 from __future__ import annotations
 
@@ -123,15 +123,15 @@ def _end(server: LiveServer, wish: LiveOptions) -> None:
 def _write_scrape_config(file: Path, server: LiveServer | None) -> None:
     """Write what `file_sd_configs` reads: this server, or that there is none. OSError if that can't be.
 
-    Prometheus reads it as soon as it changes, so it is whole at every instant. One that is there is written
-    in place, and keeps its rights: Prometheus' user may need them. A new one is for this user alone, since
-    the token is in it.
+    Prometheus reads it as soon as it changes, so it is whole at every instant. A file that is there is
+    written in place, and keeps its rights: Prometheus' user may need them. A new one is for this user alone,
+    since the token is in it.
     """
-    found = []
+    groups = []
     if server is not None:
         labels = {"__param_token": server.token}
-        found.append({"targets": [server.address], "labels": labels})
-    text = (json.dumps(found) + "\n").encode()
+        groups.append({"targets": [server.address], "labels": labels})
+    text = (json.dumps(groups) + "\n").encode()
     if file.exists():
         with file.open("r+b") as opened:
             # Blanks where there was more before, which are no harm until they are cut off.

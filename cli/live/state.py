@@ -18,7 +18,7 @@ from ..render.status import describe_extent, describe_phase, describe_quiet, fin
 from ..results.live_figures import LIVE
 
 MOST_POINTS = 1200
-"""Ten minutes, of two a second."""
+"""Ten minutes, at two points a second."""
 MOST_LISTED = 100
 """Runs and marks: the latest."""
 
@@ -56,7 +56,7 @@ class Figures:
     command: str
     target: str
     status: Status | None
-    """Of the run under way."""
+    """That of the run under way."""
     totals: Mapping[Role, Totals]
     runs_ended: int
     marks: int
@@ -114,12 +114,12 @@ class LiveState:
     # --- what happens -----------------------------------------------------------------------------
 
     def begin_run(self, label: str) -> None:
-        """A run begins. May be said again before it has a status."""
+        """A run begins. May be called again before it has a status."""
         with self._change():
             self._fold()
             self._runs_begun += self._run is None or self._run.status is not None
             jobs = self._jobs.content.items()
-            job = next((name for name, one in jobs if one["state"] is JobState.RUNNING), None)
+            job = next((name for name, entry in jobs if entry["state"] is JobState.RUNNING), None)
             self._run = _Run(f"{job}: {label}" if job else label, self._runs_begun)
 
     def follow(self, status: Status, left: Sequence[str] = ()) -> None:
@@ -134,11 +134,11 @@ class LiveState:
                 run.origin = now - status.elapsed_s
             if status.phase in _COUNTED:
                 for group in status.groups:
-                    known = run.totals.get(group.role, Totals())
+                    totals = run.totals.get(group.role, Totals())
                     run.totals[group.role] = Totals(
-                        max(known.done, group.done),
-                        max(known.retries, group.retries),
-                        max(known.failed, group.failed),
+                        max(totals.done, group.done),
+                        max(totals.retries, group.retries),
+                        max(totals.failed, group.failed),
                     )
             self._note_marks(run, status.marks)
             self._points.append(_make_point(self.serial, now, status))
@@ -198,7 +198,7 @@ class LiveState:
             self._jobs.serial = self.serial
 
     def end(self, outcome: str) -> None:
-        """The command ends; the first outcome that is told counts."""
+        """The command ends; of several outcomes the first counts."""
         with self._change():
             self._fold()
             self._ended = self._ended or outcome
@@ -211,7 +211,7 @@ class LiveState:
             yield
 
     def _fold(self) -> None:
-        """What the run under way has done belongs to the past."""
+        """Add what the run under way has done to what earlier runs did."""
         if self._run is not None:
             for role, own in self._run.totals.items():
                 self._totals[role] = self._totals.get(role, Totals()) + own
@@ -237,7 +237,7 @@ class LiveState:
                 "target": self._target,
                 "ended": self._ended,
                 "run": None if self._run is None else _describe_run(self._run),
-                "points": [one for one in self._points if one["serial"] > after],
+                "points": [point for point in self._points if point["serial"] > after],
             }
             if self._runs.serial > after:
                 changes["runs"] = list(self._runs.content)
@@ -290,7 +290,7 @@ def _describe_run(run: _Run) -> dict[str, Any]:
         "words": [*describe_extent(status), *run.left],
         "quiet": describe_quiet(status),
         "groups": [
-            one.model_dump(mode="json") for one in status.groups if status.phase in _COUNTED
+            group.model_dump(mode="json") for group in status.groups if status.phase in _COUNTED
         ],
         "database": None if status.database is None else status.database.model_dump(),
     }

@@ -1,9 +1,9 @@
-"""What processes that aren't of a run took of this machine's CPU.
+"""How much of this machine's CPU was taken by processes that aren't of a run.
 
-Two counts, of which the larger holds. That of each process is exact, but lacks those that ended
-between two snapshots and those that can't be seen, as from within a container. What the machine was
-busy, less what the run's own processes took, lacks nothing, but is the kernel's estimate by its ticks,
-and too small where the processes' times include those of interrupts.
+There are two counts, and the larger one holds. The count by process is exact, but lacks those that ended
+between two snapshots and those that can't be seen, as from within a container. The time that the machine was
+busy, less what the run's own processes took, lacks nothing, but is the kernel's estimate by its ticks, and
+too small where the processes' times include those of interrupts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Process:
     created: float
     cpu_s: float
     ended_children_s: float
-    """That of its children that have ended, and of theirs."""
+    """CPU seconds of its children that have ended, and of theirs."""
 
 
 @dataclass(frozen=True)
@@ -57,27 +57,30 @@ and for others; of all processes, without those of interrupts. What another took
 
 
 def find_family(processes: Mapping[int, Process], roots: Collection[int]) -> set[int]:
-    """Those of the roots that are there, their children, and so on."""
+    """The roots that are there, their children, and so on."""
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process.pid)
-    found: set[int] = set()
+    family: set[int] = set()
     queue = [root for root in roots if root in processes]
     while queue:
         pid = queue.pop()
-        if pid not in found:
-            found.add(pid)
+        if pid not in family:
+            family.add(pid)
             queue += children.get(pid, [])
-    return found
+    return family
 
 
 def compare(before: Snapshot, after: Snapshot, roots: Collection[int], cpus: int) -> Step | None:
     """What was done between two snapshots by the family of `roots` and by others; None if that can't
     be said, because a process of the family got away or was counted twice."""
-    families = [find_family(one.processes, roots) for one in (before, after)]
+    families = [find_family(snapshot.processes, roots) for snapshot in (before, after)]
     own_before_s, own_s = (
-        sum(one.processes[pid].cpu_s + one.processes[pid].ended_children_s for pid in family)
-        for one, family in zip((before, after), families, strict=True)
+        sum(
+            snapshot.processes[pid].cpu_s + snapshot.processes[pid].ended_children_s
+            for pid in family
+        )
+        for snapshot, family in zip((before, after), families, strict=True)
     )
     own_s -= own_before_s
     capacity_s = cpus * (after.at - before.at)
@@ -134,7 +137,7 @@ _PARENT, _USER, _SYSTEM, _CHILDREN_USER, _CHILDREN_SYSTEM, _BEGAN = 1, 11, 12, 1
 
 
 def read_processes(place: Path = _PROC) -> Iterator[Process]:
-    """Those that are there now; what ends meanwhile is left out."""
+    """The processes that are there now; what ends meanwhile is left out."""
     for entry in os.listdir(place):  # noqa: PTH208 - a thousand paths a second would cost more than they say
         if entry.isdecimal():
             with suppress(OSError):
@@ -142,8 +145,9 @@ def read_processes(place: Path = _PROC) -> Iterator[Process]:
 
 
 def read_families(pids: Iterable[int], place: Path = _PROC) -> Iterator[Process]:
-    """Those of them that are there now, and what they have started, and so on: as far as the kernel tells
-    (with CONFIG_PROC_CHILDREN, of a process's first thread), for there is no short way to ask for more."""
+    """Those of these processes that are there now, and what they have started, and so on: as far as the
+    kernel tells (with CONFIG_PROC_CHILDREN, of a process's first thread), for there is no short way to ask
+    for more."""
     queue, seen = list(pids), set[int]()
     while queue:
         pid = queue.pop()
@@ -181,7 +185,7 @@ def _read_clock() -> tuple[int, float]:
 
 @lru_cache(4096)
 def _read_name(pid: int, _began: int, name: str) -> str:
-    """The whole name of a process, of which the beginning is known."""
+    """The whole name of a process of which only the beginning is known."""
     with suppress(psutil.Error):
         return str(psutil.Process(pid).name())
     return name
@@ -190,22 +194,22 @@ def _read_name(pid: int, _began: int, name: str) -> str:
 def take_snapshot() -> Snapshot:
     """All processes that can be seen now."""
     at, times = time.time(), psutil.cpu_times()
-    found = read_processes() if psutil.LINUX else _list_processes()
+    processes = read_processes() if psutil.LINUX else _list_processes()
     return Snapshot(
-        at, times.user + times.nice + times.system, {process.pid: process for process in found}
+        at, times.user + times.nice + times.system, {process.pid: process for process in processes}
     )
 
 
 def _list_processes() -> Iterator[Process]:
-    for one in psutil.process_iter(["pid", "ppid", "name", "cpu_times", "create_time"]):
-        known = one.info
-        if known["cpu_times"] is not None:  # macOS: those of other users may be hidden
-            spent = known["cpu_times"]
+    for process in psutil.process_iter(["pid", "ppid", "name", "cpu_times", "create_time"]):
+        info = process.info
+        if info["cpu_times"] is not None:  # macOS: those of other users may be hidden
+            spent = info["cpu_times"]
             yield Process(
-                pid=known["pid"],
-                parent=known["ppid"] or 0,
-                name=known["name"] or "",
-                created=known["create_time"] or 0.0,
+                pid=info["pid"],
+                parent=info["ppid"] or 0,
+                name=info["name"] or "",
+                created=info["create_time"] or 0.0,
                 cpu_s=spent.user + spent.system,
                 ended_children_s=spent.children_user + spent.children_system,
             )

@@ -23,7 +23,7 @@ CPU, READ, WRITTEN = "cpu_s", "read_bytes", "written_bytes"
 """Amounts of a step, as they are called in `Counters`; seconds for which a disk was busy are by its name in a
 tuple."""
 _MOST_PROPORTIONAL = 64
-"""Of so many processes it is asked what memory is theirs alone: of more it would take too long."""
+"""Up to so many processes are asked for their own share of memory: with more it would take too long."""
 
 Root = tuple[int, float]
 """A listening process: its number and when it began, since numbers are used again."""
@@ -31,10 +31,10 @@ Root = tuple[int, float]
 
 @dataclass(frozen=True)
 class Counters:
-    """Of a root and its children since they began: they rise as long as it lives."""
+    """What a root and its children have used since they began: it rises as long as the root lives."""
 
     cpu_s: float
-    """That of children that have ended included."""
+    """Children that have ended included."""
     read_bytes: int | None
     written_bytes: int | None
     """To and from disks; None if that can't be seen. Children that have ended take theirs along."""
@@ -101,16 +101,16 @@ def merge_uses(earlier: Use, later: Use) -> Use | None:
 
 
 def _fill_in(uses: Sequence[Use]) -> list[Use]:
-    """The same with roots that began between two of them and were found at a later one, as who listens is
-    seldom looked for: until then they have used the same in each second since they began."""
+    """The same looks, with roots that began between two of them and were found at a later one, as servers are
+    seldom looked for: until then they count as having used the same in each second since they began."""
     filled = list(uses)
-    for late, found in enumerate(uses):
-        for root in found.roots.keys() - filled[late - 1].roots.keys() if late else ():
-            born, own = root[1], found.roots[root]
-            if born < uses[0].at or born >= found.at:
+    for late, use in enumerate(uses):
+        for root in use.roots.keys() - filled[late - 1].roots.keys() if late else ():
+            born, own = root[1], use.roots[root]
+            if born < uses[0].at or born >= use.at:
                 continue
             for place in range(late):
-                share = (uses[place].at - born) / (found.at - born)
+                share = (uses[place].at - born) / (use.at - born)
                 if share > 0 and root not in filled[place].roots:
                     roots = {**filled[place].roots, root: own.scaled(share)}
                     filled[place] = replace(filled[place], roots=roots)
@@ -127,7 +127,7 @@ def count_cpus(uses: Sequence[Use]) -> float | None:
 
 
 def _count_restarts(uses: Sequence[Use], began: float, ended: float) -> int:
-    """Looks at which there were roots that came while it was looked: a server may come with several."""
+    """How many looks found roots that had come since the first one: a server may come with several."""
     return sum(
         any(root[1] > uses[0].at for root in after.roots.keys() - before.roots.keys())
         for before, after in pairwise(uses)
@@ -147,8 +147,8 @@ def _compare(before: Use, after: Use) -> Step:
 
 
 def _grow(before: Use, after: Use, root: Root, name: str) -> float:
-    """What a root has used between two looks: since it began, if that was meanwhile. Of one that was there
-    before the first look and is found late, its part of that time."""
+    """What a root has used between two looks: since it began, if that was meanwhile. If it was there before
+    the first look and was found late: its part for that time."""
     now: float = getattr(after.roots[root], name) or 0.0
     if root in before.roots:
         was: float = getattr(before.roots[root], name) or 0.0
@@ -162,46 +162,46 @@ def _grow(before: Use, after: Use, root: Root, name: str) -> float:
 def sample_database(snapshot: Snapshot, pids: Collection[int]) -> Use:
     """What the database's processes and their children have used up to a snapshot."""
     family = find_family(snapshot.processes, pids)
-    of = [snapshot.processes[pid] for pid in sorted(family)]
-    # Who has just been forked by a server may still listen as it does.
-    roots = [one for one in of if one.parent not in family]
+    processes = [snapshot.processes[pid] for pid in sorted(family)]
+    # A process that a server has just forked may still listen as the server does.
+    roots = [process for process in processes if process.parent not in family]
     families = {
-        (one.pid, one.created): [
-            snapshot.processes[pid] for pid in find_family(snapshot.processes, [one.pid])
+        (root.pid, root.created): [
+            snapshot.processes[pid] for pid in find_family(snapshot.processes, [root.pid])
         ]
-        for one in roots
+        for root in roots
     }
     counters = psutil.disk_io_counters(perdisk=True) or {}
     return Use(
         at=snapshot.at,
         roots={root: _count(own) for root, own in families.items()},
-        names=tuple(dict.fromkeys(one.name for one in of)),
+        names=tuple(dict.fromkeys(process.name for process in processes)),
         memory_bytes=sum(map(_read_memory, families.values())),
         disks_busy_s={
-            name: one.busy_time / 1000
-            for name, one in counters.items()
-            if hasattr(one, "busy_time")
+            name: disk.busy_time / 1000
+            for name, disk in counters.items()
+            if hasattr(disk, "busy_time")
         },
     )
 
 
 def _count(processes: Sequence[Process]) -> Counters:
-    disks = [_read_disk(one.pid) for one in processes]
+    disks = [_read_disk(process.pid) for process in processes]
     return Counters(
-        cpu_s=sum(one.cpu_s + one.ended_children_s for one in processes),
+        cpu_s=sum(process.cpu_s + process.ended_children_s for process in processes),
         read_bytes=None if None in disks else sum(read for read, _ in filter(None, disks)),
         written_bytes=None if None in disks else sum(put for _, put in filter(None, disks)),
     )
 
 
 def _read_memory(family: Sequence[Process]) -> int:
-    """Of a server and what it has started. What is shared among them counts in each by its part, unless they
-    are many; of a single one it isn't asked, as that takes milliseconds for each GB."""
+    """Memory of a server and what it has started. What they share counts in each by its part, unless they are
+    many; a single one isn't asked for its part, as that takes milliseconds for each GB."""
     is_shared_out = psutil.LINUX and 1 < len(family) <= _MOST_PROPORTIONAL
     size = 0
-    for one in family:
+    for member in family:
         with suppress(psutil.Error):
-            process = psutil.Process(one.pid)
+            process = psutil.Process(member.pid)
             size += process.memory_full_info().pss if is_shared_out else process.memory_info().rss
     return size
 
@@ -209,12 +209,12 @@ def _read_memory(family: Sequence[Process]) -> int:
 def _read_disk(pid: int) -> tuple[int, int] | None:
     """Bytes read and written, those of children that have ended included; None if that can't be seen."""
     try:
-        found = psutil.Process(pid).io_counters()
+        counters = psutil.Process(pid).io_counters()
     except psutil.NoSuchProcess:
         return 0, 0
     except (psutil.Error, AttributeError, NotImplementedError):
         return None
-    return found.read_bytes, found.write_bytes
+    return counters.read_bytes, counters.write_bytes
 
 
 # --- which processes they are ----------------------------------------------------------------------
@@ -231,13 +231,13 @@ _PATH = re.compile(r"/[^\s'\"?&=]+")
 
 
 class Servers:
-    """Found by the connections of a run's processes, so that no module need tell its addresses."""
+    """Servers, found by connections of a run's processes, so that no module needs to name addresses."""
 
     def __init__(self, options: Iterable[object], pids: Collection[int] = ()) -> None:
         """`options`: values of the module's; a folder that one names may have a server's socket. `pids`:
         processes that are known to be the database's."""
-        found = [path for text in options for path in _PATH.findall(str(text))]
-        self._paths = {Path(path) for path in found} - {Path("/")}
+        paths = [path for text in options for path in _PATH.findall(str(text))]
+        self._paths = {Path(path) for path in paths} - {Path("/")}
         self._asked: set[Endpoint] = set()
         self._served: set[Endpoint] = set()
         self._addresses: set[str] | None = None
@@ -245,17 +245,17 @@ class Servers:
         self._must_find_sockets = True
         self._looks = 0
         self.pids: set[int] = set(pids)
-        """Processes that listen, as far as they live."""
+        """Processes that listen, as long as they live."""
         self.ports: set[int] = set()
-        """Where they do, as far as the run's processes are connected to it by TCP."""
+        """Where they do, as far as the run's processes are connected to that by TCP."""
         self.hidden = False
-        """Whether there is one on this machine that can't be told from others."""
+        """Whether there is a server on this machine that can't be told from others."""
 
     def look(self, own: Collection[int]) -> bool:
-        """Look for servers that the processes `own` are connected to; whether more is known now."""
-        gone = {pid for pid in self.pids if not _is_alive(pid)}
-        self.pids -= gone
-        if gone:
+        """Look for servers that the processes `own` are connected to. Returns whether more is known now."""
+        ended = {pid for pid in self.pids if not _is_alive(pid)}
+        self.pids -= ended
+        if ended:
             # What is started in their place is found by the same addresses.
             self._asked.clear()
             self._must_find_sockets, self._looks = True, 0
@@ -269,11 +269,11 @@ class Servers:
         if new:
             self._find_listeners(new)
         if self._must_find_sockets:
-            found = self._find_sockets()
-            self._by_socket |= found
+            pids = self._find_sockets()
+            self._by_socket |= pids
             # A server that was there comes back.
-            self._must_find_sockets = bool(self._by_socket) and not found
-            self.pids |= found
+            self._must_find_sockets = bool(self._by_socket) and not pids
+            self.pids |= pids
         # The other end of a socket without an address can't be seen.
         self.hidden |= sockets and not self._by_socket and not self._asked
         return before != (self.pids, self.hidden)
@@ -282,53 +282,63 @@ class Servers:
         if ipaddress.ip_address(address).is_loopback:
             return True
         if self._addresses is None:
-            listed = psutil.net_if_addrs().values()
-            self._addresses = {one.address.partition("%")[0] for own in listed for one in own}
+            interfaces = psutil.net_if_addrs().values()
+            self._addresses = {
+                assigned.address.partition("%")[0]
+                for interface in interfaces
+                for assigned in interface
+            }
         return address in self._addresses
 
     def _find_listeners(self, endpoints: Iterable[Endpoint]) -> None:
         listening: dict[int, list[Any]] = {}
         with suppress(psutil.Error, OSError):  # macOS: only root may see all
-            for one in psutil.net_connections("tcp"):
-                if one.laddr and one.status == psutil.CONN_LISTEN:
-                    listening.setdefault(one.laddr.port, []).append(one)
+            for connection in psutil.net_connections("tcp"):
+                if connection.laddr and connection.status == psutil.CONN_LISTEN:
+                    listening.setdefault(connection.laddr.port, []).append(connection)
         for address, port in endpoints:
-            found = [
-                one
-                for one in listening.get(port, [])
-                if _plain(one.laddr.ip) == address or one.laddr.ip in _ANY
+            listeners = [
+                connection
+                for connection in listening.get(port, [])
+                if _plain(connection.laddr.ip) == address or connection.laddr.ip in _ANY
             ]
             endpoint = (address, port)
-            if not found and endpoint in self._served:
+            if not listeners and endpoint in self._served:
                 # It has just ended, or isn't back yet.
                 self._asked.discard(endpoint)
                 continue
-            if found:
+            if listeners:
                 self._served.add(endpoint)
                 self.ports.add(port)
-            self.pids |= {_find_first(one, "tcp") for one in found if one.pid}
-            self.hidden |= not found or any(_forwards(one.pid) for one in found)
+            self.pids |= {
+                _find_first(connection, "tcp") for connection in listeners if connection.pid
+            }
+            self.hidden |= not listeners or any(
+                _forwards(connection.pid) for connection in listeners
+            )
 
     def _find_sockets(self) -> set[int]:
-        """Who listens at Unix sockets in the folders that the options name."""
-        found: set[int] = set()
+        """The processes that listen at Unix sockets in the folders that the options name."""
+        pids: set[int] = set()
         if not self._paths:
-            return found
+            return pids
         with suppress(psutil.Error, OSError):
-            for one in psutil.net_connections("unix"):
-                path = Path(str(one.laddr or "/"))
+            for connection in psutil.net_connections("unix"):
+                path = Path(str(connection.laddr or "/"))
                 if path in self._paths or path.parent in self._paths:
-                    found |= {_find_first(one, "unix")} if one.pid else set()
-        return found
+                    pids |= {_find_first(connection, "unix")} if connection.pid else set()
+        return pids
 
 
 def _find_first(listening: Any, kind: str) -> int:
-    """Who listens, rather than a process that it has just forked: that has the same socket until it closes
-    it, and of all who have it psutil names the last."""
+    """The process that listens, rather than one that it has just forked: that one has the same socket until
+    it closes it, and psutil names the last of all that have it."""
     pid: int = listening.pid
     with suppress(psutil.Error, OSError):
         while parent := psutil.Process(pid).parent():
-            if all(one.laddr != listening.laddr for one in parent.net_connections(kind)):
+            if all(
+                connection.laddr != listening.laddr for connection in parent.net_connections(kind)
+            ):
                 break
             pid = parent.pid
     return pid
@@ -354,24 +364,30 @@ def _forwards(pid: int | None) -> bool:
 
 
 def _list_connections(own: Collection[int]) -> tuple[set[Endpoint], bool]:
-    """Where these processes are connected to, each other aside, and whether they have Unix sockets
-    (but for those of the collector, which are its event loop's)."""
-    to: set[Endpoint] = set()
+    """What these processes are connected to, except each other, and whether they have Unix sockets
+    (except the collector's, which are its event loop's)."""
+    endpoints: set[Endpoint] = set()
     listening: set[int] = set()
     sockets = False
     for pid in own:
         with suppress(psutil.Error, OSError):  # it has just ended
-            found = psutil.Process(pid).net_connections("all")
-            tcp = [(one.laddr, one.raddr, one.status) for one in found if _is_tcp(one)]
-            ports = {here.port for here, _, status in tcp if status == psutil.CONN_LISTEN}
-            to |= {
-                (_plain(there.ip), there.port)
-                for here, there, status in tcp
-                if status == psutil.CONN_ESTABLISHED and here.port not in ports
+            connections = psutil.Process(pid).net_connections("all")
+            tcp = [
+                (connection.laddr, connection.raddr, connection.status)
+                for connection in connections
+                if _is_tcp(connection)
+            ]
+            ports = {local.port for local, _, status in tcp if status == psutil.CONN_LISTEN}
+            endpoints |= {
+                (_plain(remote.ip), remote.port)
+                for local, remote, status in tcp
+                if status == psutil.CONN_ESTABLISHED and local.port not in ports
             }
-            sockets |= not ports and any(one.family == socket.AF_UNIX for one in found)
+            sockets |= not ports and any(
+                connection.family == socket.AF_UNIX for connection in connections
+            )
             listening |= ports
-    return {address for address in to if address[1] not in listening}, sockets
+    return {address for address in endpoints if address[1] not in listening}, sockets
 
 
 def _is_tcp(connection: Any) -> bool:

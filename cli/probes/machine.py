@@ -36,11 +36,12 @@ from .timeline import AgingSeries, Window, find_window, merge_steps
 _log = logging.getLogger(__name__)
 
 _INTERVAL_S = 1.0
-# Of the machine's CPUs. A look at a thousand processes takes 25 ms: with few CPUs there are fewer looks. One
-# at the database's alone takes 1 ms, or 10 if it has many whose memory is shared.
+# The most that looks may take of the machine's CPUs. A look at a thousand processes takes 25 ms: with few
+# CPUs there are fewer looks. One at the database's alone takes 1 ms, or 10 if it has many with
+# shared memory.
 _MOST_SHARE, _MOST_DATABASE_SHARE = 0.003, 0.002
 _LOOKED_AT = 3
-"""So many of the run's processes are asked for their connections: all are connected alike."""
+"""How many of the run's processes are asked for their connections: all are connected alike."""
 _END_PATIENCE_S = 2.0
 _HIDDEN = (
     "the database's processes are not on this machine, or can't be told from others: name them by"
@@ -121,7 +122,7 @@ class BackgroundLoadSampler:
             _log.debug("what other processes do can't be seen: %s", error)
 
     def _forget(self, before: Snapshot, after: Snapshot, new: Collection[int]) -> None:
-        """Forget what was made of looks since processes began that are known as the database's only now."""
+        """Forget what looks showed since processes began that only now are known as the database's."""
         born = min(
             (after.processes[pid].created for pid in new if pid in after.processes),
             default=after.at,
@@ -151,16 +152,18 @@ class BackgroundLoadSampler:
                 next_use = now + self._database_pause_s
 
     def _sample_database(self) -> None:
-        """Between looks at all processes: at those that the last one saw, and what they have started."""
+        """Look at the processes that the last look at all of them saw, and at what they have started."""
         began_s = time.thread_time()
-        known = self._servers.pids | self._family
-        snapshot = Snapshot(time.time(), 0.0, {one.pid: one for one in read_families(known)})
+        pids = self._servers.pids | self._family
+        snapshot = Snapshot(
+            time.time(), 0.0, {process.pid: process for process in read_families(pids)}
+        )
         self._uses.append(sample_database(snapshot, self._servers.pids))
         own_s = time.thread_time() - began_s
         self._database_pause_s = max(_INTERVAL_S, own_s / (_MOST_DATABASE_SHARE * self._cpus))
 
     def _find_servers(self) -> bool:
-        """Whether more is known of them now."""
+        """Look for servers. Returns whether more is known of them now."""
         return self._servers.look(sorted(self._processes())[:_LOOKED_AT])
 
     def _sample_network(self) -> None:
@@ -179,16 +182,16 @@ class BackgroundLoadSampler:
             return
         run.resources = self._summarize_use(window)
         changes: dict[str, Any] = {"link_share": find_link_share(self._links, window)}
-        found = share_of_others(self._steps, window, self._cpus)
-        if found is not None and not self._servers.hidden:
-            changes |= {"others_share": found[0], "others": found[1]}
-        run.machines = [one.model_copy(update=changes) for one in run.machines]
+        taken = share_of_others(self._steps, window, self._cpus)
+        if taken is not None and not self._servers.hidden:
+            changes |= {"others_share": taken[0], "others": taken[1]}
+        run.machines = [machine.model_copy(update=changes) for machine in run.machines]
 
     def _summarize_use(self, window: Window) -> Resources:
-        # One that has ended was seen, too.
+        # A server that has ended was seen, too.
         if self._servers.hidden or not (self._servers.pids or self._uses):
             return Resources(reason=_HIDDEN)
-        found = summarize_use(list(self._uses), window, self._cpus)
-        if found is not None:
-            found.received_bytes, found.sent_bytes = sum_traffic(self._traffic, window)
-        return found or Resources(reason=_TOO_SHORT)
+        resources = summarize_use(list(self._uses), window, self._cpus)
+        if resources is not None:
+            resources.received_bytes, resources.sent_bytes = sum_traffic(self._traffic, window)
+        return resources or Resources(reason=_TOO_SHORT)

@@ -18,9 +18,9 @@ from typing import Generic, TypeVar
 from simulator.contract import RunResult
 
 MIN_COVERED = 0.5
-"""Share of a window of which steps must tell."""
+"""The share of a window that steps must cover."""
 NAMED, NAMED_SHARE = 5, 0.01
-"""So many of those who took most of a machine's CPU are named, from this share on."""
+"""How many of those that took most of a machine's CPU are named, and from which share on."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Step:
         return max(0.0, min(self.ended, ended) - max(self.began, began))
 
     def rate(self, key: Hashable) -> float:
-        """How much of this in a second."""
+        """How much of this was used in a second."""
         return self.amounts[key] / self.length_s
 
 
@@ -87,13 +87,13 @@ def add_up(steps: Iterable[Step], window: Window) -> dict[Hashable, float] | Non
 
 
 def name_most(shares: Mapping[str, float]) -> dict[str, float]:
-    """Of who took these shares of a machine's CPU those that are worth a name, the largest first."""
+    """The shares of a machine's CPU that are worth naming, the largest first."""
     most = sorted(shares.items(), key=lambda pair: -pair[1])[:NAMED]
     return {name: share for name, share in most if share >= NAMED_SHARE}
 
 
 def find_window(run: RunResult) -> Window | None:
-    """What of a run is measured; None if nothing was."""
+    """The time of a run that is measured; None if nothing was."""
     if run.began_at is None or run.ended_at is None:
         return None
     began, ended = (

@@ -21,7 +21,7 @@ from ..results.model import Result
 from ..results.summaries import weigh_each, weigh_together
 
 OUTAGE_SHIFT_S = 1.0
-"""What is added to each outage before they are compared: one that can't be seen is not infinitely better than
+"""Added to each outage before they are compared: an outage that can't be seen is not infinitely better than
 one of a tenth of a second."""
 
 
@@ -31,30 +31,30 @@ class Aspect:
 
     key: str
     name: str
-    """In the choice of what matters."""
+    """What the choice of what matters calls it."""
     heading: str
-    """Of its column."""
+    """The heading of its column."""
     about: str
     form: Form
     collect: Callable[[Result], Mapping[str, float]]
-    """What a result shows: place (of questions: which; else empty) -> figure in the heading's unit."""
+    """What a result shows: place (the question's name, or else empty) -> figure in the heading's unit."""
     less: bool = False
     """Whether less is better."""
     several: bool = True
-    """Whether each test of it has a column; else only that which most candidates have a figure in."""
+    """Whether each of its tests has a column; else only the one in which most candidates have a figure."""
     shift: float = 0.0
-    """What is added before figures are compared."""
+    """Added to figures before they are compared."""
 
     def to_speed(self, value: float) -> float:
         """A figure as the more, the better."""
         return 1 / (value + self.shift) if self.less else value
 
     def from_speed(self, speed: float) -> float:
-        """And back."""
+        """The figure for a speed."""
         return 1 / speed - self.shift if self.less else speed
 
     def show(self, value: float) -> str:
-        """As it is written in a cell."""
+        """The figure as it is written in a cell."""
         return self.form.show(max(0.0, value))
 
 
@@ -64,7 +64,7 @@ class Shown:
 
     aspect: Aspect
     figures: CandidateFigures
-    """Of speeds."""
+    """The candidate's speeds."""
     detail: str = ""
     """What must stand beside the figure."""
 
@@ -75,34 +75,35 @@ class Shown:
 
     @property
     def scores(self) -> list[float]:
-        """The speed of each repetition, all in all."""
+        """The overall speed of each repetition."""
         return [
-            geometric_mean([fmean(own) for own in one.values()]) for one in self.figures.samples
+            geometric_mean([fmean(values) for values in repetition.values()])
+            for repetition in self.figures.samples
         ]
 
     @property
     def logs(self) -> dict[str, float]:
-        """Question, or nothing -> logarithm of its speed, the mean over the repetitions that have it."""
-        found: dict[str, list[float]] = {}
-        for one in self.figures.samples:
-            for place, values in one.items():
-                found.setdefault(place.group, []).append(log(fmean(values)))
-        return {place: fmean(own) for place, own in found.items()}
+        """Question, or else empty -> logarithm of its speed, the mean over the repetitions that have it."""
+        logs: dict[str, list[float]] = {}
+        for repetition in self.figures.samples:
+            for place, values in repetition.items():
+                logs.setdefault(place.group, []).append(log(fmean(values)))
+        return {place: fmean(values) for place, values in logs.items()}
 
     @property
     def variance(self) -> float | None:
-        """The squared standard error of the logarithm of the value; None of one repetition."""
-        logs = [log(one) for one in self.scores]
+        """The squared standard error of the value's logarithm; None if there is only one repetition."""
+        logs = [log(score) for score in self.scores]
         if len(logs) < 2:
             return None
         mean = fmean(logs)
-        own = fsum((one - mean) ** 2 for one in logs) / (len(logs) - 1)
-        # Of a search the answers of all repetitions may be one and the same step.
-        return max(own, log(1 + self.figures.precision) ** 2 / 12) / len(logs)
+        variance = fsum((value - mean) ** 2 for value in logs) / (len(logs) - 1)
+        # The answers of all repetitions of a search may be one and the same step.
+        return max(variance, log(1 + self.figures.precision) ** 2 / 12) / len(logs)
 
 
 def _is_closed(result: Result) -> bool:
-    """Whether a rate that was measured is how fast the database is, and not what it was asked for."""
+    """Whether a measured rate is how fast the database is, and not what it was asked for."""
     load = result.settings.load
     return load.rate_per_s is None and not load.stages and not _is_disturbed(result)
 
@@ -125,27 +126,29 @@ def _average(key: str, entries: Sequence[Entry]) -> dict[str, float]:
 
 
 def _collect_inserts(result: Result) -> dict[str, float]:
-    """At the number of workers at which it inserts fastest; on growing data over all fill levels."""
+    """The rate at the number of workers that insert fastest; on growing data, over all fill levels."""
     entries = _list_valid(result) if _is_closed(result) else []
     if result.by_fill_level:
         return _average("inserts_per_s", entries)
     counts = {entry.group.workers for entry in entries}
-    found = [
-        _average("inserts_per_s", [one for one in entries if one.group.workers == count])
+    averages = [
+        _average("inserts_per_s", [entry for entry in entries if entry.group.workers == count])
         for count in counts
     ]
-    return max((one for one in found if one), key=lambda one: one[""], default={})
+    return max(
+        (average for average in averages if average), key=lambda average: average[""], default={}
+    )
 
 
 def _collect_response(result: Result) -> dict[str, float]:
-    """Of open loops, whose times count from when a request was due."""
+    """The response times of open loops, which count from when a request was due."""
     entries = [] if _is_disturbed(result) else _list_valid(result)
-    return _average("latency_p99_ms", [one for one in entries if one.group.offered])
+    return _average("latency_p99_ms", [entry for entry in entries if entry.group.offered])
 
 
 def _collect_capacity(result: Result) -> dict[str, float]:
-    found = result.capacity
-    return {"": found.events_per_s} if found and found.events_per_s else {}
+    capacity = result.capacity
+    return {"": capacity.events_per_s} if capacity and capacity.events_per_s else {}
 
 
 def _collect_hot(result: Result) -> dict[str, float]:
@@ -159,23 +162,25 @@ def _collect_hot(result: Result) -> dict[str, float]:
 def _collect_cold(result: Result) -> dict[str, float]:
     if result.command != "query":
         return {}
-    return {one.query: 1000 * one.cold for one in result.query_summary if one.cold}
+    return {summary.query: 1000 * summary.cold for summary in result.query_summary if summary.cold}
 
 
 def _collect_disk(result: Result) -> dict[str, float]:
     weigh = weigh_together if result.command == "capacity" else weigh_each
-    size = weigh([one for one in result.writers if one.group.valid]).lasting_bytes
+    size = weigh([run for run in result.writers if run.group.valid]).lasting_bytes
     return {"": size} if size else {}
 
 
 def _collect_cpu(result: Result) -> dict[str, float]:
-    """Of inserts alone."""
+    """The CPU of inserts alone."""
     entries = [] if _is_disturbed(result) else _list_valid(result)
-    return _average("cpu_us_per_event", [one for one in entries if one.one.run.readers is None])
+    return _average(
+        "cpu_us_per_event", [entry for entry in entries if entry.one.run.readers is None]
+    )
 
 
 def _collect_outage(result: Result) -> dict[str, float]:
-    gaps = [outage.gap_s for one in result.writers for outage in one.group.outages]
+    gaps = [outage.gap_s for run in result.writers for outage in run.group.outages]
     return {"": max(gaps)} if gaps and result.valid else {}
 
 
@@ -206,42 +211,42 @@ ASPECTS = (
 
 
 def measure(aspect: Aspect, results: Sequence[Result], failed: int = 0) -> Shown | None:
-    """What a candidate's repetitions of a test show; None without a figure. `failed`: jobs that have no
-    result."""
+    """What a candidate's repetitions of a test show; None if there is no figure. `failed`: number of jobs
+    that have no result."""
     samples: list[Samples] = []
-    none = failed
+    missing = failed
     for result in results:
-        found = aspect.collect(result)
-        if found:
+        values = aspect.collect(result)
+        if values:
             samples.append({
                 Place(group=place): [aspect.to_speed(value)]
-                for place, value in found.items()
+                for place, value in values.items()
             })  # fmt: skip
         else:
-            none += 1
+            missing += 1
     if not samples:
         return None
     if aspect.key == "capacity":
-        # A search knows its answer as an interval, and no rate that holds as an answer, too.
+        # A search knows its answer as an interval, and "no rate holds" is an answer, too.
         figures = collect_measured(results, failed)
     else:
-        figures = CandidateFigures(samples, failed=none)
+        figures = CandidateFigures(samples, failed=missing)
     return Shown(aspect, figures, _describe(figures))
 
 
 def _describe(figures: CandidateFigures) -> str:
     least = "at least" if float("inf") in figures.bounds else ""
     counted = len(figures.samples)
-    given = (
+    coverage = (
         ""
         if figures.complete
         else f"in {counted} of {format_count(figures.repetitions, 'repetition')}"
     )
-    return ", ".join(filter(None, [least, given]))
+    return ", ".join(filter(None, [least, coverage]))
 
 
 def find_interval(shown: Shown, quantile: Callable[[int], float]) -> tuple[float, float] | None:
-    """Within which the value's speed is, by Student's t on the logarithms; None of one repetition."""
+    """The interval of the value's speed, by Student's t on the logarithms; None with only one repetition."""
     variance = shown.variance
     if variance is None:
         return None

@@ -1,5 +1,5 @@
-"""Candidates × figures: who can stand beside whom, how good each figure is beside the best, and which pairs
-the repetitions decide. Pure."""
+"""Candidates × figures: which candidates can stand beside each other, how good each figure is beside the
+best, and which pairs the repetitions decide. Pure."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ _Key = tuple[str, str, str, str]
 """A candidate's name, a digest of its configuration, its database's version and its durability."""
 
 MOST_OPTIONS = 3
-"""By which candidates of one name are told apart."""
+"""The most options by which candidates of the same name are told apart."""
 MOST_FREEDOM = 40
-"""Degrees of freedom for which quantiles are given; of more they hardly change."""
+"""The most degrees of freedom for which quantiles are given; with more they hardly change."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Who is compared: one database, version and configuration."""
+    """What is compared: one database in one version and configuration."""
 
     name: str
     slug: str
-    """Of its page."""
+    """The name of its page."""
     database: str
-    """With its version, as it tells it."""
+    """The database with its version, as it reports it."""
     durability: str
     sources: Sequence[Source]
     failed: Sequence[Source] = ()
 
     @property
     def client(self) -> str:
-        """By what it was measured, and from where."""
+        """Which client measured it, and from where."""
         result = self.sources[0].result
         path = (
             "official client" if result.settings.module.get("client") == "official" else "lean path"
@@ -55,19 +55,19 @@ class Candidate:
 
     @property
     def tags(self) -> dict[str, str]:
-        """Those of all of its results."""
-        found: dict[str, str] = {}
-        for one in self.sources:
-            found |= one.result.tags
-        return dict(sorted(found.items()))
+        """The tags of all of its results."""
+        tags: dict[str, str] = {}
+        for source in self.sources:
+            tags |= source.result.tags
+        return dict(sorted(tags.items()))
 
     @property
     def notes(self) -> list[str]:
-        """Why its figures surprise."""
-        return list(dict.fromkeys(one.note for one in self.sources if one.note))
+        """Notes on why its figures are surprising."""
+        return list(dict.fromkeys(source.note for source in self.sources if source.note))
 
     def list_traits(self) -> dict[str, str]:
-        """By which the first page can leave others out."""
+        """Traits by which the first page filters candidates."""
         tags = {f"tag.{key}": value for key, value in self.tags.items()}
         return {"durability": self.durability, "client": self.client, **tags}
 
@@ -78,17 +78,17 @@ class Cell:
 
     shown: Shown
     better_than: Sequence[int]
-    """Rows of those that it is shown to be better than."""
+    """Rows of the candidates that it is shown to be better than."""
     alike: Sequence[int]
-    """Rows of those that no difference worth naming is left from."""
+    """Rows of the candidates from which no difference worth naming is left."""
     rank: str
-    """`1`, `1 to 3`; empty if the repetitions can rank nobody."""
+    """`1`, `1 to 3`; empty if the repetitions can't rank anybody."""
     leads: bool
-    """Whether nobody is shown to be better."""
+    """Whether no candidate is shown to be better."""
     share: float
-    """Of the best: 1 is the best."""
+    """The figure as a share of the best: 1 is the best."""
     spread: float | None
-    """The interval is from the figure ÷ this to the figure × this; None of one repetition."""
+    """The interval goes from the figure ÷ this to the figure × this; None if there is only one repetition."""
     note: str = ""
 
     @property
@@ -102,7 +102,7 @@ class Column:
     """An aspect in a test."""
 
     key: str
-    """In the address of a view."""
+    """Its name in the address of a view."""
     aspect: Aspect
     heading: str
     test: str
@@ -117,86 +117,89 @@ class Row:
     candidate: Candidate
     cells: Sequence[Cell | None]
     absent: Sequence[str]
-    """Why there is no figure in each column, if there is none although it was measured; else empty."""
+    """Why there is no figure in each column, if there is none although it was measured; otherwise empty."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """Candidates that were measured with the same workload on the same hardware: only these are compared."""
+    """Candidates that were measured with the same workload on the same hardware: only they are compared."""
 
     slug: str
     workload: str
     hardware: str
     campaign: str
-    """The title of theirs, if others were measured there with that workload that share nothing with them."""
+    """The title of their campaign, if others that share nothing with these candidates were measured there
+    with the same workload."""
     columns: Sequence[Column]
     rows: Sequence[Row]
     quantiles: Sequence[float]
-    """Of Student's t, from 1 degree of freedom on, for the comparison of two of them."""
+    """Quantiles of Student's t, from 1 degree of freedom on, for comparing two candidates."""
 
     tests: Mapping[str, str]
-    """Key -> a name that no other has."""
+    """Key -> a name that no other test has."""
 
     @property
     def name(self) -> str:
-        """The workload's, and what tells it from others of that."""
+        """The workload's name, and what tells the table from others of that workload."""
         return f"{self.workload}: {self.campaign}" if self.campaign else self.workload
 
     def list_notes(self) -> list[tuple[str, str]]:
-        """(candidate, why its figures surprise), of what is compared here."""
-        found = [
-            (row.candidate.name, one.note)
+        """(candidate, why its figures are surprising), for what is compared here."""
+        notes = [
+            (row.candidate.name, source.note)
             for row in self.rows
-            for one in _select(row.candidate, self.workload, self.hardware)
-            if one.note
+            for source in _select(row.candidate, self.workload, self.hardware)
+            if source.note
         ]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(notes))
 
     def list_tests(self) -> dict[str, dict[str, list[Result]]]:
         """Test -> candidate -> its results."""
-        found: dict[str, dict[str, list[Result]]] = {}
+        tests: dict[str, dict[str, list[Result]]] = {}
         for row in self.rows:
-            for one in _select(row.candidate, self.workload, self.hardware):
-                own = found.setdefault(self.tests[one.test_key], {})
-                own.setdefault(row.candidate.name, []).append(one.result)
-        return found
+            for source in _select(row.candidate, self.workload, self.hardware):
+                candidates = tests.setdefault(self.tests[source.test_key], {})
+                candidates.setdefault(row.candidate.name, []).append(source.result)
+        return tests
 
 
 # --- who is compared ------------------------------------------------------------------------------
 
 
 def find_candidates(sources: Sources) -> list[Candidate]:
-    """All of them, by name; those of one name are told apart by version, options or durability."""
+    """All candidates, by name; those of the same name are told apart by version, options or durability."""
     groups: dict[_Key, list[Source]] = {}
     for source in sources.done:
         version, durability = _name_version(source.result), describe_durability(source.result)
         key = (source.candidate, source.identity, version, durability)
         groups.setdefault(key, []).append(source)
-    ordered = sorted(groups.items(), key=lambda item: _sort_naturally(" ".join(item[0])))
-    names = [_name(key, own, groups) for key, own in ordered]
+    ordered = sorted(groups.items(), key=lambda pair: _sort_naturally(" ".join(pair[0])))
+    names = [_name(key, group, groups) for key, group in ordered]
     slugs = name_slugs(names)
-    found = []
-    for (parts, own), name, slug in zip(ordered, names, slugs, strict=True):
-        failed = [one for one in sources.failed if (one.candidate, one.identity) == parts[:2]]
-        found.append(Candidate(name, slug, parts[2], parts[3], own, failed))
-    return found
+    candidates = []
+    for (parts, group), name, slug in zip(ordered, names, slugs, strict=True):
+        failed = [
+            source for source in sources.failed if (source.candidate, source.identity) == parts[:2]
+        ]
+        candidates.append(Candidate(name, slug, parts[2], parts[3], group, failed))
+    return candidates
 
 
-def _name(key: _Key, own: Sequence[Source], groups: Mapping[_Key, Sequence[Source]]) -> str:
-    others = {one: sources for one, sources in groups.items() if one[0] == key[0]}
-    if len(others) == 1:
+def _name(key: _Key, group: Sequence[Source], groups: Mapping[_Key, Sequence[Source]]) -> str:
+    namesakes = {other: sources for other, sources in groups.items() if other[0] == key[0]}
+    if len(namesakes) == 1:
         return key[0]
     parts = [key[0]]
-    if len({one[2] for one in others}) > 1:
+    if len({other[2] for other in namesakes}) > 1:
         parts.append(key[2])
-    rest = [one for one in others if one[2] == key[2]]
+    rest = [other for other in namesakes if other[2] == key[2]]
     if len(rest) > 1:
-        options = [others[one][0].own for one in rest]
-        mine = own[0].own
-        different = [name for name in mine if len({repr(one.get(name)) for one in options}) > 1]
+        options = [namesakes[other][0].own for other in rest]
+        mine = group[0].own
+        different = [name for name in mine if len({repr(own.get(name)) for own in options}) > 1]
         if 0 < len(different) <= MOST_OPTIONS:
             parts.append(format_options({name: mine[name] for name in different}))
-        elif len({one[3] for one in rest}) == len(rest):
+        elif len({other[3] for other in rest}) == len(rest):
             parts.append(f"({key[3]})")
         else:
             parts.append(f"({1 + rest.index(key)})")
@@ -204,19 +207,19 @@ def _name(key: _Key, own: Sequence[Source], groups: Mapping[_Key, Sequence[Sourc
 
 
 def name_slugs(names: Iterable[str]) -> list[str]:
-    """Names of files, each once, in this order."""
-    found: list[str] = []
+    """A distinct file name for each of the names, in the same order."""
+    slugs: list[str] = []
     for name in names:
         base = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "one"
         number = 1
-        while (slug := base if number == 1 else f"{base}-{number}") in found:
+        while (slug := base if number == 1 else f"{base}-{number}") in slugs:
             number += 1
-        found.append(slug)
-    return found
+        slugs.append(slug)
+    return slugs
 
 
 def _sort_naturally(text: str) -> list[tuple[int, str]]:
-    """So that 9 comes before 10."""
+    """A sort key by which 9 comes before 10."""
     parts = re.findall(r"\d+|\D+", text.lower())
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
@@ -230,12 +233,15 @@ def _name_version(result: Result) -> str:
 
 def describe_durability(result: Result) -> str:
     """The settings that decide what an acknowledgement is worth."""
-    found = find_durability(result)
-    return ", ".join(f"{name}={format_value(one)}" for name, one in found.items()) or "not known"
+    settings = find_durability(result)
+    return (
+        ", ".join(f"{name}={format_value(value)}" for name, value in settings.items())
+        or "not known"
+    )
 
 
 def describe_hardware(result: Result) -> str:
-    """What client and database ran on, as far as it must be the same."""
+    """The hardware that client and database ran on, as far as it must be the same."""
     client = result.describe("client")
     parts = [str(client["cpu_model"])] if client.get("cpu_model") else []
     if client.get("cpus"):
@@ -243,9 +249,9 @@ def describe_hardware(result: Result) -> str:
     if client.get("memory_mb"):
         parts.append(f"{client['memory_mb'] / 1000:.0f} GB")
     nodes = [
-        as_mapping(one) for one in as_mapping(result.describe("kubernetes").get("nodes")).values()
+        as_mapping(node) for node in as_mapping(result.describe("kubernetes").get("nodes")).values()
     ]
-    kinds = [str(one.get("instance_type") or one.get("cpu") or "node") for one in nodes]
+    kinds = [str(node.get("instance_type") or node.get("cpu") or "node") for node in nodes]
     parts += [f"{kinds.count(kind)} × {kind}" for kind in sorted(set(kinds))]
     return ", ".join(parts) or "hardware not known"
 
@@ -254,31 +260,33 @@ def describe_hardware(result: Result) -> str:
 
 
 def make_fields(candidates: Sequence[Candidate]) -> list[Field]:
-    """The tables of the first page, that with most candidates first."""
-    found: dict[tuple[str, str], list[Candidate]] = {}
-    for one in candidates:
-        for place in dict.fromkeys(_place(source.result) for source in one.sources):
-            found.setdefault(place, []).append(one)
+    """The tables of the first page, the one with most candidates first."""
+    places: dict[tuple[str, str], list[Candidate]] = {}
+    for candidate in candidates:
+        for place in dict.fromkeys(_place(source.result) for source in candidate.sources):
+            places.setdefault(place, []).append(candidate)
     fields = []
-    for place, own in found.items():
-        parts = _part(*place, own)
+    for place, members in places.items():
+        parts = _part(*place, members)
         for part in parts:
             field = _make_field(*place, part)
             if field.columns:
-                campaigns = {source.campaign for one in part for source in _select(one, *place)}
+                campaigns = {
+                    source.campaign for candidate in part for source in _select(candidate, *place)
+                }
                 title = " and ".join(sorted(filter(None, campaigns))) if len(parts) > 1 else ""
                 fields.append(replace(field, campaign=title))
-    fields.sort(key=lambda one: (-len(one.rows), -len(one.columns), one.workload))
-    slugs = name_slugs(one.workload for one in fields)
-    return [replace(one, slug=slug) for one, slug in zip(fields, slugs, strict=True)]
+    fields.sort(key=lambda field: (-len(field.rows), -len(field.columns), field.workload))
+    slugs = name_slugs(field.workload for field in fields)
+    return [replace(field, slug=slug) for field, slug in zip(fields, slugs, strict=True)]
 
 
 def _part(workload: str, hardware: str, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
-    """Those that share a test or a campaign, directly or by others, belong into one table."""
+    """Candidates that share a test or a campaign, directly or through others, belong in the same table."""
     parts: list[tuple[set[tuple[str, str]], list[int]]] = []
-    for number, one in enumerate(candidates):
+    for number, candidate in enumerate(candidates):
         links, members = set[tuple[str, str]](), [number]
-        for source in _select(one, workload, hardware):
+        for source in _select(candidate, workload, hardware):
             links |= {("test", source.test_key), ("campaign", source.campaign)}
         for part in [part for part in parts if part[0] & links]:
             parts.remove(part)
@@ -288,17 +296,17 @@ def _part(workload: str, hardware: str, candidates: Sequence[Candidate]) -> list
 
 
 def _place(result: Result) -> tuple[str, str]:
-    """Workload and hardware: by which table it belongs to."""
+    """Workload and hardware, which decide the table that a result belongs to."""
     return result.settings.data.workload, describe_hardware(result)
 
 
 def _select(candidate: Candidate, workload: str, hardware: str) -> list[Source]:
-    return [one for one in candidate.sources if _place(one.result) == (workload, hardware)]
+    return [source for source in candidate.sources if _place(source.result) == (workload, hardware)]
 
 
 def _make_field(workload: str, hardware: str, candidates: Sequence[Candidate]) -> Field:
-    own = [_select(one, workload, hardware) for one in candidates]
-    tests = _name_tests(one for sources in own for one in sources)
+    selected = [_select(candidate, workload, hardware) for candidate in candidates]
+    tests = _name_tests(source for sources in selected for source in sources)
     columns: list[Column] = []
     cells: list[list[Cell | None]] = [[] for _ in candidates]
     absent: list[list[str]] = [[] for _ in candidates]
@@ -306,50 +314,54 @@ def _make_field(workload: str, hardware: str, candidates: Sequence[Candidate]) -
         measured = {
             key: [
                 _measure(aspect, candidate, sources, key)
-                for candidate, sources in zip(candidates, own, strict=True)
+                for candidate, sources in zip(candidates, selected, strict=True)
             ]
             for key in tests
         }
         for key in _choose_tests(aspect, measured):
             ratios = _compare(measured[key])
             heading = aspect.heading
-            if aspect.several and sum(any(one) for one in measured.values()) > 1:
+            if aspect.several and sum(any(shown) for shown in measured.values()) > 1:
                 heading = f"{heading}: {tests[key]}"
-            number = sum(one.aspect is aspect for one in columns)
+            number = sum(column.aspect is aspect for column in columns)
             name = aspect.key if not number else f"{aspect.key}-{number + 1}"
             columns.append(Column(name, aspect, heading, tests[key], ratios))
             for place, cell in enumerate(_make_cells(measured[key], ratios)):
                 cells[place].append(cell)
-                absent[place].append("" if cell else _explain(own[place], key))
+                absent[place].append("" if cell else _explain(selected[place], key))
     rows = [Row(*parts) for parts in zip(candidates, cells, absent, strict=True)]
-    kept = [row for row in rows if any(row.cells)]
-    if len(kept) < len(rows):
-        # Rows are numbered.
-        return _make_field(workload, hardware, [row.candidate for row in kept])
+    filled = [row for row in rows if any(row.cells)]
+    if len(filled) < len(rows):
+        # Cells name rows by their numbers.
+        return _make_field(workload, hardware, [row.candidate for row in filled])
     error = share_error(len(rows))
     quantiles = [round(t_quantile(1 - error / 2, n), 4) for n in range(1, MOST_FREEDOM + 1)]
     return Field("", workload, hardware, "", columns, rows, quantiles, tests)
 
 
 def _name_tests(sources: Iterable[Source]) -> dict[str, str]:
-    """Key -> a name that no other has: of several that are called alike, with the campaign's title."""
+    """Key -> a name that no other test has: where several have the same name, with the campaign's title."""
     firsts: dict[str, Source] = {}
-    for one in sources:
-        firsts.setdefault(one.test_key, one)
-    counts = Counter(one.test for one in firsts.values())
-    found: dict[str, str] = {}
-    for key, one in firsts.items():
-        base = f"{one.test}, {one.campaign}" if one.campaign and counts[one.test] > 1 else one.test
+    for source in sources:
+        firsts.setdefault(source.test_key, source)
+    counts = Counter(source.test for source in firsts.values())
+    names: dict[str, str] = {}
+    for key, source in firsts.items():
+        base = (
+            f"{source.test}, {source.campaign}"
+            if source.campaign and counts[source.test] > 1
+            else source.test
+        )
         number = 1
-        while (name := base if number == 1 else f"{base} ({number})") in found.values():
+        while (name := base if number == 1 else f"{base} ({number})") in names.values():
             number += 1
-        found[key] = name
-    return found
+        names[key] = name
+    return names
 
 
 def _explain(sources: Sequence[Source], key: str) -> str:
     """What speaks against the results of a test: the first reason."""
-    runs = [run for one in sources if one.test_key == key for run in one.result.all_runs]
+    runs = [run for source in sources if source.test_key == key for run in source.result.all_runs]
     reasons = (reason for run in runs for group in run.groups for reason in group.invalid_reasons)
     return next(reasons, "")
 
@@ -357,14 +369,14 @@ def _explain(sources: Sequence[Source], key: str) -> str:
 def _measure(
     aspect: Aspect, candidate: Candidate, sources: Sequence[Source], key: str
 ) -> Shown | None:
-    results = [one.result for one in sources if one.test_key == key]
-    failed = sum(one.test_key == key for one in candidate.failed)
+    results = [source.result for source in sources if source.test_key == key]
+    failed = sum(source.test_key == key for source in candidate.failed)
     return measure(aspect, results, failed) if results else None
 
 
 def _choose_tests(aspect: Aspect, measured: Mapping[str, Sequence[Shown | None]]) -> list[str]:
-    """Those that have a column: where candidates can be compared, if there is such a test."""
-    counts = {key: sum(one is not None for one in own) for key, own in measured.items()}
+    """The tests that have a column: those where candidates can be compared, if there are any."""
+    counts = {key: sum(shown is not None for shown in column) for key, column in measured.items()}
     most = max(counts.values(), default=0)
     if not most:
         return []
@@ -372,21 +384,21 @@ def _choose_tests(aspect: Aspect, measured: Mapping[str, Sequence[Shown | None]]
         return [max(counts, key=lambda key: counts[key])]
     chosen = [key for key, count in counts.items() if count > 1]
     for key in sorted(counts, key=lambda key: -counts[key]):
-        # Of the others those that are all that there is of somebody.
-        known = {row for one in chosen for row, own in enumerate(measured[one]) if own}
-        if any(own and row not in known for row, own in enumerate(measured[key])):
+        # Of the other tests, those that have all the figures there are of some candidate.
+        covered = {row for test in chosen for row, shown in enumerate(measured[test]) if shown}
+        if any(shown and row not in covered for row, shown in enumerate(measured[key])):
             chosen.append(key)
     return [key for key in counts if key in chosen]
 
 
-def _compare(shown: Sequence[Shown | None]) -> dict[tuple[int, int], Ratio | None]:
-    """Each pair of rows that have a figure."""
-    error = share_error(sum(one is not None for one in shown))
+def _compare(column: Sequence[Shown | None]) -> dict[tuple[int, int], Ratio | None]:
+    """The ratio of each pair of rows that have a figure."""
+    error = share_error(sum(shown is not None for shown in column))
     return {
-        (first, second): estimate_speed(own.figures, other.figures, error)
-        for first, own in enumerate(shown)
-        for second, other in enumerate(shown)
-        if first != second and own is not None and other is not None
+        (first, second): estimate_speed(shown.figures, other.figures, error)
+        for first, shown in enumerate(column)
+        for second, other in enumerate(column)
+        if first != second and shown is not None and other is not None
     }
 
 
@@ -396,20 +408,22 @@ def is_better(ratio: Ratio | None) -> bool:
 
 
 def _make_cells(
-    shown: Sequence[Shown | None], ratios: Mapping[tuple[int, int], Ratio | None]
+    column: Sequence[Shown | None], ratios: Mapping[tuple[int, int], Ratio | None]
 ) -> list[Cell | None]:
-    places = dict.fromkeys(place for one in shown if one for place in one.logs)
-    known = [one.logs for one in shown if one is not None]
-    best = {place: max(own[place] for own in known if place in own) for place in places}
-    # As in ClickBench: what a candidate has no answer to counts as twice the slowest one.
-    missing = {place: min(own[place] for own in known if place in own) - log(2) for place in places}
-    alone = max((one.figures.repetitions for one in shown if one), default=0) < 2
+    places = dict.fromkeys(place for shown in column if shown for place in shown.logs)
+    logs = [shown.logs for shown in column if shown is not None]
+    best = {place: max(speeds[place] for speeds in logs if place in speeds) for place in places}
+    # As in ClickBench: a question that a candidate has no answer to counts as twice the slowest answer.
+    missing = {
+        place: min(speeds[place] for speeds in logs if place in speeds) - log(2) for place in places
+    }
+    alone = max((shown.figures.repetitions for shown in column if shown), default=0) < 2
     cells: list[Cell | None] = []
-    for row, own in enumerate(shown):
-        if own is None:
+    for row, shown in enumerate(column):
+        if shown is None:
             cells.append(None)
             continue
-        others = [other for other, each in enumerate(shown) if each is not None and other != row]
+        others = [other for other, each in enumerate(column) if each is not None and other != row]
         better = [other for other in others if is_better(ratios[row, other])]
         worse = sum(is_better(ratios[other, row]) for other in others)
         alike = [
@@ -417,15 +431,15 @@ def _make_cells(
         ]
         undecided = len(others) - len(better) - worse - len(alike)
         rank = f"{1 + worse}" if not undecided else f"{1 + worse} to {1 + worse + undecided}"
-        shares = [own.logs.get(place, missing[place]) - best[place] for place in places]
-        interval = find_interval(own, lambda freedom: t_quantile(0.975, freedom))
+        shares = [shown.logs.get(place, missing[place]) - best[place] for place in places]
+        interval = find_interval(shown, lambda freedom: t_quantile(0.975, freedom))
         spread = None if interval is None else (interval[1] / interval[0]) ** 0.5
-        note = own.detail
-        if len(own.logs) < len(places):
-            note = ", ".join(filter(None, [f"{len(own.logs)} of {len(places)} questions", note]))
+        note = shown.detail
+        if len(shown.logs) < len(places):
+            note = ", ".join(filter(None, [f"{len(shown.logs)} of {len(places)} questions", note]))
         cells.append(
             Cell(
-                own, better, alike, "" if alone or len(others) == 0 else rank, worse == 0,
+                shown, better, alike, "" if alone or len(others) == 0 else rank, worse == 0,
                 exp(fmean(shares)), spread, note,
             )
         )  # fmt: skip
@@ -433,9 +447,11 @@ def _make_cells(
 
 
 def restrict(shown: Shown, query: str) -> Shown | None:
-    """What is shown of one question."""
+    """What a candidate's repetitions show of one question."""
     place = Place(group=query)
-    samples = [{place: one[place]} for one in shown.figures.samples if place in one]
+    samples = [
+        {place: repetition[place]} for repetition in shown.figures.samples if place in repetition
+    ]
     if not samples:
         return None
     failed = shown.figures.repetitions - len(samples)
@@ -443,7 +459,7 @@ def restrict(shown: Shown, query: str) -> Shown | None:
 
 
 def judge_alone(shown: Sequence[Shown | None]) -> list[Cell | None]:
-    """The cells of a column by itself."""
+    """The cells of a column, judged by itself."""
     return _make_cells(shown, _compare(shown))
 
 
@@ -451,19 +467,19 @@ def judge_alone(shown: Sequence[Shown | None]) -> list[Cell | None]:
 
 
 def find_families(field: Field) -> list[list[int]]:
-    """Rows of one database at several versions, the oldest first: of one target, or of targets whose names
-    differ in nothing but a number (`pg16`, `pg17`)."""
+    """Rows of the same database at several versions, the oldest first: of one target, or of targets whose
+    names differ only in a number (`pg16`, `pg17`)."""
     families: dict[tuple[str, ...], list[int]] = {}
     for number, row in enumerate(field.rows):
-        one = row.candidate
-        target, *rest = one.sources[0].candidate.split(" ")
+        candidate = row.candidate
+        target, *rest = candidate.sources[0].candidate.split(" ")
         target = re.sub(r"[^a-z]*v?\d[\d.]*$", "", target.lower())
         key = (
             target,
             *rest,
-            one.sources[0].result.module,
-            one.durability,
-            repr(one.sources[0].own),
+            candidate.sources[0].result.module,
+            candidate.durability,
+            repr(candidate.sources[0].own),
         )
         families.setdefault(key, []).append(number)
 
@@ -471,7 +487,7 @@ def find_families(field: Field) -> list[list[int]]:
         return field.rows[number].candidate.database
 
     return [
-        sorted(own, key=lambda number: _sort_naturally(name_version(number)))
-        for own in families.values()
-        if len(own) > 1 and len(set(map(name_version, own))) == len(own)
+        sorted(family, key=lambda number: _sort_naturally(name_version(number)))
+        for family in families.values()
+        if len(family) > 1 and len(set(map(name_version, family))) == len(family)
     ]

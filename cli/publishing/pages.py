@@ -42,12 +42,12 @@ from .matrix import (
 from .sources import Sources
 
 MOST_TABULATED = 40
-"""Results of a candidate whose runs have their tables on its page."""
+"""The most results of a candidate whose runs have tables on its page."""
 
 
 @dataclass(frozen=True)
 class QuestionPage:
-    """A question, and who was asked it."""
+    """A question, and the candidates that were asked it."""
 
     field: Field
     query: str
@@ -62,11 +62,16 @@ def make_site(sources: Sources, title: str) -> dict[str, bytes]:
     candidates = find_candidates(sources)
     fields = make_fields(candidates)
     questions = [page for field in fields for page in _make_questions(field)]
-    drawn = {field.slug: found for field in fields if (found := _draw(field))}
-    named = [NamedResult(one.name, own.result) for one in candidates for own in one.sources]
-    swatches = {one.name: draw_swatch(place) for place, one in enumerate(candidates)}
+    drawn = {field.slug: charts for field in fields if (charts := _draw(field))}
+    named = [
+        NamedResult(candidate.name, source.result)
+        for candidate in candidates
+        for source in candidate.sources
+    ]
+    swatches = {candidate.name: draw_swatch(place) for place, candidate in enumerate(candidates)}
     more = {
-        f"verdict-{name}.html": f"Verdict: {one.title}" for name, one in sources.verdicts.items()
+        f"verdict-{name}.html": f"Verdict: {verdict.title}"
+        for name, verdict in sources.verdicts.items()
     }
     more |= {
         f"figures-{field.slug}.html": f"Charts: {field.name}"
@@ -94,25 +99,35 @@ def make_site(sources: Sources, title: str) -> dict[str, bytes]:
             pages[f"figures-{field.slug}.html"] = render_page(
                 "site_figures.html", root="", field=field, figures=figures, **shared
             )
-    known = {one.sources[0].candidate: one for one in candidates}
+    by_name = {candidate.sources[0].candidate: candidate for candidate in candidates}
     for name, verdict in sources.verdicts.items():
         pages[f"verdict-{name}.html"] = render_page(
             "site_verdict.html", root="", heading=verdict.title, matrix=make_matrix(verdict),
             swatches={
-                each.candidate: swatches[known[each.candidate].name] if each.candidate in known else ""
-                for each in verdict.candidates
+                standing.candidate: swatches[by_name[standing.candidate].name]
+                if standing.candidate in by_name
+                else ""
+                for standing in verdict.candidates
             },
-            links={n: f"candidates/{one.slug}.html" for n, one in known.items()}, **shared,
+            links={
+                name: f"candidates/{candidate.slug}.html" for name, candidate in by_name.items()
+            },
+            **shared,
         )  # fmt: skip
-    for place, one in enumerate(candidates):
-        rows = [(field, row) for field in fields for row in field.rows if row.candidate is one]
+    for place, candidate in enumerate(candidates):
+        rows = [
+            (field, row) for field in fields for row in field.rows if row.candidate is candidate
+        ]
         versions = [(field, _compare_versions(field, row)) for field, row in rows]
-        pages[f"candidates/{one.slug}.html"] = render_page(
-            "site_candidate.html", root="../", candidate=one, swatch=swatches[one.name],
+        pages[f"candidates/{candidate.slug}.html"] = render_page(
+            "site_candidate.html", root="../", candidate=candidate, swatch=swatches[candidate.name],
             tables=[(field, _tabulate_figures(field, row)) for field, row in rows],
             versions=[(field, table) for field, table in versions if table is not None],
-            section=make_section(place, one.name, _list_jobs(one), len(one.sources) <= MOST_TABULATED),
-            commands=dict.fromkeys(source.command for source in one.sources),
+            section=make_section(
+                place, candidate.name, _list_jobs(candidate),
+                len(candidate.sources) <= MOST_TABULATED,
+            ),
+            commands=dict.fromkeys(source.command for source in candidate.sources),
             campaigns=sources.campaigns, **shared,
         )  # fmt: skip
     for page in questions:
@@ -136,11 +151,11 @@ def list_digests(files: Mapping[str, bytes]) -> bytes:
 
 
 def _list_aspects(fields: Sequence[Field]) -> list[tuple[Aspect, int]]:
-    """Those of which there is a figure, with the weight that they have at first: 1 where all have one, in the
+    """The aspects that have a figure, with their initial weight: 1 where all candidates have one, in the
     first table or else in the others."""
-    found = []
+    aspects = []
     for aspect in ASPECTS:
-        own = [
+        complete = [
             [
                 all(row.cells[place] for row in field.rows)
                 for place, column in enumerate(field.columns)
@@ -148,30 +163,32 @@ def _list_aspects(fields: Sequence[Field]) -> list[tuple[Aspect, int]]:
             ]
             for field in fields
         ]
-        if any(own):
-            found.append((aspect, int(all(own[0] or [one for each in own for one in each]))))
-    return found
+        if any(complete):
+            aspects.append(
+                (aspect, int(all(complete[0] or [flag for flags in complete for flag in flags])))
+            )
+    return aspects
 
 
 def _list_filters(fields: Sequence[Field]) -> dict[str, tuple[str, list[str]]]:
-    """Key in the address -> heading and values, of what not all have alike."""
-    rows = [row.candidate for field in fields for row in field.rows]
+    """Key in the address -> heading and values, for what isn't the same for all candidates."""
+    candidates = [row.candidate for field in fields for row in field.rows]
     values: dict[str, tuple[str, Iterable[str]]] = {
         "workload": ("Workload", (field.workload for field in fields)),
         "hardware": ("Hardware", (field.hardware for field in fields)),
     }
-    traits = [one.list_traits() for one in rows]
+    all_traits = [candidate.list_traits() for candidate in candidates]
     for key in dict.fromkeys(
-        key for one in traits for key in sorted(one, key=lambda key: key[:4] == "tag.")
+        key for traits in all_traits for key in sorted(traits, key=lambda key: key[:4] == "tag.")
     ):
         heading = key.removeprefix("tag.") if key.startswith("tag.") else key.capitalize()
-        values[key] = (heading, [one.get(key, "-") for one in traits])
-    found = {key: (heading, sorted(set(own))) for key, (heading, own) in values.items()}
-    return {key: (heading, own) for key, (heading, own) in found.items() if len(own) > 1}
+        values[key] = (heading, [traits.get(key, "-") for traits in all_traits])
+    choices = {key: (heading, sorted(set(texts))) for key, (heading, texts) in values.items()}
+    return {key: (heading, texts) for key, (heading, texts) in choices.items() if len(texts) > 1}
 
 
 def _describe_cell(cell: Cell) -> dict[str, Any]:
-    """What the page's script must know of a figure."""
+    """What the page's script must know about a figure."""
     variance = cell.shown.variance
     return {
         "logs": {place: round(value, 6) for place, value in cell.shown.logs.items()},
@@ -183,7 +200,7 @@ def _describe_cell(cell: Cell) -> dict[str, Any]:
 
 
 def _list_differences(field: Field) -> list[str]:
-    """What else differs between those in a table than who they are."""
+    """What differs between the candidates of a table besides what they are."""
     tests = field.list_tests()
     most = max(tests.values(), key=len, default={})
     if len(most) < 2:
@@ -193,22 +210,22 @@ def _list_differences(field: Field) -> list[str]:
 
 def _draw(field: Field) -> list[dict[str, str]]:
     charts = draw_campaign(field.list_tests(), None)
-    return [place_figure(one) for one in charts.first]
+    return [place_figure(chart) for chart in charts.first]
 
 
 # --- a candidate ----------------------------------------------------------------------------------
 
 
 def _list_jobs(candidate: Candidate) -> list[DoneJob]:
-    """Its results, those of a test together."""
-    found = []
-    tests = list(dict.fromkeys(one.test_key for one in candidate.sources))
+    """The candidate's results, those of the same test together."""
+    jobs = []
+    tests = list(dict.fromkeys(source.test_key for source in candidate.sources))
     for key in tests:
-        own = [one for one in candidate.sources if one.test_key == key]
-        for number, one in enumerate(own, 1):
-            assert one.stored is not None
-            found.append(DoneJob(one.test, number if len(own) > 1 else None, one.stored))
-    return found
+        sources = [source for source in candidate.sources if source.test_key == key]
+        for number, source in enumerate(sources, 1):
+            assert source.stored is not None
+            jobs.append(DoneJob(source.test, number if len(sources) > 1 else None, source.stored))
+    return jobs
 
 
 def _tabulate_figures(field: Field, row: Row) -> Table:
@@ -223,7 +240,7 @@ def _tabulate_figures(field: Field, row: Row) -> Table:
 
 
 def format_interval(shown: Shown) -> str:
-    """Within which the mean is, at 95 %; `-` of one repetition."""
+    """The 95 % interval of the mean; `-` if there is only one repetition."""
     interval = find_interval(shown, lambda freedom: t_quantile(0.975, freedom))
     if interval is None:
         return "-"
@@ -233,21 +250,24 @@ def format_interval(shown: Shown) -> str:
 
 def _compare_versions(field: Field, row: Row) -> Table | None:
     """Each version of the row's database beside the one before; None if there is only one."""
-    place = next(n for n, one in enumerate(field.rows) if one is row)
-    family = next((one for one in find_families(field) if place in one), None)
+    place = next(number for number, other in enumerate(field.rows) if other is row)
+    family = next((members for members in find_families(field) if place in members), None)
     if family is None:
         return None
     columns = [
         (number, column)
         for number, column in enumerate(field.columns)
-        if any(field.rows[one].cells[number] for one in family)
+        if any(field.rows[member].cells[number] for member in family)
     ]
     rows: list[list[object]] = []
-    for before, one in zip([None, *family], family, strict=False):
-        cells = field.rows[one].cells
+    for before, member in zip([None, *family], family, strict=False):
+        cells = field.rows[member].cells
         rows.append([
-            field.rows[one].candidate.database,
-            *(_describe_change(column, cells[number], one, before) for number, column in columns),
+            field.rows[member].candidate.database,
+            *(
+                _describe_change(column, cells[number], member, before)
+                for number, column in columns
+            ),
         ])  # fmt: skip
     headers = ["Version", *(column.heading for _, column in columns)]
     return Table(headers, rows, ("Version",))
@@ -315,10 +335,10 @@ def _tabulate_question(
         for row, cell in sorted(judged, key=lambda pair: -(pair[1].share if pair[1] else 0)):
             if cell is not None:
                 results = tests[column.test][row.candidate.name]
-                known = _list_more(results, query)
+                details = _list_more(results, query)
                 rows.append([
                     row.candidate.name, column.test, cell.rank or "-", cell.text,
-                    format_interval(cell.shown), *known,
+                    format_interval(cell.shown), *details,
                 ])  # fmt: skip
     times = ["Mean ms", "95% interval", "p50 ms", "p99 ms", f"{FIGURES['cold_s'].heading} ms"]
     more = [FIGURES[key].heading for key in ("rows_mean", "bytes_mean", "executions", "failed")]
@@ -327,11 +347,13 @@ def _tabulate_question(
 
 
 def _list_more(results: Sequence[Result], query: str) -> list[object]:
-    """What else is known of a question: means over the repetitions, and sums."""
-    own = [one for result in results for one in result.query_summary if one.query == query]
+    """What else is known about a question: means over the repetitions, and sums."""
+    summaries = [
+        summary for result in results for summary in result.query_summary if summary.query == query
+    ]
 
     def average(name: str) -> float | None:
-        values = [value for one in own if (value := getattr(one, name)) is not None]
+        values = [value for summary in summaries if (value := getattr(summary, name)) is not None]
         return sum(values) / len(values) if values else None
 
     def in_ms(name: str) -> str:
@@ -340,21 +362,22 @@ def _list_more(results: Sequence[Result], query: str) -> list[object]:
 
     return [
         in_ms("median"), in_ms("p99"), in_ms("cold"), FIGURES["rows_mean"].form.show(average("rows_mean")),
-        FIGURES["bytes_mean"].form.show(average("bytes_mean")), f"{sum(one.runs for one in own):,}",
-        f"{sum(one.errors for one in own):,}",
+        FIGURES["bytes_mean"].form.show(average("bytes_mean")),
+        f"{sum(summary.runs for summary in summaries):,}",
+        f"{sum(summary.errors for summary in summaries):,}",
     ]  # fmt: skip
 
 
 def _list_statements(field: Field, query: str) -> dict[str, list[Candidate]]:
-    """Each statement once, with those that were asked by it."""
-    found: dict[str, list[Candidate]] = {}
+    """Each statement once, with the candidates that were asked by it."""
+    candidates: dict[str, list[Candidate]] = {}
     for row in field.rows:
         sent = {
-            "\n".join(one.lines)
+            "\n".join(statements.lines)
             for source in row.candidate.sources
-            for one in source.result.statements
-            if one.query == query and source.result.settings.data.workload == field.workload
+            for statements in source.result.statements
+            if statements.query == query and source.result.settings.data.workload == field.workload
         }
         for statement in sorted(sent):
-            found.setdefault(statement, []).append(row.candidate)
-    return found
+            candidates.setdefault(statement, []).append(row.candidate)
+    return candidates

@@ -1,4 +1,4 @@
-"""The results that a site is made of: found below folders, each with who was measured and by what."""
+"""The results that a site is made of, found below folders, each with its candidate, test and command."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from ..results.store import (
 from .redaction import redact_result, redact_text
 
 MANIFEST = "site-files.json"
-"""What a site has, in its folder: below one that has it no results are looked for."""
+"""The file in a site's folder that lists what the site has. No results are looked for below such a folder."""
 _NO_RESULTS = frozenset({"logs", SET_ASIDE})
 MOST_DEPTH = 6
-"""Folders in folders."""
+"""How many levels of folders in folders are searched."""
 
 
 @dataclass(frozen=True)
@@ -50,29 +50,29 @@ class Source:
     """A result, or the failure of a job that has none."""
 
     name: str
-    """Of its file in the site, without its ending."""
+    """The name of its file in the site, without the ending."""
     stored: StoredResult | None
     candidate: str
-    """What it is called in its campaign; else its target."""
+    """What its campaign calls the candidate; without a campaign, its target."""
     test: str
-    """What was done to it, in a few words; the same for all whose figures can stand beside each other."""
+    """What was done, in a few words; the same for all sources whose figures can stand beside each other."""
     test_key: str
-    """By which tests are told apart."""
+    """Tells tests apart."""
     identity: str
-    """By which candidates of one name are, with `own`."""
+    """Tells candidates of the same name apart, together with `own`."""
     own: Mapping[str, Any]
-    """Options of the module, if it belongs to no campaign."""
+    """The module's options, if it belongs to no campaign."""
     command: str
-    """What repeats it."""
+    """The command line that repeats it."""
     failure: str = ""
     campaign: str = ""
-    """The title of its campaign, or the name of that one's folder; empty if it belongs to none."""
+    """The title of its campaign, or the name of the campaign's folder; empty if it belongs to none."""
     note: str = ""
-    """Why its candidate's figures surprise."""
+    """Why its candidate's figures are surprising."""
 
     @property
     def result(self) -> Result:
-        """Of what was measured."""
+        """The stored result; there is none of a job that failed."""
         assert self.stored is not None
         return self.stored.result
 
@@ -86,61 +86,63 @@ class Sources:
     campaigns: Mapping[str, str]
     """Campaign -> its file's text."""
     verdicts: Mapping[str, VerdictMatrix]
-    """Campaign -> who meets its requirements, if it has some."""
+    """Campaign -> which candidates meet its requirements, if it has any."""
 
 
 def find_sources(folders: Sequence[Path]) -> Sources:
     """The results below these folders, without what must not be published. ConfigError, which says what to
-    do, if there are none, or one can't be read."""
-    found: dict[Path, Source] = {}
+    do, if there are none, or if one can't be read."""
+    sources: dict[Path, Source] = {}
     failed: list[Source] = []
     campaigns: dict[str, str] = {}
     verdicts: dict[str, VerdictMatrix] = {}
     seen: set[Path] = set()
     for folder in folders:
         if not folder.is_dir():
-            what = "a file: name the folder that it is in" if folder.exists() else "not there"
+            problem = "a file: name the folder that it is in" if folder.exists() else "not there"
             raise ConfigError(
-                f"{folder} is {what}; publish takes campaigns' folders, and folders with results"
+                f"{folder} is {problem}; publish takes campaigns' folders, and folders with results"
             )
-        for one in _walk(folder):
-            if one.resolve() in seen:
+        for path in _walk(folder):
+            if path.resolve() in seen:
                 continue
-            seen.add(one.resolve())
-            if (one / PLAN).is_file():
-                _take_campaign(one, found, failed)
-                name = _name_campaign(one, campaigns)
-                if (one / CAMPAIGN).is_file():
-                    text = (one / CAMPAIGN).read_text(errors="replace")
+            seen.add(path.resolve())
+            if (path / PLAN).is_file():
+                _take_campaign(path, sources, failed)
+                name = _name_campaign(path, campaigns)
+                if (path / CAMPAIGN).is_file():
+                    text = (path / CAMPAIGN).read_text(errors="replace")
                     campaigns[name] = redact_text(text)
-                verdict = open_verdict(one)
+                verdict = open_verdict(path)
                 if verdict is not None:
                     document = redact_result(verdict.model_dump(mode="json"))
                     verdicts[name] = VerdictMatrix.model_validate(document)
             else:
-                for file in _list_files(one):
-                    if file.resolve() not in found:
-                        _take_alone(file, found)
-    if not found:
+                for file in _list_files(path):
+                    if file.resolve() not in sources:
+                        _take_alone(file, sources)
+    if not sources:
         where = ", ".join(map(str, folders))
         raise ConfigError(
             f"there is no complete result in {where}: name a folder with a {FILE_NAME} somewhere below it,"
             " or with results under other names (.json)"
         )
-    done = sorted(found.values(), key=lambda one: (one.result.started_at, one.name, one.test))
+    done = sorted(
+        sources.values(), key=lambda source: (source.result.started_at, source.name, source.test)
+    )
     return Sources(_name_apart(done), failed, campaigns, verdicts)
 
 
-def _name_campaign(folder: Path, others: Collection[str]) -> str:
-    """After its folder, and like no other."""
+def _name_campaign(folder: Path, taken: Collection[str]) -> str:
+    """A name for a campaign, after its folder, that no other campaign has."""
     name = re.sub(r"[^\w.-]+", "-", folder.resolve().name)
-    while name in others:
+    while name in taken:
         name += "-"
     return name
 
 
 def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
-    """The folder and those in it, down to campaigns. Sites, logs and what is hidden are passed by."""
+    """The folder and those below it, down to campaigns. Sites, logs and hidden folders are left out."""
     if (folder / MANIFEST).exists():
         return
     yield folder
@@ -156,7 +158,7 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
 
 
 def _list_files(folder: Path) -> list[Path]:
-    """Its result.json; without one all JSON files that say their format."""
+    """The folder's result.json; without one, all JSON files that say their format."""
     if (folder / FILE_NAME).is_file():
         return [folder / FILE_NAME]
     return [
@@ -167,7 +169,7 @@ def _list_files(folder: Path) -> list[Path]:
 
 
 def _read(file: Path) -> Result:
-    """Without what must not be published. UnreadableResult if it is none, with a remedy."""
+    """The result without what must not be published. UnreadableResult, with a remedy, if the file is none."""
     try:
         result = read_result(file)
     except UnreadableResult as error:
@@ -177,8 +179,8 @@ def _read(file: Path) -> Result:
     return Result.model_validate(redact_result(result.model_dump(mode="json")))
 
 
-def _take_alone(file: Path, found: dict[Path, Source]) -> None:
-    """A result that belongs to no campaign."""
+def _take_alone(file: Path, sources: dict[Path, Source]) -> None:
+    """Add a result that belongs to no campaign."""
     result = _read(file)
     if not result.complete:
         note(f"left out: {file} ended early; the same command makes a whole one")
@@ -186,22 +188,26 @@ def _take_alone(file: Path, found: dict[Path, Source]) -> None:
     name = file.parent.name if file.name == FILE_NAME else file.stem
     declared = find_declared(result)
     changed = find_changed_options(result)
-    asked = {
+    settings = {
         setting.name: stated
         for setting, stated in list_settings(result, declared).items()
         if setting.origin is Origin.COMMAND
     }
-    schema = {name for name, one in asked.items() if one.condition is Condition.SCHEMA}
+    schema = {name for name, stated in settings.items() if stated.condition is Condition.SCHEMA}
     options = schema | (set(result.settings.module) & declared.option_names)
     own = {name: value for name, value in changed.items() if name in options}
     lengths = {key: result.options.get(key) for key in ("workers", "num_inserts", "duration_s")}
-    # By which statement events are sent differs from database to database.
+    # The statement by which events are sent differs from database to database.
     left_out = schema | {"insert_mode"}
-    load = {name: str(one.value) for name, one in asked.items() if name not in left_out} | lengths
+    load = {
+        name: str(stated.value) for name, stated in settings.items() if name not in left_out
+    } | lengths
     words = {
-        k: v for k, v in changed.items() if k not in own and k not in ("definition", "workload")
+        name: value
+        for name, value in changed.items()
+        if name not in own and name not in ("definition", "workload")
     }
-    found[file.resolve()] = Source(
+    sources[file.resolve()] = Source(
         name,
         StoredResult(name, file, result),
         result.target,
@@ -217,8 +223,8 @@ def _write_key(parts: Sequence[Any]) -> str:
     return to_json(parts, fallback=str).decode()
 
 
-def _take_campaign(folder: Path, found: dict[Path, Source], failed: list[Source]) -> None:
-    """The whole results of a campaign's jobs, and the jobs that failed."""
+def _take_campaign(folder: Path, sources: dict[Path, Source], failed: list[Source]) -> None:
+    """Add the complete results of a campaign's jobs, and the jobs that failed."""
     plan = _read_document(folder / PLAN)
     jobs = {
         str(job["name"]): job
@@ -229,7 +235,9 @@ def _take_campaign(folder: Path, found: dict[Path, Source], failed: list[Source]
     targets = as_mapping(plan.get("targets"))
     notes = read_notes(folder / NOTES, {str(job["candidate"]) for job in jobs.values()})
     shared = [definition.get(key) for key in ("options", "requirements", "steps")]
-    key = _write_key([*shared, {n: one for n, one in targets.items() if n.startswith(WORKLOAD)}])
+    key = _write_key(
+        [*shared, {name: target for name, target in targets.items() if name.startswith(WORKLOAD)}]
+    )
     title = redact_text(str(definition.get("title") or folder.resolve().name))
     numbered = all(re.search(r" \d+$", name) for name in jobs)
 
@@ -250,9 +258,9 @@ def _take_campaign(folder: Path, found: dict[Path, Source], failed: list[Source]
 
     done: set[str] = set()
     inner = folder / "results"
-    for one in sorted(inner.iterdir()) if inner.is_dir() else []:
-        file = one / FILE_NAME
-        if not file.is_file() or file.resolve() in found:
+    for path in sorted(inner.iterdir()) if inner.is_dir() else []:
+        file = path / FILE_NAME
+        if not file.is_file() or file.resolve() in sources:
             continue
         result = _read(file)
         label = match_name(result.label, jobs)
@@ -260,15 +268,15 @@ def _take_campaign(folder: Path, found: dict[Path, Source], failed: list[Source]
             note(f"left out: {file} is no whole result of a job of its campaign")
             continue
         done.add(label)
-        found[file.resolve()] = replace(
-            make(one.name, label), stored=StoredResult(one.name, file, result)
+        sources[file.resolve()] = replace(
+            make(path.name, label), stored=StoredResult(path.name, file, result)
         )
-    kept = _read_document(folder / FAILED) if (folder / FAILED).is_file() else {}
+    failures = _read_document(folder / FAILED) if (folder / FAILED).is_file() else {}
     broken: dict[tuple[str, str], str] = {}
     for label, job in jobs.items():
-        # What is left of a turn after a failure isn't made.
+        # After a failure the rest of a turn isn't run.
         turn = str(job["candidate"]), label.split(" ")[-1] if numbered else ""
-        why = next((why for name, why in kept.items() if match_name(name, [label])), None)
+        why = next((why for name, why in failures.items() if match_name(name, [label])), None)
         if why is not None:
             broken[turn] = label
             failed.append(replace(make("", label), failure=redact_text(str(why))))
@@ -293,12 +301,12 @@ def _read_document(file: Path) -> dict[str, Any]:
 
 
 def _name_apart(sources: Sequence[Source]) -> list[Source]:
-    """Results of several folders may have one name."""
+    """The sources with distinct names: results of several folders may have the same one."""
     used: dict[str, int] = {}
     apart = []
-    for one in sources:
-        used[one.name] = number = used.get(one.name, 0) + 1
-        apart.append(one if number == 1 else replace(one, name=f"{one.name}-{number}"))
+    for source in sources:
+        used[source.name] = number = used.get(source.name, 0) + 1
+        apart.append(source if number == 1 else replace(source, name=f"{source.name}-{number}"))
     return apart
 
 
@@ -310,10 +318,11 @@ _NO_OPTIONS = frozenset({"target", "label", "tags", "output", "workload_pairs", 
 
 
 def write_command(result: Result) -> str:
-    """The command line that gave a result, as far as the result says so, with what isn't at its default."""
+    """The command line that gave a result, as far as the result says so, with the options that aren't at
+    their defaults."""
     options: dict[str, Any] = {}
     command = find_command(result.command)
-    own = result.settings.module
+    settings = result.settings.module
     for word, option in list_options(command).items():
         name = option.name or ""
         value = result.options.get(_KEYS.get(name, name))
@@ -326,7 +335,7 @@ def write_command(result: Result) -> str:
         options[word] = list(map(str, value)) if isinstance(value, list) else value
     declared = find_declared(result).option_names
     for name, value in find_changed_options(result).items():
-        if name in own:
+        if name in settings:
             word = "extra-option" if name in declared else "workload-option"
             options.setdefault(word, {})[name] = (
                 value if isinstance(value, bool | int | float) else str(value)

@@ -20,16 +20,16 @@ from .chart import Chart, NamedResult
 from .vega import INK, PAPER, WIDTH, find_label_step, make_label_axis, needs_log, scale_series
 
 MOST_BARS = 10
-"""In the figure of the answer, which is to be seen without scrolling."""
+"""Bars in the figure of the answer, which should be visible without scrolling."""
 MOST_DOTS = 100
-"""In one bar; of more runs some are left out, the fastest and the slowest never."""
+"""Dots in one bar; of more runs some are left out, but never the fastest or the slowest."""
 
 RATE, QUERY_RATE = "Inserts/s", "Queries/s"
 MILLISECONDS = "Time, ms"
 WITHIN_LIMITS = "Capacity, events/s"
 _TALLEST_PX = 270
 _LABEL_CHARACTERS = 45
-"""In a line of a bar's label."""
+"""Characters in a line of a bar's label."""
 
 
 @dataclass(frozen=True)
@@ -40,47 +40,47 @@ class Bar:
     value: float
     interval: tuple[float, float] | None
     samples: Sequence[float] = ()
-    """The runs that it is the mean of."""
+    """The runs whose mean it is."""
     series: str = ""
-    """By which it has its colour; empty: all bars have one."""
+    """What decides its colour; empty: all bars have the same one."""
 
 
 def draw_answer(results: Sequence[NamedResult]) -> Chart | None:
-    """The figure that answers the question: the first of capacity, inserts, mixed runs, fill levels,
-    queries, tunings and clients that was measured. Of several results each one's best, the fastest first."""
+    """The figure that answers the question: the first of capacity, inserts, mixed runs, fill levels, queries,
+    tunings and clients that was measured. Several results each show their best, the fastest first."""
     for kind, collect in _COLLECTORS.items():
-        own = [named for named in results if named.result.kind == kind]
-        bars = collect(own)
+        of_kind = [named for named in results if named.result.kind == kind]
+        bars = collect(of_kind)
         if bars:
-            if len(own) > 1 and kind not in _IN_ORDER:
+            if len(of_kind) > 1 and kind not in _IN_ORDER:
                 bars = rank(bars)
             unit = MILLISECONDS if kind == "queries" else _UNITS[kind]
             if kind == "tunings" and any(
-                one.result.tuning and one.result.tuning.limits for one in own
+                named.result.tuning and named.result.tuning.limits for named in of_kind
             ):
                 unit = WITHIN_LIMITS
-            if kind == "clients" and _are_asked(own):
+            if kind == "clients" and _are_asked(of_kind):
                 unit = QUERY_RATE
             return draw_bars("answer", _TITLES[kind], bars, unit, count_fitting(bars))
     return None
 
 
 def count_fitting(bars: Sequence[Bar]) -> int:
-    """As many as a screen has room for: fewer where their names take several lines."""
+    """How many of the bars a screen has room for: fewer where their names take several lines."""
     lines = max(len(_wrap(bar.name)) for bar in bars[:MOST_BARS])
     return min(MOST_BARS, _TALLEST_PX // find_label_step(lines))
 
 
 def rank(bars: Sequence[Bar]) -> list[Bar]:
-    """The highest rate first."""
+    """The bars, with the highest rate first."""
     return sorted(bars, key=lambda bar: -bar.value)
 
 
 def draw_bars(
     kind: str, title: str, bars: Sequence[Bar], unit: str, most: int, sample: str = "run"
 ) -> Chart:
-    """A bar for each, from top to bottom; those above `most` are left out, and counted in the note. `sample`:
-    what a bar is the mean of."""
+    """The bars from top to bottom; those beyond `most` are left out, and counted in the note. `sample`: what
+    a bar is the mean of."""
     shown = list(bars[:most])
     ends = [end for bar in shown for end in (bar.value, *(bar.interval or ()), *bar.samples)]
     log = needs_log(ends)
@@ -99,7 +99,7 @@ def draw_bars(
 
 
 def make_insert_bar(named: NamedResult, entry: InsertSummary, name: str) -> Bar:
-    """The runs of one worker count, or of one fill level."""
+    """The bar for the runs of one worker count, or of one fill level."""
     place = Place(workers=entry.workers)
     if named.result.by_fill_level:
         place = Place(level=entry.fill_level)
@@ -108,7 +108,7 @@ def make_insert_bar(named: NamedResult, entry: InsertSummary, name: str) -> Bar:
 
 
 def _collect_inserts(results: Sequence[NamedResult]) -> list[Bar]:
-    """Of one result all its worker counts; of several the best of each."""
+    """All worker counts of a single result; the best one of each of several."""
     if len(results) == 1:
         (named,) = results
         return [
@@ -116,13 +116,13 @@ def _collect_inserts(results: Sequence[NamedResult]) -> list[Bar]:
             for entry in named.result.insert_summary
         ]
     best = [(named, named.result.best) for named in results]
-    found = [(named, entry) for named, entry in best if entry is not None]
-    alike = len({_name_entry(entry) for _, entry in found}) == 1
+    summaries = [(named, entry) for named, entry in best if entry is not None]
+    alike = len({_name_entry(entry) for _, entry in summaries}) == 1
     return [
         make_insert_bar(
             named, entry, named.name if alike else f"{named.name}, {_name_entry(entry)}"
         )
-        for named, entry in found
+        for named, entry in summaries
     ]
 
 
@@ -133,20 +133,20 @@ def _name_entry(entry: InsertSummary) -> str:
 
 
 def _collect_capacities(results: Sequence[NamedResult]) -> list[Bar]:
-    found = [(named.name, named.result.capacity) for named in results]
+    capacities = [(named.name, named.result.capacity) for named in results]
     return [
         Bar(
             name,
-            one.events_per_s,
-            (one.events_per_s, one.above_per_s) if one.above_per_s else None,
+            capacity.events_per_s,
+            (capacity.events_per_s, capacity.above_per_s) if capacity.above_per_s else None,
         )
-        for name, one in found
-        if one is not None and one.events_per_s
+        for name, capacity in capacities
+        if capacity is not None and capacity.events_per_s
     ]
 
 
 def _collect_queries(results: Sequence[NamedResult]) -> list[Bar]:
-    """All results of the first query beside each other, then those of the next."""
+    """All results for the first query beside each other, then those for the next."""
     entries: dict[str, list[tuple[NamedResult, QuerySummary]]] = {}
     for named in results:
         for entry in named.result.query_summary:
@@ -158,8 +158,8 @@ def _collect_queries(results: Sequence[NamedResult]) -> list[Bar]:
             entry.ci95 and (1000 * entry.ci95[0], 1000 * entry.ci95[1]),
             _list_executions(named.result, entry.query),
         )
-        for own in entries.values()
-        for named, entry in own
+        for pairs in entries.values()
+        for named, entry in pairs
     ]
 
 
@@ -168,8 +168,8 @@ def _list_executions(result: Result, query: str) -> list[float]:
 
 
 def _collect_tunings(results: Sequence[NamedResult]) -> list[Bar]:
-    """Of one tuning the combinations that were compared at the end, of several the best of each."""
-    found = []
+    """The combinations that a single tuning compared at the end; the best one of each of several."""
+    bars = []
     for named in results:
         tuning = named.result.tuning
         if tuning is None:
@@ -180,16 +180,16 @@ def _collect_tunings(results: Sequence[NamedResult]) -> list[Bar]:
             rates = summarize(tuning.find_rates(candidate, tuning.stages))
             name = settings if len(results) == 1 else f"{named.name}, {settings}"
             samples = tuning.find_rates(candidate, tuning.stages)
-            found.append(Bar(name, rates.avg, rates.ci95, samples))
-    return found
+            bars.append(Bar(name, rates.avg, rates.ci95, samples))
+    return bars
 
 
 def collect_clients(
     results: Sequence[NamedResult],
-    read: Callable[[ClientFigures], Sequence[float]] = lambda own: own.rates,
+    read: Callable[[ClientFigures], Sequence[float]] = lambda figures: figures.rates,
 ) -> list[Bar]:
-    """Of each comparison of clients a bar for each client, the lean path first: of those that insert, or if
-    there are none, of those that ask."""
+    """A bar for each client of each comparison, the lean path first. These are comparisons of clients that
+    insert, or if there are none, of clients that ask."""
     asks = _are_asked(results)
     compared = [
         (named.name, collect_figures(named.result))
@@ -198,18 +198,18 @@ def collect_clients(
     ]
     bars = []
     for name, figures in compared:
-        for client, own in figures.items():
-            if samples := read(own):
-                found = summarize(samples)
+        for client, client_figures in figures.items():
+            if samples := read(client_figures):
+                summary = summarize(samples)
                 label = client if len(compared) == 1 else f"{name}, {client}"
-                bars.append(Bar(label, found.avg, found.ci95, samples))
+                bars.append(Bar(label, summary.avg, summary.ci95, samples))
     return bars
 
 
 def _are_asked(results: Sequence[NamedResult]) -> bool:
-    """Whether all comparisons of clients among these are of clients that ask."""
-    found = [named.result.clients for named in results if named.result.clients is not None]
-    return bool(found) and all(comparison.asks for comparison in found)
+    """Whether all comparisons among these results are of clients that ask."""
+    comparisons = [named.result.clients for named in results if named.result.clients is not None]
+    return bool(comparisons) and all(comparison.asks for comparison in comparisons)
 
 
 _COLLECTORS: dict[str, Callable[[Sequence[NamedResult]], list[Bar]]] = {
@@ -222,7 +222,7 @@ _COLLECTORS: dict[str, Callable[[Sequence[NamedResult]], list[Bar]]] = {
     "clients": collect_clients,
 }
 _IN_ORDER = ("queries", "clients")
-"""Kinds of which bars of one result belong together, and are not ranked."""
+"""Kinds whose bars of one result belong together, and are not ranked."""
 _TITLES = {
     "capacities": "Capacity",
     "inserts": "Throughput of inserts",
@@ -244,9 +244,9 @@ def _make_spec(bars: Sequence[Bar], unit: str, log: bool, sample: str) -> dict[s
     for label, bar in zip(labels, bars, strict=True):
         low, high = bar.interval or (bar.value, bar.value)
         samples = _thin(bar.samples) if len(bar.samples) > 1 else []
-        said = _format(bar.value, unit)
+        figure = _format(bar.value, unit)
         rows.append(
-            {"name": label, "value": bar.value, "low": low, "high": high, "said": said,
+            {"name": label, "value": bar.value, "low": low, "high": high, "said": figure,
              "end": max(bar.value, high, *samples), "text": _describe(bar, unit, sample),
              "series": bar.series}
         )  # fmt: skip
@@ -339,7 +339,7 @@ CPU, QUERY_CPU = "µs of CPU per event", "µs of CPU per query"
 
 
 def draw_clients(results: Sequence[NamedResult]) -> Chart | None:
-    """Throughput by each client, of each comparison the lean path first."""
+    """Throughput by client, with the lean path first in each comparison."""
     bars = collect_clients(results)
     if not bars:
         return None
@@ -349,7 +349,7 @@ def draw_clients(results: Sequence[NamedResult]) -> Chart | None:
 
 def draw_client_cpu(results: Sequence[NamedResult]) -> Chart | None:
     """What each client's process used for an event: making it, its request, sending, the answer."""
-    bars = collect_clients(results, lambda own: own.cpu_us)
+    bars = collect_clients(results, lambda figures: figures.cpu_us)
     if not bars:
         return None
     unit = QUERY_CPU if _are_asked(results) else CPU

@@ -44,10 +44,10 @@ class CampaignPage:
     left_out: str
     """Why there are no tables of runs, and where they are; empty if they are here."""
     verdict: VerdictMatrix | None
-    """What stands first; None without requirements."""
+    """What the page begins with; None without requirements."""
     summary: Summary
     doubts: str
-    """In one sentence."""
+    """Which results to doubt, in one sentence."""
     hardware: Sequence[str]
     rankings: Mapping[str, Sequence[str]]
     """Title -> lines."""
@@ -57,7 +57,7 @@ class CampaignPage:
     single_runs: Sequence[Chart]
     """Figures of single runs, which are folded."""
     tables: Mapping[str, Table]
-    """Step -> what figures of it show."""
+    """Step -> what its figures show."""
     scalings: Sequence[tuple[Chart, Table]]
     """Each step over the number of nodes."""
     differences: Sequence[str]
@@ -71,18 +71,18 @@ class CampaignPage:
 
 def make_campaign_report(page: CampaignPage) -> str:
     """The page."""
-    ids = {one.name: f"candidate-{one.place + 1}" for one in page.candidates}
-    count = sum(len(step.jobs) for one in page.candidates for step in one.steps)
+    ids = {section.name: f"candidate-{section.place + 1}" for section in page.candidates}
+    count = sum(len(step.jobs) for section in page.candidates for step in section.steps)
     return render_page(
         "campaign.html",
         title=page.title,
         page=page,
         matrix=page.verdict and make_matrix(page.verdict),
         ids=ids,
-        links={name: f"#{place}" for name, place in ids.items()},
+        links={name: f"#{id_}" for name, id_ in ids.items()},
         results=format_count(count, "stored result"),
         of=format_count(len(page.candidates), "candidate"),
-        swatches={one.name: draw_swatch(one.place) for one in page.candidates},
+        swatches={section.name: draw_swatch(section.place) for section in page.candidates},
         figures=list(map(place_figure, page.figures)),
         single_runs=list(map(place_figure, page.single_runs)),
         scalings=[(place_figure(figure), table) for figure, table in page.scalings],

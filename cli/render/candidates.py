@@ -43,12 +43,12 @@ class DoneJob:
 
 @dataclass(frozen=True)
 class Doubt:
-    """A kind of caveat, in whichever jobs it is."""
+    """A kind of caveat, with the jobs that have it."""
 
     kind: str
     where: str
     text: str
-    """That of the first of them."""
+    """The text of the first of them."""
 
 
 @dataclass(frozen=True)
@@ -78,36 +78,37 @@ class CandidateSection:
     """One candidate in the report."""
 
     place: int
-    """Among all, from 0 on: by which it has its colour."""
+    """Its place among all, from 0 on, which decides its colour."""
     name: str
     about: str
     """Its database and version, and how many results it has."""
     told: Sequence[str]
     """What was done to the database, and what came of it."""
     more: int
-    """Of these so many are only in the folded parts."""
+    """How many of these are only in the folded parts."""
     answers: str
     doubts: Sequence[Doubt]
     conditions: Mapping[str, Table]
     """Kind of condition -> its settings."""
     steps: Sequence[StepTables]
     statements: Sequence[SentStatements]
-    """Its schema, and what each query was asked by."""
+    """Its schema, and the statement of each query."""
 
 
 def make_section(
     place: int, name: str, jobs: Sequence[DoneJob], tabulated: bool = True
 ) -> CandidateSection:
-    """What the jobs of a candidate tell; it may have none. `tabulated`: with the tables of their runs."""
+    """The section of a candidate, made from its jobs; it may have none. `tabulated`: with the tables of their
+    runs."""
     servers = dict.fromkeys(words.name_database(job.result) or job.result.module for job in jobs)
     about = [*servers, format_count(len(jobs), "result")] if jobs else ["nothing was measured"]
-    told = [f"{job}: {text}" for job in jobs for text in list_interventions(job.result)]
+    sentences = [f"{job}: {text}" for job in jobs for text in list_interventions(job.result)]
     return CandidateSection(
         place,
         name,
         ", ".join(about),
-        told[:MOST_TOLD],
-        max(0, len(told) - MOST_TOLD),
+        sentences[:MOST_TOLD],
+        max(0, len(sentences) - MOST_TOLD),
         _count_answers(jobs),
         pool_doubts(jobs),
         tabulate_conditions(jobs),
@@ -130,11 +131,14 @@ def pool_statements(results: Iterable[Iterable[SentStatements]]) -> list[SentSta
 
 def _count_answers(jobs: Sequence[DoneJob]) -> str:
     """How many answers to queries were checked; empty if none were to be."""
-    found = [answers for job in jobs for answers in job.result.answers]
-    if not found:
+    all_answers = [answers for job in jobs for answers in job.result.answers]
+    if not all_answers:
         return ""
-    checked, unchecked = sum(one.checked for one in found), sum(one.unchecked for one in found)
-    wrong = sum(len(one.workers) for answers in found for one in answers.wrong)
+    checked, unchecked = (
+        sum(answers.checked for answers in all_answers),
+        sum(answers.unchecked for answers in all_answers),
+    )
+    wrong = sum(len(answer.workers) for answers in all_answers for answer in answers.wrong)
     verdict = f"{wrong:,} of them wrong" if wrong else "all right"
     text = f"Answers: {checked:,} checked, {verdict}" if checked else "Answers: none was checked"
     return f"{text}; {unchecked:,} not checked." if unchecked else f"{text}."
@@ -142,14 +146,14 @@ def _count_answers(jobs: Sequence[DoneJob]) -> str:
 
 def pool_doubts(jobs: Sequence[DoneJob]) -> list[Doubt]:
     """Each kind of caveat once, the gravest first, with the jobs that have it."""
-    found: dict[str, dict[str, str]] = {}
+    by_kind: dict[str, dict[str, str]] = {}
     for job in jobs:
         for kind, text in describe_caveats(job.result):
-            found.setdefault(kind, {}).setdefault(str(job), text)
+            by_kind.setdefault(kind, {}).setdefault(str(job), text)
     order = [str(kind) for kind in Kind]
     doubts = []
-    for kind in sorted(found, key=order.index):
-        texts = found[kind]
+    for kind in sorted(by_kind, key=order.index):
+        texts = by_kind[kind]
         first = next(iter(texts))
         where = f"all {len(jobs)} jobs" if len(texts) == len(jobs) > 1 else join_words(list(texts))
         same = len(set(texts.values())) == 1
@@ -172,17 +176,17 @@ _KINDS = {
 
 def tabulate_conditions(jobs: Sequence[DoneJob]) -> dict[str, Table]:
     """Title -> settings with their values; where jobs differ, with the steps that have each value."""
-    found: dict[Condition, dict[str, dict[str, list[str]]]] = {}
+    by_condition: dict[Condition, dict[str, dict[str, list[str]]]] = {}
     for job in jobs:
         for condition, name, value in _list_stated(job.result):
-            own = found.setdefault(condition, {}).setdefault(name, {})
-            own.setdefault(format_value(value), []).append(job.step)
+            steps = by_condition.setdefault(condition, {}).setdefault(name, {})
+            steps.setdefault(format_value(value), []).append(job.step)
     tables = {}
     for title, conditions in _KINDS.items():
         rows = [
             [name, _join_values(values)]
             for condition in conditions
-            for name, values in found.get(condition, {}).items()
+            for name, values in by_condition.get(condition, {}).items()
             if set(values) != {format_value(None)}
         ]
         if rows:
@@ -193,7 +197,7 @@ def tabulate_conditions(jobs: Sequence[DoneJob]) -> dict[str, Table]:
 def _list_stated(result: Result) -> Iterable[tuple[Condition, str, object]]:
     for setting, stated in list_settings(result, find_declared(result)).items():
         yield stated.condition, setting.name, stated.value
-    # What was found to be there; of it `list_settings` has the indexes.
+    # The schema as it was found; its indexes are among `list_settings`.
     for name, value in as_mapping(result.describe("database").get("schema")).items():
         if name != "indexes":
             yield Condition.SCHEMA, f"{name} (as found)".replace("_", " "), value
@@ -211,7 +215,7 @@ def _join_values(values: Mapping[str, Sequence[str]]) -> str:
 
 
 _PAIRS = ("Options", "Environment")
-"""Tables of names and values, which are hardly different from repetition to repetition."""
+"""Tables of names and values, which hardly differ between repetitions."""
 
 
 def _make_step(step: str, jobs: Sequence[DoneJob], tabulated: bool) -> StepTables:
@@ -222,29 +226,31 @@ def _make_step(step: str, jobs: Sequence[DoneJob], tabulated: bool) -> StepTable
 
 def _describe_job(job: DoneJob) -> JobNotes:
     answer = filter(None, [words.give_answer(job.result), describe_answers(job.result)])
-    told = [*answer, *list_interventions(job.result)]
+    sentences = [*answer, *list_interventions(job.result)]
     measured = words.describe_measurement(job.result)
-    return JobNotes(str(job), job.stored.id, measured, " ".join(told), describe_caveats(job.result))
+    return JobNotes(
+        str(job), job.stored.id, measured, " ".join(sentences), describe_caveats(job.result)
+    )
 
 
 def join_tables(jobs: Sequence[DoneJob]) -> dict[str, Table]:
     """Title -> the rows of all repetitions of a step, each with its number."""
-    own = [(job, tabulate_result(job.result, terminal=False)) for job in jobs]
-    titles = dict.fromkeys(title for _, tables in own for title in tables)
-    found = {}
+    tables_of_jobs = [(job, tabulate_result(job.result, terminal=False)) for job in jobs]
+    titles = dict.fromkeys(title for _, tables in tables_of_jobs for title in tables)
+    joined = {}
     for title in titles:
-        parts = [(job, tables[title]) for job, tables in own if title in tables]
+        parts = [(job, tables[title]) for job, tables in tables_of_jobs if title in tables]
         if title in _PAIRS:
-            found[title] = _join_pairs([table for _, table in parts])
+            joined[title] = _join_pairs([table for _, table in parts])
         elif parts[0][0].repetition is None:
-            found[title] = parts[0][1]
+            joined[title] = parts[0][1]
         else:
-            found[title] = _join_rows(parts)
-    return found
+            joined[title] = _join_rows(parts)
+    return joined
 
 
 def _join_rows(parts: Sequence[tuple[DoneJob, Table]]) -> Table:
-    """One has a column more than another where it has figures for it."""
+    """The rows of all tables. A table may lack a column of another, for which it has no figures."""
     headers = list(dict.fromkeys(header for _, table in parts for header in table.headers))
     rows = []
     for job, table in parts:
@@ -259,5 +265,5 @@ def _join_pairs(tables: Sequence[Table]) -> Table:
     for table in tables:
         for name, value in table.rows:
             values.setdefault(str(name), []).append(str(value))
-    rows = [[name, " / ".join(dict.fromkeys(own))] for name, own in values.items()]
+    rows = [[name, " / ".join(dict.fromkeys(texts))] for name, texts in values.items()]
     return Table(tables[0].headers, rows, tables[0].left)

@@ -24,33 +24,33 @@ from .tables import (
 
 
 def tabulate_capacities(names: Sequence[str], results: Sequence[Result]) -> Table:
-    """The answers of several searches, a line each; without columns of which nothing is known."""
+    """The answers of several searches, a line each; without columns that would be empty."""
     rows = []
     for name, result in zip(names, results, strict=True):
-        found = result.capacity or Capacity(precision=0)
-        at_least = "at least " if found.client_bound and found.events_per_s else ""
-        sure = "yes" if found.sure else "no"
+        capacity = result.capacity or Capacity(precision=0)
+        at_least = "at least " if capacity.client_bound and capacity.events_per_s else ""
+        sure = "yes" if capacity.sure else "no"
         rows.append(
             [
                 name,
-                at_least + _show(found.events_per_s),
-                _show(found.above_per_s),
+                at_least + _show(capacity.events_per_s),
+                _show(capacity.above_per_s),
                 sure,
-                ", ".join(map(str, found.limits)) or "-",
-                _format_whole(found.devices),
-                "-" if found.bytes_per_day is None else format_bytes(found.bytes_per_day),
-                _format_whole(found.events_per_s_per_cpu),
-                "-" if found.events_per_cost is None else format_cost(found.events_per_cost),
+                ", ".join(map(str, capacity.limits)) or "-",
+                _format_whole(capacity.devices),
+                "-" if capacity.bytes_per_day is None else format_bytes(capacity.bytes_per_day),
+                _format_whole(capacity.events_per_s_per_cpu),
+                "-" if capacity.events_per_cost is None else format_cost(capacity.events_per_cost),
             ]
         )
     headers = [
         "Database (version)", "Capacity", "Lowest that failed", "Sure", "Limits", "Devices", "Disk/day",
         "Per CPU", COST_HEADER,
     ]  # fmt: skip
-    known = [n < 5 or any(row[n] != "-" for row in rows) for n in range(len(headers))]
+    is_filled = [n < 5 or any(row[n] != "-" for row in rows) for n in range(len(headers))]
     return Table(
-        list(compress(headers, known)),
-        [list(compress(row, known)) for row in rows],
+        list(compress(headers, is_filled)),
+        [list(compress(row, is_filled)) for row in rows],
         left=("Database (version)", "Limits"),
     )
 
@@ -64,44 +64,44 @@ def _format_whole(value: float | None) -> str:
 
 
 _SHOWN = (Measure.P50, Measure.P99, Measure.P99_9, Measure.SERVICE_P99)
-"""What of the inserts each table of steps shows."""
+"""The measures of inserts that each table of steps shows."""
 
 
 def tabulate_capacity(result: Result, terminal: bool) -> Table:
-    """Each step, in the order in which they were made: what was offered, and whether it holds."""
-    writers = {one.run.run: one for one in result.writers}
+    """The steps in the order in which they were made: what was offered, and whether it holds."""
+    writers = {group_run.run.run: group_run for group_run in result.writers}
     steps = result.capacity.steps if result.capacity else []
     limits = result.capacity.limits if result.capacity else []
-    others = [limit for limit in limits if limit.query or limit.measure not in _SHOWN]
+    extra_limits = [limit for limit in limits if limit.query or limit.measure not in _SHOWN]
     rows = [
         [
             f"{number:,}" if number else "-",
             *_list_cells(writers[step.run], step, terminal),
-            *(_show_figure(limit, step) for limit in others),
+            *(_show_figure(limit, step) for limit in extra_limits),
             _describe_verdict(step),
         ]
         for number, step in enumerate(steps)
     ]
     headers = [
         "Step", "Rate", "Offered/s", "Achieved/s", "p50 ms", "p99 ms", "p99.9 ms", "Service p99",
-        "Client CPU", *(limit.name for limit in others), "Verdict",
+        "Client CPU", *(limit.name for limit in extra_limits), "Verdict",
     ]  # fmt: skip
     return Table(headers, rows, left=("Verdict",))
 
 
-def _list_cells(one: GroupRun, step: CapacityStep, terminal: bool) -> list[str]:
-    response, service, client = one.group.latency_ms, one.group.service_ms, one.group.client
-    achieved = "-" if one.group.rate_per_s is None else format_rate(one.group.rate_per_s)
+def _list_cells(run: GroupRun, step: CapacityStep, terminal: bool) -> list[str]:
+    response, service, client = run.group.latency_ms, run.group.service_ms, run.group.client
+    achieved = "-" if run.group.rate_per_s is None else format_rate(run.group.rate_per_s)
     times = ["-"] * 4
     if response is not None:
         times = [format_ms(value) for value in (response.p50, response.p99, response.p99_9)]
         times.append("-" if service is None else format_ms(service.p99))
     shown = [achieved, *times]
-    if not one.group.valid:
+    if not run.group.valid:
         shown = [text if text == "-" else strike(text, terminal) for text in shown]
     return [
         "closed loop" if step.rate_per_s is None else f"{step.rate_per_s:,.10g}",
-        format_offered([one]),
+        format_offered([run]),
         *shown,
         "-" if client is None else f"{client.cpu_share:.0%}" + (" bound" if client.bound else ""),
     ]
@@ -126,33 +126,33 @@ def describe_steps(result: Result) -> str:
 
 
 def describe_capacity(result: Result) -> list[str]:
-    """The answer, what it comes to, and what held back what is above it: a line each."""
-    found = result.capacity
-    if found is None:
+    """The answer, what it comes to, and what held higher rates back: a line each."""
+    capacity = result.capacity
+    if capacity is None:
         return ["No capacity was found."]
-    lines = [_describe_rate(found)]
-    if found.events_per_s is not None:
-        lines.append(_describe_meaning(found, result.cost_per_hour))
-        lines += _describe_offer(found, result)
-    if found.bottleneck is not None:
-        rate = found.bottleneck.rate_per_s
+    lines = [_describe_rate(capacity)]
+    if capacity.events_per_s is not None:
+        lines.append(_describe_meaning(capacity, result.cost_per_hour))
+        lines += _describe_offer(capacity, result)
+    if capacity.bottleneck is not None:
+        rate = capacity.bottleneck.rate_per_s
         where = "in the closed loop" if rate is None else f"at {rate:,.10g} events/s"
-        limit = f"{found.bottleneck.limit}: {found.bottleneck.evidence}"
-        above = "" if found.events_per_s is None else " above it"
+        limit = f"{capacity.bottleneck.limit}: {capacity.bottleneck.evidence}"
+        above = "" if capacity.events_per_s is None else " above it"
         lines.append(f"Bottleneck{above} ({where}): {limit}.")
     return lines
 
 
 UNEVEN_SHARE = 0.01
-"""From this on it is said by how much chance made what was due another rate than was asked for."""
+"""From this share on, it is said how far chance moved the rate that was due from the one asked for."""
 
 
-def _describe_offer(found: Capacity, result: Result) -> list[str]:
-    """What was due in the steps that the answer rests on, if chance made it more or less."""
-    numbers = {step.run for step in found.steps_at_answer}
-    runs = [one for one in result.writers if one.run.run in numbers]
+def _describe_offer(capacity: Capacity, result: Result) -> list[str]:
+    """What was due in the steps that the answer rests on, if chance made it differ from the answer."""
+    numbers = {step.run for step in capacity.steps_at_answer}
+    runs = [group_run for group_run in result.writers if group_run.run.run in numbers]
     offered = find_offered_rate(runs)
-    rate = found.events_per_s or 0.0
+    rate = capacity.events_per_s or 0.0
     if offered is None or abs(offered / rate - 1) < UNEVEN_SHARE:
         return []
     steps = format_count(len(runs), "step")
@@ -177,27 +177,29 @@ def write_capacity_headline(found: Capacity | None) -> str:
     return f"{low:,.10g} events/s{limits}"
 
 
-def _list_limits(found: Capacity) -> str:
-    return " within " + ", ".join(map(str, found.limits)) if found.limits else ""
+def _list_limits(capacity: Capacity) -> str:
+    return " within " + ", ".join(map(str, capacity.limits)) if capacity.limits else ""
 
 
-def _describe_rate(found: Capacity) -> str:
-    low, high = found.events_per_s, found.above_per_s
-    because = "" if found.sure else f"; {found.unsure_because}"
+def _describe_rate(capacity: Capacity) -> str:
+    low, high = capacity.events_per_s, capacity.above_per_s
+    because = "" if capacity.sure else f"; {capacity.unsure_because}"
     if low is None and high is None:
         return f"No capacity was found{because}."
     if low is None:
-        text = f"No rate that was tried holds{_list_limits(found)}: not even {high:,.10g} events/s"
-        if not found.sure:  # lower ones may hold
-            text = f"Capacity: below {high:,.10g} events/s{_list_limits(found)}"
-        return f"{text}{_BUT_CLIENT if found.client_bound else ''}{because}."
-    limits = _list_limits(found) or " are kept up with"
+        text = (
+            f"No rate that was tried holds{_list_limits(capacity)}: not even {high:,.10g} events/s"
+        )
+        if not capacity.sure:  # lower ones may hold
+            text = f"Capacity: below {high:,.10g} events/s{_list_limits(capacity)}"
+        return f"{text}{_BUT_CLIENT if capacity.client_bound else ''}{because}."
+    limits = _list_limits(capacity) or " are kept up with"
     if high is None:
         return f"Capacity: at least {low:,.10g} events/s{limits}: each rate that was tried holds{because}."
-    if found.client_bound:
+    if capacity.client_bound:
         text = f"Capacity: at least {low:,.10g} events/s{limits}. {high:,.10g} doesn't hold"
         return f"{text}{_BUT_CLIENT}{because}."
-    if not found.sure:
+    if not capacity.sure:
         return f"Capacity: between {low:,.10g} and {high:,.10g} events/s{limits}{because}."
     return f"Capacity: {low:,.10g} events/s{limits}; {high:,.10g} doesn't hold."
 
@@ -205,31 +207,31 @@ def _describe_rate(found: Capacity) -> str:
 _BUT_CLIENT = ", but there the client was the limit: more workers or CPUs may show more"
 
 
-def _describe_meaning(found: Capacity, cost_per_hour: float | None) -> str:
+def _describe_meaning(capacity: Capacity, cost_per_hour: float | None) -> str:
     parts = []
-    if found.devices is not None and found.device_interval_s is not None:
-        every = f"{found.device_interval_s:,.3g} s"
-        parts.append(f"{found.devices:,.0f} devices that send an event every {every}")
-    if found.bytes_per_day is not None:
-        parts.append(f"{format_bytes(found.bytes_per_day)} a day on disk")
-    if found.events_per_s_per_cpu is not None and found.database_cpus is not None:
-        cpus = f"{found.database_cpus:g}"
+    if capacity.devices is not None and capacity.device_interval_s is not None:
+        every = f"{capacity.device_interval_s:,.3g} s"
+        parts.append(f"{capacity.devices:,.0f} devices that send an event every {every}")
+    if capacity.bytes_per_day is not None:
+        parts.append(f"{format_bytes(capacity.bytes_per_day)} a day on disk")
+    if capacity.events_per_s_per_cpu is not None and capacity.database_cpus is not None:
+        cpus = f"{capacity.database_cpus:g}"
         parts.append(
-            f"{found.events_per_s_per_cpu:,.0f} events/s for each of the database's {cpus} CPUs"
+            f"{capacity.events_per_s_per_cpu:,.0f} events/s for each of the database's {cpus} CPUs"
         )
-    if found.events_per_cost is not None:
+    if capacity.events_per_cost is not None:
         parts.append(
-            f"{format_cost(found.events_per_cost)} per million events (at {cost_per_hour:g} an hour)"
+            f"{format_cost(capacity.events_per_cost)} per million events (at {cost_per_hour:g} an hour)"
         )
-    return f"{found.events_per_s:,.10g} events/s are {'; '.join(parts)}."
+    return f"{capacity.events_per_s:,.10g} events/s are {'; '.join(parts)}."
 
 
 def describe_search(result: Result) -> str:
     """What was searched for, and how."""
-    found, settings = result.capacity, result.settings
+    capacity, settings = result.capacity, result.settings
     load = settings.load
-    asked = f" within {', '.join(settings.limits)}" if settings.limits else ""
-    steps = len(found.steps) - 1 if found and found.steps else 0
+    within = f" within {', '.join(settings.limits)}" if settings.limits else ""
+    steps = len(capacity.steps) - 1 if capacity and capacity.steps else 0
     beside = (
         f" beside {format_count(settings.readers_beside, 'reader')}"
         f"{describe_in_flight(settings.reader_in_flight)}"
@@ -238,6 +240,6 @@ def describe_search(result: Result) -> str:
     )
     counts = settings.workers if isinstance(settings.workers, list) else [settings.readers]
     return (
-        f"the highest rate of inserts{asked} by {format_count(counts[0], 'worker')}{beside},"
+        f"the highest rate of inserts{within} by {format_count(counts[0], 'worker')}{beside},"
         f" in {steps} steps of {load.duration_s or 0:g} s"
     )

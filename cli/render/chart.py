@@ -35,18 +35,18 @@ class Chart:
 def choose_examples(named: NamedResult, alone: bool) -> list[tuple[str, GroupRun]]:
     """The slowest valid run of each worker count (in a series over fill levels: the first and the last
     run); beside other results, only that of the best worker count."""
-    runs = [one for one in _list_runs(named.result) if one.group.timeline and one.group.rate_per_s]
+    runs = [run for run in _list_runs(named.result) if run.group.timeline and run.group.rate_per_s]
     if named.result.by_fill_level:
-        runs = [one for one in runs if one.group.valid]
+        runs = [run for run in runs if run.group.valid]
         ends = runs[:1] + runs[-1:] if alone else runs[:1]
-        return [(_name_run(named, one, alone), one) for one in ends]
+        return [(_name_run(named, run, alone), run) for run in ends]
     return _choose_each(named, alone, runs, lambda group: -(group.rate_per_s or 0))
 
 
 def choose_slowest(named: NamedResult, alone: bool) -> list[tuple[str, GroupRun]]:
     """The run with the highest p99 of each worker count; beside other results, only that of the
     best worker count."""
-    runs = [one for one in _list_runs(named.result) if one.group.latency_ms]
+    runs = [run for run in _list_runs(named.result) if run.group.latency_ms]
     return _choose_each(
         named, alone, runs, lambda group: group.latency_ms.tail if group.latency_ms else 0.0
     )
@@ -58,28 +58,34 @@ def _choose_each(
     runs: Sequence[GroupRun],
     weight: Callable[[GroupResult], float],
 ) -> list[tuple[str, GroupRun]]:
-    """The valid run with the most weight of each worker count, or of the best alone; of several the first."""
+    """The valid run with the most weight at each worker count, or only at the best one; the first of equal
+    ones."""
     best = None if named.result.by_fill_level else named.result.best
-    found: dict[int, GroupRun] = {}
-    for one in runs:
-        workers = one.group.workers
-        if one.group.valid and (alone or best is None or workers == best.workers):
-            known = found.get(workers)
-            if known is None or weight(one.group) > weight(known.group):
-                found[workers] = one
-    return [(_name_run(named, one, alone), one) for one in found.values()]
+    chosen: dict[int, GroupRun] = {}
+    for run in runs:
+        workers = run.group.workers
+        if run.group.valid and (alone or best is None or workers == best.workers):
+            previous = chosen.get(workers)
+            if previous is None or weight(run.group) > weight(previous.group):
+                chosen[workers] = run
+    return [(_name_run(named, run, alone), run) for run in chosen.values()]
 
 
 def _list_runs(result: Result) -> list[GroupRun]:
-    """All runs; of a search those that its answer rests on, which others are far from."""
+    """All runs; of a search only those that its answer rests on, since the others are far from it."""
     if result.tuning is not None:
         best = result.tuning.rank_finalists()[:1]
-        own = {number for t in result.tuning.trials if [t.candidate] == best for number in t.runs}
-        return [one for one in result.writers if one.run.run in own]
+        numbers = {
+            number
+            for trial in result.tuning.trials
+            if [trial.candidate] == best
+            for number in trial.runs
+        }
+        return [group_run for group_run in result.writers if group_run.run.run in numbers]
     if result.capacity is None:
         return result.writers
     holding = {step.run for step in result.capacity.steps_at_answer}
-    return [one for one in result.writers if one.run.run in holding]
+    return [group_run for group_run in result.writers if group_run.run.run in holding]
 
 
 def describe_places(results: Sequence[NamedResult]) -> str:
@@ -87,8 +93,8 @@ def describe_places(results: Sequence[NamedResult]) -> str:
     return "at each worker count" if len(results) == 1 else "of each result's best worker count"
 
 
-def _name_run(named: NamedResult, one: GroupRun, alone: bool) -> str:
-    text = describe_run(named.result, one)
+def _name_run(named: NamedResult, run: GroupRun, alone: bool) -> str:
+    text = describe_run(named.result, run)
     return text if alone else f"{named.name}, {text}"
 
 

@@ -51,7 +51,7 @@ _PARTS = {
 
 
 def draw_storage(results: Sequence[NamedResult]) -> Chart | None:
-    """Bytes after each step, of all and of indexes, and what an event of the step has added."""
+    """Bytes after each step, in all and of indexes, and what an event of the step added."""
     rows = [row for named in results if named.result.by_fill_level for row in _make_rows(named)]
     if not rows:
         return None
@@ -76,15 +76,15 @@ def draw_storage(results: Sequence[NamedResult]) -> Chart | None:
 def _make_rows(named: NamedResult) -> list[Row]:
     writers = named.result.writers
     rows = []
-    for one, weight in zip(writers, list_event_sizes(writers), strict=True):
-        stored = one.group.storage
+    for run, weight in zip(writers, list_event_sizes(writers), strict=True):
+        stored = run.group.storage
         if stored is None or not stored.events:
             continue
         sizes = (stored.total_bytes, stored.index_bytes, weight.bytes_per_event)
         for (part, title), size in zip(_PARTS.items(), sizes, strict=True):
             if size is not None:
-                what, _, unit = title.partition(":")
-                text = f"{named.name}\n{stored.events:,} events: {what} {size:,.10g}{unit}"
+                label, _, unit = title.partition(":")
+                text = f"{named.name}\n{stored.events:,} events: {label} {size:,.10g}{unit}"
                 rows.append(
                     {
                         "series": named.name, "part": part, "events": stored.events, "bytes": size,
@@ -99,7 +99,7 @@ MOST_TICKS = 12
 
 
 def draw_by_workers(results: Sequence[NamedResult]) -> Chart | None:
-    """Inserts per second by worker count, with the interval of each mean; of a single count as bars."""
+    """Inserts per second by worker count, with the interval of each mean; a single count is drawn as bars."""
     rows = _list_rates(results, by_fill_level=False)
     if not rows:
         return None
@@ -166,7 +166,7 @@ def draw_queries(results: Sequence[NamedResult]) -> Chart | None:
     counted: set[str] = set()
     for named in results:
         executions = group_executions(named.result.asked)
-        firsts = {query for query, found in executions.items() if not found.warm}
+        firsts = {query for query, times in executions.items() if not times.warm}
         for entry in named.result.query_summary:
             text = (
                 f"{named.name}\n{entry.query}: mean {format_ms(1000 * entry.avg)} ms\n"
@@ -203,11 +203,18 @@ def draw_phases(results: Sequence[NamedResult]) -> Chart | None:
         if named.result.command == "query":
             bars += [(f"{prefix}all queries", run.phases_s) for run in named.result.runs]
             continue
-        shown = [one for one in named.result.writers if one.run.phases_s]
+        shown = [group_run for group_run in named.result.writers if group_run.run.phases_s]
         if len(shown) * len(results) > MOST_BARS:
-            firsts = {one.group.workers: one for one in reversed(shown) if one.run.run == 1}
-            shown = sorted(firsts.values(), key=lambda one: one.group.workers)
-        bars += [(f"{prefix}{describe_run(named.result, one)}", one.run.phases_s) for one in shown]
+            firsts = {
+                group_run.group.workers: group_run
+                for group_run in reversed(shown)
+                if group_run.run.run == 1
+            }
+            shown = sorted(firsts.values(), key=lambda group_run: group_run.group.workers)
+        bars += [
+            (f"{prefix}{describe_run(named.result, group_run)}", group_run.run.phases_s)
+            for group_run in shown
+        ]
     rows = [
         {"run": name, "phase": phase.replace("_", " "), "order": number, "seconds": taken[phase],
          "text": f"{name}\n{phase.replace('_', ' ')}: {taken[phase]:,.3f} s"}
@@ -256,17 +263,17 @@ def draw_client_share(results: Sequence[NamedResult]) -> Chart | None:
     """How busy the load generator itself was."""
     rows: list[Row] = []
     for named in results:
-        for workers in dict.fromkeys(one.group.workers for one in named.result.writers):
-            own = [
-                (client, one)
-                for one in named.result.writers
-                if one.group.workers == workers and one.group.valid and (client := one.group.client)
+        for workers in dict.fromkeys(run.group.workers for run in named.result.writers):
+            pairs = [
+                (client, run)
+                for run in named.result.writers
+                if run.group.workers == workers and run.group.valid and (client := run.group.client)
             ]
-            if own:
-                client, one = max(own, key=lambda pair: pair[0].cpu_share)
+            if pairs:
+                client, run = max(pairs, key=lambda pair: pair[0].cpu_share)
                 bound = f"\nclient-bound: {client.bound_reason}" if client.bound else ""
                 share = 100 * client.cpu_share
-                text = f"{named.name}\n{describe_run(named.result, one)}: {share:.2f} %{bound}"
+                text = f"{named.name}\n{describe_run(named.result, run)}: {share:.2f} %{bound}"
                 rows.append(
                     {"series": named.name, "workers": workers, "share": share, "text": text}
                 )
@@ -277,7 +284,7 @@ def draw_client_share(results: Sequence[NamedResult]) -> Chart | None:
         "workers", "Number of workers", axis={"values": counts_shown, "format": "d"}, zero=False
     )
     y = make_axis("share", "Client CPU, % of a core per worker")
-    word = {
+    label = {
         "data": {"values": [{"limit": 80}]},
         "mark": {"type": "text", "text": "client-bound from here on", "align": "left", "x": 4,
                  "dy": -7, "fill": INK, "fontSize": 12, "aria": False},
@@ -288,7 +295,7 @@ def draw_client_share(results: Sequence[NamedResult]) -> Chart | None:
         "What the client cost",
         "CPU time of the workers ÷ (workers × window), of the busiest run at each worker count. A"
         " client that is busy itself measures itself.",
-        make_spec(rows, [draw_limit("y", 80), word, *draw_series(x, y, rows)]),
+        make_spec(rows, [draw_limit("y", 80), label, *draw_series(x, y, rows)]),
     )
 
 
@@ -325,14 +332,16 @@ def add_title(figure: Chart, title: str, remarks: Sequence[str] = ()) -> dict[st
 
 
 def name_sources(kind: str, named: Sequence[NamedResult]) -> list[str]:
-    """The sources of what such a figure shows and this tool didn't measure; the answer's are with it, in
-    words."""
+    """A sentence for each source of results in such a figure that this tool didn't measure; those of the
+    answer stand beside it, in words."""
     if kind not in KINDS:
         return []
-    found = dict.fromkeys(
-        one.result.source for one in named if one.result.source and KINDS[kind]([one]) is not None
+    sources = dict.fromkeys(
+        named_result.result.source
+        for named_result in named
+        if named_result.result.source and KINDS[kind]([named_result]) is not None
     )
-    return [f"Not measured by this tool: {source}." for source in found]
+    return [f"Not measured by this tool: {source}." for source in sources]
 
 
 def _list_rates(results: Sequence[NamedResult], by_fill_level: bool) -> list[Row]:

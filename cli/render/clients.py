@@ -35,49 +35,51 @@ _ASKING_HEADERS = (
 
 
 def tabulate_clients(result: Result) -> Table:
-    """Each client's figures: the mean of the rates with its interval, the others' means."""
+    """Each client's figures: the mean of its rates with the interval, and the means of the others."""
     comparison = result.clients
     if comparison is None:
         return Table([], [])
     headers = _ASKING_HEADERS if comparison.asks else _HEADERS
-    found = collect_figures(result)
+    by_client = collect_figures(result)
     rows = []
     for client, way in comparison.ways.items():
-        if client not in found:
+        if client not in by_client:
             if any(turn.client == client for turn in comparison.turns):
                 rows.append([client, way, "0", *["-"] * (len(headers) - 3)])
             continue
-        own = found[client]
-        rates = summarize(own.rates)
+        figures = by_client[client]
+        rates = summarize(figures.rates)
         interval = format_interval(rates.ci95, format_rate)
-        of_rows = [_format_mean(own.row_us)] if comparison.asks else []
+        of_rows = [_format_mean(figures.row_us)] if comparison.asks else []
         rows.append(
             [
                 client, way, f"{rates.runs:,}", format_rate(rates.avg), interval,
-                _format_mean(own.cpu_us), *of_rows, _format_latency(own.p50_ms),
-                _format_latency(own.p99_ms),
+                _format_mean(figures.cpu_us), *of_rows, _format_latency(figures.p50_ms),
+                _format_latency(figures.p99_ms),
             ]
         )  # fmt: skip
     return Table(headers, rows, left=("Client", "Inserts by", "Asks by"))
 
 
 def tabulate_questions(result: Result) -> Table:
-    """What each query took by each client that asks: means over its valid runs."""
+    """How long each query took with each client that asks: means over its valid runs."""
     comparison = result.clients
     if comparison is None or not comparison.asks:
         return Table([], [])
-    found: dict[tuple[str, str], list[QueryResult]] = {}
-    for one in result.compared:
-        for query in one.group.queries if one.group.valid else ():
-            client = comparison.find_client(one.run.run)
+    by_client: dict[tuple[str, str], list[QueryResult]] = {}
+    for group_run in result.compared:
+        for query in group_run.group.queries if group_run.group.valid else ():
+            client = comparison.find_client(group_run.run.run)
             assert client is not None
-            found.setdefault((query.query, client), []).append(query)
+            by_client.setdefault((query.query, client), []).append(query)
     rows = []
-    for (name, client), own in sorted(found.items(), key=lambda one: _place(one[0], comparison)):
-        times = [query.latency_ms for query in own if query.latency_ms]
+    for (name, client), queries in sorted(
+        by_client.items(), key=lambda pair: _place(pair[0], comparison)
+    ):
+        times = [query.latency_ms for query in queries if query.latency_ms]
         rows.append(
             [
-                name, client, f"{sum(query.executions for query in own):,}",
+                name, client, f"{sum(query.executions for query in queries):,}",
                 _format_latency([ms.p50 for ms in times]),
                 _format_latency([ms.p99 for ms in times if ms.p99 is not None]),
             ]
@@ -85,16 +87,16 @@ def tabulate_questions(result: Result) -> Table:
     return Table(["Query", "Client", "Times", "p50, ms", "p99, ms"], rows, left=("Query", "Client"))
 
 
-def _place(one: tuple[str, str], comparison: ClientComparison) -> tuple[str, int]:
-    """By query, the clients in their order."""
-    name, client = one
+def _place(key: tuple[str, str], comparison: ClientComparison) -> tuple[str, int]:
+    """The place of a query and a client: by query, then the clients in their order."""
+    name, client = key
     return name, list(comparison.ways).index(client)
 
 
 def tabulate_turns(result: Result) -> Table:
-    """Which run was made by which client, in their order."""
+    """Which client made which run, in the order of the runs."""
     turns = result.clients.turns if result.clients else []
-    return Table(["Run", "Client"], [[f"{one.run:,}", one.client] for one in turns], ("Client",))
+    return Table(["Run", "Client"], [[f"{turn.run:,}", turn.client] for turn in turns], ("Client",))
 
 
 def describe_clients(result: Result) -> list[str]:
@@ -164,11 +166,11 @@ def _format_latency(values: Sequence[float]) -> str:
 
 
 def describe_client_costs(results: Sequence[Result]) -> str:
-    """What each client costs beside the lean path in a few words, by all of these results together."""
-    costs = compare_figures(pool_figures([collect_figures(one) for one in results]))
+    """What each client costs beside the lean path in a few words, from all of these results together."""
+    costs = compare_figures(pool_figures([collect_figures(result) for result in results]))
     if not costs:
         return "nothing can be said of what a client costs"
-    asks = any(one.clients is not None and one.clients.asks for one in results)
+    asks = any(result.clients is not None and result.clients.asks for result in results)
     return "; ".join(
         f"{cost.figures.client}: {_describe_rate(cost.rate)}"
         + (

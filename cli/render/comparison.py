@@ -95,27 +95,27 @@ def _list_latencies(result: Result) -> list[str]:
 
 def _format_size(result: Result) -> str:
     """Mean bytes on disk per event, and after compaction if that was asked for."""
-    found = weigh_valid(result.writers)
-    now = [one.bytes_per_event for one in found if one.bytes_per_event is not None]
-    later = [one.compacted_bytes for one in found if one.compacted_bytes is not None]
+    sizes = weigh_valid(result.writers)
+    now = [size.bytes_per_event for size in sizes if size.bytes_per_event is not None]
+    later = [size.compacted_bytes for size in sizes if size.compacted_bytes is not None]
     text = Form.BYTES.show(sum(now) / len(now)) if now else "-"
     return f"{text} ({Form.BYTES.show(sum(later) / len(later))} compacted)" if later else text
 
 
 def _tabulate_queries(names: Sequence[str], results: Sequence[Result]) -> Table:
-    asked = list_queries([query for result in results for query in result.asked])
+    queries = list_queries([query for result in results for query in result.asked])
     rows = []
     for name, result in zip(names, results, strict=True):
         means = {entry.query: format_ms(1000 * entry.avg) for entry in result.query_summary}
         own = list_queries(result.asked)
-        cells = [means.get(query, "failure" if query in own else "-") for query in asked]
+        cells = [means.get(query, "failure" if query in own else "-") for query in queries]
         rows.append([_name_with_version(name, result), *cells])
     first = "Database / Query"
-    return Table([first, *asked], rows, (first,))
+    return Table([first, *queries], rows, (first,))
 
 
 def tabulate_asking(names: Sequence[str], results: Sequence[Result]) -> Table:
-    """What asking cost and gave, as the mean of the valid runs; no rows where only rates are known."""
+    """What asking cost and gave, as the mean over the valid runs; no rows where only rates are known."""
     entries = [list_entries(result.readers) for result in results]
     together = [entry for own in entries for entry in own]
     more = choose_more(together)
@@ -130,7 +130,7 @@ def tabulate_asking(names: Sequence[str], results: Sequence[Result]) -> Table:
                 limits = dict.fromkeys(bound.show(entry) for entry in own if entry.group.valid)
                 rows[-1].append(", ".join(limits))
     first, last = "Readers of", [bound.heading] if is_known else []
-    headers = [first, *(one.heading for one in figures), *last]
+    headers = [first, *(figure.heading for figure in figures), *last]
     return Table(headers, rows, (first, *last))
 
 
@@ -140,85 +140,91 @@ def _name_with_version(name: str, result: Result) -> str:
 
 
 def tabulate_ratios(names: Sequence[str], found: Sequence[MetricComparison]) -> Table:
-    """How many times as fast, or as slow, as the first each result is."""
+    """How many times as fast, or as slow, each result is as the first."""
     rows: list[list[object]] = []
-    for one in found:
-        place = str(one.place)
-        form = format_rate if _name_unit(one) == "Inserts/s" else format_ms
-        scale = 1000.0 if one.place.query is not None else 1.0
+    for comparison in found:
+        place = str(comparison.place)
+        form = format_rate if _name_unit(comparison) == "Inserts/s" else format_ms
+        scale = 1000.0 if comparison.place.query is not None else 1.0
         if not rows or rows[-1][0] != place:
-            base = form(scale * one.base_figure)
-            rows.append([place, names[0], base, one.base_runs, *"----"])
-        interval = one.speed.interval
-        needed = one.runs_for_five_percent
+            base = form(scale * comparison.base_figure)
+            rows.append([place, names[0], base, comparison.base_runs, *"----"])
+        interval = comparison.speed.interval
+        needed = comparison.runs_for_five_percent
         rows.append(
             [
                 place,
-                names[one.position],
-                form(scale * one.figure),
-                one.runs,
-                "-" if one.rate_given else format_speed(one.speed.value),
-                "-" if interval is None or one.rate_given else format_speed_interval(*interval),
-                one.verdict,
-                "-" if one.rate_given else _format_runs_needed(one, needed),
+                names[comparison.position],
+                form(scale * comparison.figure),
+                comparison.runs,
+                "-" if comparison.rate_given else format_speed(comparison.speed.value),
+                "-"
+                if interval is None or comparison.rate_given
+                else format_speed_interval(*interval),
+                comparison.verdict,
+                "-" if comparison.rate_given else _format_runs_needed(comparison, needed),
             ]
         )
-    figure = " or ".join(sorted({_name_unit(one) for one in found}))
+    figure = " or ".join(sorted({_name_unit(comparison) for comparison in found}))
     headers = [
         "At", "Result", figure, "Runs", "Speed", "95% interval", "Verdict", "Runs for 5%",
     ]  # fmt: skip
     return Table(headers, rows, ("At", "Result", "Verdict"))
 
 
-def _name_unit(one: MetricComparison) -> str:
-    return "ms" if one.place.has_times else "Inserts/s"
+def _name_unit(comparison: MetricComparison) -> str:
+    return "ms" if comparison.place.has_times else "Inserts/s"
 
 
-def _format_runs_needed(one: MetricComparison, needed: int | None) -> str:
+def _format_runs_needed(comparison: MetricComparison, needed: int | None) -> str:
     if needed is not None:
         return f"{needed:,}"
-    return "-" if one.speed.interval is None else f"> {MOST_RUNS:,}"
+    return "-" if comparison.speed.interval is None else f"> {MOST_RUNS:,}"
 
 
 def list_differences(names: Sequence[str], results: Sequence[Result]) -> list[str]:
-    """One line for each kind of condition: a warning where figures can't be compared for it."""
-    found = compare_conditions(results)
+    """One line for each kind of condition: a warning where it keeps figures from being compared."""
+    conditions = compare_conditions(results)
     several = len({result.module for result in results}) > 1
     notes, folded = [], 0
-    for condition in dict.fromkeys(one.condition for one in found.differences):
-        own = [one for one in found.differences if one.condition is condition]
+    for condition in dict.fromkeys(difference.condition for difference in conditions.differences):
+        of_condition = [
+            difference for difference in conditions.differences if difference.condition is condition
+        ]
         if several and condition is Condition.DATABASE:
-            folded += len(own)
+            folded += len(of_condition)
             continue
         parts = [
-            f"{one.name}: {' / '.join(_shorten(format_value(value)) for value in one.values)}"
-            for one in own
+            f"{difference.name}: {' / '.join(_shorten(format_value(value)) for value in difference.values)}"
+            for difference in of_condition
         ]
         word = "warning" if condition in WARNED else "note"
         notes.append(f"{word}: {condition} differs: {'; '.join(parts)}")
     if notes:
         notes.append(f"(in the order {' / '.join(names)}; -: not set or not known)")
-    return notes + _list_apart(found, names, results, folded)
+    return notes + _list_apart(conditions, names, results, folded)
 
 
 def _list_apart(
-    found: Conditions, names: Sequence[str], results: Sequence[Result], folded: int
+    conditions: Conditions, names: Sequence[str], results: Sequence[Result], folded: int
 ) -> list[str]:
-    """What can't be set against each other because the databases have nothing of one name: of durability
-    and replication what each says, of all else how much it is."""
+    """Notes on conditions for which the databases have no settings of the same name. For durability and
+    replication they say what each result states, for all others only which kinds they are."""
     notes = []
     for condition in (Condition.DURABILITY, Condition.REPLICATION):
-        if condition in found.apart:
+        if condition in conditions.apart:
             texts = [
                 f"{name}: {_state(result, condition)}"
                 for name, result in zip(names, results, strict=True)
             ]
             notes.append(f"note: {condition}, each in its own terms: {'; '.join(texts)}")
-    others = [
-        one for one in found.apart if one not in (Condition.DURABILITY, Condition.REPLICATION)
+    other_conditions = [
+        condition
+        for condition in conditions.apart
+        if condition not in (Condition.DURABILITY, Condition.REPLICATION)
     ]
-    if others or folded:
-        kinds = [_KIND_WORDS.get(condition, str(condition)) for condition in others]
+    if other_conditions or folded:
+        kinds = [_KIND_WORDS.get(condition, str(condition)) for condition in other_conditions]
         kinds += ["how they work otherwise"] if folded else []
         notes.append(
             "note: the databases have settings of their own for"
@@ -229,14 +235,15 @@ def _list_apart(
 
 def _state(result: Result, condition: Condition) -> str:
     """What a result says of a kind of condition that its module has settings for."""
-    said = list_settings(result, find_declared(result))
-    own = {
+    settings = list_settings(result, find_declared(result))
+    values = {
         setting.name: format_value(stated.value)
-        for setting, stated in said.items()
+        for setting, stated in settings.items()
         if stated.condition is condition and setting.origin in OWNED
     }
     return (
-        ", ".join(f"{name}={_shorten(value, 30)}" for name, value in own.items()) or "nothing told"
+        ", ".join(f"{name}={_shorten(value, 30)}" for name, value in values.items())
+        or "nothing told"
     )
 
 
@@ -250,9 +257,9 @@ def _shorten(text: str, most: int = 60) -> str:
 def describe_comparison(
     names: Sequence[str], results: Sequence[Result], markdown: bool, width: int | None = None
 ) -> str:
-    """All that `compare` prints. `width`: what a terminal has room for, in characters; None: no limit."""
+    """All that `compare` prints. `width`: how many characters a terminal has room for; None: no limit."""
     command = results[0].command
-    found = compare(results)
+    comparisons = compare(results)
     unit = (
         "Median inserts per second of the best worker count, with the interval of the mean, and its"
         " run with the highest p99."
@@ -263,13 +270,13 @@ def describe_comparison(
         unit = "The highest rate that holds, in events per second, and the lowest that doesn't."
     elif results[0].by_fill_level:
         unit = "Inserts per second of the best level, and its latencies."
-    ratios = tabulate_ratios(names, found)
+    ratios = tabulate_ratios(names, comparisons)
     overview = tabulate_overview(names, results).text(markdown, width)
     parts = [f"{overview}\n{chr(10) * markdown}{wrap_lines(unit, width)}"]
     if (asking := tabulate_asking(names, results)).rows:
         parts.append(asking.text(markdown, width))
-    if found:
-        answer = lead_comparison(names, found)
+    if comparisons:
+        answer = lead_comparison(names, comparisons)
         parts.insert(0, _list_lines(answer, markdown, width))
         parts.append(ratios.text(markdown, width))
     lines = list_remarks(names, results)

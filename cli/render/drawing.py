@@ -1,5 +1,5 @@
-"""From a figure's specification to SVG and PNG, without a browser; and anew for a narrow page, as a
-telephone has."""
+"""From a figure's specification to SVG and PNG, without a browser; and drawn anew for a narrow page, as on a
+phone."""
 
 from __future__ import annotations
 
@@ -99,10 +99,10 @@ def darken(svg: str) -> str:
 
 
 def embed(svg: str, prefix: str) -> str:
-    """The SVG for a page with several: its ids are made unique, its size and font are left to the page, but
-    for how small it may be before its letters are too small."""
+    """The SVG for a page with several. Its ids are made unique; its size and font are left to the page,
+    except for a smallest width, below which its letters would be too small."""
     svg = _IMPLIED.sub("", svg)
-    svg = _PLACE.sub(lambda found: _DIGITS.sub(r"\1", found[0]), svg)
+    svg = _PLACE.sub(lambda match: _DIGITS.sub(r"\1", match[0]), svg)
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}-", svg)
     width, _ = find_size(svg)
@@ -111,10 +111,11 @@ def embed(svg: str, prefix: str) -> str:
 
 
 _IMPLIED = re.compile(r' (?:opacity="1"|stroke-width="1"|font-family="[^"]*")')
-"""What an element has anyway."""
+"""Attributes with values that an element has anyway."""
 _PLACE = re.compile(r' (?:d|transform|x|y|x1|x2|y1|y2|width|height)="[^"]*"')
 _DIGITS = re.compile(r"(\.\d\d)\d+")
-"""Of where something is drawn. A hundredth of a pixel is enough, and takes half of the bytes."""
+"""Coordinates, and the digits that they don't need. A hundredth of a pixel is enough, and takes half of the
+bytes."""
 
 _SMALLEST = 0.8
 """Letters of 12 px are no smaller than 9.6."""
@@ -122,18 +123,18 @@ _SMALLEST = 0.8
 
 def find_size(svg: str) -> tuple[str, str]:
     """Width and height, in pixels."""
-    found = re.search(r'width="([\d.]+)" height="([\d.]+)"', svg)
-    assert found is not None
-    return found[1], found[2]
+    match = re.search(r'width="([\d.]+)" height="([\d.]+)"', svg)
+    assert match is not None
+    return match[1], match[2]
 
 
 NARROW_PX = 360
-"""Of a whole figure: what a page of 400 px has room for."""
+"""Width of a whole figure: what a page of 400 px has room for."""
 
 _PLOT_PX, _LEAST_PLOT_PX = 250, 110
 _TRIES = 3
 _LETTERS = 15
-"""In a line of a name."""
+"""Letters in a line of a name."""
 _LEGEND_COLUMNS = 3
 
 _CONFIG: dict[str, Any] = CONFIG | {
@@ -144,32 +145,32 @@ _CONFIG: dict[str, Any] = CONFIG | {
 
 
 def draw_narrow(spec: Row) -> str:
-    """The bare SVG, as wide as a narrow page at most where that can be."""
+    """The bare SVG, no wider than a narrow page where that is possible."""
     plot_px = float(_PLOT_PX)
     for _ in range(_TRIES):
         svg = to_svg(make_narrow(spec, plot_px), _CONFIG)
         excess = float(find_size(svg)[0]) - NARROW_PX
         if excess <= 0 or plot_px == _LEAST_PLOT_PX:
             break
-        # What is beside the plot takes so much.
+        # That much is taken by what is beside the plot.
         plot_px = max(_LEAST_PLOT_PX, plot_px - excess)
     return svg
 
 
 def make_narrow(spec: Row, plot_px: float) -> Row:
-    """The same figure with panels so many pixels wide."""
-    found = copy.deepcopy(spec)
-    for panel in found.get("vconcat", [found]):
+    """The same figure with panels of this width in pixels."""
+    narrow = copy.deepcopy(spec)
+    for panel in narrow.get("vconcat", [narrow]):
         _narrow_panel(panel, plot_px)
-    return found
+    return narrow
 
 
 def resize(spec: Row, plot_px: float) -> Row:
-    """The same figure with panels so many pixels wide, and as it is otherwise."""
-    found = copy.deepcopy(spec)
-    for panel in found.get("vconcat", [found]):
+    """The same figure with panels of this width in pixels, and otherwise unchanged."""
+    resized = copy.deepcopy(spec)
+    for panel in resized.get("vconcat", [resized]):
         _resize_panel(panel, plot_px)
-    return found
+    return resized
 
 
 def _resize_panel(panel: Row, plot_px: float) -> None:
@@ -178,7 +179,7 @@ def _resize_panel(panel: Row, plot_px: float) -> None:
     for part in (panel, *panel.get("layer", [])):
         mark = part.get("mark")
         if isinstance(mark, dict):
-            # What is placed by pixels.
+            # These are given in pixels.
             mark |= {key: mark[key] * factor for key in ("limit", "x") if key in mark}
 
 
@@ -195,15 +196,15 @@ def _narrow_panel(panel: Row, plot_px: float) -> None:
 
 
 def _list_axes(parts: list[Row], channel: str) -> Iterator[Row]:
-    """The channel's encodings that have names, not numbers."""
+    """The channel's encodings that show names, not numbers."""
     for part in parts:
-        found = part.get("encoding", {}).get(channel, {})
-        if found.get("type") in ("nominal", "ordinal") and found.get("axis", {}) is not None:
-            yield found
+        encoding = part.get("encoding", {}).get(channel, {})
+        if encoding.get("type") in ("nominal", "ordinal") and encoding.get("axis", {}) is not None:
+            yield encoding
 
 
 def _wrap_names(panel: Row, parts: list[Row]) -> None:
-    """Names on the vertical axis get several lines."""
+    """Break names on the vertical axis into several lines."""
     axes = list(_list_axes(parts, "y"))
     fields = {axis["field"] for axis in axes}
     for field in fields:
@@ -226,7 +227,7 @@ def _wrap(name: str) -> str:
 
 
 def _turn_labels(panel: Row, parts: list[Row], plot_px: float) -> None:
-    """Names on the horizontal axis that would lie on each other stand aslant."""
+    """Turn names on the horizontal axis aslant where they would overlap."""
     for axis in _list_axes(parts, "x"):
         names = axis.get("sort") or []
         if sum(CHARACTER_PX * (len(name) + 1) for name in names) > plot_px:

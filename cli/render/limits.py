@@ -18,30 +18,36 @@ def describe_limits(result: Result) -> str | None:
         return None
     by_name: dict[str, list[LimitVerdict]] = {}
     for verdict in result.verdicts:
-        for one in verdict.limits:
-            by_name.setdefault(str(one.limit), []).append(one)
-    told = [_describe_limit(name, own) for name, own in by_name.items()]
-    others = [one for one in result.verdicts if _is_missed_otherwise(one.outcome, one.limits)]
-    if others:
-        told.append(f"{_count(len(others), len(result.verdicts))}: {others[0].reasons[0]}")
-    outcome = sum_up([one.outcome for one in result.verdicts])
-    return f"Limits {outcome}: {'; '.join(told)}."
+        for limit_verdict in verdict.limits:
+            by_name.setdefault(str(limit_verdict.limit), []).append(limit_verdict)
+    parts = [_describe_limit(name, verdicts) for name, verdicts in by_name.items()]
+    saturated = [
+        verdict
+        for verdict in result.verdicts
+        if _is_missed_otherwise(verdict.outcome, verdict.limits)
+    ]
+    if saturated:
+        parts.append(f"{_count(len(saturated), len(result.verdicts))}: {saturated[0].reasons[0]}")
+    outcome = sum_up([verdict.outcome for verdict in result.verdicts])
+    return f"Limits {outcome}: {'; '.join(parts)}."
 
 
-def _is_missed_otherwise(outcome: Outcome, limits: Sequence[LimitVerdict]) -> bool:
-    """Whether a run keeps each limit and misses them all the same: it is saturated."""
-    return outcome is Outcome.MISSED and all(one.outcome is Outcome.KEPT for one in limits)
+def _is_missed_otherwise(outcome: Outcome, verdicts: Sequence[LimitVerdict]) -> bool:
+    """Whether a run keeps each limit but is judged to miss them all the same: it is saturated."""
+    return outcome is Outcome.MISSED and all(
+        verdict.outcome is Outcome.KEPT for verdict in verdicts
+    )
 
 
 def _describe_limit(name: str, verdicts: Sequence[LimitVerdict]) -> str:
-    outcome = sum_up([one.outcome for one in verdicts])
-    own = [one for one in verdicts if one.outcome is outcome]
-    figures = [one.figure for one in own if one.figure is not None]
-    why = next((one.reason for one in own if one.reason), None)
+    outcome = sum_up([verdict.outcome for verdict in verdicts])
+    decisive = [verdict for verdict in verdicts if verdict.outcome is outcome]
+    figures = [verdict.figure for verdict in decisive if verdict.figure is not None]
+    why = next((verdict.reason for verdict in decisive if verdict.reason), None)
     if figures and why is None:
-        highest = own[0].limit.show(max(figures))
+        highest = decisive[0].limit.show(max(figures))
         why = highest if len(figures) == 1 else f"up to {highest}"
-    often = "" if len(own) == len(verdicts) else f" {_count(len(own), len(verdicts))}"
+    often = "" if len(decisive) == len(verdicts) else f" {_count(len(decisive), len(verdicts))}"
     return f"{name} {outcome}{often}" + (f" ({why})" if why else "")
 
 
@@ -55,9 +61,17 @@ def tabulate_limits(result: Result) -> Table:
     for run, verdict in result.judged:
         place = [] if result.command == "query" else locate(GroupRun(run, run.groups[0]))
         reasons = "; ".join(verdict.reasons)
-        for one in verdict.limits:
-            figure = "-" if one.figure is None else one.limit.show(one.figure)
-            why = one.reason or (reasons if one.outcome is Outcome.UNDECIDED else "")
-            rows.append([*place, str(one.limit), figure, one.outcome, why or "-"])
+        for limit_verdict in verdict.limits:
+            figure = (
+                "-"
+                if limit_verdict.figure is None
+                else limit_verdict.limit.show(limit_verdict.figure)
+            )
+            why = limit_verdict.reason or (
+                reasons if limit_verdict.outcome is Outcome.UNDECIDED else ""
+            )
+            rows.append(
+                [*place, str(limit_verdict.limit), figure, limit_verdict.outcome, why or "-"]
+            )
     places = [] if result.command == "query" else ["Workers", "Run", "Level"]
     return Table([*places, "Limit", "Measured", "Outcome", "Why"], rows, left=("Limit", "Why"))

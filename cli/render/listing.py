@@ -1,4 +1,4 @@
-"""The list of what is stored, as columns that fit a terminal. It imports little: a list is to be there at
+"""The list of what is stored, as columns that fit a terminal. It imports little, so that a list is there at
 once."""
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from ..results.index import ResultLine
 
 LABEL, HEADLINE, OPTIONS = "Label", "Headline", "Options"
 _IN_ID = ("When", "Command", "Target")
-"""What the ID says, too."""
+"""Columns whose content the ID has, too."""
 _LEAST = {OPTIONS: 12, LABEL: 12, HEADLINE: 24}
-"""Down to how many characters a text is cut before a column is left out."""
+"""The fewest characters that a text is cut to; then its column is left out."""
 
 
 def write_list(lines: Sequence[ResultLine], width: int | None = None) -> str:
-    """A line for each result that has cells, below the headings. `width`: what a terminal has room for, in
-    characters; None: no limit."""
+    """A line for each result that has cells, below the headings. `width`: how many characters a terminal has
+    room for; None: no limit."""
     columns = choose_columns(lines, width)
     # As tabulate would write them, in a tenth of the time.
     widths = _measure(columns).values()
@@ -28,7 +28,7 @@ def write_list(lines: Sequence[ResultLine], width: int | None = None) -> str:
 
 
 def choose_columns(lines: Sequence[ResultLine], width: int | None = None) -> dict[str, list[str]]:
-    """Heading -> texts, of the columns that there is room for."""
+    """Heading -> texts, for the columns that there is room for."""
     rows = [line.cells for line in lines if line.cells]
     columns = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
     if all(label == "-" for label in columns.get(LABEL, ())):
@@ -61,7 +61,7 @@ def _fit(columns: dict[str, list[str]], width: int) -> None:
             columns.pop(name, None)
 
     for name in (*_IN_ID, "Database"):
-        # What the options may lose comes first.
+        # Options are shortened before any column goes.
         if find_excess() > max(0, _measure(columns).get(OPTIONS, 0) - _LEAST[OPTIONS]):
             columns.pop(name, None)
     cut(OPTIONS)

@@ -20,12 +20,12 @@ from .requirements import format_headroom
 SYMBOLS = {Status.MET: "✓", Status.MISSED: "✗", Status.UNDECIDED: "?"}
 
 _DISK, _COST = "disk", "cost_per_month"
-"""Requirements that have a column anyway if they are known."""
+"""Figures that have a column even where they aren't required, if they are known."""
 
 
 @dataclass(frozen=True)
 class MatrixCell:
-    """A candidate and a requirement."""
+    """One candidate and one requirement."""
 
     head: str
     """The requirement."""
@@ -50,7 +50,7 @@ class MatrixRow:
     """`disk (1.3×)`; empty if not known."""
     cells: Sequence[MatrixCell]
     paid: Sequence[tuple[str, str]]
-    """(heading, figure) of disk and price, where these aren't required."""
+    """(heading, figure) of disk and price where these aren't required."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class EvidenceRow:
     kept: str
     why: str
     results: Sequence[str]
-    """IDs of those that it is from."""
+    """IDs of the results that it is from."""
 
 
 @dataclass(frozen=True)
@@ -86,19 +86,19 @@ def make_matrix(verdict: VerdictMatrix) -> Matrix:
     """The verdict in words."""
     paid = [
         heading
-        for key, heading, known in (
-            (_DISK, "Disk", any(one.disk_bytes for one in verdict.candidates)),
-            (_COST, "A month", any(one.cost_per_month for one in verdict.candidates)),
+        for key, heading, is_known in (
+            (_DISK, "Disk", any(candidate.disk_bytes for candidate in verdict.candidates)),
+            (_COST, "A month", any(candidate.cost_per_month for candidate in verdict.candidates)),
         )
-        if known and all(one.key != key for one in verdict.requirements)
+        if is_known and all(requirement.key != key for requirement in verdict.requirements)
     ]
     notes = list(verdict.notes)
     if verdict.jobs_left:
         notes.insert(0, f"Not finished: {verdict.jobs_left} jobs are left.")
     return Matrix(
-        [(one.heading, one.limit) for one in verdict.requirements],
+        [(requirement.heading, requirement.limit) for requirement in verdict.requirements],
         paid,
-        [_make_row(one, verdict.requirements, paid) for one in verdict.candidates],
+        [_make_row(candidate, verdict.requirements, paid) for candidate in verdict.candidates],
         _list_reasons(verdict),
         notes,
         _list_evidence(verdict),
@@ -106,19 +106,24 @@ def make_matrix(verdict: VerdictMatrix) -> Matrix:
 
 
 def _make_row(
-    one: CandidateVerdict, requirements: Sequence[Requirement], paid: Sequence[str]
+    candidate: CandidateVerdict, requirements: Sequence[Requirement], paid: Sequence[str]
 ) -> MatrixRow:
     figures = {
-        "Disk": Unit.BYTES.show(one.disk_bytes) if one.disk_bytes is not None else "-",
-        "A month": Unit.MONEY.show(one.cost_per_month) if one.cost_per_month is not None else "-",
+        "Disk": Unit.BYTES.show(candidate.disk_bytes) if candidate.disk_bytes is not None else "-",
+        "A month": Unit.MONEY.show(candidate.cost_per_month)
+        if candidate.cost_per_month is not None
+        else "-",
     }
     return MatrixRow(
-        one.candidate,
-        one.status,
-        SYMBOLS[one.status],
-        _summarize(one),
-        _name_narrowest(one, requirements),
-        [_make_cell(one.find(req.key), req, one.narrowest) for req in requirements],
+        candidate.candidate,
+        candidate.status,
+        SYMBOLS[candidate.status],
+        _summarize(candidate),
+        _name_narrowest(candidate, requirements),
+        [
+            _make_cell(candidate.find(requirement.key), requirement, candidate.narrowest)
+            for requirement in requirements
+        ],
         [(heading, figures[heading]) for heading in paid],
     )
 
@@ -134,22 +139,25 @@ def _make_cell(cell: Cell, requirement: Requirement, narrowest: str | None) -> M
     )
 
 
-def _summarize(one: CandidateVerdict) -> str:
+def _summarize(candidate: CandidateVerdict) -> str:
     """How many requirements are met, or missed, or undecided."""
-    total = len(one.cells)
-    count = sum(cell.status is one.status for cell in one.cells)
+    total = len(candidate.cells)
+    count = sum(cell.status is candidate.status for cell in candidate.cells)
     return {
         Status.MET: f"meets all {total}",
         Status.MISSED: f"misses {count} of {total}",
         Status.UNDECIDED: f"{count} of {total} undecided",
-    }[one.status]
+    }[candidate.status]
 
 
-def _name_narrowest(one: CandidateVerdict, requirements: Sequence[Requirement]) -> str:
-    narrowest = next((each for each in requirements if each.key == one.narrowest), None)
+def _name_narrowest(candidate: CandidateVerdict, requirements: Sequence[Requirement]) -> str:
+    narrowest = next(
+        (requirement for requirement in requirements if requirement.key == candidate.narrowest),
+        None,
+    )
     if narrowest is None:
         return ""
-    headroom = _show_headroom(one.find(narrowest.key))
+    headroom = _show_headroom(candidate.find(narrowest.key))
     return f"{narrowest.heading} ({headroom})" if headroom else narrowest.heading
 
 
@@ -158,29 +166,29 @@ def _show_headroom(cell: Cell) -> str:
 
 
 def _list_reasons(verdict: VerdictMatrix) -> list[str]:
-    """A sentence for each reason, with all that it holds for."""
-    headings = {one.key: one.heading for one in verdict.requirements}
-    found: dict[tuple[Status, str], dict[str, list[str]]] = {}
-    for one in verdict.candidates:
-        for cell in one.cells:
+    """A sentence for each reason, with all that it applies to."""
+    headings = {requirement.key: requirement.heading for requirement in verdict.requirements}
+    by_reason: dict[tuple[Status, str], dict[str, list[str]]] = {}
+    for candidate in verdict.candidates:
+        for cell in candidate.cells:
             if cell.reason:
-                own = found.setdefault((cell.status, cell.reason), {})
-                own.setdefault(one.candidate, []).append(headings[cell.requirement])
+                where = by_reason.setdefault((cell.status, cell.reason), {})
+                where.setdefault(candidate.candidate, []).append(headings[cell.requirement])
     return [
         f"{SYMBOLS[status]} {status}: "
-        + "; ".join(f"{name}: {join_words(own)}" for name, own in where.items())
+        + "; ".join(f"{name}: {join_words(required)}" for name, required in where.items())
         + f": {reason}."
-        for (status, reason), where in found.items()
+        for (status, reason), where in by_reason.items()
     ]
 
 
 def _list_evidence(verdict: VerdictMatrix) -> list[EvidenceRow]:
-    """Each cell's repetitions."""
-    requirements = {one.key: one for one in verdict.requirements}
+    """The repetitions of each cell."""
+    requirements = {requirement.key: requirement for requirement in verdict.requirements}
     words = {True: "kept", False: "broken", None: "-"}
     return [
         EvidenceRow(
-            one.candidate,
+            candidate.candidate,
             f"{required.heading} {required.limit}",
             f"{sample.repetition}",
             "-" if sample.value is None else required.unit.show(sample.value),
@@ -188,8 +196,8 @@ def _list_evidence(verdict: VerdictMatrix) -> list[EvidenceRow]:
             sample.why or "-",
             [evidence.result for evidence in sample.evidence],
         )
-        for one in verdict.candidates
-        for cell in one.cells
+        for candidate in verdict.candidates
+        for cell in candidate.cells
         for required in [requirements[cell.requirement]]
         for sample in cell.samples
     ]

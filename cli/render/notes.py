@@ -1,4 +1,4 @@
-"""What is to be known of a result, as lines of text: caveats, and what was found of the answers."""
+"""What to know about a result, as lines of text: caveats, and what checking its answers showed."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .limits import describe_limits
 from .tables import format_rate, strike
 
 MOST_LINES = 5
-"""Below a table."""
+"""Lines below a table."""
 _MOST_OUTAGES = 3
-"""Sentences in a line."""
+"""Sentences on outages in one line."""
 
 
 def list_notes(result: Result, terminal: bool) -> list[str]:
     """What held the runs back, and one line for each caveat, the gravest first."""
     caveats = [f"{kind}: {text}" for kind, text in describe_caveats(result, terminal)]
-    told = list_outages(result) + _list_deletions(result) + describe_history(result)
-    return told + describe_index_builds(result) + describe_bottlenecks(result) + caveats
+    notes = list_outages(result) + _list_deletions(result) + describe_history(result)
+    return notes + describe_index_builds(result) + describe_bottlenecks(result) + caveats
 
 
 def _list_deletions(result: Result) -> list[str]:
@@ -38,14 +38,16 @@ def _list_deletions(result: Result) -> list[str]:
 
 
 def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[str]:
-    """The lines below a table, of which there are few: what became of limits, `above`, then the most
-    important notes, one of each kind. What has no room is named, and stands in `results show`."""
+    """The few lines below a table: what became of limits, `above`, then the most important notes, one of each
+    kind. Notes that have no room are named, and `results show` has them."""
     of_kind: dict[Kind, list[Caveat]] = {}
     for caveat in find_caveats(result):
         of_kind.setdefault(caveat.kind, []).append(caveat)
-    lines = {str(kind): _join_caveats(result, found, terminal) for kind, found in of_kind.items()}
+    lines = {
+        str(kind): _join_caveats(result, caveats, terminal) for kind, caveats in of_kind.items()
+    }
     grave = [str(kind) for kind in of_kind if kind in _GRAVE]
-    found = {
+    notes = {
         "disturbances": _join_outages(list_outages(result)),
         "retention": " ".join(_list_deletions(result)),
         **{kind: lines[kind] for kind in grave},
@@ -54,15 +56,15 @@ def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[
         "indices": " ".join(describe_index_builds(result)),
         **lines,
     }
-    told = {kind: line for kind, line in found.items() if line}
+    filled = {kind: line for kind, line in notes.items() if line}
     limits = [describe_limits(result)] if result.verdicts else []
     first = [line for line in (*limits, *above) if line]
     room = MOST_LINES - len(first)
-    if len(told) <= room:
-        return [*first, *told.values()]
-    kinds = list(told)
+    if len(filled) <= room:
+        return [*first, *filled.values()]
+    kinds = list(filled)
     left_out = ", ".join(kinds[room - 1 :])
-    shown = [told[kind] for kind in kinds[: room - 1]]
+    shown = [filled[kind] for kind in kinds[: room - 1]]
     return [*first, *shown, f"more: {left_out} (see `results show`)"]
 
 
@@ -70,88 +72,95 @@ _GRAVE = (
     Kind.NOT_MEASURED, Kind.INCOMPLETE, Kind.DISTURBANCE, Kind.INVALID, Kind.CLIENT_BOUND,
     Kind.SATURATED, Kind.NOT_AS_ASKED,
 )  # fmt: skip
-"""What comes before the bottleneck."""
+"""Kinds that come before the bottleneck."""
 
 
-def _join_caveats(result: Result, found: Sequence[Caveat], terminal: bool) -> str:
-    """All caveats of a kind in a line."""
-    first = found[0]
-    cvs = [caveat.cv for caveat in found if caveat.cv is not None]
+def _join_caveats(result: Result, caveats: Sequence[Caveat], terminal: bool) -> str:
+    """All caveats of a kind in one line."""
+    first = caveats[0]
+    cvs = [caveat.cv for caveat in caveats if caveat.cv is not None]
     if len(cvs) > 1:
         queries = first.where is not None and first.where.query is not None
         of = len(spread_queries(result))
-        counted = f"{len(cvs)} of {of} queries" if queries else join_words(_list_places(found))
+        counted = f"{len(cvs)} of {of} queries" if queries else join_words(_list_places(caveats))
         return f"{first.kind}: {counted}, CV up to {max(cvs):.0%} ({UNSTABLE_CV:.0%} is much)"
-    if len(found) == 1:
+    if len(caveats) == 1:
         return f"{first.kind}: {describe_caveat(first, terminal)}"
-    if any(caveat.where is None for caveat in found):
-        return f"{first.kind}: {'; '.join(describe_caveat(one, terminal) for one in found)}"
-    if len({caveat.text for caveat in found}) == 1:
-        return f"{first.kind}: {join_words(_list_places(found))}: {first.text}"
+    if any(caveat.where is None for caveat in caveats):
+        return f"{first.kind}: {'; '.join(describe_caveat(caveat, terminal) for caveat in caveats)}"
+    if len({caveat.text for caveat in caveats}) == 1:
+        return f"{first.kind}: {join_words(_list_places(caveats))}: {first.text}"
     runs = first.where is not None and first.where.run is not None
-    counted = f"{len(found)} runs" if runs else join_words(_list_places(found))
+    counted = f"{len(caveats)} runs" if runs else join_words(_list_places(caveats))
     return f"{first.kind}: {counted}, as in {describe_caveat(first, terminal)}"
 
 
-def _list_places(found: Sequence[Caveat]) -> list[str]:
-    """Without the runs."""
-    places = [str(replace(one.where, run=None)) for one in found if one.where is not None]
+def _list_places(caveats: Sequence[Caveat]) -> list[str]:
+    """Where these caveats are, without the runs."""
+    places = [
+        str(replace(caveat.where, run=None)) for caveat in caveats if caveat.where is not None
+    ]
     return list(dict.fromkeys(places))
 
 
-def _join_outages(told: Sequence[str]) -> str:
+def _join_outages(sentences: Sequence[str]) -> str:
     """The first sentences, and how many more there are."""
-    left_out = len(told) - _MOST_OUTAGES
+    left_out = len(sentences) - _MOST_OUTAGES
     more = [f"({left_out:,} more: see `results show`)"] if left_out > 0 else []
-    return " ".join([*told[:_MOST_OUTAGES], *more])
+    return " ".join([*sentences[:_MOST_OUTAGES], *more])
 
 
 def _join_bottlenecks(result: Result) -> str:
-    """What held the runs back at each place; of the last, mostly that of the most workers, how that shows."""
-    found = find_bottlenecks(result)
-    if not found:
+    """What held the runs back at each place, and how that shows at the last one, which mostly has the most
+    workers."""
+    bottlenecks = find_bottlenecks(result)
+    if not bottlenecks:
         return ""
-    if len(found) == 1:
+    if len(bottlenecks) == 1:
         return describe_bottlenecks(result)[0]
     limits: dict[str, list[str]] = {}
-    for place, one in found.items():
-        limits.setdefault(str(one.limit), []).append(str(place))
+    for place, bottleneck in bottlenecks.items():
+        limits.setdefault(str(bottleneck.limit), []).append(str(place))
     named = "; ".join(f"{limit} ({join_words(places)})" for limit, places in limits.items())
-    last = list(found)[-1]
-    return f"bottleneck: {named}; {last}: {found[last].evidence}"
+    last = list(bottlenecks)[-1]
+    return f"bottleneck: {named}; {last}: {bottlenecks[last].evidence}"
 
 
 def describe_caveats(result: Result, terminal: bool = False) -> list[tuple[str, str]]:
-    """Kind and text of each caveat, the gravest first. What is said of several runs with the same workers
-    is said once, in the words of the first of them."""
+    """Kind and text of each caveat, the gravest first. What several runs with the same workers share is said
+    once, in the words of the first of them."""
     alike: dict[object, list[Caveat]] = {}
     for caveat in find_caveats(result):
         key = caveat.kind, replace(caveat.where, run=None) if caveat.where else None
         by_run = caveat.kind in _BY_RUN and caveat.where is not None and caveat.where.run
         alike.setdefault(key if by_run else id(caveat), []).append(caveat)
-    told = []
-    for first, *others in alike.values():
+    notes = []
+    for first, *other_caveats in alike.values():
         text = describe_caveat(first, terminal)
-        if others and first.where is not None:
+        if other_caveats and first.where is not None:
             place = replace(first.where, run=None)
-            text = f"{place}, {len(others) + 1} runs, as in run {first.where.run}: {first.text}"
-        told.append((str(first.kind), text))
-    return told
+            text = (
+                f"{place}, {len(other_caveats) + 1} runs, as in run {first.where.run}: {first.text}"
+            )
+        notes.append((str(first.kind), text))
+    return notes
 
 
 _BY_RUN = (Kind.CLIENT_BOUND, Kind.SATURATED)
-"""What is found in each run by itself, mostly in all of them, by figures that differ little."""
+"""Kinds that are found in each run by itself, mostly in all of them, with figures that differ little."""
 
 
 def list_outages(result: Result) -> list[str]:
-    """A sentence for each thing that was done to the database; which run it was, if it was in several."""
+    """A sentence for each thing that was done to the database, with its run if there were several."""
     writers = result.writers
-    told = {place: describe_outages(one) for place, one in enumerate(writers) if one.group.outages}
-    if len(told) == 1:
-        return next(iter(told.values()))
+    by_run = {
+        place: describe_outages(run) for place, run in enumerate(writers) if run.group.outages
+    }
+    if len(by_run) == 1:
+        return next(iter(by_run.values()))
     return [
         f"{describe_run(result, writers[place])}: {text}"
-        for place, texts in told.items()
+        for place, texts in by_run.items()
         for text in texts
     ]
 
@@ -186,7 +195,7 @@ def list_interventions(result: Result) -> list[str]:
 
 
 def describe_index_builds(result: Result) -> list[str]:
-    """How long it took to build indexes that no measured insert was to wait for, in one line at most."""
+    """How long it took to build indexes that no measured insert had to wait for, in one line at most."""
     times = [run.index_build_s for run in result.runs if run.index_build_s is not None]
     if not times:
         return []
@@ -207,8 +216,8 @@ def describe_index_builds(result: Result) -> list[str]:
 def describe_bottlenecks(result: Result) -> list[str]:
     """What held back the slowest valid run of each worker count, or level, and how that shows."""
     return [
-        f"bottleneck: {place}: {found.limit}: {found.evidence}"
-        for place, found in find_bottlenecks(result).items()
+        f"bottleneck: {place}: {bottleneck.limit}: {bottleneck.evidence}"
+        for place, bottleneck in find_bottlenecks(result).items()
     ]
 
 
@@ -225,27 +234,30 @@ _MOST_LOADS = 3
 
 def describe_answers(result: Result) -> str | None:
     """How many answers were checked, and why others weren't; None if none were to be."""
-    found = result.answers
-    if not found:
+    all_answers = result.answers
+    if not all_answers:
         return None
-    checked, unchecked = sum(a.checked for a in found), sum(a.unchecked for a in found)
-    wrong = sum(len(one.workers) for answers in found for one in answers.wrong)
+    checked, unchecked = (
+        sum(answers.checked for answers in all_answers),
+        sum(answers.unchecked for answers in all_answers),
+    )
+    wrong = sum(len(answer.workers) for answers in all_answers for answer in answers.wrong)
     if not checked and not unchecked:
         return "Answers: there were none to check."
-    said = []
+    parts = []
     if checked:
-        said.append(f"{checked:,} checked, {f'{wrong:,} of them wrong' if wrong else 'all right'}")
+        parts.append(f"{checked:,} checked, {f'{wrong:,} of them wrong' if wrong else 'all right'}")
     if unchecked:
-        said.append(f"{unchecked:,} not checked: {_list_reasons(result)}")
-    return f"Answers: {'; '.join(said)}."
+        parts.append(f"{unchecked:,} not checked: {_list_reasons(result)}")
+    return f"Answers: {'; '.join(parts)}."
 
 
 def _list_reasons(result: Result) -> str:
     reasons: dict[str, list[str]] = {}
     for answers in result.answers:
         for reason, queries in answers.reasons.items():
-            known = reasons.setdefault(reason, [])
-            known += [query for query in queries if query not in known]
+            listed = reasons.setdefault(reason, [])
+            listed += [query for query in queries if query not in listed]
     if len(reasons) == 1 and not any(answers.checked for answers in result.answers):
         return next(iter(reasons))
     return "; ".join(f"{_name(queries)} ({reason})" for reason, queries in reasons.items())

@@ -1,4 +1,4 @@
-"""One figure as a file; also of a workload, of which nothing is measured: some devices over time."""
+"""One figure as a file; also one of a workload, of which nothing is measured: some devices over time."""
 
 from __future__ import annotations
 
@@ -30,18 +30,21 @@ def write_plot(
     title: str | None,
     theme: str,
 ) -> Path:
-    """Draw and write; the file. ConfigError if there is nothing to draw or the file's name is wrong."""
+    """Draw a figure and write it to the file that is returned. ConfigError if there is nothing to draw or the
+    file's name is wrong."""
     _check_ending(output)
     named = [
-        NamedResult(name, one.result) for name, one in zip(name_results(stored), stored, strict=True)
-    ]  # fmt: skip
+        NamedResult(name, stored_result.result)
+        for name, stored_result in zip(name_results(stored), stored, strict=True)
+    ]
     figure = _choose_figure(named, kind)
     spec = add_title(figure, title or figure.title, name_sources(figure.kind, named))
     return _write(spec, output or Path(f"{figure.kind}.svg"), theme)
 
 
 def write_workload_plot(workload: Workload, span_ms: int, output: Path | None) -> Path:
-    """Draw a workload's values and write them; the file. ConfigError as for `write_plot`."""
+    """Draw a workload's values and write them to the file that is returned. ConfigError as for
+    `write_plot`."""
     _check_ending(output)
     figure = draw_values(workload, span_ms)
     return _write(add_title(figure, figure.title), output or Path(f"{figure.kind}.svg"), "auto")
@@ -74,7 +77,7 @@ def _choose_figure(named: Sequence[NamedResult], kind: str | None) -> Chart:
 DEVICES = 3
 MOST_FIELDS = 6
 MOST_POINTS = 300
-"""Of a line. Of more events, so many at equal distances are drawn."""
+"""Points of a line. Of more events, that many at equal distances are drawn."""
 
 _UNITS_MS = {"Seconds": 1000, "Minutes": 60_000, "Hours": 3_600_000, "Days": 86_400_000}
 _PANEL_HEIGHT = 110
@@ -113,7 +116,7 @@ def draw_values(workload: Workload, span_ms: int) -> Chart:
 
 
 def _generate(workload: Workload, span_ms: int) -> list[EventBlock]:
-    """An event of each device drawn for each of the times drawn, in the order of time."""
+    """An event of each drawn device at each drawn time, in the order of time."""
     options = workload.options.model_dump()
     if "late" in options:
         options["late"] = 0.0

@@ -26,7 +26,7 @@ from .status import (
 )
 
 PLAIN_INTERVAL_S = 10.0
-"""Until the first line within a phase; each further one takes twice as long."""
+"""Seconds until the first line within a phase; each further one takes twice as long."""
 _LONGEST_INTERVAL_S = 300.0
 
 _LONGEST_BAR, _SHORTEST_BAR = 24, 8
@@ -51,7 +51,7 @@ class Display(ABC):
     def __init__(
         self, plan: Sequence[Load], live: Follower | None = None, fills_once: bool = False
     ) -> None:
-        """`plan`: for each run of the command, the load that says how long it goes on; `fills_once`: as of
+        """`plan`: for each run of the command, the load that says how long it goes on; `fills_once`: as for
         `Forecast`."""
         self._forecast = Forecast(plan, fills_once)
         self._live = live
@@ -59,19 +59,20 @@ class Display(ABC):
         self._at_most = False
 
     def expect(self, loads: Sequence[Load], at_most: bool = False) -> None:
-        """The runs that are still to come, before the next one begins. `at_most`: not all may be needed."""
+        """Replace the runs that are still to come, before the next one begins. `at_most`: not all may be
+        needed."""
         self._forecast.expect(loads)
         self._at_most = at_most
 
     def begin(self, label: str) -> None:
-        """A run begins, e.g. `4 workers, run 2 of 3`. May be said again before it has a status."""
+        """A run begins, e.g. `4 workers, run 2 of 3`. May be called again before it has a status."""
         self._forecast.begin(time.monotonic())
         self._label = label
         if self._live is not None:
             self._live.begin_run(label)
 
     def update(self, status: Status) -> None:
-        """Where the run is."""
+        """Show where the run is."""
         now = time.monotonic()
         self._forecast.follow(status, now)
         all_left_s = self._forecast.seconds_left(status, now)
@@ -81,7 +82,7 @@ class Display(ABC):
             self._live.follow(status, left)
 
     def end(self, outcome: str) -> None:
-        """The run's outcome, in a few words; stays visible."""
+        """The run ends, with its outcome in a few words, which stays visible."""
         self._forecast.end(time.monotonic())
         self._keep(f"{self._label}: {outcome}")
         if self._live is not None:
@@ -93,7 +94,7 @@ class Display(ABC):
 
     @abstractmethod
     def _show(self, status: Status, left: list[str]) -> None:
-        """Show where the run is, and what there is to say of the time that is left."""
+        """Show where the run is, and what is known about the time that is left."""
 
 
 @contextmanager
@@ -103,8 +104,8 @@ def make_display(
     fills_once: bool = False,
     quiet: bool = False,
 ) -> Iterator[Display]:
-    """A display for a terminal or a pipe, of the runs that `plan` has a load for each; `fills_once`: as of
-    `Forecast`; `quiet`: prints nothing."""
+    """A display for a terminal or a pipe. `plan`: a load for each run; `fills_once`: as for `Forecast`;
+    `quiet`: print nothing."""
     if quiet:
         yield QuietDisplay(plan, live, fills_once)
     elif sys.stderr.isatty() and os.environ.get("TERM", "") not in _DUMB_TERMINALS:
@@ -115,7 +116,7 @@ def make_display(
 
 
 class QuietDisplay(Display):
-    """Prints nothing; the live page is told all the same."""
+    """Prints nothing; the live page is kept up to date all the same."""
 
     def _keep(self, line: str) -> None:
         pass
@@ -158,8 +159,8 @@ class PlainDisplay(Display):
             self._interval_s = min(_LONGEST_INTERVAL_S, 2 * self._interval_s)
         self._shown, self._last_s = shown, now
         figures = [part for group in describe_groups(status) for part in group]
-        said = [describe_phase(status), *describe_extent(status), *figures, *left]
-        note(f"{self._label}: {', '.join(said + describe_quiet(status))}")
+        parts = [describe_phase(status), *describe_extent(status), *figures, *left]
+        note(f"{self._label}: {', '.join(parts + describe_quiet(status))}")
 
 
 class TerminalDisplay(Display):
@@ -187,7 +188,7 @@ class TerminalDisplay(Display):
 
 
 def lay_out(label: str, status: Status, left: list[str], columns: int, rows: int) -> list[str]:
-    """The lines for a terminal of this size, in which they fit."""
+    """The lines, such that they fit into a terminal of this size."""
     # A character in the last column makes some terminals wrap the line.
     width = max(1, columns - 1)
     head = f"{label}: {describe_phase(status)}"
@@ -222,8 +223,8 @@ def _fill(parts: Sequence[str], indent: str, width: int) -> list[str]:
 
 def _cut(line: str, width: int) -> str:
     """As many whole words as there is room for before `…`; of a too long first word, its beginning."""
-    kept = line[:width].rpartition(" ")[0].rstrip(" ·")
-    return f"{kept or line[: width - 1]}…"
+    words = line[:width].rpartition(" ")[0].rstrip(" ·")
+    return f"{words or line[: width - 1]}…"
 
 
 def draw_bar(share: float, width: int) -> str:

@@ -11,7 +11,7 @@ from simulator.units import join_words
 from ..results.comparison import MetricComparison
 
 MOST_PLACES = 3
-"""Named in a sentence; more are counted."""
+"""Places that a sentence names; more are counted."""
 
 
 def format_factor(value: float) -> str:
@@ -27,14 +27,14 @@ def format_speed(value: float) -> str:
 
 
 def format_speed_interval(low: float, high: float) -> str:
-    """`1.80 to 2.10× faster`, `1.05× slower to 1.10× faster`; of an end that isn't known (0, or infinite)
-    `1.80× faster or more`."""
+    """`1.80 to 2.10× faster`, `1.05× slower to 1.10× faster`, or `1.80× faster or more` if an end isn't known
+    (0, or infinite)."""
     if low == 0 or high == inf:
-        known = high if low == 0 else low
-        if known in (0, inf):
+        end = high if low == 0 else low
+        if end in (0, inf):
             return "not known"
-        further = (known < 1) == (low == 0)
-        return f"{format_speed(known)} or {'more' if further else 'less'}"
+        further = (end < 1) == (low == 0)
+        return f"{format_speed(end)} or {'more' if further else 'less'}"
     if low >= 1:
         return f"{format_factor(low)} to {format_speed(high)}"
     if high < 1:
@@ -43,85 +43,99 @@ def format_speed_interval(low: float, high: float) -> str:
 
 
 def describe_ratios(names: Sequence[str], found: Sequence[MetricComparison]) -> list[str]:
-    """What each comparison shows, a sentence each; several without a difference are one sentence, whose
+    """What each comparison shows, a sentence each; several without a difference share a sentence, and their
     intervals are in the table."""
     sentences = []
-    found = [one for one in found if not one.rate_given]
-    folded = [kind for kind in _UNDIFFERENT if sum(_judge(one) == kind for one in found) > 1]
-    for one in found:
-        outcome = _judge(one)
+    found = [comparison for comparison in found if not comparison.rate_given]
+    folded = [
+        kind for kind in _UNDIFFERENT if sum(_judge(comparison) == kind for comparison in found) > 1
+    ]
+    for comparison in found:
+        outcome = _judge(comparison)
         if outcome in folded:
             continue
-        what, base = names[one.position], names[0]
-        if one.speed.interval is None:
-            text = f"{what} is {format_speed(one.speed.value)} than {base}, from single runs"
+        name, base = names[comparison.position], names[0]
+        if comparison.speed.interval is None:
+            text = f"{name} is {format_speed(comparison.speed.value)} than {base}, from single runs"
         else:
-            interval = f"95 % interval {format_speed_interval(*one.speed.interval)}"
-            if one.speed.differs:
-                text = f"{what} is {format_speed(one.speed.value)} than {base} ({interval})"
+            interval = f"95 % interval {format_speed_interval(*comparison.speed.interval)}"
+            if comparison.speed.differs:
+                text = f"{name} is {format_speed(comparison.speed.value)} than {base} ({interval})"
             else:
-                text = f"{_UNDIFFERENT[outcome]} between {what} and {base} ({interval})"
-        sentences.append(f"{one.place}: {text}.")
+                text = f"{_UNDIFFERENT[outcome]} between {name} and {base} ({interval})"
+        sentences.append(f"{comparison.place}: {text}.")
     for kind in folded:
         places: dict[str, list[str]] = {}
-        for one in found:
-            if _judge(one) == kind:
-                places.setdefault(names[one.position], []).append(str(one.place))
-        told = "; ".join(f"{name} ({', '.join(own)})" for name, own in places.items())
+        for comparison in found:
+            if _judge(comparison) == kind:
+                places.setdefault(names[comparison.position], []).append(str(comparison.place))
+        texts = "; ".join(f"{name} ({', '.join(own)})" for name, own in places.items())
         side = "from" if kind == _ALIKE else "against"
-        sentences.append(f"{_UNDIFFERENT[kind].capitalize()} {side} {names[0]}: {told}.")
+        sentences.append(f"{_UNDIFFERENT[kind].capitalize()} {side} {names[0]}: {texts}.")
     return sentences
 
 
 def lead_comparison(names: Sequence[str], found: Sequence[MetricComparison]) -> list[str]:
-    """The answer: each result against the first, in a sentence; those of which the same is said share one."""
-    told: dict[tuple[int, str], list[str]] = {}
+    """The answer: each result against the first, in a sentence; results with the same outcome share one."""
+    by_outcome: dict[tuple[int, str], list[str]] = {}
     for position in range(1, len(names)):
-        given = [one for one in found if one.position == position and one.rate_given]
-        own = [one for one in found if one.position == position and not one.rate_given]
+        rate_given = [
+            comparison
+            for comparison in found
+            if comparison.position == position and comparison.rate_given
+        ]
+        comparisons = [
+            comparison
+            for comparison in found
+            if comparison.position == position and not comparison.rate_given
+        ]
         parts = []
-        for kind in dict.fromkeys(_name_kind(one) for one in own):
-            of_kind = [one for one in own if _name_kind(one) == kind]
+        for kind in dict.fromkeys(_name_kind(comparison) for comparison in comparisons):
+            of_kind = [comparison for comparison in comparisons if _name_kind(comparison) == kind]
             for outcome in dict.fromkeys(map(_judge, of_kind)):
-                such = [one for one in of_kind if _judge(one) == outcome]
-                where = "" if len(such) == len(of_kind) else f" ({_list_places(such)})"
-                parts.append(_describe_outcome(outcome, such, kind, names[0]) + where)
-        if given:
+                alike = [comparison for comparison in of_kind if _judge(comparison) == outcome]
+                where = "" if len(alike) == len(of_kind) else f" ({_list_places(alike)})"
+                parts.append(_describe_outcome(outcome, alike, kind, names[0]) + where)
+        if rate_given:
             parts.append(
-                f"not to be compared with {names[0]} in {_name_kind(given[0])}, since a --rate was given"
+                f"not to be compared with {names[0]} in {_name_kind(rate_given[0])}, since a --rate was given"
             )
         if parts:
-            undifferent = not given and all(_judge(one) in _UNDIFFERENT for one in own)
+            undifferent = not rate_given and all(
+                _judge(comparison) in _UNDIFFERENT for comparison in comparisons
+            )
             key = (0 if undifferent else position, ", ".join(parts))
-            told.setdefault(key, []).append(names[position])
+            by_outcome.setdefault(key, []).append(names[position])
     return [
-        f"{join_words(own)}: {text}{' each' if len(own) > 1 else ''}."
-        for (_, text), own in told.items()
+        f"{join_words(results)}: {text}{' each' if len(results) > 1 else ''}."
+        for (_, text), results in by_outcome.items()
     ]
 
 
 _ALIKE, _UNDECIDED = "alike", "undecided"
 _UNDIFFERENT = {_ALIKE: "no difference shown", _UNDECIDED: "undecided"}
-"""Outcomes by which neither is faster, in words."""
+"""Outcomes in which neither is faster, in words."""
 
 
-def _judge(one: MetricComparison) -> str:
-    if one.speed.differs is False:
-        return _ALIKE if one.speed.alike else _UNDECIDED
-    side = "faster" if one.speed.value >= 1 else "slower"
-    return side if one.speed.differs else f"{side}, from single runs"
+def _judge(comparison: MetricComparison) -> str:
+    if comparison.speed.differs is False:
+        return _ALIKE if comparison.speed.alike else _UNDECIDED
+    side = "faster" if comparison.speed.value >= 1 else "slower"
+    return side if comparison.speed.differs else f"{side}, from single runs"
 
 
-def _describe_outcome(outcome: str, such: Sequence[MetricComparison], kind: str, base: str) -> str:
+def _describe_outcome(
+    outcome: str, comparisons: Sequence[MetricComparison], kind: str, base: str
+) -> str:
     if outcome == _ALIKE:
         return f"no difference from {base} shown in {kind}"
     if outcome == _UNDECIDED:
         return f"undecided against {base} in {kind}"
     side, comma, single = outcome.partition(",")
-    interval = such[0].speed.interval
+    interval = comparisons[0].speed.interval
     # One place has an interval, several have a range.
-    ends: Sequence[float] = [one.speed.value for one in such]
-    if len(such) == 1 and interval and interval[0] > 0 and interval[1] < inf:
+    ends: Sequence[float] = [comparison.speed.value for comparison in comparisons]
+    if len(comparisons) == 1 and interval and interval[0] > 0 and interval[1] < inf:
         ends = interval
     factors = sorted(value if side == "faster" else 1 / value for value in ends)
     texts = [text for text, _ in groupby(format_factor(value) for value in factors)]
@@ -130,18 +144,18 @@ def _describe_outcome(outcome: str, such: Sequence[MetricComparison], kind: str,
     return f"{measure} {base} in {kind}{comma}{single}"
 
 
-def _name_kind(one: MetricComparison) -> str:
-    if one.place.query is not None:
+def _name_kind(comparison: MetricComparison) -> str:
+    if comparison.place.query is not None:
         return "queries"
-    if one.place.capacity:
+    if comparison.place.capacity:
         return "capacity"
-    if one.place.tuned:
+    if comparison.place.tuned:
         return "what its best settings reach"
-    return "inserts" if one.place.response is None else "response times"
+    return "inserts" if comparison.place.response is None else "response times"
 
 
-def _list_places(such: Sequence[MetricComparison]) -> str:
-    if len(such) <= MOST_PLACES:
-        return ", ".join(str(one.place) for one in such)
-    word = "queries" if such[0].place.query is not None else "places"
-    return f"{len(such)} {word}"
+def _list_places(comparisons: Sequence[MetricComparison]) -> str:
+    if len(comparisons) <= MOST_PLACES:
+        return ", ".join(str(comparison.place) for comparison in comparisons)
+    word = "queries" if comparisons[0].place.query is not None else "places"
+    return f"{len(comparisons)} {word}"

@@ -26,22 +26,22 @@ from .tables import (
 def tabulate_reads(readers: Sequence[GroupRun], terminal: bool) -> Table:
     """Queries per second over the valid runs, and the response times of the slowest of them."""
     rows = []
-    is_open = any(one.group.offered for one in readers)
+    is_open = any(run.group.offered for run in readers)
     entries = list_entries(readers)
     more = choose_more(entries)
-    for workers in dict.fromkeys(one.group.workers for one in readers):
-        own = [one.group for one in readers if one.group.workers == workers]
-        counted = [group for group in own if group.valid] or own
+    for workers in dict.fromkeys(run.group.workers for run in readers):
+        groups = [run.group for run in readers if run.group.workers == workers]
+        counted = [group for group in groups if group.valid] or groups
         rates = [group.rate_per_s for group in counted if group.rate_per_s is not None]
         figures = ["-"] * 5
         if rates:
-            found = summarize(rates)
+            summary = summarize(rates)
             figures = [
-                *(_format_rate(value) for value in (found.min, found.max, found.avg)),
-                format_interval(found.ci95, _format_rate),
-                "-" if found.cv is None else f"{found.cv:.1%}",
+                *(_format_rate(value) for value in (summary.min, summary.max, summary.avg)),
+                format_interval(summary.ci95, _format_rate),
+                "-" if summary.cv is None else f"{summary.cv:.1%}",
             ]
-        if not any(group.valid for group in own):
+        if not any(group.valid for group in groups):
             figures = [text if text == "-" else strike(text, terminal) for text in figures]
         worst = find_slowest(counted)
         ms = worst.latency_ms if worst else None
@@ -49,25 +49,25 @@ def tabulate_reads(readers: Sequence[GroupRun], terminal: bool) -> Table:
             [
                 f"{workers:,}",
                 *figures,
-                *_list_offered(own),
+                *_list_offered(groups),
                 "-" if ms is None else format_ms(ms.p50),
                 "-" if ms is None else format_ms(ms.p99),
-                f"{sum(query.errors for group in own for query in group.queries):,}",
+                f"{sum(query.errors for group in groups for query in group.queries):,}",
                 format_client(counted),
-                *list_more([one for one in entries if one.group.workers == workers], more),
+                *list_more([entry for entry in entries if entry.group.workers == workers], more),
             ]
         )
-    what = "Response" if is_open else "Latency"
+    measure = "Response" if is_open else "Latency"
     headers = [
         "Readers", "Min", "Max", "Avg", "95% interval", "CV",
         *(["Offered"] if is_open else []),
-        f"{what} p50 ms", "p99 ms", "Failed", "Client CPU", *(one.heading for one in more),
+        f"{measure} p50 ms", "p99 ms", "Failed", "Client CPU", *(figure.heading for figure in more),
     ]  # fmt: skip
     return Table(headers, rows)
 
 
 def _list_offered(groups: Sequence[GroupResult]) -> list[str]:
-    """What was due per second, the mean over the runs; no cell if it is a closed loop."""
+    """A cell for what was due per second, the mean over the runs; none for a closed loop."""
     offers = [(group.offered, group.window_s) for group in groups]
     rates = [offered.due / window_s for offered, window_s in offers if offered and window_s]
     return [_format_rate(sum(rates) / len(rates))] if rates else []
@@ -80,7 +80,9 @@ def _format_rate(value: float) -> str:
 def tabulate_reads_by_query(result: Result) -> Table:
     """The queries' times in ms, rows and bytes, over all runs."""
     failed, unasked = find_unanswered(result.asked)
-    errors = {name: sum(one.errors for one in result.asked if one.query == name) for name in failed}
+    errors = {
+        name: sum(query.errors for query in result.asked if query.query == name) for name in failed
+    }
     return tabulate_queries(result.query_summary, errors, unasked)
 
 

@@ -51,13 +51,16 @@ class _Section:
     """(kind, text)."""
     tables: dict[str, Table]
     statements: Sequence[SentStatements]
-    """The schema, and what each query was asked by."""
+    """The schema, and the statement of each query."""
 
 
 def make_report(stored: Sequence[StoredResult], title: str) -> str:
     """The page."""
     names = name_results(stored)
-    named = [NamedResult(name, one.result) for one, name in zip(stored, names, strict=True)]
+    named = [
+        NamedResult(name, stored_result.result)
+        for stored_result, name in zip(stored, names, strict=True)
+    ]
     shown, left_out = choose_drawn(named)
     answer = draw_answer(named)
     drawn = [figure for figure in draw_all(shown) if answer is None or figure.spec != answer.spec]
@@ -71,7 +74,10 @@ def make_report(stored: Sequence[StoredResult], title: str) -> str:
             verdict=judge_results(named),
             doubts=list_doubts(named),
             hardware=describe_hardware(named),
-            results=[_make_section(one, name) for one, name in zip(stored, names, strict=True)],
+            results=[
+                _make_section(stored_result, name)
+                for stored_result, name in zip(stored, names, strict=True)
+            ],
             comparisons=_make_comparisons(stored, names),
             answer=placed.result() if placed else None,
             figures=[figure.result() for figure in figures],
@@ -95,51 +101,55 @@ def _make_section(stored: StoredResult, name: str) -> _Section:
 
 
 def _make_comparisons(stored: Sequence[StoredResult], names: Sequence[str]) -> list[_Comparison]:
-    """Each kind of which there are two results or more."""
-    found = []
-    for kind in dict.fromkeys(one.result.kind for one in stored):
-        places = [number for number, one in enumerate(stored) if one.result.kind == kind]
-        if len(places) < 2:
+    """A comparison for each kind with two results or more."""
+    comparisons = []
+    for kind in dict.fromkeys(stored_result.result.kind for stored_result in stored):
+        numbers = [
+            number
+            for number, stored_result in enumerate(stored)
+            if stored_result.result.kind == kind
+        ]
+        if len(numbers) < 2:
             continue
-        results = [stored[number].result for number in places]
-        own = [names[number] for number in places]
+        results = [stored[number].result for number in numbers]
+        own_names = [names[number] for number in numbers]
         ratios = compare(results)
-        found.append(
+        comparisons.append(
             _Comparison(
                 f"Compared: {kind}",
-                own[0],
-                lead_comparison(own, ratios) + describe_ratios(own, ratios),
-                list_remarks(own, results),
-                tabulate_overview(own, results),
-                tabulate_ratios(own, ratios),
+                own_names[0],
+                lead_comparison(own_names, ratios) + describe_ratios(own_names, ratios),
+                list_remarks(own_names, results),
+                tabulate_overview(own_names, results),
+                tabulate_ratios(own_names, ratios),
             )
         )
-    return found
+    return comparisons
 
 
 MOST_DRAWN = 12
-"""Results of one kind in a figure: with more of them no line can be told from another."""
+"""Results of one kind in a figure: with more, lines can't be told apart."""
 
 
 def choose_drawn(results: Sequence[NamedResult]) -> tuple[list[NamedResult], str]:
     """The results that figures show, and a sentence on those that they don't (empty if there are none)."""
     chosen: list[NamedResult] = []
-    told = []
-    for kind in dict.fromkeys(one.result.kind for one in results):
-        own = [one for one in results if one.result.kind == kind]
-        best = [one for one in own if one.result.best is not None]
+    parts = []
+    for kind in dict.fromkeys(named.result.kind for named in results):
+        of_kind = [named for named in results if named.result.kind == kind]
+        best = [named for named in of_kind if named.result.best is not None]
         which = "first"
-        if len(own) > MOST_DRAWN and len(best) >= MOST_DRAWN:
+        if len(of_kind) > MOST_DRAWN and len(best) >= MOST_DRAWN:
             own_shown = sorted(best, key=_find_rate, reverse=True)[:MOST_DRAWN]
             which = "fastest"
         else:
-            own_shown = own[:MOST_DRAWN]
-        if len(own) > MOST_DRAWN:
-            told.append(f"of {len(own):,} {kind} the {which} {MOST_DRAWN}")
+            own_shown = of_kind[:MOST_DRAWN]
+        if len(of_kind) > MOST_DRAWN:
+            parts.append(f"of {len(of_kind):,} {kind} the {which} {MOST_DRAWN}")
         chosen += own_shown
     # Their order gives them their colours.
-    shown = [one for one in results if any(one is other for other in chosen)]
-    return shown, f"Drawn are {' and '.join(told)}; all are in the tables." if told else ""
+    shown = [named for named in results if any(named is other for other in chosen)]
+    return shown, f"Drawn are {' and '.join(parts)}; all are in the tables." if parts else ""
 
 
 def _find_rate(named: NamedResult) -> float:

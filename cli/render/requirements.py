@@ -13,11 +13,11 @@ from .tables import Table
 
 def tabulate_verdict(verdict: VerdictMatrix) -> Table:
     """Requirements × candidates: met, missed or undecided, the figure, and the headroom."""
-    headers = ["Required", *(one.candidate for one in verdict.candidates)]
+    headers = ["Required", *(candidate.candidate for candidate in verdict.candidates)]
     rows = [
         [
             f"{row.heading} {row.limit}",
-            *(show_cell(one.find(row.key)) for one in verdict.candidates),
+            *(show_cell(candidate.find(row.key)) for candidate in verdict.candidates),
         ]
         for row in verdict.requirements
     ]
@@ -32,7 +32,7 @@ def show_cell(cell: Cell) -> str:
 
 
 def format_headroom(headroom: float) -> str:
-    """`2.4×`, `0.83×`, `120×`: below 1 what is required isn't reached."""
+    """`2.4×`, `0.83×`, `120×`: below 1 the requirement isn't met."""
     return f"{headroom:.2g}×" if headroom < 10 else f"{format_digits(round(headroom))}×"
 
 
@@ -40,12 +40,12 @@ def describe_verdict(verdict: VerdictMatrix) -> list[str]:
     """A line for each candidate, and below it one for each requirement that isn't met; then what holds for
     all."""
     lines: list[str] = []
-    for one in verdict.candidates:
-        lines.append(describe_candidate(verdict, one))
-        lines += [f"  {text}" for text in _list_doubts(verdict, one)]
+    for candidate in verdict.candidates:
+        lines.append(describe_candidate(verdict, candidate))
+        lines += [f"  {text}" for text in _list_doubts(verdict, candidate)]
     if verdict.jobs_left:
-        are = format_count(verdict.jobs_left, "job is", "jobs are")
-        lines.append(f"So far: {are} still to be made.")
+        jobs = format_count(verdict.jobs_left, "job is", "jobs are")
+        lines.append(f"So far: {jobs} still to be made.")
     return lines + list(verdict.notes)
 
 
@@ -64,22 +64,25 @@ def describe_candidate(verdict: VerdictMatrix, one: CandidateVerdict) -> str:
     return "; ".join(parts) + "."
 
 
-def _sum_up(one: CandidateVerdict) -> str:
-    counts = {status: [cell.status for cell in one.cells].count(status) for status in Status}
-    if counts[Status.MET] == len(one.cells):
+def _sum_up(candidate: CandidateVerdict) -> str:
+    counts = {status: [cell.status for cell in candidate.cells].count(status) for status in Status}
+    if counts[Status.MET] == len(candidate.cells):
         return "all met"
     named = [f"{count} {status}" for status, count in counts.items() if count]
-    return f"{one.status} ({', '.join(named)})" if len(named) > 1 else f"all {one.status}"
+    return (
+        f"{candidate.status} ({', '.join(named)})" if len(named) > 1 else f"all {candidate.status}"
+    )
 
 
-def _list_doubts(verdict: VerdictMatrix, one: CandidateVerdict) -> Iterator[str]:
-    for cell in one.cells:
+def _list_doubts(verdict: VerdictMatrix, candidate: CandidateVerdict) -> Iterator[str]:
+    for cell in candidate.cells:
         if cell.status is not Status.MET and cell.reason:
             yield f"{cell.status} {_find_row(verdict, cell.requirement).heading}: {cell.reason}."
 
 
 def describe_whole_verdict(verdict: VerdictMatrix, width: int | None = None) -> str:
-    """Everything that is known of a verdict. `width`: characters that a line has room for; None: no limit."""
+    """Everything that is known about a verdict. `width`: how many characters a line has room for; None: no
+    limit."""
     sections = [
         f"{verdict.title}: the verdict\n{tabulate_verdict(verdict).text(width=width)}",
         wrap_lines("\n".join(describe_verdict(verdict)), width),
@@ -93,25 +96,27 @@ def _find_row(verdict: VerdictMatrix, key: str) -> Requirement:
 
 
 def describe_evidence(verdict: VerdictMatrix) -> list[str]:
-    """For each cell the figure of each repetition, and the results that it is from."""
+    """For each cell the figure of each repetition, and the results that it comes from."""
     return [
-        f"{one.candidate}, {_find_row(verdict, cell.requirement).heading}: {_list_samples(verdict, cell)}"
-        for one in verdict.candidates
-        for cell in one.cells
+        f"{candidate.candidate}, {_find_row(verdict, cell.requirement).heading}:"
+        f" {_list_samples(verdict, cell)}"
+        for candidate in verdict.candidates
+        for cell in candidate.cells
         if cell.evidence
     ]
 
 
 def _list_samples(verdict: VerdictMatrix, cell: Cell) -> str:
     unit = _find_row(verdict, cell.requirement).unit
-    told = []
+    texts = []
     for sample in cell.samples:
         figure = unit.show(sample.value) if sample.value is not None else "no figure"
         if sample.value is None and sample.keeps is not None:
             figure = "kept up" if sample.keeps else "not kept up"
         names = [
-            each.result + (f" run {', '.join(map(str, each.runs))}" if each.runs else "")
-            for each in sample.evidence
+            evidence.result
+            + (f" run {', '.join(map(str, evidence.runs))}" if evidence.runs else "")
+            for evidence in sample.evidence
         ]
-        told.append(f"{figure} ({', '.join(names) or 'no result'})")
-    return "; ".join(told)
+        texts.append(f"{figure} ({', '.join(names) or 'no result'})")
+    return "; ".join(texts)

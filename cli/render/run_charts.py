@@ -44,27 +44,27 @@ def draw_over_time(results: Sequence[NamedResult]) -> Chart | None:
 
 
 def draw_timelines(examples: Sequence[tuple[str, GroupRun]], which: str) -> Chart | None:
-    """The same of these runs, each under its name. `which`: what they are."""
+    """The same for these runs, each under its name. `which`: what they are, in words."""
     rows: list[Row] = []
     warm_ups: set[float] = set()
     disturbed: list[GroupRun] = []
-    for name, one in examples:
-        group = one.group
+    for name, run in examples:
+        group = run.group
         rows += _make_timeline(
             name,
             "all",
-            _cut_partial(group.timeline, find_end(group), one.run.step_s),
-            one.run.step_s,
+            _cut_partial(group.timeline, find_end(group), run.run.step_s),
+            run.run.step_s,
         )
         if slowest := group.slowest_worker:
-            alone = _cut_partial(slowest.timeline, find_end(group, slowest.worker), one.run.step_s)
+            alone = _cut_partial(slowest.timeline, find_end(group, slowest.worker), run.run.step_s)
             rows += _make_timeline(
-                name, "slowest", alone, one.run.step_s, f"worker {slowest.worker}"
+                name, "slowest", alone, run.run.step_s, f"worker {slowest.worker}"
             )
-        if one.run.marks:
-            disturbed.append(one)
-        if one.run.resources:
-            rows += _make_use(name, one.run.resources)
+        if run.run.marks:
+            disturbed.append(run)
+        if run.run.resources:
+            rows += _make_use(name, run.run.resources)
         rows += _make_minutes(name, group.minutes)
         if group.offered:
             rows += _make_backlog(name, group.offered.backlog)
@@ -86,11 +86,11 @@ def draw_timelines(examples: Sequence[tuple[str, GroupRun]], which: str) -> Char
             whole = {"format": "d", "tickMinStep": 1}
             x = make_axis("second", "Seconds since the common start", axis=whole)
             y = make_axis("events", text)
-            panel = [area for one in disturbed for area in _draw_gaps(one.group)]
+            panel = [area for run in disturbed for area in _draw_gaps(run.group)]
             panel += draw_series(x, y, rows, size=24)
             panel += [draw_limit("x", warm_up) for warm_up in sorted(warm_ups)]
             marks = sorted(
-                (m for one in disturbed for m in one.run.marks), key=lambda mark: mark.at_s
+                (mark for run in disturbed for mark in run.run.marks), key=lambda mark: mark.at_s
             )
             panel += [draw_mark(mark.at_s, mark.action) for mark in marks]
             if part == "all":
@@ -108,7 +108,7 @@ def draw_timelines(examples: Sequence[tuple[str, GroupRun]], which: str) -> Char
         + (_BACKLOG_NOTE if any(row["part"] == "backlog" for row in rows) else "")
         + (_MARKS_NOTE if disturbed else "")
         + (" What is before the dashed line (warm-up) is in no other figure." if warm_ups else "")
-        + "".join(f" {text}" for one in disturbed for text in describe_outages(one)),
+        + "".join(f" {text}" for run in disturbed for text in describe_outages(run)),
         {"vconcat": panels},
     )
 
@@ -125,11 +125,11 @@ _BACKLOG_NOTE = " The backlog is what was due and not acknowledged at the end of
 
 
 _MOST_LABELS = 4
-"""So many marks have their texts below each other, before the next is at the top again."""
+"""That many marks have their texts below each other before the next is at the top again."""
 
 
 def _draw_labels(marks: Sequence[Mark], last: float) -> list[Row]:
-    """What was done, beside its line. `last`: where the x-axis ends."""
+    """The text of each mark, beside its line. `last`: where the x-axis ends."""
     return [
         draw_label(mark.at_s, name_mark(mark), place % _MOST_LABELS, mark.at_s > last / 2)
         for place, mark in enumerate(marks)
@@ -154,15 +154,16 @@ MOST_POINTS = 300
 
 
 def find_end(group: GroupResult, worker: int | None = None) -> float | None:
-    """When the last worker ended, or one of them, in seconds since the common start; None if not known."""
-    ends = [one.end_s for one in group.per_worker if worker in (None, one.worker)]
+    """When the last worker ended, or only `worker`, in seconds since the common start; None if not known."""
+    ends = [span.end_s for span in group.per_worker if worker in (None, span.worker)]
     return max(ends, default=None)
 
 
 def _cut_partial(
     timeline: Sequence[tuple[int, int]], end_s: float | None, step_s: int
 ) -> Sequence[tuple[int, int]]:
-    """Without the last step if the run ended in it: it would look like a drop. The only one stays."""
+    """The timeline without its last step if the run ended in it: it would look like a drop. A single step
+    stays."""
     if len(timeline) < 2 or end_s is None:
         return timeline
     used_s = end_s - timeline[-1][0]
@@ -170,7 +171,7 @@ def _cut_partial(
 
 
 _MISSING_S = 0.02
-"""A step of which no more is missing is whole."""
+"""A step that lacks no more than this is whole."""
 
 
 def _make_timeline(
@@ -178,10 +179,10 @@ def _make_timeline(
     part: str,
     timeline: Sequence[tuple[int, int]],
     own_s: int,
-    who: str = "all workers",
+    workers: str = "all workers",
 ) -> list[Row]:
-    """A row for each step of some of the timeline's `own_s`; one in which nothing was acknowledged is not in
-    the timeline."""
+    """A row for each step, which has one or several of the timeline's `own_s`. The timeline leaves out those
+    in which nothing was acknowledged."""
     events = dict(timeline)
     first, last = min(events, default=0), max(events, default=-own_s) + own_s - 1
     step = max(1, math.ceil((last - first + 1) / own_s / MOST_POINTS)) * own_s
@@ -190,23 +191,23 @@ def _make_timeline(
         seconds = range(begin, min(begin + step, last + 1))
         stored = sum(events.get(second, 0) for second in seconds)
         span = f"second {begin}" if len(seconds) == 1 else f"seconds {begin} to {seconds[-1]}"
-        text = f"{name}, {who}\n{span}: {stored:,} events"
+        text = f"{name}, {workers}\n{span}: {stored:,} events"
         rate = stored / len(seconds)
         rows.append({"series": name, "part": part, "second": begin, "events": rate, "text": text})
     return rows
 
 
 def _make_minutes(name: str, minutes: Sequence[MinuteLatency]) -> list[Row]:
-    """A row for each minute, or of a long run for several: their histograms add up."""
+    """A row for each minute, or in a long run for several: their histograms add up."""
     step = max(1, math.ceil(len(minutes) / MOST_POINTS))
     rows = []
     for begin in range(0, len(minutes), step):
         part = minutes[begin : begin + step]
-        (p99_ms,) = find_percentiles_ms([read_coarse(one.counts) for one in part], [99])
+        (p99_ms,) = find_percentiles_ms([read_coarse(minute.counts) for minute in part], [99])
         if p99_ms is None:
             continue
         at_s, end_s = part[0].begins_s, part[-1].begins_s + part[-1].length_s
-        requests = sum(one.requests for one in part)
+        requests = sum(minute.requests for minute in part)
         text = f"{name}\nseconds {at_s} to {end_s - 1}: p99 {format_ms(p99_ms)} ms of {requests:,} requests"
         rows.append({"series": name, "part": "p99", "second": at_s, "events": p99_ms, "text": text})
     return rows
@@ -245,7 +246,7 @@ PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99_9": "p99.9", "max"
 _PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9}
 
 MOST_QUERIES = 7
-"""In one figure: with more no curve can be told from another."""
+"""Queries in one figure: with more, curves can't be told apart."""
 
 _STEPS = 8
 """Points of the curve for each halving of the share of requests that are slower."""
@@ -253,7 +254,7 @@ _STEPS = 8
 
 @dataclass(frozen=True)
 class Timed:
-    """What a curve is of."""
+    """The subject of a curve."""
 
     name: str
     latency_ms: LatencyMs
@@ -269,34 +270,36 @@ def draw_latencies(results: Sequence[NamedResult]) -> Chart | None:
         f"Of the run with the highest p99 {describe_places(results)}, retries included. A request is a whole"
         " batch."
     )
-    if any(one.group.offered for named in results for one in named.result.writers):
+    if any(run.group.offered for named in results for run in named.result.writers):
         note += " At a given rate (open loop) it counts from when the request was due: the response time."
     timed = [
-        Timed(name, one.group.latency_ms, [one.group.histogram] if one.group.histogram else [])
-        for name, one in chosen
-        if one.group.latency_ms
+        Timed(name, run.group.latency_ms, [run.group.histogram] if run.group.histogram else [])
+        for name, run in chosen
+        if run.group.latency_ms
     ]
     return draw_curves("latency", "Latency of a request", "the requests", note, timed)
 
 
 def draw_query_latencies(results: Sequence[NamedResult]) -> Chart | None:
-    """The same of each query, of readers whose runs were ended by the clock."""
+    """The same for each query, for readers whose runs were ended by the clock."""
     timed = []
     for named in results:
         if named.result.by_number:
             continue
-        asked = [query for group in list_valid(named.result.readers) for query in group.queries]
-        for query in list_queries(asked):
-            found = [one.histogram for one in asked if one.query == query and one.histogram]
-            latency = latency_ms(merge_histograms(found)) if found else None
+        queries = [query for group in list_valid(named.result.readers) for query in group.queries]
+        for name in list_queries(queries):
+            histograms = [
+                query.histogram for query in queries if query.query == name and query.histogram
+            ]
+            latency = latency_ms(merge_histograms(histograms)) if histograms else None
             if latency is not None:
-                name = query if len(results) == 1 else f"{query}, {named.name}"
-                timed.append(Timed(name, latency, found))
-    timed.sort(key=lambda one: -one.latency_ms.tail)
+                series = name if len(results) == 1 else f"{name}, {named.name}"
+                timed.append(Timed(series, latency, histograms))
+    timed.sort(key=lambda subject: -subject.latency_ms.tail)
     note = "All valid runs together."
     if len(timed) > MOST_QUERIES:
         note += f" The {MOST_QUERIES} with the highest p99 of {len(timed)}."
-    if any(one.group.offered for named in results for one in named.result.readers):
+    if any(run.group.offered for named in results for run in named.result.readers):
         note += " At a given rate it counts from when the query was due: the response time."
     return draw_curves(
         "query-latency", "How long queries took", "the queries", note, timed[:MOST_QUERIES]
@@ -307,11 +310,11 @@ def draw_curves(kind: str, title: str, of: str, note: str, timed: Sequence[Timed
     """A curve over the percentiles for each, or where one has no histogram the percentiles that all have."""
     if not timed:
         return None
-    rows = [row for one in timed for row in _list_percentiles(one)]
+    rows = [row for subject in timed for row in _list_percentiles(subject)]
     log = needs_log([row["ms"] for row in rows])
     y = make_axis("ms", "Latency, ms", log=log)
-    curve = [row for one in timed for row in _trace(one)]
-    if {row["series"] for row in curve} != {one.name for one in timed}:
+    curve = [row for subject in timed for row in _trace(subject)]
+    if {row["series"] for row in curve} != {subject.name for subject in timed}:
         x: Row = {"field": "percentile", "type": "ordinal", "title": f"Percentile of {of}",
                   "sort": list(PERCENTILES.values()), "axis": {"labelAngle": 0}}  # fmt: skip
         return Chart(kind, title, note, make_spec(rows, draw_series(x, y, rows)))
@@ -330,11 +333,11 @@ def draw_curves(kind: str, title: str, of: str, note: str, timed: Sequence[Timed
 
 
 _AS_PERCENT = "format(100 - 100 / datum.value, '.8~r')"
-"""Of 1,000 requests that aren't slower, one is: 99.9 %."""
+"""A rank of 1,000, where one request in 1,000 is slower, is written as 99.9 %."""
 
 
 def _list_ticks(end: float) -> list[float]:
-    """50, 90, 99, 99.9 and so on, as one in so many."""
+    """Ticks for 50, 90, 99, 99.9 and so on, as ranks: one request in so many is slower."""
     ticks = [1.0, 2.0]
     while 10 * ticks[-1] <= end * 1.0001 or ticks[-1] == 2.0:
         ticks.append(10.0 if ticks[-1] == 2.0 else 10 * ticks[-1])
@@ -342,7 +345,7 @@ def _list_ticks(end: float) -> list[float]:
 
 
 def _list_percentiles(timed: Timed) -> list[Row]:
-    """A row for each that the tables show, too."""
+    """A row for each percentile that the tables show, too."""
     name, rows = timed.name, []
     for field, percentile in PERCENTILES.items():
         value = getattr(timed.latency_ms, field)
@@ -368,8 +371,8 @@ def _trace(timed: Timed) -> list[Row]:
         rank *= 2 ** (1 / _STEPS)
     # The last of all is the slowest; a handful of requests has no longer tail than its number.
     ranks.append(float(max(1, count)))
-    percents = [100 - 100 / one for one in ranks[:-1]] + [100.0]
+    percents = [100 - 100 / rank for rank in ranks[:-1]] + [100.0]
     return [
-        {"series": timed.name, "rank": one, "ms": us / 1000}
-        for one, us in zip(ranks, values_at(histogram, percents), strict=True)
+        {"series": timed.name, "rank": rank, "ms": us / 1000}
+        for rank, us in zip(ranks, values_at(histogram, percents), strict=True)
     ]

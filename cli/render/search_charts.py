@@ -41,8 +41,8 @@ def _find_point(row: Row) -> tuple[object, ...]:
 
 
 def draw_over_rate(results: Sequence[NamedResult]) -> Chart | None:
-    """Each step of a capacity: p50, p99 and p99.9 over the rate, and below what was achieved of it. Of
-    several results a panel for each percentile, with a line for each result."""
+    """Each step of a capacity: p50, p99 and p99.9 over the rate, and below how much of it was achieved.
+    Several results have a panel for each percentile, with a line for each result."""
     rows = [row for named in results for row in _list_rows(named)]
     if not rows:
         return None
@@ -71,9 +71,9 @@ def draw_over_rate(results: Sequence[NamedResult]) -> Chart | None:
         achieved = [row | {"series": "p50"} for row in achieved]
     panels.append(_draw_panel(achieved, _ACHIEVED, {}, HEIGHT // 2))
     capacities = [
-        one.result.capacity.events_per_s
-        for one in shown
-        if one.result.capacity and one.result.capacity.events_per_s
+        named.result.capacity.events_per_s
+        for named in shown
+        if named.result.capacity and named.result.capacity.events_per_s
     ]
     if alone:
         for panel in panels:
@@ -92,10 +92,10 @@ def draw_over_rate(results: Sequence[NamedResult]) -> Chart | None:
 
 def _list_rows(named: NamedResult) -> list[Row]:
     """A row for each percentile of each valid step, and for what was achieved."""
-    found = named.result.capacity
-    writers = {one.run.run: one.group for one in named.result.writers}
+    capacity = named.result.capacity
+    writers = {group_run.run.run: group_run.group for group_run in named.result.writers}
     rows: list[Row] = []
-    for step in found.steps if found else ():
+    for step in capacity.steps if capacity else ():
         group = writers[step.run]
         offered, latency = group.offered, group.latency_ms
         if step.rate_per_s is None or not group.valid or offered is None or latency is None:
@@ -123,7 +123,7 @@ def _find_share(offered: Offered) -> float:
 
 
 def _list_limits(shown: Sequence[NamedResult], part: str | None = None) -> dict[float, str]:
-    """Value -> text of each limit on response times of inserts; `part`: of this percentile."""
+    """Value -> text of each limit on response times of inserts; `part`: only those on this percentile."""
     limits: list[RunLimit] = [
         limit for named in shown if named.result.capacity for limit in named.result.capacity.limits
     ]
@@ -153,12 +153,12 @@ def _draw_panel(rows: Sequence[Row], title: str, limits: dict[float, str], heigh
 
 
 def place_ticks(values: Sequence[float], log: bool) -> Row:
-    """Few on a logarithmic axis; on others they are the renderer's."""
+    """A few ticks on a logarithmic axis; on others they are the renderer's own."""
     return {"values": list_log_ticks(values)} if log else {}
 
 
 def write_limit(value: float, text: str) -> Row:
-    """A text above a line across."""
+    """A text above a horizontal line."""
     return {
         "data": {"values": [{"limit": value}]},
         "mark": {"type": "text", "text": text, "align": "right", "x": WIDTH - 4, "dy": -7, "fill": INK,
@@ -169,11 +169,12 @@ def write_limit(value: float, text: str) -> Row:
 
 CELL_PX = 46
 FAINTEST, DARKEST = 0.06, 0.6
-"""Opacity of the lowest and of the highest rate; a text must be legible on both, on any page."""
+"""Opacity of the lowest and of the highest rate; text must be legible on both, on any page."""
 
 
 def draw_tuning(results: Sequence[NamedResult]) -> Chart | None:
-    """The highest rate with each pair of values, whatever the other settings are. Of one tuning only."""
+    """The highest rate with each pair of values, whatever the other settings are. Only drawn for a single
+    tuning."""
     own = [tuning for named in results if (tuning := named.result.tuning)]
     tuning = own[0] if len(own) == 1 else None
     if tuning is None or not any(trial.rate_per_s for trial in tuning.trials):
@@ -210,18 +211,21 @@ def _list_cells(tuning: Tuning, across: TunedSetting, down: TunedSetting | None)
     rows: list[Row] = []
     for x in across.values:
         for y in down.values if down else [None]:
-            wanted = {across.name: x} | ({down.name: y} if down else {})
-            own = [
+            settings = {across.name: x} | ({down.name: y} if down else {})
+            rates = [
                 trial.rate_per_s
                 for trial in tuning.trials
-                if trial.rate_per_s and wanted.items() <= tuning.candidates[trial.candidate].items()
+                if trial.rate_per_s
+                and settings.items() <= tuning.candidates[trial.candidate].items()
             ]
-            if own:
-                place = ", ".join(f"{name}={format_value(value)}" for name, value in wanted.items())
+            if rates:
+                place = ", ".join(
+                    f"{name}={format_value(value)}" for name, value in settings.items()
+                )
                 rows.append(
                     {
-                        "x": format_value(x), "y": format_value(y), "rate": max(own),
-                        "label": _format(max(own)), "text": f"{place}\n{max(own):,.0f}",
+                        "x": format_value(x), "y": format_value(y), "rate": max(rates),
+                        "label": _format(max(rates)), "text": f"{place}\n{max(rates):,.0f}",
                     }
                 )  # fmt: skip
     return rows

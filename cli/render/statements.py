@@ -9,7 +9,7 @@ from ..results.model import SentStatements
 
 
 def describe_statements(sent: Sequence[SentStatements], heading: str | None = None) -> str:
-    """Each with its title; `heading`: that of the schema, which is the first."""
+    """The statements, each with its title; `heading`: the title of the schema, which is the first."""
     titles = [part.title for part in sent]
     if heading is not None:
         titles[0] = heading

@@ -14,19 +14,20 @@ def seconds_left(status: Status) -> float | None:
     while that is unknown."""
     if status.elapsed_s is not None and status.duration_s is not None:
         return max(0.0, status.duration_s - status.elapsed_s)
-    left = []
+    spans_s = []
     for group in status.groups:
         if not group.rate_per_s or not group.total:
             return None
-        left.append(max(0.0, (group.total - group.done) / group.rate_per_s))
-    return max(left, default=None)
+        spans_s.append(max(0.0, (group.total - group.done) / group.rate_per_s))
+    return max(spans_s, default=None)
 
 
 class Forecast:
-    """Follows the runs of a plan, and says how long all that are left take.
+    """Follows the runs of a plan, and estimates how long all that are left take.
 
-    A run lasts as long as its duration says or its events take, at the pace of the run before; what is
-    before (tables, prefill, the start of workers) and after it (counting) as long as in the runs so far.
+    A run lasts as long as its duration says or its events take, at the pace of the run before; what comes
+    before it (tables, prefill, the start of workers) and after it (counting) takes as long as in the runs so
+    far.
     """
 
     def __init__(self, plan: Sequence[Load], fills_once: bool = False) -> None:
@@ -36,22 +37,22 @@ class Forecast:
         self._fills_once = fills_once
         self._ended = 0
         self._began: float | None = None
-        """The run under way, then its measured part, then that part's end."""
+        """When the run under way began, then when its measured part did, then when that part ended."""
         self._started: float | None = None
         self._stopped: float | None = None
         self._before_s: list[float] = []
-        """Of each run that ended, the time before its measured part, and that after it."""
+        """The time before the measured part of each run that ended, and the time after it."""
         self._after_s: list[float] = []
         self._unit_s: float | None = None
         """How long an event, or an execution of each query, took: of all workers together."""
 
     @property
     def runs(self) -> int:
-        """All of the plan."""
+        """How many runs the plan has."""
         return len(self._plan)
 
     def expect(self, loads: Sequence[Load]) -> None:
-        """The runs that are still to come are these, whatever the plan said."""
+        """Replace the runs that are still to come, whatever the plan said."""
         self._plan = [*self._plan[: self._ended], *loads]
 
     def begin(self, now: float) -> None:
@@ -73,7 +74,7 @@ class Forecast:
         if self._began is None:
             return
         stopped = now if self._stopped is None else self._stopped
-        # A run that was too short to be seen at work.
+        # The run may have been too short to be seen at work.
         started = stopped if self._started is None else self._started
         self._before_s.append(started - self._began)
         self._after_s.append(now - stopped)
@@ -84,8 +85,8 @@ class Forecast:
         self._began = self._started = self._stopped = None
 
     def seconds_left(self, status: Status, now: float) -> float | None:
-        """How long the run under way and those after it take; None while that is unknown, and of the
-        last one, of which `seconds_left` says it."""
+        """How long the run under way and those after it still take; None while that is unknown, and for the
+        last run, for which the function `seconds_left` says it."""
         if self._began is None or self._ended + 1 >= len(self._plan):
             return None
         before_s = _mean(self._before_s, (self._started or now) - self._began)
@@ -106,10 +107,10 @@ class Forecast:
             own_s = _find_length(load, unit_s)
             current_s = None if own_s is None else to_come_s + own_s + after_s
         coming = [_find_length(load, unit_s) for load in self._plan[self._ended + 1 :]]
-        known = [one for one in coming if one is not None]
-        if current_s is None or len(known) < len(coming):
+        lengths_s = [length_s for length_s in coming if length_s is not None]
+        if current_s is None or len(lengths_s) < len(coming):
             return None
-        return current_s + sum(known) + len(known) * (before_s + after_s)
+        return current_s + sum(lengths_s) + len(lengths_s) * (before_s + after_s)
 
 
 def _find_length(load: Load, unit_s: float | None) -> float | None:
@@ -162,14 +163,15 @@ def describe_phase(status: Status) -> str:
 
 
 def find_share(status: Status) -> float | None:
-    """How much of the phase is over, by the clock or by the group that is behind; None while unknown."""
+    """The share of the phase that is over, by the clock or by the group that is furthest behind; None while
+    unknown."""
     if status.elapsed_s is not None and status.duration_s is not None:
         return min(1.0, status.elapsed_s / status.duration_s)
     return min((min(1.0, g.done / g.total) for g in status.groups if g.total), default=None)
 
 
 def describe_extent(status: Status) -> list[str]:
-    """How much of its time is over, of a run that the clock ends: `12 of 60 s`."""
+    """How much of its time is over, for a run that the clock ends: `12 of 60 s`."""
     if status.elapsed_s is None or status.duration_s is None:
         return []
     over_s = min(status.elapsed_s, status.duration_s)
@@ -180,44 +182,45 @@ def describe_extent(status: Status) -> list[str]:
 
 
 def describe_groups(status: Status) -> list[list[str]]:
-    """Of each group that is at work, what it has done."""
+    """What each group that is at work has done."""
     checking = status.phase is Phase.CHECK
     groups = [
         _describe_group(group, "events generated" if checking else _UNITS[group.role])
         for group in status.groups
     ]
     if len(groups) > 1:
-        for group, said in zip(status.groups, groups, strict=True):
-            said[:1] = [f"{_NAMES[group.role]}: {said[0] if said else 'nothing yet'}"]
+        for group, parts in zip(status.groups, groups, strict=True):
+            parts[:1] = [f"{_NAMES[group.role]}: {parts[0] if parts else 'nothing yet'}"]
     return groups
 
 
 def _describe_group(group: GroupStatus, unit: str) -> list[str]:
-    said = []
+    parts = []
     if group.total:
-        said.append(f"{group.done:,} of {group.total:,} {unit}")
+        parts.append(f"{group.done:,} of {group.total:,} {unit}")
     if group.rate_per_s is not None:
-        said.append(f"{_format_figure(group.rate_per_s)} {unit}/s")
+        parts.append(f"{_format_figure(group.rate_per_s)} {unit}/s")
     if group.p99_ms is not None:
-        said.append(f"p99 so far {_format_figure(group.p99_ms)} ms")
+        parts.append(f"p99 so far {_format_figure(group.p99_ms)} ms")
     if group.backlog is not None:
-        said.append(f"backlog {group.backlog:,}")
+        parts.append(f"backlog {group.backlog:,}")
     if group.retries:
-        said.append(format_count(group.retries, "retry", "retries"))
-    return said
+        parts.append(format_count(group.retries, "retry", "retries"))
+    return parts
 
 
 def describe_left(
     status: Status, runs: int, all_left_s: float | None, at_most: bool = False
 ) -> list[str]:
-    """How long the phase still takes, and all `runs` of the command. `at_most`: it may need fewer."""
+    """How long the phase still takes, and how long all `runs` of the command. `at_most`: it may need
+    fewer."""
     left_s = seconds_left(status)
-    said = [] if left_s is None else [f"{format_span(left_s)} left"]
+    parts = [] if left_s is None else [f"{format_span(left_s)} left"]
     if all_left_s is not None and at_most:
-        said.append(f"all: {format_span(all_left_s)} left at most")
+        parts.append(f"all: {format_span(all_left_s)} left at most")
     elif all_left_s is not None:
-        said.append(f"all {runs} runs: {format_span(all_left_s)} left")
-    return said
+        parts.append(f"all {runs} runs: {format_span(all_left_s)} left")
+    return parts
 
 
 def describe_quiet(status: Status) -> list[str]:

@@ -1,4 +1,4 @@
-"""One result with all that was measured, and the list of what is stored."""
+"""One result with everything that was measured, and the list of what is stored."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ from .tuning import advise, tabulate_tuning
 
 
 def describe_result(stored: StoredResult, terminal: bool, width: int | None = None) -> str:
-    """All of one result. `width`: what a terminal has room for, in characters; None: no limit."""
+    """Everything about one result. `width`: how many characters a terminal has room for; None: no limit."""
     result = stored.result
     sections = [
         f"Result {stored.id}{describe_name(result)}\n{words.describe_measurement(result)}\n"
         + words.give_answer(result),
         "\n".join(list_notes(result, terminal)),
     ]
-    sections = [wrap_lines(one, width) for one in sections]
-    said = describe_load(result.settings.load) if result.command not in ("query", "tune") else None
+    sections = [wrap_lines(section, width) for section in sections]
+    about = describe_load(result.settings.load) if result.command not in ("query", "tune") else None
     if result.command == "capacity":
-        said = describe_steps(result)
-    sections += [wrap_lines(one, width) for one in (said, describe_answers(result)) if one]
+        about = describe_steps(result)
+    sections += [wrap_lines(text, width) for text in (about, describe_answers(result)) if text]
     if result.command == "tune":
-        # What is to be copied stays as it is.
+        # Lines that are meant to be copied are not wrapped.
         sections.append(advise(result).strip())
     sections += [
-        f"{title}\n{found.text(width=width)}"
-        for title, found in tabulate_result(result, terminal).items()
+        f"{title}\n{table.text(width=width)}"
+        for title, table in tabulate_result(result, terminal).items()
     ]
     sections.append(describe_statements(result.statements))
     return "\n\n".join([*filter(None, sections), f"File: {stored.file}"])
 
 
 def describe_name(result: Result) -> str:
-    """What its user calls it and has noted with it."""
+    """The label that its user gave it, and the tags."""
     label = f" “{result.label}”" if result.label else ""
     tags = ", ".join(f"{key}={value}" for key, value in sorted(result.tags.items()))
     return label + (f" ({tags})" if tags else "")
@@ -70,15 +70,15 @@ def describe_name(result: Result) -> str:
 _TITLES = {
     "query": "Durations, ms", "capacity": "Steps", "tune": "Combinations", "clients": "Clients",
 }  # fmt: skip
-"""Of the table that the command itself has printed, where it isn't that of inserts."""
+"""Titles of the table that the command itself has printed, where it isn't that of inserts."""
 
 
 def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
-    """Title -> table of everything that has entries."""
+    """Title -> table, for all tables that have rows."""
     runs = result.writers
-    alone = {role: [one for one in result.alone if one.group.role is role] for role in Role}
-    closed = [one for one in runs if not one.group.offered]
-    offered = [one for one in runs if one.group.offered]
+    alone = {role: [run for run in result.alone if run.group.role is role] for role in Role}
+    closed = [run for run in runs if not run.group.offered]
+    offered = [run for run in runs if run.group.offered]
     tables = {
         _TITLES.get(result.command, "Inserts per second"): tabulate_figures(result, terminal),
         **tabulate_readers(result, terminal),
@@ -107,7 +107,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         "Options": _tabulate_pairs(_list_options(result)),
         "Environment": _tabulate_pairs(flatten(result.environment)),
     }
-    return {title: found for title, found in tables.items() if found.rows}
+    return {title: table for title, table in tables.items() if table.rows}
 
 
 def tabulate_figures(result: Result, terminal: bool) -> Table:
@@ -124,9 +124,9 @@ def tabulate_figures(result: Result, terminal: bool) -> Table:
 
 
 def tabulate_readers(result: Result, terminal: bool) -> dict[str, Table]:
-    """Title -> table of readers; of `mixed`, also what the groups cost each other. What was asked by number
-    in an older version has only the queries' own."""
-    if not any(one.group.client or not result.by_number for one in result.readers):
+    """Title -> table of readers; for `mixed`, also what the groups cost each other. Readers that asked by
+    number in an older version have only the table of their queries."""
+    if not any(run.group.client or not result.by_number for run in result.readers):
         return {}
     tables = {"Queries per second": tabulate_reads(result.readers, terminal)}
     if result.command == "mixed":
@@ -145,21 +145,21 @@ def tabulate_stages(result: Result) -> Table:
         for stage in split_stages(entry)
     ]
     figures = [FIGURES[key] for key in TABLES["Stages"]]
-    rows = [[*locate(one.one), *(figure.show(one) for figure in figures)] for one in entries]
-    return Table(["Workers", "Run", "Level", *(one.heading for one in figures)], rows)
+    rows = [[*locate(entry.one), *(figure.show(entry) for figure in figures)] for entry in entries]
+    return Table(["Workers", "Run", "Level", *(figure.heading for figure in figures)], rows)
 
 
 def tabulate_workers(runs: Sequence[GroupRun]) -> Table:
-    """How far the workers of each run are apart, and the slowest of them."""
+    """How far apart the workers of each run are, and the slowest of them."""
     rows = []
-    for one in runs:
+    for run in runs:
         spans = [
             (
                 (span.count if span.measured is None else span.measured)
                 / (span.end_s - span.start_s),
                 span,
             )
-            for span in one.group.per_worker
+            for span in run.group.per_worker
             if span.end_s > span.start_s
         ]
         if spans:
@@ -167,7 +167,7 @@ def tabulate_workers(runs: Sequence[GroupRun]) -> Table:
             slowest = min(spans, key=lambda pair: pair[0])[1]
             rows.append(
                 [
-                    *locate(one),
+                    *locate(run),
                     f"{min(rates):,.0f}",
                     f"{max(rates):,.0f}",
                     f"{(max(rates) - min(rates)) / max(rates):.1%}",
@@ -183,10 +183,10 @@ def tabulate_workers(runs: Sequence[GroupRun]) -> Table:
 
 
 def tabulate_machines(result: Result) -> Table:
-    """When each run was, and how busy the machine of its workers of which others took most."""
-    headers, own = list_places(result)
+    """When each run was, and how busy one machine of its workers was: the one of which others took most."""
+    headers, runs = list_places(result)
     rows = []
-    for place, run in own:
+    for place, run in runs:
         began, ended = run.began_at, run.ended_at
         if began is None or ended is None:
             continue
@@ -214,11 +214,11 @@ def _taken_share(machine: Machine) -> float:
 
 
 def tabulate_errors(runs: Sequence[GroupRun]) -> Table:
-    """Errors by kind, those that a retry cured included."""
+    """Errors by kind, including those that a retry cured."""
     rows = [
-        [*locate(one), f"{one.group.retries:,}", kind, f"{count:,}"]
-        for one in runs
-        for kind, count in (one.group.errors or ({"-": 0} if one.group.retries else {})).items()
+        [*locate(run), f"{run.group.retries:,}", kind, f"{count:,}"]
+        for run in runs
+        for kind, count in (run.group.errors or ({"-": 0} if run.group.retries else {})).items()
     ]
     headers = ["Workers", "Run", "Level", "Retries", "Error", "Times"]
     return Table(headers, rows, left=("Error",))
@@ -226,11 +226,11 @@ def tabulate_errors(runs: Sequence[GroupRun]) -> Table:
 
 def tabulate_phases(result: Result) -> Table:
     """Seconds of each phase."""
-    headers, own = list_places(result)
-    names = list(dict.fromkeys(name for _, run in own for name in run.phases_s))
+    headers, runs = list_places(result)
+    names = list(dict.fromkeys(name for _, run in runs for name in run.phases_s))
     rows = [
         place + [_format_or_dash(run.phases_s.get(name), "{:,.2f}") for name in names]
-        for place, run in own
+        for place, run in runs
         if run.phases_s
     ]
     return Table([*headers, *(name.replace("_", "-") for name in names)], rows)
@@ -263,16 +263,16 @@ def _format_or_dash(value: float | None, form: str) -> str:
 def tabulate_bottlenecks(runs: Sequence[GroupRun]) -> Table:
     """What held each valid run back, and how that shows."""
     rows = [
-        [*locate(one), found.limit, found.evidence]
-        for one in runs
-        if (found := find_bottleneck(one.run, one.group.role)) is not None
+        [*locate(run), bottleneck.limit, bottleneck.evidence]
+        for run in runs
+        if (bottleneck := find_bottleneck(run.run, run.group.role)) is not None
     ]
     headers = ["Workers", "Run", "Level", "Bottleneck", "Evidence"]
     return Table(headers, rows, left=("Bottleneck", "Evidence"))
 
 
 def write_cells(stored: StoredResult) -> dict[str, str]:
-    """What a list says of a result: heading -> text."""
+    """What a list says about a result: heading -> text."""
     result = stored.result
     return {
         "ID": stored.id,
@@ -289,6 +289,6 @@ def write_cells(stored: StoredResult) -> dict[str, str]:
 
 
 def read_line(folder: Path, id_: str) -> ResultLine | None:
-    """What a list shows of a result; None, which is said, if it can't be read."""
+    """What a list shows of a result; None, with a message, if it can't be read."""
     stored = read_or_skip(folder, id_)
     return None if stored is None else make_line(stored, write_cells(stored))

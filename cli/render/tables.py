@@ -28,7 +28,7 @@ class Table:
     headers: Sequence[str]
     rows: Sequence[Sequence[object]]
     left: Container[str] = ("Query",)
-    """Columns that are aligned to the left; all others are to the right."""
+    """Columns that are aligned to the left; all others are aligned to the right."""
     spare: Sequence[Sequence[str]] = ()
     """Groups of columns that are left out first where there is no room for all."""
 
@@ -56,12 +56,12 @@ class Table:
             if width is None or table._count_wide() <= width:
                 break
             table = table.choose([name for name in table.headers if name not in group])
-        gone = format_count(len(self.headers) - len(table.headers), "more column")
-        more = "" if table is self else f"\n{gone}: --columns all, or results show"
+        hidden = format_count(len(self.headers) - len(table.headers), "more column")
+        more = "" if table is self else f"\n{hidden}: --columns all, or results show"
         return table.text(width=width) + more
 
     def choose(self, headers: Container[str]) -> Table:
-        """The first column, which names the row, and these, in their order in the table."""
+        """The table with its first column, which names the row, and these, in the order that they have."""
         places = [place for place, name in enumerate(self.headers) if place == 0 or name in headers]
         rows = [[row[place] for place in places] for row in self.rows]
         return Table([self.headers[place] for place in places], rows, self.left, self.spare)
@@ -75,7 +75,7 @@ class Table:
         widths = self._measure()
         parts: list[list[int]] = [[0]]
         for place in range(1, len(widths)):
-            used = sum(widths[one] + _BETWEEN for one in parts[-1])
+            used = sum(widths[column] + _BETWEEN for column in parts[-1])
             if len(parts[-1]) > 1 and used + widths[place] > width:
                 parts.append([0])
             parts[-1].append(place)
@@ -93,10 +93,10 @@ class Table:
         cells = zip(self.headers, *self.rows, strict=True)
         columns = [Table([name], [[cell] for cell in own], self.left) for name, *own in cells]
         # Escape sequences take no room.
-        return [max(map(len, _ESCAPES.sub("", one.text()).split("\n"))) for one in columns]
+        return [max(map(len, _ESCAPES.sub("", column.text()).split("\n"))) for column in columns]
 
     def _wrap(self, width: int) -> Table:
-        """With texts in the widest column on several lines, if the table is too wide all the same."""
+        """The table with texts of its widest column on several lines, if it is too wide all the same."""
         widths = self._measure()
         widest = max(range(len(widths)), key=widths.__getitem__)
         room = max(
@@ -115,7 +115,7 @@ class Table:
 
 
 _LEAST_TEXT = 20
-"""Characters of a text in a line."""
+"""The fewest characters of a text in a line."""
 _BETWEEN = 2
 """Spaces between two columns."""
 _ESCAPES = re.compile(r"\x1b\[\d+m")
@@ -140,27 +140,27 @@ def tabulate_inserts(
     terminal: bool,
     cost_per_hour: float | None = None,
 ) -> Table:
-    """Workers, Min, Max, Avg (events per second over the valid runs) and more to the right. Of an open
-    loop, what was offered and what of it achieved (mean over the valid runs)."""
-    is_open = any(one.group.offered for one in runs)
+    """Workers, Min, Max, Avg (events per second over the valid runs) and more to the right. For an open loop,
+    what was offered and how much of it was achieved (mean over the valid runs)."""
+    is_open = any(run.group.offered for run in runs)
     entries = list_entries(runs)
     more = choose_more(entries)
     rows = []
-    for workers in dict.fromkeys(one.group.workers for one in runs):
+    for workers in dict.fromkeys(run.group.workers for run in runs):
         own = [entry for entry in entries if entry.group.workers == workers]
         owners = [entry.one for entry in own]
-        found = next((entry for entry in summary if entry.workers == workers), None)
-        if found is None:
+        total = next((entry for entry in summary if entry.workers == workers), None)
+        if total is None:
             rates = [rate for entry in own if (rate := entry.group.rate_per_s) is not None]
-            known = [min(rates), max(rates), sum(rates) / len(rates)] if rates else []
-            shown = [strike(format_rate(rate), terminal) for rate in known] or ["-"] * 3
+            spread = [min(rates), max(rates), sum(rates) / len(rates)] if rates else []
+            shown = [strike(format_rate(rate), terminal) for rate in spread] or ["-"] * 3
             figures = [format_offered(owners), shown[-1]] if is_open else shown + ["-"] * 3
         elif is_open:
-            achieved = _flag_saturated(format_rate(found.avg), owners)
+            achieved = _flag_saturated(format_rate(total.avg), owners)
             figures = [format_offered(owners), achieved]
         else:
-            figures = _list_figures(found)
-        cost = _list_cost(found.avg if found else None, cost_per_hour)
+            figures = _list_figures(total)
+        cost = _list_cost(total.avg if total else None, cost_per_hour)
         details = _list_details(owners, is_open)
         rows.append([f"{workers:,}", *figures, *details, *list_more(own, more), *cost])
     closed = ["Min", "Max", "Avg", "Median", "95% interval", "CV"]
@@ -174,9 +174,10 @@ def _make_table(
     cost_per_hour: float | None,
     rows: Sequence[Sequence[object]],
 ) -> Table:
-    """With the columns that only some results have to the right; they are the first that may be left out."""
+    """A table with the columns that only some results have on the right; they are the first that may be left
+    out."""
     costs = [] if cost_per_hour is None else [COST_HEADER]
-    names = [one.heading for one in more]
+    names = [figure.heading for figure in more]
     return Table(
         [*headers, *names, *costs], rows, spare=[*([name] for name in reversed(names)), *_SPARE]
     )
@@ -186,19 +187,19 @@ def tabulate_steps(
     runs: Sequence[GroupRun], terminal: bool, cost_per_hour: float | None = None
 ) -> Table:
     """Level (events stored before the step) and Inserts/s, rounded to tens as in the reference."""
-    is_open = any(one.group.offered for one in runs)
+    is_open = any(run.group.offered for run in runs)
     entries = list_entries(runs)
     more = choose_more(entries)
     rows = []
     for entry in entries:
-        one, rate = entry.one, entry.group.rate_per_s
+        run, rate = entry.one, entry.group.rate_per_s
         shown = "-" if rate is None else format_rate(round(rate, -1))
         if not entry.group.valid and rate is not None:
             shown = strike(shown, terminal)
-        rates = [format_offered([one]), _flag_saturated(shown, [one])] if is_open else [shown]
+        rates = [format_offered([run]), _flag_saturated(shown, [run])] if is_open else [shown]
         cost = _list_cost(rate if entry.group.valid else None, cost_per_hour)
-        details = _list_details([one], is_open)
-        rows.append([format_level(one), *rates, *details, *list_more([entry], more), *cost])
+        details = _list_details([run], is_open)
+        rows.append([format_level(run), *rates, *details, *list_more([entry], more), *cost])
     headers = ["Level", *(_OFFERED if is_open else ["Inserts/s"]), *_list_detail_headers(is_open)]
     return _make_table(headers, more, cost_per_hour, rows)
 
@@ -209,10 +210,12 @@ def tabulate_queries(
     """A row for each query, times in ms. `failed`: those that were never answered -> how often; `unasked`:
     those for which there was no time."""
     figures = [
-        one for one in QUERY_TABLE if one.always or any(one.show(entry) != "-" for entry in summary)
+        figure
+        for figure in QUERY_TABLE
+        if figure.always or any(figure.show(entry) != "-" for entry in summary)
     ]
-    headers = [one.heading for one in figures]
-    rows: list[list[object]] = [[one.show(entry) for one in figures] for entry in summary]
+    headers = [figure.heading for figure in figures]
+    rows: list[list[object]] = [[figure.show(entry) for figure in figures] for entry in summary]
     dashes = ["-"] * (len(headers) - 3)
     rows += [[name, "failed", *dashes, f"{count:,}"] for name, count in failed.items()]
     rows += [[name, "-", *dashes, "-"] for name in unasked]
@@ -221,17 +224,17 @@ def tabulate_queries(
 
 def describe_durations(result: Result) -> str:
     """What the figures of a query table are."""
-    what = "Times in ms, of all but the first execution (cold) of each worker"
+    text = "Times in ms, of all but the first execution (cold) of each worker"
     if not result.by_number:
-        what = "Times in ms, of all executions in the window; the mean without the first (cold)"
-    if any(one.group.offered for one in result.readers):
-        what += ", from when they were due"
+        text = "Times in ms, of all executions in the window; the mean without the first (cold)"
+    if any(run.group.offered for run in result.readers):
+        text += ", from when they were due"
     if result.fill_level is not None:
-        what += f"; {result.fill_level:,} events in the database"
-    rates = [one.group.rate_per_s for one in result.readers if result.by_number]
+        text += f"; {result.fill_level:,} events in the database"
+    rates = [run.group.rate_per_s for run in result.readers if result.by_number]
     if not rates or rates[0] is None:
-        return f"{what}."
-    return f"{what}. All executions together: {format_digits(rates[0])} queries per second."
+        return f"{text}."
+    return f"{text}. All executions together: {format_digits(rates[0])} queries per second."
 
 
 def describe_load(load: Load) -> str | None:
@@ -249,24 +252,24 @@ def describe_load(load: Load) -> str | None:
 
 
 def describe_in_flight(in_flight: int | None) -> str:
-    """How many questions each reader has under way, after who they are; nothing of one."""
+    """Words that follow the readers: how many questions each of them has under way; empty for one."""
     if in_flight is None or in_flight == 1:
         return ""
     return f" with {in_flight:,} questions in flight each"
 
 
 COST_HEADER = "Cost/million"
-"""Of a million events, in the currency of `cost_per_hour`."""
+"""What a million events cost, in the currency of `cost_per_hour`."""
 
 
 def format_cost(events_per_cost: float) -> str:
-    """What a million events cost: two digits behind the point, or of small amounts two that aren't 0."""
+    """What a million events cost: two digits after the point, or of small amounts two that aren't 0."""
     cost = 1e6 / events_per_cost
     return f"{cost:,.{max(2, 1 - floor(log10(cost)))}f}"
 
 
 def _list_cost(rate: float | None, cost_per_hour: float | None) -> list[str]:
-    """The cell of that column; none where nothing is paid."""
+    """The cell of the column of costs; none where nothing is paid."""
     if cost_per_hour is None:
         return []
     return [format_cost(count_events_per_cost(rate, cost_per_hour)) if rate else "-"]
@@ -278,11 +281,12 @@ INSERT_COLUMNS = (
     "p50 ms", "p99 ms", "Service p99", "Client CPU", *(FIGURES[key].heading for key in SUMMED[Role.WRITE]),
     COST_HEADER,
 )  # fmt: skip
-"""Of the table of inserts, behind the first."""
+"""Columns of the table of inserts, after the first."""
 _SPARE = (
     ("CV",), ("Median",), ("Min", "Max"), ("Service p99",), ("Response p50 ms", "p50 ms"), ("95% interval",),
 )  # fmt: skip
-"""The columns that may be left out, the least needed first; those that only some results have go before."""
+"""The columns that may be left out, the least needed first; those that only some results have go before
+them."""
 
 
 def format_offered(runs: Sequence[GroupRun]) -> str:
@@ -292,8 +296,8 @@ def format_offered(runs: Sequence[GroupRun]) -> str:
 
 
 def _flag_saturated(rate: str, runs: Sequence[GroupRun]) -> str:
-    offers = [one.group.offered for one in runs if one.group.valid]
-    return f"{rate} saturated" if any(one and one.saturated for one in offers) else rate
+    offers = [run.group.offered for run in runs if run.group.valid]
+    return f"{rate} saturated" if any(offer and offer.saturated for offer in offers) else rate
 
 
 def _list_detail_headers(is_open: bool) -> list[str]:
@@ -304,7 +308,7 @@ def _list_detail_headers(is_open: bool) -> list[str]:
 
 def _list_details(runs: Sequence[GroupRun], is_open: bool) -> list[str]:
     """Latency and client share of the slowest valid run: an average would hide it."""
-    measured = [one for one in list_valid(runs) if one.latency_ms and one.client]
+    measured = [group for group in list_valid(runs) if group.latency_ms and group.client]
     worst = find_slowest(measured)
     if worst is None or worst.latency_ms is None:
         return ["-" for _ in _list_detail_headers(is_open)]
@@ -336,30 +340,32 @@ def choose_more(all_entries: Sequence[Entry]) -> list[Figure]:
     keys = [key for role in {entry.group.role for entry in all_entries} for key in SUMMED[role]]
     chosen = [FIGURES[key] for key in keys if any(_list_known(all_entries, FIGURES[key]))]
     groups = [entry.group for entry in all_entries]
-    if all(one.metrics_per_s in (None, 0, one.rate_per_s) for one in groups):
-        chosen = [one for one in chosen if one.key != "metrics_per_s"]
+    if all(group.metrics_per_s in (None, 0, group.rate_per_s) for group in groups):
+        chosen = [figure for figure in chosen if figure.key != "metrics_per_s"]
     return chosen
 
 
 def _list_known(entries: Sequence[Entry], figure: Figure) -> list[float | None]:
-    """The figure of the runs that have it; what an event takes, only of valid ones."""
+    """The figure of the runs that have it; what an event takes on disk, only of valid ones."""
     needs_valid = figure.key == "bytes_per_event"
-    values = [figure.read(one) for one in entries if one.group.valid or not needs_valid]
+    values = [figure.read(entry) for entry in entries if entry.group.valid or not needs_valid]
     return [value for value in values if value is not None]
 
 
 def list_more(entries: Sequence[Entry], figures: Sequence[Figure]) -> list[str]:
-    """The cells of these columns over some runs: the mean of the valid ones; of what can be queried later,
-    the run whose events took longest to appear."""
-    valid = [one for one in entries if one.group.valid]
-    late = [one for one in valid if one.group.queryable]
-    latest = max(late, key=lambda one: FIGURES["queryable_lag_s"].read(one) or 0.0, default=None)
+    """The cells of these columns over some runs: the mean of the valid ones. Figures of what can be queried
+    only later are those of the run whose events took longest to appear."""
+    valid = [entry for entry in entries if entry.group.valid]
+    late = [entry for entry in valid if entry.group.queryable]
+    latest = max(
+        late, key=lambda entry: FIGURES["queryable_lag_s"].read(entry) or 0.0, default=None
+    )
     cells = []
     for figure in figures:
         if figure.key.startswith("queryable"):
             cells.append(figure.form.show(figure.read(latest) if latest else None))
             continue
-        values = [value for one in valid if (value := figure.read(one)) is not None]
+        values = [value for entry in valid if (value := figure.read(entry)) is not None]
         cells.append(figure.form.show(sum(values) / len(values) if values else None))
     return cells
 
@@ -373,23 +379,23 @@ def _list_figures(entry: InsertSummary) -> list[str]:
 
 
 def tabulate_runs(title: str, result: Result, runs: Sequence[GroupRun], terminal: bool) -> Table:
-    """A table of `results.figures.TABLES`: a row for each run that has one of its figures. What only
-    `--compact` gives has columns only after it."""
+    """A table of `results.figures.TABLES`: a row for each run that has one of its figures. Columns of what
+    only `--compact` gives are there only after it."""
     entries = list_entries(runs, result)
     figures = [FIGURES[key] for key in TABLES[title]]
     if not any(entry.group.storage_compacted for entry in entries):
-        figures = [one for one in figures if "compacted" not in one.key]
+        figures = [figure for figure in figures if "compacted" not in figure.key]
     is_query = result.command == "query"
     rows = [
         [
             *([] if is_query else locate(entry.one)),
-            *(_show(one, entry, terminal) for one in figures),
+            *(_show(figure, entry, terminal) for figure in figures),
         ]
         for entry in entries
-        if any(one.read(entry) is not None for one in figures)
+        if any(figure.read(entry) is not None for figure in figures)
     ]
     headers = [] if is_query else ["Workers", "Run", "Level"]
-    return Table([*headers, *(one.heading for one in figures)], rows, left=("By",))
+    return Table([*headers, *(figure.heading for figure in figures)], rows, left=("By",))
 
 
 def _show(figure: Figure, entry: Entry, terminal: bool) -> str:
@@ -404,14 +410,17 @@ def locate(one: GroupRun) -> list[str]:
 
 
 def list_places(result: Result) -> tuple[list[str], list[tuple[list[str], RunResult]]]:
-    """Each run under the cells that name it, and their headings; the run of a query command needs none."""
+    """The headings of the cells that name a run, and each run with its cells; that of a query command needs
+    none."""
     if result.command == "query":
         return [], [([], run) for run in result.runs]
-    return ["Workers", "Run", "Level"], [(locate(one), one.run) for one in result.writers]
+    return ["Workers", "Run", "Level"], [
+        (locate(group_run), group_run.run) for group_run in result.writers
+    ]
 
 
 def format_level(one: GroupRun) -> str:
-    """The events before it."""
+    """The events that were stored before the run."""
     return "-" if one.run.fill_level is None else f"{one.run.fill_level:,}"
 
 
@@ -431,5 +440,5 @@ def format_tail(latency: LatencyMs) -> str:
 
 
 def format_interval(interval: tuple[float, float] | None, form: Callable[[float], str]) -> str:
-    """`1 to 2`, by the form of each."""
+    """`1 to 2`; `form` writes each end."""
     return "-" if interval is None else " to ".join(map(form, interval))

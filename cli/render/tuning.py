@@ -28,12 +28,12 @@ def tabulate_tuning(result: Result) -> Table:
         return Table([], [])
     ranked = tuning.rank_finalists()
     last = {trial.candidate: trial.stage for trial in tuning.trials}
-    others = sorted(
-        (one for one in last if one not in ranked),
-        key=lambda one: (-last[one], -_reach(tuning, one)),
+    dropped = sorted(
+        (candidate for candidate in last if candidate not in ranked),
+        key=lambda candidate: (-last[candidate], -_reach(tuning, candidate)),
     )
     rows = []
-    for candidate in [*ranked, *others][:MOST_ROWS]:
+    for candidate in [*ranked, *dropped][:MOST_ROWS]:
         stage = last[candidate] if candidate in ranked else None
         rates = tuning.find_rates(candidate, stage)
         rows.append(
@@ -76,7 +76,8 @@ def describe_trials(result: Result) -> str:
     if tuning is None:
         return "nothing was tried"
     over = ", ".join(
-        f"{one.name} ({', '.join(map(format_value, one.values))})" for one in tuning.over
+        f"{setting.name} ({', '.join(map(format_value, setting.values))})"
+        for setting in tuning.over
     )
     combinations = len({trial.candidate for trial in tuning.trials})
     return f"{combinations:,} combinations of {over}, in {len(tuning.trials):,} measurements"
@@ -109,7 +110,7 @@ def describe_tuning(result: Result) -> list[str]:
 
 
 def _describe_costs(tuning: Tuning, best: int) -> list[str]:
-    """What it costs to leave each setting at its default, the others as found."""
+    """What it costs to leave each setting at its default, with the others as they were found."""
     lines = []
     for setting in tuning.over:
         own = tuning.candidates[best]
@@ -139,8 +140,8 @@ def _tell(tuning: Tuning, candidate: int, base: int) -> str:
 
 
 def _describe_cost(tuning: Tuning, best: int, settings: Mapping[str, Any]) -> str:
-    """What it costs to have these settings instead of the best: by the comparison at the end; or else, if it
-    had another winner than the search, by the last stage of the search that both were in."""
+    """What it costs to have these settings instead of the best: by the comparison at the end; or if that had
+    another winner than the search, by the last stage of the search that both were in."""
     reset = _find(tuning, settings)
     if reset is None:
         return "not measured, since the search had another winner"
@@ -169,11 +170,11 @@ def advise(result: Result) -> str:
     if tuning is None or not ranked:
         return ""
     settings = tuning.candidates[ranked[0]]
-    options = {one.name: settings[one.name] for one in tuning.over if one.option}
+    options = {setting.name: settings[setting.name] for setting in tuning.over if setting.option}
     flags = [
-        f"--{one.name.replace('_', '-')} {format_value(settings[one.name])}"
-        for one in tuning.over
-        if not one.option
+        f"--{setting.name.replace('_', '-')} {format_value(settings[setting.name])}"
+        for setting in tuning.over
+        if not setting.option
     ]
     flags += [f"--extra-option {shlex.quote(f'{k}={format_value(v)}')}" for k, v in options.items()]
     command = " ".join(
@@ -199,7 +200,7 @@ _GIVEN = ("workload", "batch", "in_flight", "primary_key", "tables", "prefill")
 
 
 def _list_given(result: Result) -> list[str]:
-    """Those that aren't at their defaults, as `insert` has them."""
+    """Those of them that aren't at their defaults, as flags of `insert`."""
     varied = {setting.name for setting in result.tuning.over} if result.tuning else set()
     changed = {
         name: value for name, value in find_changed_options(result).items() if name not in varied

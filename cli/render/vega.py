@@ -120,17 +120,17 @@ def make_axis(
 
 
 def choose_colour(place: int) -> str:
-    """Of the series at this place."""
+    """The colour of the series at this place."""
     return SERIES[place % len(SERIES)]
 
 
 def choose_shape(place: int) -> str:
-    """Likewise; shifted by one each time the colours start over."""
+    """The shape of the series at this place; shifted by one each time the colours start over."""
     return SHAPES[(place + place // len(SERIES)) % len(SHAPES)]
 
 
 _CHOICES = {"stroke": choose_colour, "fill": choose_colour, "shape": choose_shape}
-"""Channel -> what it shows a series by."""
+"""Channel -> the function that chooses what it shows a series by."""
 
 
 def scale_series(rows: Sequence[Row], channel: str) -> Row:
@@ -147,18 +147,18 @@ def scale_series(rows: Sequence[Row], channel: str) -> Row:
 
 
 def assign_colours(spec: Row, names: Sequence[str]) -> Row:
-    """The figure with each series in the colour and shape of its place among `names`: the same in all figures
-    of a page, whichever of them a figure has."""
-    found = copy.deepcopy(spec)
+    """The figure with each series in the colour and shape of its place among `names`. They are the same in
+    all figures of a page, whichever of the series a figure has."""
+    coloured = copy.deepcopy(spec)
     places = {name: place for place, name in enumerate(names)}
-    for panel in found.get("vconcat", [found]):
+    for panel in coloured.get("vconcat", [coloured]):
         for part in (panel, *panel.get("layer", [])):
             for channel, encoding in part.get("encoding", {}).items():
                 if channel in _CHOICES and encoding.get("field") == "series":
-                    own = sorted(encoding["scale"]["domain"], key=places.__getitem__)
-                    chosen = [_CHOICES[channel](places[name]) for name in own]
-                    encoding["scale"] = {"domain": own, "range": chosen}
-    return found
+                    own_names = sorted(encoding["scale"]["domain"], key=places.__getitem__)
+                    chosen = [_CHOICES[channel](places[name]) for name in own_names]
+                    encoding["scale"] = {"domain": own_names, "range": chosen}
+    return coloured
 
 
 def make_mark(
@@ -198,7 +198,7 @@ def list_series(rows: Sequence[Row]) -> list[str]:
 
 
 LOG_FROM = 50
-"""Largest value ÷ smallest."""
+"""Largest value ÷ smallest, above which an axis is logarithmic."""
 
 
 def needs_log(values: Sequence[float]) -> bool:
@@ -230,7 +230,7 @@ def draw_limit(axis: str, value: float) -> Row:
 
 
 def draw_mark(value: float, text: str) -> Row:
-    """A solid line across, at a value of the x-axis, with a text for who points at it."""
+    """A solid line across, at a value of the x-axis, with a text for whoever points at it."""
     return {
         "data": {"values": [{"mark": value, "text": text}]},
         "mark": {"type": "rule", "stroke": INK, "strokeWidth": 1.5},
@@ -246,8 +246,8 @@ LINE_PX = 15
 
 
 def make_label_axis(labels: Sequence[str]) -> Row:
-    """An axis of names, which may have several lines each. There is room for them in whatever font the
-    browser has: the renderer's may be narrower."""
+    """An axis of names, which may have several lines each. It has room for them in whatever font the browser
+    has: the renderer's may be narrower."""
     longest = max(len(line) for label in labels for line in label.split("\n"))
     lines = max(label.count("\n") + 1 for label in labels)
     axis: Row = {
@@ -268,12 +268,12 @@ def make_label_axis(labels: Sequence[str]) -> Row:
 
 
 def find_label_step(lines: int) -> int:
-    """Pixels from one name to the next on a vertical axis, with so many lines in each."""
+    """Pixels from one name to the next on a vertical axis, with this many lines in each."""
     return max(26, LINE_PX * lines + 8)
 
 
 def draw_label(value: float, text: str, line: int, to_the_left: bool) -> Row:
-    """A text beside a line across, so many lines below the panel's upper edge."""
+    """A text beside a line across, this many lines below the panel's upper edge."""
     return {
         "data": {"values": [{"mark": value, "text": text}]},
         "mark": {
@@ -290,7 +290,7 @@ def draw_label(value: float, text: str, line: int, to_the_left: bool) -> Row:
 
 
 def draw_area(begin: float, end: float, text: str) -> Row:
-    """A grey area over all of the y-axis, between two values of the x-axis, with a text for who points at
+    """A grey area over all of the y-axis, between two values of the x-axis, with a text for whoever points at
     it."""
     return {
         "data": {"values": [{"begin": begin, "end": end, "text": text}]},
@@ -304,8 +304,8 @@ def draw_area(begin: float, end: float, text: str) -> Row:
 
 
 def make_range_spec(rows: Sequence[Row], title: str, log: bool, what: str = "Query") -> Row:
-    """A line of its own for each `query`: for each series a point at its `mean`, and a line from `low` to
-    `high`. `what`: the queries' heading, which may be other places."""
+    """A row of its own for each `query`: for each series a point at its `mean`, and a line from `low` to
+    `high`. `what`: the heading of the queries, which may be other places."""
     names = list(dict.fromkeys(row["query"] for row in rows))
     series = list_series(rows)
     y = {

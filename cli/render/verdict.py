@@ -18,28 +18,28 @@ from .tables import format_ms
 
 MOST_SENTENCES = 5
 MOST_MACHINES = 4
-"""So many are seen without scrolling; more are counted."""
+"""That many are visible without scrolling; more are counted."""
 _LONGEST = 500
-"""Characters of all sentences together, but for the first."""
+"""Characters of all sentences together, except for the first."""
 _MOST_CHARACTERS = 60
-"""Of names that are listed."""
+"""Characters of names that are listed."""
 
 
 def judge_results(results: Sequence[NamedResult]) -> list[str]:
-    """The answer for each kind of result: of one what was found, of several how they compare."""
+    """The answer for each kind of result: what a single one found, or how several compare."""
     sentences = []
     hidden = 0
-    for kind in dict.fromkeys(one.result.kind for one in results):
-        own = [one for one in results if one.result.kind == kind]
-        names = [one.name for one in own]
-        if len(own) == 1:
+    for kind in dict.fromkeys(named.result.kind for named in results):
+        of_kind = [named for named in results if named.result.kind == kind]
+        names = [named.name for named in of_kind]
+        if len(of_kind) == 1:
             prefix = "" if len(results) == 1 else f"{names[0]}: "
-            sentences.append(prefix + _answer_shortly(own[0].result))
+            sentences.append(prefix + _answer_shortly(of_kind[0].result))
             continue
-        # To compare hundreds takes seconds, and no more of them are told here.
-        told = own[: MOST_SENTENCES + 1]
-        hidden += len(own) - len(told)
-        led = lead_comparison(names[: len(told)], compare([one.result for one in told]))
+        # Comparing hundreds takes seconds, and no more of them have a sentence here.
+        compared = of_kind[: MOST_SENTENCES + 1]
+        hidden += len(of_kind) - len(compared)
+        led = lead_comparison(names[: len(compared)], compare([named.result for named in compared]))
         sentences += led or [f"{kind}: these have no figure in common that could be compared."]
     total = len(sentences) + hidden
     shown = sentences[:MOST_SENTENCES]
@@ -57,19 +57,19 @@ def list_doubts(results: Sequence[NamedResult], what: str = "results") -> str:
     """Which results to doubt, and why in a word each; empty if none. `what` names what they are: several may
     have one name."""
     doubts: dict[str, dict[str, None]] = {}
-    for one in results:
-        for kind in list_kinds(one.result):
-            doubts.setdefault(kind, {})[one.name] = None
-    total = len({one.name for one in results})
+    for named in results:
+        for kind in list_kinds(named.result):
+            doubts.setdefault(kind, {})[named.name] = None
+    total = len({named.name for named in results})
     if not doubts:
         return ""
     if total == 1:
         return f"Treat with care: {', '.join(doubts)}."
-    told = [
+    parts = [
         f"{_DOUBTS[Kind(kind)]} {_name_some(list(names), total, what)}"
         for kind, names in doubts.items()
     ]
-    return f"Treat with care: {'; '.join(told)}."
+    return f"Treat with care: {'; '.join(parts)}."
 
 
 _DOUBTS = {
@@ -88,15 +88,15 @@ _DOUBTS = {
 def describe_hardware(results: Sequence[NamedResult], what: str = "results") -> list[str]:
     """A line for each kind of machine, with the results that were measured there. `what`: see
     `list_doubts`."""
-    found: dict[str, dict[str, None]] = {}
-    for one in results:
-        for line in _list_machines(one.result):
-            found.setdefault(line, {})[one.name] = None
-    total = len({one.name for one in results})
-    alone = all(len(names) == total for names in found.values())
+    machines: dict[str, dict[str, None]] = {}
+    for named in results:
+        for line in _list_machines(named.result):
+            machines.setdefault(line, {})[named.name] = None
+    total = len({named.name for named in results})
+    alone = all(len(names) == total for names in machines.values())
     lines = [
         line if alone else f"{line} ({_name_some(list(names), total, what)})"
-        for line, names in found.items()
+        for line, names in machines.items()
     ]
     if len(lines) > MOST_MACHINES:
         more = len(lines) - MOST_MACHINES + 1
@@ -105,10 +105,12 @@ def describe_hardware(results: Sequence[NamedResult], what: str = "results") -> 
 
 
 def _answer_shortly(result: Result) -> str:
-    """In a sentence or two: of many queries the fastest and the slowest."""
+    """The answer in a sentence or two; of many queries only the fastest and the slowest."""
     if result.command == "query" and len(result.query_summary) > _MOST_QUERIES:
         times = sorted(result.query_summary, key=lambda entry: entry.avg)
-        ends = [f"{format_ms(1000 * one.avg)} ms ({one.query})" for one in (times[0], times[-1])]
+        ends = [
+            f"{format_ms(1000 * entry.avg)} ms ({entry.query})" for entry in (times[0], times[-1])
+        ]
         limits = describe_limits(result)
         return f"On average queries took {' to '.join(ends)}.{f' {limits}' if limits else ''}"
     return words.give_answer(result)
@@ -118,7 +120,7 @@ _MOST_QUERIES = 3
 
 
 def _list_machines(result: Result) -> list[str]:
-    """What is known of the client's machine, of a cluster's nodes, and of what the database could use."""
+    """What is known about the client's machine, a cluster's nodes, and what the database could use."""
     client = result.describe("client")
     usable, cpus = client.get("cpus_usable"), client.get("cpus")
     parts = [client.get("cpu_model"), f"{cpus} CPUs" if cpus else None]
@@ -139,24 +141,26 @@ def _list_machines(result: Result) -> list[str]:
         )
         for node in map(as_mapping, nodes)
     ]
-    told = [f"{kinds.count(kind)} × ({kind})" for kind in dict.fromkeys(filter(None, kinds))]
-    if told:
-        lines.append(f"Nodes of the cluster: {', '.join(told)}")
+    counts = [f"{kinds.count(kind)} × ({kind})" for kind in dict.fromkeys(filter(None, kinds))]
+    if counts:
+        lines.append(f"Nodes of the cluster: {', '.join(counts)}")
     server = words.name_database(result) or result.target
     used = [run.resources for run in result.runs]
-    could = next((one for one in used if one is not None and one.cpus), None)
-    if could is None:
+    database = next(
+        (resources for resources in used if resources is not None and resources.cpus), None
+    )
+    if database is None:
         lines.append(f"Database ({server}): what it ran on is not known here")
     else:
         where = "on the same machine as the load"
-        if could.nodes:
-            where = f"on {format_count(len(could.nodes), 'node')} of the cluster"
-        lines.append(f"Database ({server}): {could.cpus:g} CPUs, {where}")
+        if database.nodes:
+            where = f"on {format_count(len(database.nodes), 'node')} of the cluster"
+        lines.append(f"Database ({server}): {database.cpus:g} CPUs, {where}")
     return lines
 
 
-def _name_some(names: Sequence[str], of: int, what: str) -> str:
+def _name_some(names: Sequence[str], of: int, noun: str) -> str:
     if len(names) == of:
-        return f"all {of:,} {what}"
+        return f"all {of:,} {noun}"
     text = ", ".join(names)
     return text if len(text) <= _MOST_CHARACTERS else f"{len(names):,} of {of:,}"

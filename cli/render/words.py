@@ -24,7 +24,7 @@ def write_headline(result: Result) -> str:
     figure = _write_figure(result)
     if not result.verdicts:
         return figure
-    return f"{figure}, limits {sum_up([one.outcome for one in result.verdicts])}"
+    return f"{figure}, limits {sum_up([verdict.outcome for verdict in result.verdicts])}"
 
 
 def _write_figure(result: Result) -> str:
@@ -49,8 +49,8 @@ def _write_figure(result: Result) -> str:
     if result.best is None:
         return "no valid run"
     if result.command == "mixed":
-        known = [group.rate_per_s for group in list_valid(result.readers)]
-        rates = [rate for rate in known if rate]
+        all_rates = [group.rate_per_s for group in list_valid(result.readers)]
+        rates = [rate for rate in all_rates if rate]
         queries = f"{sum(rates) / len(rates):,.1f}" if rates else "no"
         return f"{result.best.median:,.0f} inserts/s beside {queries} queries/s"
     run = choose_slowest(result, result.best)
@@ -72,9 +72,9 @@ def describe_stability(result: Result) -> str:
 
 
 def describe_validity(result: Result) -> str:
-    """`yes`, or how many are not; with whether something is missing."""
+    """`yes`, or how many runs aren't valid; and whether something is missing."""
     writers = result.writers
-    bad = sum(not one.group.valid for one in writers)
+    bad = sum(not run.group.valid for run in writers)
     text = "yes" if result.valid else f"{bad} of {len(writers)} not"
     if result.command in ("query", "capacity", "tune") and not result.valid:
         text = "no"
@@ -103,30 +103,32 @@ def describe_measurement(result: Result) -> str:
         return f"Queries to {where}{_describe_asking(result)}, {place} on {day}."
     if result.command in ("capacity", "tune"):
         is_capacity = result.command == "capacity"
-        what, tried = (
+        subject, describe = (
             ("Capacity", describe_search) if is_capacity else ("Settings", describe_trials)
         )
-        return f"{what} of {where}: {tried(result)}, {place} on {day}."
-    counts = list(dict.fromkeys(one.group.workers for one in result.writers))
+        return f"{subject} of {where}: {describe(result)}, {place} on {day}."
+    counts = list(dict.fromkeys(run.group.workers for run in result.writers))
     spelled = join_words([f"{count:,}" for count in counts]) or "0"
     parts = [f"Inserts into {where} by {spelled} worker{'s' if counts != [1] else ''} at once"]
     load = settings.load
-    said = load.model_fields_set
+    fields_set = load.model_fields_set
     parts += _describe_load(load)
-    if "events" in said:
+    if "events" in fields_set:
         parts.append(f"{load.events:,} events each")
     mode = f" ({settings.insert_mode})" if settings.insert_mode else ""
-    if "batch" in said and load.batch:
+    if "batch" in fields_set and load.batch:
         parts.append(f"{load.batch:,} in a request{mode}")
-    elif "batch" in said:
+    elif "batch" in fields_set:
         parts.append(f"each a request of its own{mode}")
-    if "primary_key" in said:
+    if "primary_key" in fields_set:
         parts.append(f"primary key: {load.primary_key}")
     if settings.readers_beside:
-        asked = settings.query_rate_per_s
-        rate = "" if asked is None else f" ({asked:,.10g} queries/s offered)"
-        own = describe_in_flight(settings.reader_in_flight)
-        parts.append(f"beside {_count(settings.readers_beside, 'reader', 'readers')}{rate}{own}")
+        rate_per_s = settings.query_rate_per_s
+        rate = "" if rate_per_s is None else f" ({rate_per_s:,.10g} queries/s offered)"
+        in_flight = describe_in_flight(settings.reader_in_flight)
+        parts.append(
+            f"beside {_count(settings.readers_beside, 'reader', 'readers')}{rate}{in_flight}"
+        )
     if settings.data.prefill:
         parts.append(f"with {settings.data.prefill:,} events there before")
     span_s, every_s = settings.data.prefill_span_s, settings.data.prefill_every_s
@@ -136,8 +138,8 @@ def describe_measurement(result: Result) -> str:
     if result.by_fill_level:
         parts.append(f"{_count(settings.steps, 'step', 'steps')} on growing data")
     elif settings.runs is not None:
-        each = "client" if result.command == "clients" else "worker count"
-        parts.append(f"{_count(settings.runs, 'run', 'runs')} of each {each}")
+        unit = "client" if result.command == "clients" else "worker count"
+        parts.append(f"{_count(settings.runs, 'run', 'runs')} of each {unit}")
     return f"{', '.join(parts)}, {place} on {day}."
 
 
@@ -158,7 +160,7 @@ def _describe_asking(result: Result) -> str:
 
 
 def _describe_load(load: Load) -> list[str]:
-    """How requests were offered, and for how long, where that was asked for."""
+    """How requests were offered, and for how long, where the command says so."""
     parts = []
     if load.rate_per_s is not None:
         rate = format_stages(load.stages) or f"{load.rate_per_s:,.10g}"
@@ -190,8 +192,8 @@ def _give_figure(result: Result) -> str:
         times = sorted(result.query_summary, key=lambda entry: entry.avg)
         if not times:
             return "No query was answered: there is no figure."
-        said = [f"{entry.query} {_format_time(entry)}" for entry in times]
-        return f"On average a query took: {', '.join(said)}."
+        parts = [f"{entry.query} {_format_time(entry)}" for entry in times]
+        return f"On average a query took: {', '.join(parts)}."
     if not result.insert_summary:
         return "No run is valid: there is no figure to use."
     assert result.best is not None
@@ -204,39 +206,39 @@ def _give_figure(result: Result) -> str:
     best = result.best
     if result.command == "mixed":
         took = [f"{entry.query} {_format_time(entry)}" for entry in result.query_summary]
-        asked = f" On average a query took: {', '.join(took)}." if took else ""
-        return f"{_describe_rate(best)}{_describe_cost(result, best)} beside the readers.{asked}"
-    if any(one.group.offered for one in result.writers):
+        queries = f" On average a query took: {', '.join(took)}." if took else ""
+        return f"{_describe_rate(best)}{_describe_cost(result, best)} beside the readers.{queries}"
+    if any(run.group.offered for run in result.writers):
         return _describe_offers(result)
     rate = _describe_rate(best) + _describe_cost(result, best)
     return f"Most with {format_count(best.workers, 'worker')}: {rate}."
 
 
 def _format_change(share: float) -> str:
-    """`+12%`; of less than half a percent that it is less."""
+    """`+12%`; below half a percent `less than 1% apart`."""
     return f"{share:+.0%}" if abs(share) >= 0.005 else "less than 1% apart"
 
 
 def _describe_offers(result: Result) -> str:
     """An open loop's answer: what was achieved of what was offered, and how long a request took."""
-    said = []
+    parts = []
     for entry in result.insert_summary:
         run = choose_slowest(result, entry)
         if run is None or run.latency_ms is None or run.offered is None:
             continue
-        offers = [one.offered for one in list_counted(result, entry)]
-        saturated = any(one.saturated for one in offers if one)
+        offers = [group.offered for group in list_counted(result, entry)]
+        saturated = any(offer.saturated for offer in offers if offer)
         kept_up = "kept up with" if not saturated else "not kept up with (saturated)"
         stages = format_stages(result.settings.load.stages)
         rate = stages or f"{run.offered.rate_per_s:,.10g}"
-        said.append(
+        parts.append(
             f"with {format_count(entry.workers, 'worker')} {rate} events/s were"
             f" {kept_up}: {entry.avg:,.0f} inserts/s, response time p50"
             f" {format_ms(run.latency_ms.p50)} ms, {format_tail(run.latency_ms)}"
         )
-    text = "; ".join(said)
+    text = "; ".join(parts)
     return (
-        f"{text[0].upper()}{text[1:]}." if said else "No run is valid: there is no figure to use."
+        f"{text[0].upper()}{text[1:]}." if parts else "No run is valid: there is no figure to use."
     )
 
 
@@ -265,7 +267,7 @@ def _describe_cost(result: Result, entry: InsertSummary) -> str:
     return f"; at {result.cost_per_hour:g} an hour, {cost} per million events"
 
 
-def _count(number: int | None, one: str, many: str) -> str:
+def _count(number: int | None, singular: str, plural: str) -> str:
     if number is None:
-        return f"an unknown number of {many}"
-    return format_count(number, one, many)
+        return f"an unknown number of {plural}"
+    return format_count(number, singular, plural)

@@ -22,7 +22,7 @@ from ..installation import load_installed
 from ..workloads import choose_workload
 
 EVENTS = 3
-"""Shown of a workload."""
+"""Events that are shown of a workload."""
 BATCH = 1000
 """Events in the requests whose bytes are counted."""
 _WIDEST = 26
@@ -43,7 +43,7 @@ def list_workloads(config: Config | None) -> str:
 
 
 def describe_workload(workload: Workload) -> str:
-    """All that there is to say of one, with its first events."""
+    """Everything about a workload, with its first events."""
     block = workload.block(0, 0, BATCH)
     schema = workload.schema
     installed, left_out = load_installed(module_names())
@@ -156,7 +156,7 @@ def _count_bytes(module: type[AnyModule], encoding: Encoding, block: EventBlock)
 
 
 def count_bytes(data: Any) -> int:
-    """The bytes that a payload's data send: those of a body, or of all its parts."""
+    """The bytes of a payload's data: those of its body, or of all its parts."""
     if isinstance(data, bytes | bytearray | memoryview):
         return memoryview(data).nbytes
     if hasattr(data, "body"):

@@ -1,4 +1,4 @@
-"""What asking came to: figures of readers that are sums, means and shares of what was measured. Pure."""
+"""Figures of readers: sums, means and shares of what was measured. Pure."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ if TYPE_CHECKING:
 
 
 def count_rows(queries: Iterable[QueryResult]) -> int | None:
-    """Of all answers together; None if that isn't known. Results of older versions tell it where each
-    execution was kept, or all answers have the same number."""
+    """The rows of all answers together; None if they aren't known. Results of older versions show them only
+    where each execution was kept, or where all answers have the same number."""
     total = 0
-    for one in queries:
-        if one.rows is not None:
-            total += one.rows
-        elif one.each:
-            total += sum(each.rows or 0 for each in one.each)
-        elif one.rows_min == one.rows_max:
-            total += one.executions * (one.rows_max or 0)
+    for query in queries:
+        if query.rows is not None:
+            total += query.rows
+        elif query.each:
+            total += sum(execution.rows or 0 for execution in query.each)
+        elif query.rows_min == query.rows_max:
+            total += query.executions * (query.rows_max or 0)
         else:
             return None
     return total
 
 
 def count_bytes(queries: Iterable[QueryResult]) -> int | None:
-    """The same of bytes, which older versions didn't measure."""
-    found = [one.bytes for one in queries if one.executions or one.bytes]
-    known = [size for size in found if size is not None]
-    return sum(known) if known and len(known) == len(found) else None
+    """The bytes of all answers together; None if they aren't known: older versions didn't measure them."""
+    sizes = [query.bytes for query in queries if query.executions or query.bytes]
+    measured = [size for size in sizes if size is not None]
+    return sum(measured) if measured and len(measured) == len(sizes) else None
 
 
 Count = Callable[[Iterable[QueryResult]], int | None]
 
 
 def find_mean(queries: Sequence[QueryResult], count: Count) -> float | None:
-    """Rows or bytes of an answer; None if they aren't known, or nothing was answered."""
-    total, answered = count(queries), sum(one.executions for one in queries)
+    """The mean rows or bytes of an answer; None if they aren't known, or nothing was answered."""
+    total, answered = count(queries), sum(query.executions for query in queries)
     return total / answered if total is not None and answered else None
 
 
 def of_answer(name: str, count: Count) -> Callable[[Entry], Any]:
-    """Reads the mean of a query's answers, or what one of them has."""
+    """Reads the mean over a query's answers, or the figure of a single execution."""
 
     def read(entry: Entry) -> Any:
         if entry.each is not None:
@@ -59,8 +59,8 @@ def of_answer(name: str, count: Count) -> Callable[[Entry], Any]:
 
 
 def of_answers_per_s(count: Count) -> Callable[[Entry], Any]:
-    """Reads rows or bytes of a query's answers, or of all, by the length of the window; a single
-    execution has none."""
+    """Reads rows or bytes of a query's answers, or of all answers, by the length of the window; None for a
+    single execution."""
 
     def read(entry: Entry) -> float | None:
         window_s = entry.group.window_s
@@ -73,8 +73,8 @@ def of_answers_per_s(count: Count) -> Callable[[Entry], Any]:
 
 
 def of_database(name: str, scale: float = 1.0) -> Callable[[Entry], Any]:
-    """Reads what the database used of something for a query, of readers alone: beside writers it works
-    for both."""
+    """Reads how much of a resource the database used per query, if only readers were at work: beside
+    writers it works for both."""
 
     def read(entry: Entry) -> float | None:
         run = entry.one.run
@@ -88,7 +88,7 @@ def of_database(name: str, scale: float = 1.0) -> Callable[[Entry], Any]:
 
 
 def share_of_client(group: GroupResult) -> float | None:
-    """CPU of all readers for a query, in µs."""
+    """CPU of all readers per query, in µs."""
     answered = _count_answered(group)
     return 1e6 * group.client.cpu_s / answered if group.client and answered else None
 
@@ -109,11 +109,11 @@ class QueryFigure:
     about: str
     show: Callable[[QuerySummary], str]
     key: str | None = None
-    """Of the figure of a single run that it sums up, if there is one."""
+    """Key of the figure of a single run that it sums up, if there is one."""
     read: Callable[[QuerySummary], float | None] = lambda summary: None
-    """Of times: in ms."""
+    """Times are in ms."""
     always: bool = True
-    """Or only where it is known: older versions didn't measure it."""
+    """Whether it is always shown, or only where it is known: older versions didn't measure it."""
 
 
 def _show(value: float | None) -> str:
@@ -122,7 +122,7 @@ def _show(value: float | None) -> str:
 
 
 def _make_time(heading: str, about: str, name: str, key: str | None = None) -> QueryFigure:
-    """Of a time that the summary has in seconds."""
+    """The figure of a time that the summary has in seconds."""
 
     def read(summary: QuerySummary) -> float | None:
         value = getattr(summary, name)
@@ -137,7 +137,7 @@ def _show_interval(summary: QuerySummary) -> str:
 
 
 def _show_rows(summary: QuerySummary) -> str:
-    """The mean, and between which they were where they differ."""
+    """The mean and the range where the numbers differ; else the number."""
     least, most = summary.rows_min, summary.rows
     if least is None or least == most:
         return f"{most:,}"
@@ -164,7 +164,9 @@ QUERY_TABLE = (
     QueryFigure("Executions", "that the times are of", lambda summary: f"{summary.runs:,}", "executions"),
     QueryFigure("Failed", "executions without an answer", lambda summary: f"{summary.errors:,}", "failed"),
 )  # fmt: skip
-"""Its columns; times in ms."""
+"""The columns of the table of queries; times in ms."""
 
-QUERY_TIMES = {one.key: one.read for one in QUERY_TABLE if one.key and one.key.endswith("_ms")}
+QUERY_TIMES = {
+    figure.key: figure.read for figure in QUERY_TABLE if figure.key and figure.key.endswith("_ms")
+}
 """Key of a time of a single run -> the same over all runs, in ms."""

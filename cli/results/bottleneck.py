@@ -1,8 +1,8 @@
-"""What held a run back, and by which evidence. Pure.
+"""What held a run back, and the evidence for it. Pure.
 
-The first rule that fits holds: a client that had no CPU left says nothing of the database, one that had is
-a reason to look at the database's CPU, then at its disk and at the network. What is left when nobody was
-busy is waiting.
+The first rule that fits counts: a client without CPU left says nothing about the database; if it had some,
+the rules look at the database's CPU, then at its disk and at the network. If nobody was busy, requests were
+waiting.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .model import GroupRun, Result
 from .rules import is_judged
 
 BUSY_CPU = 0.85
-"""Share of CPUs from which on more can hardly be had of them."""
+"""From this share on, CPUs hardly give more."""
 BUSY_MACHINE = 0.9
-"""The same of a machine that client and database share, with what else runs on it."""
+"""The same for a machine that client and database share, with what else runs on it."""
 BUSY_DISK = 0.85
-"""Share of the time in which a disk was at work."""
+"""A disk is busy if it was at work for this share of the time."""
 BUSY_NETWORK = 0.85
 """Share of what a link of known speed can carry: headers and acknowledgements need the rest."""
 SURELY_IDLE_CPU = 0.6
@@ -45,15 +45,15 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """One of them, and how it shows."""
+    """What held a run back, and how it shows."""
 
     limit: Limit
     evidence: str
 
 
 def find_bottleneck(run: RunResult, role: Role = Role.WRITE) -> Bottleneck | None:
-    """What held the writers (or the readers) of a run back; None of one without valid figures of them, and
-    of readers that can't be judged."""
+    """What held the writers (or the readers) of a run back; None for a run without valid figures of them,
+    and for readers that can't be judged."""
     group = run.group(role)
     if group is None or not group.valid or group.rate_per_s is None or group.client is None:
         return None
@@ -71,37 +71,41 @@ def find_bottleneck(run: RunResult, role: Role = Role.WRITE) -> Bottleneck | Non
         _find_machine,
         _find_waiting,
     )
-    found = next((found for rule in rules if (found := rule(run, group)) is not None), None)
-    return found or Bottleneck(Limit.UNKNOWN, _describe_use(run, group))
+    bottleneck = next(
+        (bottleneck for rule in rules if (bottleneck := rule(run, group)) is not None), None
+    )
+    return bottleneck or Bottleneck(Limit.UNKNOWN, _describe_use(run, group))
 
 
 def find_bottlenecks(result: Result) -> dict[Place, Bottleneck]:
-    """What held back the slowest valid run of each worker count, or level, where it is known what the
-    database used. Of searches the answer says what is above it."""
+    """What held back the slowest valid run of each worker count, or fill level, where it is known what the
+    database used. Empty for searches: their answer says what held back the runs above it."""
     if result.command in ("capacity", "tune", "clients"):
         return {}
     slowest: dict[Place, GroupRun] = {}
-    for one in (*result.writers, *result.readers):
-        rate = one.group.rate_per_s
-        if one.group.valid and rate:
-            at = _locate(result, one)
-            known = slowest.get(at)
-            if known is None or rate < (known.group.rate_per_s or 0):
-                slowest[at] = one
-    found = {
-        place: find_bottleneck(one.run, one.group.role)
-        for place, one in slowest.items()
-        if one.run.resources
+    for group_run in (*result.writers, *result.readers):
+        rate = group_run.group.rate_per_s
+        if group_run.group.valid and rate:
+            place = _locate(result, group_run)
+            previous = slowest.get(place)
+            if previous is None or rate < (previous.group.rate_per_s or 0):
+                slowest[place] = group_run
+    bottlenecks = {
+        place: find_bottleneck(group_run.run, group_run.group.role)
+        for place, group_run in slowest.items()
+        if group_run.run.resources
     }
-    return {place: one for place, one in found.items() if one is not None}
+    return {
+        place: bottleneck for place, bottleneck in bottlenecks.items() if bottleneck is not None
+    }
 
 
-def _locate(result: Result, one: GroupRun) -> Place:
-    if one.group.role is Role.READ:
-        return Place(workers=one.group.workers, group="reader")
+def _locate(result: Result, group_run: GroupRun) -> Place:
+    if group_run.group.role is Role.READ:
+        return Place(workers=group_run.group.workers, group="reader")
     if result.by_fill_level:
-        return Place(level=one.run.fill_level)
-    return Place(workers=one.group.workers)
+        return Place(level=group_run.run.fill_level)
+    return Place(workers=group_run.group.workers)
 
 
 def _find_client(run: RunResult, group: GroupResult) -> Bottleneck | None:
@@ -121,7 +125,8 @@ def _find_database_cpu(run: RunResult, group: GroupResult) -> Bottleneck | None:
 
 
 def _busiest_share(used: Resources) -> float:
-    """Of all pods or processes, or of the busiest pod: one that can't do more holds the others back."""
+    """The CPU share of all pods or processes, or that of the busiest pod if it is higher: one that can't do
+    more holds the others back."""
     return max(used.cpu_share or 0.0, used.busiest_share or 0.0)
 
 
@@ -133,8 +138,8 @@ def _find_disk(run: RunResult, group: GroupResult) -> Bottleneck | None:
 
 
 def _find_network(run: RunResult, group: GroupResult) -> Bottleneck | None:
-    """A link whose speed is known: of the database's pods, or of a machine of the workers."""
-    links = [(one.link_share or 0.0, f"the link of {one.node}") for one in run.machines]
+    """Looks at the links whose speed is known: those of the database's pods and of the workers' machines."""
+    links = [(machine.link_share or 0.0, f"the link of {machine.node}") for machine in run.machines]
     if run.resources is not None:
         links.append((run.resources.link_share or 0.0, "the database's busiest link"))
     share, name = max(links, default=(0.0, ""))
@@ -146,8 +151,8 @@ def _find_network(run: RunResult, group: GroupResult) -> Bottleneck | None:
 
 
 def _find_machine(run: RunResult, group: GroupResult) -> Bottleneck | None:
-    """A machine that the database and the workers share."""
-    shares = [one.busy_share for one in run.machines if one.busy_share is not None]
+    """Looks at the machine that the database and the workers share, if they share one."""
+    shares = [machine.busy_share for machine in run.machines if machine.busy_share is not None]
     if run.resources is None or run.resources.cpu_s is None or len(shares) != 1:
         return None
     if run.resources.nodes not in ([], [run.machines[0].node]):
@@ -170,7 +175,7 @@ def _list_shares(run: RunResult, group: GroupResult) -> str:
     shares = {"database": run.resources.cpu_s / all_s, "workers": client.cpu_s / all_s}
     if machine.others_share is not None:
         shares["others"] = machine.others_share
-    return f" ({', '.join(f'{who} {share:.0%}' for who, share in shares.items())})"
+    return f" ({', '.join(f'{user} {share:.0%}' for user, share in shares.items())})"
 
 
 def _find_waiting(run: RunResult, group: GroupResult) -> Bottleneck | None:
@@ -179,14 +184,14 @@ def _find_waiting(run: RunResult, group: GroupResult) -> Bottleneck | None:
     assert client is not None
     if used is None or used.cpu_share is None or _busiest_share(used) >= SURELY_IDLE_CPU:
         return None
-    shares = [one.busy_share for one in run.machines if one.busy_share is not None]
+    shares = [machine.busy_share for machine in run.machines if machine.busy_share is not None]
     if max(shares, default=0.0) >= BUSY_MACHINE:
         return None
     causes = "commits" if group.role is Role.WRITE else "disks"
     text = f"for {causes}, locks, or the way to the database; {_describe_use(run, group)}"
     if client.in_flight == 1:
-        who = "workers" if group.role is Role.WRITE else "readers"
-        text += f"; more {who}, or more requests in flight, may give more"
+        workers = "workers" if group.role is Role.WRITE else "readers"
+        text += f"; more {workers}, or more requests in flight, may give more"
     return Bottleneck(Limit.WAITING, text)
 
 
@@ -194,26 +199,26 @@ def _describe_use(run: RunResult, group: GroupResult) -> str:
     """How busy both sides were."""
     assert group.client is not None
     database = describe_database(run.resources, group.window_s)
-    who = "worker" if group.role is Role.WRITE else "reader"
-    return f"{database}; the busiest {who} {group.client.cpu_share:.0%} of a CPU"
+    worker = "worker" if group.role is Role.WRITE else "reader"
+    return f"{database}; the busiest {worker} {group.client.cpu_share:.0%} of a CPU"
 
 
 def describe_database(used: Resources | None, window_s: float | None = None) -> str:
     """How busy the database was; `window_s`: for how long."""
     if used is None or used.cpu_s is None:
         return "what the database used is not known"
-    said = []
+    parts = []
     if used.cpu_share is not None and used.cpus:
-        said.append(f"the database used {used.cpu_share:.0%} of {used.cpus:g} CPUs")
+        parts.append(f"the database used {used.cpu_share:.0%} of {used.cpus:g} CPUs")
     elif used.cpus is None:
-        said.append(f"the database used {used.cpu_s:,.3g} s of CPU, of how many CPUs is not known")
+        parts.append(f"the database used {used.cpu_s:,.3g} s of CPU, of how many CPUs is not known")
     if used.busiest is not None and used.busiest_share is not None:
-        said.append(f"its busiest pod {used.busiest} {used.busiest_share:.0%} of its own")
+        parts.append(f"its busiest pod {used.busiest} {used.busiest_share:.0%} of its own")
     if used.cpu_us_per_event is not None:
-        said.append(f"{format_digits(used.cpu_us_per_event)} µs of CPU per event")
+        parts.append(f"{format_digits(used.cpu_us_per_event)} µs of CPU per event")
     if used.disk_busy_share is not None:
-        said.append(f"its disk was at work for {used.disk_busy_share:.0%} of the time")
-    both = [size for size in (used.received_bytes, used.sent_bytes) if size is not None]
-    if both and window_s:
-        said.append(f"{max(both) / window_s / 1e6:,.3g} MB/s over its network")
-    return ", ".join(said)
+        parts.append(f"its disk was at work for {used.disk_busy_share:.0%} of the time")
+    sizes = [size for size in (used.received_bytes, used.sent_bytes) if size is not None]
+    if sizes and window_s:
+        parts.append(f"{max(sizes) / window_s / 1e6:,.3g} MB/s over its network")
+    return ", ".join(parts)

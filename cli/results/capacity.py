@@ -71,6 +71,10 @@ class Capacity(Bounded, BaseModel):
 
     @property
     def steps_at_answer(self) -> list[CapacityStep]:
-        """Those that held `events_per_s`."""
+        """The steps that held `events_per_s`."""
         rate = self.events_per_s
-        return [s for s in self.steps if s.holds and rate is not None and s.rate_per_s == rate]
+        return [
+            step
+            for step in self.steps
+            if step.holds and rate is not None and step.rate_per_s == rate
+        ]

@@ -1,4 +1,4 @@
-"""What there is to know before figures are used, of which kind it is, and where in a result."""
+"""Caveats: what to know before figures are used, its kind, and its place in a result."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class Place:
     """Events that were in the database before."""
     query: str | None = None
     response: str | None = None
-    """Percentile of the response times of an open loop there."""
+    """Percentile of the response times of an open loop."""
     run: int | None = None
     capacity: bool = False
-    """The answer of a search for it."""
+    """Whether it is the answer of a search for the capacity."""
     tuned: bool = False
-    """The best settings of a tuning."""
+    """Whether it is the best settings of a tuning."""
     group: str = "worker"
-    """What the workers are, of those of a mixed command."""
+    """What the workers are called; those of a mixed command are writers or readers."""
 
     @property
     def has_times(self) -> bool:
-        """Whether the figures there are times: the less, the faster."""
+        """Whether the figures there are times, so that less is faster."""
         return self.query is not None or self.response is not None
 
     def __str__(self) -> str:
@@ -84,4 +84,4 @@ class Caveat:
     rate: float | None = None
     """The inserts per second that don't count because of it."""
     cv: float | None = None
-    """Of what is unstable, its coefficient of variation."""
+    """Coefficient of variation of what is unstable."""

@@ -22,15 +22,15 @@ class ClientFigures:
     cpu_us: Sequence[float]
     """Microseconds of the client's CPU for each of them: making it, its request, sending, the answer."""
     row_us: Sequence[float]
-    """The same for each row of an answer, of clients that ask."""
+    """The same for each row of an answer, if the clients ask."""
     p50_ms: Sequence[float]
-    """Of a request, as are the p99."""
+    """Of a request, like `p99_ms`."""
     p99_ms: Sequence[float]
 
 
 @dataclass(frozen=True)
 class ClientCost:
-    """A client beside the lean path: each is its figure ÷ the lean path's."""
+    """A client beside the lean path: each ratio is its figure ÷ the lean path's."""
 
     figures: ClientFigures
     rate: Ratio
@@ -40,30 +40,30 @@ class ClientCost:
 
 
 def collect_figures(result: Result) -> dict[str, ClientFigures]:
-    """Client -> its figures, the lean path first; none of a client without a valid run, or of another
-    command."""
-    found: dict[str, ClientFigures] = {}
+    """Client -> its figures, the lean path first. A client without a valid run is left out; other commands
+    have none."""
+    figures: dict[str, ClientFigures] = {}
     comparison = result.clients
     for client in comparison.ways if comparison else ():
-        own = [
-            one.group
-            for one in result.compared
-            if one.group.valid
-            and one.group.rate_per_s
+        groups = [
+            group_run.group
+            for group_run in result.compared
+            if group_run.group.valid
+            and group_run.group.rate_per_s
             and comparison
-            and comparison.find_client(one.run.run) == client
+            and comparison.find_client(group_run.run.run) == client
         ]
-        if own:
-            times = [group.latency_ms for group in own if group.latency_ms]
-            found[client] = ClientFigures(
+        if groups:
+            times = [group.latency_ms for group in groups if group.latency_ms]
+            figures[client] = ClientFigures(
                 client,
-                [group.rate_per_s for group in own if group.rate_per_s],
-                [cpu for group in own if (cpu := find_cpu_us(group)) is not None],
-                [cpu for group in own if (cpu := find_row_us(group)) is not None],
+                [group.rate_per_s for group in groups if group.rate_per_s],
+                [cpu for group in groups if (cpu := find_cpu_us(group)) is not None],
+                [cpu for group in groups if (cpu := find_row_us(group)) is not None],
                 [ms.p50 for ms in times],
                 [ms.p99 for ms in times if ms.p99 is not None],
             )
-    return found
+    return figures
 
 
 def find_cpu_us(group: GroupResult) -> float | None:
@@ -86,18 +86,23 @@ def pool_figures(several: Sequence[Mapping[str, ClientFigures]]) -> dict[str, Cl
         client: ClientFigures(
             client,
             *(
-                [value for one in several if client in one for value in getattr(one[client], name)]
+                [
+                    value
+                    for figures in several
+                    if client in figures
+                    for value in getattr(figures[client], name)
+                ]
                 for name in ("rates", "cpu_us", "row_us", "p50_ms", "p99_ms")
             ),
         )
-        for client in dict.fromkeys(client for one in several for client in one)
+        for client in dict.fromkeys(client for figures in several for client in figures)
     }
 
 
 def compare_figures(figures: Mapping[str, ClientFigures]) -> list[ClientCost]:
     """Each client beside the lean path, where both have figures."""
-    found = dict(figures)
-    lean = found.pop(LEAN, None)
+    by_client = dict(figures)
+    lean = by_client.pop(LEAN, None)
     if lean is None:
         return []
 
@@ -111,9 +116,9 @@ def compare_figures(figures: Mapping[str, ClientFigures]) -> list[ClientCost]:
         ClientCost(
             own,
             estimate_ratio(own.rates, lean.rates),
-            compare(lambda one: one.cpu_us, own),
-            compare(lambda one: one.row_us, own),
-            compare(lambda one: one.p50_ms, own),
+            compare(lambda side: side.cpu_us, own),
+            compare(lambda side: side.row_us, own),
+            compare(lambda side: side.p50_ms, own),
         )
-        for own in found.values()
+        for own in by_client.values()
     ]

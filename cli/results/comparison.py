@@ -22,7 +22,7 @@ from .store import StoredResult
 from .summaries import collect_query_samples, group_executions, list_queries
 
 FIVE_PERCENT = 0.05
-"""The difference for which it is said how many runs would show it."""
+"""The difference for which the number of runs is given that would show it."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class MetricComparison:
 
     place: Place
     position: int
-    """Of the result, among those compared."""
+    """The result's position among those compared."""
     base_figure: float
     figure: float
     """Means: inserts per second, milliseconds of a response, or seconds of a query."""
@@ -40,13 +40,13 @@ class MetricComparison:
     speed: Ratio
     """How many times as fast as the first: rate ÷ its rate, or its time ÷ time."""
     runs_for_five_percent: int | None
-    """Runs that each side would need; None if not known, or more than is sensible."""
+    """Runs that each side would need to show 5 %; None if not known, or more than is sensible."""
     rate_given: bool = False
-    """Whether a rate is only what one side was asked for by `--rate`, and kept up with: no speed."""
+    """Whether one side's rate is only what `--rate` asked for and it kept up with: that is no speed."""
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The verdict in words."""
         if self.rate_given:
             return "rate was given"
         if self.speed.differs is None:
@@ -57,11 +57,11 @@ class MetricComparison:
 
 
 def collect_samples(result: Result) -> dict[Place, list[float]]:
-    """The figures that stand for independent runs: inserts per second of each valid run, of an open loop
-    its response times in ms, too, or seconds of each query."""
-    found: dict[Place, list[float]] = {}
+    """The figures that stand for independent runs: inserts per second of each valid run, in an open loop
+    also its response times in ms, or seconds of each query."""
+    figures: dict[Place, list[float]] = {}
     if result.command in ("capacity", "tune", "clients"):
-        return found  # its runs are at rates of their own: only the answer can be compared
+        return figures  # its runs are at rates of their own: only the answer can be compared
     for entry in list_entries(result.writers):
         group, level = entry.group, entry.one.run.fill_level
         at = Place(level=level) if result.by_fill_level else Place(workers=group.workers)
@@ -70,7 +70,7 @@ def collect_samples(result: Result) -> dict[Place, list[float]]:
             value = figure.read(entry)
             if value is not None and (group.offered or not is_time):
                 place = replace(at, response=figure.limit) if is_time else at
-                found.setdefault(place, []).append(value)
+                figures.setdefault(place, []).append(value)
     executions = group_executions(result.asked)
     for query in list_queries(result.asked):
         samples = (
@@ -78,12 +78,12 @@ def collect_samples(result: Result) -> dict[Place, list[float]]:
             if query in executions
             else collect_query_samples(result.asked, query)
         )
-        found[Place(query=query)] = [duration for duration in samples if duration]
-    return {place: values for place, values in found.items() if values}
+        figures[Place(query=query)] = [duration for duration in samples if duration]
+    return {place: values for place, values in figures.items() if values}
 
 
 def check_comparable(results: Sequence[StoredResult]) -> None:
-    """ConfigError if these can't be compared at all."""
+    """ConfigError if the results can't be compared at all."""
     if len(results) < 2:
         raise ConfigError("compare needs two results or more")
     kinds = list(dict.fromkeys(stored.result.kind for stored in results))
@@ -101,31 +101,35 @@ def compare(results: Sequence[Result]) -> list[MetricComparison]:
     """Each result beside the first, wherever both have figures, in the first one's order."""
     samples = [collect_samples(result) for result in results]
     return _compare_capacities(results) + [
-        replace(one, rate_given=_is_given(results[0], results[one.position], one.place))
-        for one in compare_samples(samples)
+        replace(
+            comparison,
+            rate_given=_is_given(results[0], results[comparison.position], comparison.place),
+        )
+        for comparison in compare_samples(samples)
     ]
 
 
 def _is_given(base: Result, other: Result, place: Place) -> bool:
-    """Whether the two differ in `--rate`, and one of them kept up with its own there: how fast it could have
-    been isn't known."""
+    """Whether the two differ in `--rate`, and one of them kept up with its own there, so that it isn't known
+    how fast it could have been."""
     rates = [result.settings.load.rate_per_s for result in (base, other)]
     if place.has_times or rates[0] == rates[1]:
         return False
     return any(
         rate is not None
         and not any(
-            one.group.offered and one.group.offered.saturated for one in _list_runs(result, place)
+            group_run.group.offered and group_run.group.offered.saturated
+            for group_run in _list_runs(result, place)
         )
         for rate, result in zip(rates, (base, other), strict=True)
     )
 
 
 def _list_runs(result: Result, place: Place) -> list[GroupRun]:
-    runs = [one for one in result.writers if one.group.valid]
+    runs = [group_run for group_run in result.writers if group_run.group.valid]
     if place.level is not None:
-        return [one for one in runs if one.run.fill_level == place.level]
-    return [one for one in runs if one.group.workers == place.workers]
+        return [group_run for group_run in runs if group_run.run.fill_level == place.level]
+    return [group_run for group_run in runs if group_run.group.workers == place.workers]
 
 
 def compare_samples(
@@ -134,7 +138,7 @@ def compare_samples(
     """The figures of independent runs beside the first one's, wherever both have some, in its order.
     `error`: of each interval, see `estimate_ratio`."""
     base, *others = samples
-    found = []
+    comparisons = []
     for place, base_values in base.items():
         for position, other in enumerate(others, 1):
             if place not in other:
@@ -146,7 +150,7 @@ def compare_samples(
                 else estimate_ratio(base_values, values, error)
             )
             cv = combine_cv(base_values, values)
-            found.append(
+            comparisons.append(
                 MetricComparison(
                     place,
                     position,
@@ -158,33 +162,33 @@ def compare_samples(
                     None if cv is None else count_runs_needed(cv, FIVE_PERCENT),
                 )
             )
-    return found
+    return comparisons
 
 
 def _compare_capacities(results: Sequence[Result]) -> list[MetricComparison]:
-    """The capacities beside the first one. Each is somewhere between the ends of its interval, so their
-    ratio is between those that the ends can have; a client that was the limit leaves the upper end open."""
+    """The capacities beside the first one. Each lies between the ends of its interval, so their ratio lies
+    between the ratios of these ends; a client that was the limit leaves the upper end open."""
     base = _bound_capacity(results[0])
-    found = []
+    comparisons = []
     for position, other in enumerate(map(_bound_capacity, results[1:]), 1):
         if base is not None and other is not None:
             ends = (other[0] / base[1], other[1] / base[0])
-            found.append(
+            comparisons.append(
                 MetricComparison(
                     Place(capacity=True), position, base[0], other[0], _count_steps(results[0]),
                     _count_steps(results[position]), Ratio(other[0] / base[0], ends), None,
                 )
             )  # fmt: skip
-    return found
+    return comparisons
 
 
 def _bound_capacity(result: Result) -> tuple[float, float] | None:
     """The ends of a capacity's interval; None if no rate holds, or none was found."""
-    found = result.capacity
-    if found is None or found.events_per_s is None:
+    capacity = result.capacity
+    if capacity is None or capacity.events_per_s is None:
         return None
-    open_above = found.above_per_s is None or found.client_bound
-    return found.events_per_s, inf if open_above else found.above_per_s or inf
+    open_above = capacity.above_per_s is None or capacity.client_bound
+    return capacity.events_per_s, inf if open_above else capacity.above_per_s or inf
 
 
 def _count_steps(result: Result) -> int:
@@ -194,26 +198,27 @@ def _count_steps(result: Result) -> int:
 def find_failures(names: Sequence[str], results: Sequence[Result], limit: float) -> list[str]:
     """Why a comparison fails against a limit: each speed ratio below it, unless its interval shows no
     difference; and a result that has nothing to compare, which must not pass for want of figures."""
-    found = compare(results)
+    comparisons = compare(results)
     failed = [
-        f"{names[one.position]} at {one.place}: {one.speed.value:.3f}"
-        for one in found
-        if one.speed.value < limit and one.speed.differs is not False
+        f"{names[comparison.position]} at {comparison.place}: {comparison.speed.value:.3f}"
+        for comparison in comparisons
+        if comparison.speed.value < limit and comparison.speed.differs is not False
     ]
-    absent = set(range(1, len(results))) - {one.position for one in found}
+    absent = set(range(1, len(results))) - {comparison.position for comparison in comparisons}
     return failed + [f"{names[n]} has nothing to compare with {names[0]}" for n in sorted(absent)]
 
 
 def find_missing(results: Sequence[Result]) -> list[tuple[Place, int]]:
     """(where, position of the result that has no figure there while another has). A closed loop misses
     no response times: it has none."""
-    found = [collect_samples(result) for result in results]
-    places = dict.fromkeys(place for each in found for place in each)
+    samples = [collect_samples(result) for result in results]
+    places = dict.fromkeys(place for figures in samples for place in figures)
     return [
         (place, n)
         for place in places
-        for n, each in enumerate(found)
-        if place not in each and not (place.response and replace(place, response=None) in each)
+        for n, figures in enumerate(samples)
+        if place not in figures
+        and not (place.response and replace(place, response=None) in figures)
     ]
 
 
@@ -236,7 +241,7 @@ class Cost:
 
     @property
     def unit(self) -> str:
-        """Of `alone` and `beside`."""
+        """The unit of `alone` and `beside`."""
         if self.figure != "rate":
             return "ms"
         return "events/s" if self.group == "writers" else "queries/s"
@@ -256,9 +261,13 @@ def _compare_group(name: str, beside: Sequence[GroupRun], alone: Sequence[GroupR
         "p50": lambda group: group.latency_ms.p50 if group.latency_ms else None,
         "p99": lambda group: group.latency_ms.p99 if group.latency_ms else None,
     }
-    roles = {one.group.role for one in beside}
-    by_itself = [one.group for one in alone if one.group.valid and one.group.role in roles]
-    with_others = [one.group for one in beside if one.group.valid]
+    roles = {group_run.group.role for group_run in beside}
+    by_itself = [
+        group_run.group
+        for group_run in alone
+        if group_run.group.valid and group_run.group.role in roles
+    ]
+    with_others = [group_run.group for group_run in beside if group_run.group.valid]
     costs = []
     for figure, read in figures.items():
         own = [value for group in with_others if (value := read(group))]

@@ -39,7 +39,7 @@ _COMMAND = {
 _WORKLOAD = find_conditions(WorkloadOptions)
 _SEARCHES = ("capacity", "tune")
 _INDEXES = "indexes"
-"""The indexes that tables were found to have: a setting that results of older versions don't tell."""
+"""The indexes that tables were found to have: a setting that results of older versions lack."""
 _HARDWARE = ("cpu_model", "cpus", "cpus_usable", "memory_mb")
 
 
@@ -50,13 +50,13 @@ class Origin(StrEnum):
     OPTION = "option"
     """An option of the database module."""
     SERVER = "server"
-    """What the database tells of itself."""
+    """What the database says about itself."""
     PACKAGE = "package"
     ENVIRONMENT = "environment"
 
 
 OWNED = (Origin.OPTION, Origin.SERVER, Origin.PACKAGE)
-"""What each module has settings of its own in."""
+"""The origins in which each module has settings of its own."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Stated:
-    """What a result says of a setting."""
+    """What a result says about a setting."""
 
     condition: Condition
     value: Any
@@ -87,34 +87,35 @@ class Difference:
 
 @dataclass(frozen=True)
 class Declared:
-    """What a module says of its settings."""
+    """What a module says about its settings."""
 
     options: Mapping[str, Condition]
     server: Mapping[str, Condition]
     option_names: frozenset[str]
     """All options that it has."""
     in_flight: str | None = None
-    """The one that stands for `--in-flight`."""
+    """The option that stands for `--in-flight`."""
     modernize: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
-    """Options of an older result in today's words."""
+    """Puts the options of an older result into today's words."""
 
 
 def find_declared(result: Result) -> Declared:
     """What the module declares; nothing if this installation doesn't have it any more: then all of
     its settings count as the database's own."""
     try:
-        found = load_module(result.module)
+        module = load_module(result.module)
     except (OptionError, ImportError, AttributeError, AssertionError):
         return Declared({}, {}, frozenset())
-    model = found.options_model
+    model = module.options_model
     names = frozenset(model.option_names(result.settings.module))
     return Declared(
-        find_conditions(model), found.CONDITIONS, names, model.IN_FLIGHT, model.modernize
+        find_conditions(model), module.CONDITIONS, names, model.IN_FLIGHT, model.modernize
     )
 
 
 def _find_condition(name: str, result: Result) -> Condition:
-    """Of an option of the command. Limits change what a search measures; of others they judge it."""
+    """The condition of a command's option. Limits change what a search measures; for other commands they
+    judge it."""
     if name == "limits" and result.command not in _SEARCHES:
         return Condition.NONE
     return _COMMAND.get(name, Condition.WORKLOAD)
@@ -122,11 +123,11 @@ def _find_condition(name: str, result: Result) -> Condition:
 
 def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
     """All settings that are known to change a figure."""
-    found: dict[Setting, Stated] = {}
+    settings: dict[Setting, Stated] = {}
 
     def add(condition: Condition, name: str, origin: Origin, value: Any) -> None:
         if condition is not Condition.NONE:
-            found[Setting(name, origin)] = Stated(condition, value)
+            settings[Setting(name, origin)] = Stated(condition, value)
 
     for name, value in result.options.items():
         if name == "definition":
@@ -136,13 +137,13 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
             add(_find_condition(name, result), name, Origin.COMMAND, value)
     for name, value in declared.modernize(result.settings.module).items():
         # Options that a target has and its module doesn't are the workload's.
-        own = not declared.option_names or name in declared.option_names
-        otherwise = Condition.DATABASE if own else Condition.WORKLOAD
-        origin = Origin.OPTION if own else Origin.COMMAND
-        known = declared.options if own else _WORKLOAD
-        add(known.get(name, otherwise), name, origin, value)
+        of_module = not declared.option_names or name in declared.option_names
+        otherwise = Condition.DATABASE if of_module else Condition.WORKLOAD
+        origin = Origin.OPTION if of_module else Origin.COMMAND
+        conditions = declared.options if of_module else _WORKLOAD
+        add(conditions.get(name, otherwise), name, origin, value)
     for setting, stated in _list_defaults(result).items():
-        found.setdefault(setting, stated)
+        settings.setdefault(setting, stated)
     database = result.describe("database")
     if "version" in database:
         add(Condition.DATABASE, "version", Origin.ENVIRONMENT, database["version"])
@@ -156,47 +157,47 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
         add(Condition.CLIENT, name, Origin.PACKAGE, value)
     for condition, name, value in _list_surroundings(result, client):
         add(condition, name, Origin.ENVIRONMENT, value)
-    return found
+    return settings
 
 
 def find_durability(result: Result) -> dict[str, Any]:
-    """Setting -> value, by name, of those that decide what an acknowledgement is worth."""
-    found = {
+    """Setting -> value, sorted by name, of the settings that decide what an acknowledgement is worth."""
+    values = {
         setting.name: stated.value
         for setting, stated in list_settings(result, find_declared(result)).items()
         if stated.condition is Condition.DURABILITY and stated.value is not None
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(values.items()))
 
 
 def _list_defaults(result: Result) -> dict[Setting, Stated]:
-    """What a result from before there were these options would say of them."""
-    found = {
+    """What a result that is older than these options would say about them."""
+    settings = {
         Setting(name, Origin.COMMAND): Stated(_WORKLOAD.get(name, Condition.WORKLOAD), value)
         for name, value in WorkloadOptions().model_dump(mode="json").items()
     }
     if result.command != "query":
-        found[Setting("client", Origin.OPTION)] = Stated(Condition.CLIENT, LEAN)
+        settings[Setting("client", Origin.OPTION)] = Stated(Condition.CLIENT, LEAN)
     if result.command == "query" or result.settings.readers_beside:
-        found[Setting("reader_in_flight", Origin.COMMAND)] = Stated(Condition.CLIENT, 1)
-    return found
+        settings[Setting("reader_in_flight", Origin.COMMAND)] = Stated(Condition.CLIENT, 1)
+    return settings
 
 
 def flatten_definition(definition: Mapping[str, Any]) -> dict[str, str]:
     """What a workload's definition says, as `definition.interval`, `definition.columns.heat`."""
-    found = {}
+    texts = {}
     for key, value in definition.items():
         named = isinstance(value, list) and all(as_mapping(part).get("name") for part in value)
         for part in value if named else ():
-            rest = {name: own for name, own in part.items() if name != "name"}
-            found[f"definition.{key}.{part['name']}"] = _write_flow(rest)
+            rest = {name: field for name, field in part.items() if name != "name"}
+            texts[f"definition.{key}.{part['name']}"] = _write_flow(rest)
         if not named:
-            found[f"definition.{key}"] = value if isinstance(value, str) else _write_flow(value)
-    return found
+            texts[f"definition.{key}"] = value if isinstance(value, str) else _write_flow(value)
+    return texts
 
 
 def _write_flow(value: Any) -> str:
-    """As YAML in a line."""
+    """The value as YAML, in one line."""
     text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**9)
     return text.removesuffix("\n").removesuffix("\n...")
 
@@ -204,7 +205,7 @@ def _write_flow(value: Any) -> str:
 def _list_surroundings(
     result: Result, client: Mapping[str, Any]
 ) -> Iterable[tuple[Condition, str, Any]]:
-    """What is the same for all databases: the tool, the machines, the data asked."""
+    """What doesn't depend on the database: the tool, the machines, the data that is asked for."""
     yield Condition.CLIENT, "executor", result.executor
     tool = result.describe("tool")
     for name in ("version", "commit"):
@@ -227,32 +228,36 @@ def _list_surroundings(
 
 def find_in_flight(result: Result) -> int | None:
     """Requests that each writer could have under way, whichever option said so; None if not known."""
-    clients = [one.group.client for one in result.writers]
-    told = {client.in_flight for client in clients if client}
-    return told.pop() if len(told) == 1 else None
+    clients = [group_run.group.client for group_run in result.writers]
+    numbers = {client.in_flight for client in clients if client}
+    return numbers.pop() if len(numbers) == 1 else None
 
 
 def _state_in_flight(
     results: Sequence[Result],
     declared: Sequence[Declared],
-    found: Sequence[dict[Setting, Stated]],
+    settings: Sequence[dict[Setting, Stated]],
 ) -> None:
-    """Let what was in effect stand for the options that say how many requests are in flight, whose
-    names differ from module to module."""
+    """Replace the options that say how many requests are in flight, whose names differ from module to
+    module, by the number that was in effect."""
     numbers = [find_in_flight(result) for result in results]
     if None in numbers:
         return
-    for number, said, own in zip(numbers, declared, found, strict=True):
+    for number, declaration, own in zip(numbers, declared, settings, strict=True):
         for origin in (Origin.OPTION, Origin.SERVER):
-            own.pop(Setting(said.in_flight or "", origin), None)
+            own.pop(Setting(declaration.in_flight or "", origin), None)
         own[Setting("in_flight", Origin.COMMAND)] = Stated(Condition.CLIENT, number)
 
 
-def _leave_out_indexes(results: Sequence[Result], found: Sequence[dict[Setting, Stated]]) -> None:
-    """Leave out the indexes of tables unless all results tell them, in the words of one database."""
+def _leave_out_indexes(
+    results: Sequence[Result], settings: Sequence[dict[Setting, Stated]]
+) -> None:
+    """Leave out the indexes of tables unless all results have them, in the words of one database."""
     indexes = Setting(_INDEXES, Origin.SERVER)
-    if len({result.module for result in results}) > 1 or any(indexes not in own for own in found):
-        for own in found:
+    if len({result.module for result in results}) > 1 or any(
+        indexes not in own for own in settings
+    ):
+        for own in settings:
             own.pop(indexes, None)
 
 
@@ -261,61 +266,74 @@ class Conditions:
     """What several results have in common, and in what they differ."""
 
     differences: Sequence[Difference]
-    """Those that figures can't be compared for first."""
+    """First come those that keep figures from being compared."""
     apart: Sequence[Condition]
-    """Kinds of which the databases have settings of their own, which can't be set against each other."""
+    """Conditions for which the databases have settings of their own, which can't be compared."""
 
 
 def compare_conditions(results: Sequence[Result]) -> Conditions:
     """The settings in which the results differ. A setting that not all of their modules have says
     nothing about the difference: the other database does the same by another name, or not at all."""
     declared = [find_declared(result) for result in results]
-    found = [list_settings(*pair) for pair in zip(results, declared, strict=True)]
+    settings = [list_settings(*pair) for pair in zip(results, declared, strict=True)]
     if len({result.settings.data.workload for result in results}) > 1:
-        # All of two workloads differs: their names say so.
-        found = [
-            {one: said for one, said in own.items() if not one.name.startswith("definition.")}
-            for own in found
+        # Two workloads differ in everything: their names say so.
+        settings = [
+            {
+                setting: statement
+                for setting, statement in own.items()
+                if not setting.name.startswith("definition.")
+            }
+            for own in settings
         ]
-    _state_in_flight(results, declared, found)
-    _leave_out_indexes(results, found)
-    known: dict[str, set[Setting]] = {}
-    for result, said, own in zip(results, declared, found, strict=True):
-        of_module = known.setdefault(result.module, set())
-        of_module |= {Setting(name, Origin.OPTION) for name in said.option_names}
+    _state_in_flight(results, declared, settings)
+    _leave_out_indexes(results, settings)
+    by_module: dict[str, set[Setting]] = {}
+    for result, declaration, own in zip(results, declared, settings, strict=True):
+        of_module = by_module.setdefault(result.module, set())
+        of_module |= {Setting(name, Origin.OPTION) for name in declaration.option_names}
         of_module |= {setting for setting in own if setting.origin in OWNED}
-    shared = set.intersection(*known.values())
+    shared = set.intersection(*by_module.values())
     differences: dict[Setting, Difference] = {}
     apart = set()
-    for setting in dict.fromkeys(setting for own in found for setting in own):
-        stated = [own.get(setting) for own in found]
-        values = [None if one is None else one.value for one in stated]
+    for setting in dict.fromkeys(setting for own in settings for setting in own):
+        stated = [own.get(setting) for own in settings]
+        values = [None if statement is None else statement.value for statement in stated]
         if all(value == values[0] for value in values):
             continue
         # Two databases may mean different things by one name; the gravest counts.
-        condition = min((one.condition for one in stated if one), key=_ORDER.index)
+        condition = min(
+            (statement.condition for statement in stated if statement), key=_ORDER.index
+        )
         if setting.origin in OWNED and setting not in shared:
             apart.add(condition)
         else:
             differences[setting] = Difference(condition, setting.name, values)
     return Conditions(
-        sorted(_merge_told_twice(differences), key=lambda one: _ORDER.index(one.condition)),
-        [one for one in WARNED if one in apart and one is not Condition.CLIENT],
+        sorted(
+            _merge_told_twice(differences),
+            key=lambda difference: _ORDER.index(difference.condition),
+        ),
+        [
+            condition
+            for condition in WARNED
+            if condition in apart and condition is not Condition.CLIENT
+        ],
     )
 
 
 def _merge_told_twice(differences: Mapping[Setting, Difference]) -> list[Difference]:
     """The differences without the settings of the database that only repeat a module's option."""
     options = {
-        (one.condition, one.name): one.values
-        for setting, one in differences.items()
+        (difference.condition, difference.name): difference.values
+        for setting, difference in differences.items()
         if setting.origin is Origin.OPTION
     }
     return [
-        one
-        for setting, one in differences.items()
+        difference
+        for setting, difference in differences.items()
         if setting.origin is not Origin.SERVER
-        or options.get((one.condition, one.name)) != one.values
+        or options.get((difference.condition, difference.name)) != difference.values
     ]
 
 

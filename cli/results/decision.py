@@ -3,8 +3,8 @@
 The rule: a repetition is one sample. A requirement is met if every repetition keeps it, none failed, and the
 bound of their geometric mean keeps it, too: a one-sided 95 % bound by Student's t on the logarithms, since
 figures vary by a share of themselves. It is missed if every repetition that gave a figure breaks it, and the
-bound does. All else is undecided, one repetition among it: it says nothing of how far the next would be from
-it. What must never happen (a lost event) is missed by a single repetition.
+bound does. All else is undecided, a single repetition included: it doesn't show how far the next would be
+from it. What must never happen (a lost event) is missed by a single repetition.
 
 So of two equal candidates at the limit itself one is called met and the other missed in at most
 2 × 5 % × 5 % of campaigns; far from it both are decided alike, by few repetitions where they vary little.
@@ -25,7 +25,7 @@ from simulator.units import format_bytes, format_count, format_digits, format_sp
 from .student import t_quantile
 
 CERTAINTY = 0.95
-"""Of the bound: how often it lies on the right side of the truth."""
+"""How often the bound lies on the right side of the truth."""
 MOST_REPETITIONS = 30
 """If more were needed, it would be better to find out why they vary so much."""
 
@@ -39,7 +39,7 @@ class Status(StrEnum):
 
 
 class Unit(StrEnum):
-    """What a figure is in."""
+    """The unit of a figure."""
 
     EVENTS_PER_S = "events/s"
     MS = "ms"
@@ -89,7 +89,7 @@ class Requirement(_Part):
 
     def find_headroom(self, value: float) -> float:
         """How many times as good as it must be: figure ÷ bound of what must be high, bound ÷ figure of what
-        must be low; infinite if there is nothing to be low."""
+        must be low, which is infinite for a figure of 0."""
         if self.at_least:
             return value / self.bound
         return self.bound / value if value > 0 else inf
@@ -148,11 +148,11 @@ class Cell(_Part):
     @property
     def evidence(self) -> list[Evidence]:
         """The results that it rests on, in the order of the repetitions, each once."""
-        found: dict[str, Evidence] = {}
+        by_result: dict[str, Evidence] = {}
         for sample in self.samples:
-            for one in sample.evidence:
-                found.setdefault(one.result, one)
-        return list(found.values())
+            for evidence in sample.evidence:
+                by_result.setdefault(evidence.result, evidence)
+        return list(by_result.values())
 
 
 class CandidateVerdict(_Part):
@@ -173,10 +173,10 @@ class CandidateVerdict(_Part):
     @property
     def status(self) -> Status:
         """Missed if one requirement is, met if all are."""
-        found = {cell.status for cell in self.cells}
-        if Status.MISSED in found:
+        statuses = {cell.status for cell in self.cells}
+        if Status.MISSED in statuses:
             return Status.MISSED
-        return Status.UNDECIDED if Status.UNDECIDED in found or not found else Status.MET
+        return Status.UNDECIDED if Status.UNDECIDED in statuses or not statuses else Status.MET
 
     def find(self, key: str) -> Cell:
         """The cell of a requirement; KeyError if there is none."""
@@ -204,8 +204,8 @@ class VerdictMatrix(_Part):
 
 
 def decide(requirement: Requirement, samples: Sequence[Sample], at_least: bool = False) -> Cell:
-    """The cell of a requirement by its repetitions, as the module's docstring has it."""
-    values = [one.value for one in samples if one.value is not None]
+    """The cell of a requirement from its repetitions, by the rule in the module's docstring."""
+    values = [sample.value for sample in samples if sample.value is not None]
     mean = _find_mean(values)
     headroom = None if mean is None else requirement.find_headroom(mean)
     status, reason = _judge(requirement, samples, at_least)
@@ -227,12 +227,12 @@ def decide(requirement: Requirement, samples: Sequence[Sample], at_least: bool =
 def _judge(
     requirement: Requirement, samples: Sequence[Sample], at_least: bool
 ) -> tuple[Status, str | None]:
-    final = next((one for one in samples if one.final), None)
+    final = next((sample for sample in samples if sample.final), None)
     if final is not None:
         return (Status.MET, None) if final.keeps else (Status.MISSED, final.why)
-    keep = [one for one in samples if one.keeps]
-    broken = [one for one in samples if one.keeps is False]
-    silent = [one for one in samples if one.keeps is None]
+    keep = [sample for sample in samples if sample.keeps]
+    broken = [sample for sample in samples if sample.keeps is False]
+    silent = [sample for sample in samples if sample.keeps is None]
     if not keep and not broken:
         return Status.UNDECIDED, silent[0].why if silent else "not measured yet"
     if keep and broken:
@@ -251,7 +251,7 @@ def _judge(
             broken,
             "one repetition doesn't show how far the next is from it: repeats: 3 would decide",
         )
-    values = [one.value for one in keep or broken if one.value is not None]
+    values = [sample.value for sample in keep or broken if sample.value is not None]
     if broken and at_least:
         return Status.UNDECIDED, "the client was the limit: more of it (--workers) would decide"
     if len(values) < 2 or _is_sure(requirement, values):
@@ -265,11 +265,11 @@ def _add_why(broken: Sequence[Sample], text: str) -> str:
 
 
 def _find_why(broken: Sequence[Sample]) -> str | None:
-    return next((one.why for one in broken if one.why), None)
+    return next((sample.why for sample in broken if sample.why), None)
 
 
 def _find_mean(values: Sequence[float]) -> float | None:
-    """The geometric mean; of values among which there is a 0, the arithmetic one."""
+    """The geometric mean, or the arithmetic one if a value is 0."""
     if not values:
         return None
     if min(values) <= 0:
@@ -309,10 +309,10 @@ def _describe_spread(requirement: Requirement, values: Sequence[float]) -> str:
 
 
 def find_narrowest(cells: Sequence[Cell]) -> str | None:
-    """The requirement with the least headroom; what is missed without a figure is narrower than all."""
-    missed = [one for one in cells if one.status is Status.MISSED and one.headroom is None]
+    """The requirement with the least headroom; one that is missed without a figure is narrower than all."""
+    missed = [cell for cell in cells if cell.status is Status.MISSED and cell.headroom is None]
     if missed:
         return missed[0].requirement
-    known = [one for one in cells if one.headroom is not None]
-    narrowest = min(known, key=lambda one: one.headroom or 0.0, default=None)
+    with_headroom = [cell for cell in cells if cell.headroom is not None]
+    narrowest = min(with_headroom, key=lambda cell: cell.headroom or 0.0, default=None)
     return narrowest.requirement if narrowest else None

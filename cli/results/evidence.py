@@ -1,4 +1,4 @@
-"""What a campaign has of each candidate, by repetition, and how its results become samples. Pure."""
+"""What a campaign has measured of each candidate, by repetition, and how results become samples. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .requirements import Requirements
 from .store import StoredResult
 
 ALMOST = 0.999
-"""Rates and numbers of events that are rounded count."""
+"""Rates and numbers of events count from this share of what is required on: they may be rounded."""
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,16 @@ class Repetition:
 
     number: int
     stored: Sequence[StoredResult]
-    """Of its jobs that are done."""
+    """The results of its jobs that are done."""
     failed: Sequence[str] = ()
-    """Of those that failed: which, and why."""
+    """Its jobs that failed: which, and why."""
     ended: bool = True
-    """Whether no job of it is still to come."""
+    """Whether none of its jobs is still to come."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What there is of a candidate."""
+    """What a campaign has measured of a candidate."""
 
     candidate: str
     repetitions: Sequence[Repetition]
@@ -46,51 +46,53 @@ class Question:
 
     needed: Requirements
     rate_per_s: float
-    """Events per second that the devices come to."""
+    """Events per second of all devices together."""
 
     @property
     def history(self) -> int:
-        """Events that must be stored before; 0 if it isn't a number of events that is required."""
-        own = self.needed.history
-        return 0 if own is None else own.count_events(self.rate_per_s)
+        """Events that must be stored before; 0 if no number of events is required."""
+        history = self.needed.history
+        return 0 if history is None else history.count_events(self.rate_per_s)
 
     def find_request_rates(self, batch: int) -> dict[str | None, float]:
-        """Query -> how often it is asked a second; None -> requests of so many events a second."""
-        found: dict[str | None, float] = {None: self.rate_per_s / batch}
-        return found | {name: one.rate for name, one in self.needed.queries.items()}
+        """Query -> how often it is asked per second; None -> requests per second, each of so many events."""
+        rates: dict[str | None, float] = {None: self.rate_per_s / batch}
+        return rates | {name: limits.rate for name, limits in self.needed.queries.items()}
 
     def count_places(self, batch: int) -> dict[Role, tuple[int, float]]:
-        """Of writers with so many events a request, and of readers: how many requests are under way at once
-        if each takes as long as it may (Little's law), and how long that is at most, in milliseconds. Without
-        a limit on times: none."""
+        """How many requests of writers (with so many events each) and of readers are under way at once if
+        each takes as long as it may (Little's law), and how long that is at most, in milliseconds. Both are 0
+        without a limit on times."""
         rates = self.find_request_rates(batch)
         longest: dict[str | None, float] = {}
         for limit in self.needed.list_limits():
             if limit.measure.is_time:
                 longest[limit.query] = max(longest.get(limit.query, 0.0), limit.at_most)
-        found = {}
+        places = {}
         for role in (Role.WRITE, Role.READ):
-            own = {key: ms for key, ms in longest.items() if (key is None) is (role is Role.WRITE)}
-            busy = sum(rates[key] * ms / 1000 for key, ms in own.items())
-            found[role] = ceil(busy), max(own.values(), default=0.0)
-        return found
+            times_ms = {
+                key: ms for key, ms in longest.items() if (key is None) is (role is Role.WRITE)
+            }
+            busy = sum(rates[key] * ms / 1000 for key, ms in times_ms.items())
+            places[role] = ceil(busy), max(times_ms.values(), default=0.0)
+        return places
 
 
 Judge: TypeAlias = Callable[[Repetition], Sample]
 
 
 def collect(measured: Measured, judge_one: Judge) -> list[Sample]:
-    """A sample for each repetition that has something to say, or has ended without."""
-    found = []
-    for one in measured.repetitions:
-        sample = judge_one(one)
-        if sample.keeps is not None or sample.evidence or one.ended:
-            found.append(sample)
-    return found
+    """A sample for each repetition that shows something, or has ended without."""
+    samples = []
+    for repetition in measured.repetitions:
+        sample = judge_one(repetition)
+        if sample.keeps is not None or sample.evidence or repetition.ended:
+            samples.append(sample)
+    return samples
 
 
 ORDER = {False: 0, None: 1, True: 2}
-"""What a sample keeps -> how much is to be made of it: the worst first."""
+"""`keeps` of a sample -> its rank: the worst first."""
 
 
 def make_sample(
@@ -100,7 +102,7 @@ def make_sample(
     evidence: Sequence[Evidence],
     final: bool = False,
 ) -> Sample:
-    """What a run, or a result, says; `join` says of which repetition."""
+    """What a run, or a result, says; `join` adds the repetition."""
     return Sample(
         repetition=0, keeps=keeps, value=value, why=why, evidence=list(evidence), final=final
     )
@@ -113,8 +115,8 @@ def stay_silent(one: Repetition, why: str) -> Sample:
 
 def join(one: Repetition, parts: Sequence[Sample]) -> Sample:
     """What several runs of a repetition say together: the worst of them, with the evidence of all."""
-    worst = min(parts, key=lambda each: (not each.final, ORDER[each.keeps], -(each.value or 0.0)))
-    evidence = [each for part in parts for each in part.evidence]
+    worst = min(parts, key=lambda part: (not part.final, ORDER[part.keeps], -(part.value or 0.0)))
+    evidence = [result for part in parts for result in part.evidence]
     return worst.model_copy(update={"repetition": one.number, "evidence": evidence})
 
 

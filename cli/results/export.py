@@ -33,17 +33,17 @@ _TYPES: dict[Any, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE"}
 
 
 def _list_option_columns() -> dict[str, str]:
-    """What was asked for: the options that `Load` and `DataSet` declare, by their names there."""
-    found = {}
+    """Columns of what was asked for: the options that `Load` and `DataSet` declare, by their names there."""
+    columns = {}
     models: tuple[tuple[type[BaseModel], Role | None], ...] = ((Load, Role.WRITE), (DataSet, None))
     for model, role in models:
-        own = fields_of(model, role)
+        names = fields_of(model, role)
         for name, field in model.model_fields.items():
-            if name in own:
+            if name in names:
                 kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
                 kind = kinds[0] if len(kinds) == 1 else field.annotation
-                found[field.alias or name] = _TYPES.get(kind, "VARCHAR")
-    return found
+                columns[field.alias or name] = _TYPES.get(kind, "VARCHAR")
+    return columns
 
 
 OPTION_COLUMNS = _list_option_columns()
@@ -52,7 +52,7 @@ _RESULT = (
     "result_id", "started_at", "command", "target", "module", "executor", "label", "tags", "source",
     "tool_version", "tool_commit", "database_version", "cpu_model",
 )  # fmt: skip
-"""What all rows of a result have."""
+"""Columns that are the same in all rows of a result."""
 
 COLUMNS: dict[str, str] = {
     **dict.fromkeys(_RESULT, "VARCHAR"),
@@ -61,11 +61,11 @@ COLUMNS: dict[str, str] = {
     PAID.key: PAID.form.sql,
     **{figure.key: figure.form.sql for figure in ASKED},
     **{figure.key: figure.form.sql for figure in STAGED},
-    # Of a mixed command.
+    # For a mixed command.
     "group": "VARCHAR",
     "options": "VARCHAR",
 }  # fmt: skip
-"""Column -> SQL type. `tags`, `errors` and `options` are JSON; what a command does not have is null. Of
+"""Column -> SQL type. `tags`, `errors` and `options` are JSON; what a command does not have is null. In
 an open loop (one with `rate_per_s`) `latency_*` are response times."""
 
 FORMATS = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
@@ -91,31 +91,34 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
     }  # fmt: skip
     mixed = result.command == "mixed" or (result.command == "capacity" and bool(result.readers))
     rates = {step.run: step.rate_per_s for step in result.capacity.steps} if result.capacity else {}
-    alone = {role: [one for one in result.alone if one.group.role is role] for role in Role}
+    alone = {
+        role: [group_run for group_run in result.alone if group_run.group.role is role]
+        for role in Role
+    }
     rows = []
     for runs in (result.writers, alone[Role.WRITE], result.readers, alone[Role.READ]):
         for entry in list_entries(runs, result):
-            one, reads = entry.one, entry.group.role is Role.READ
-            own = shared | {"group": _name_group(one) if mixed else None}
-            own |= _list_tuned_cells(result, one.run.run)
-            if one.run.run in rates:
-                own["rate_per_s"] = rates[one.run.run]
+            group_run, reads = entry.one, entry.group.role is Role.READ
+            cells = shared | {"group": _name_group(group_run) if mixed else None}
+            cells |= _list_tuned_cells(result, group_run.run.run)
+            if group_run.run.run in rates:
+                cells["rate_per_s"] = rates[group_run.run.run]
             rows += [
-                own | read_all(part, EXPORTED)
+                cells | read_all(part, EXPORTED)
                 for part in (split_queries(entry) if reads else [entry])
             ]
-            rows += [own | read_all(stage, _OF_STAGE) for stage in split_stages(entry)]
+            rows += [cells | read_all(stage, _OF_STAGE) for stage in split_stages(entry)]
     return rows
 
 
-def _name_group(one: GroupRun) -> str:
-    name = "writers" if one.group.role is Role.WRITE else "readers"
-    return f"{name} alone" if one.alone else name
+def _name_group(group_run: GroupRun) -> str:
+    name = "writers" if group_run.group.role is Role.WRITE else "readers"
+    return f"{name} alone" if group_run.alone else name
 
 
 def _list_tuned_cells(result: Result, run: int) -> dict[str, Any]:
-    """What a run of a tuning, or of a comparison of clients, was made with, where it isn't what the command
-    was given."""
+    """Cells for what a run of a tuning, or of a comparison of clients, was made with, where it isn't what
+    the command was given."""
     settings = result.tuning.find_settings(run) if result.tuning else {}
     if result.clients and (client := result.clients.find_client(run)):
         settings = {"client": client}
@@ -133,8 +136,8 @@ def choose_format(file: Path) -> str:
     try:
         return FORMATS[file.suffix.lower()]
     except KeyError:
-        known = " or ".join(FORMATS)
-        raise ConfigError(f"--output {file}: name a file that ends in {known}") from None
+        endings = " or ".join(FORMATS)
+        raise ConfigError(f"--output {file}: name a file that ends in {endings}") from None
 
 
 def export_runs(stored: Sequence[StoredResult], form: str) -> bytes:
@@ -146,8 +149,8 @@ def export_runs(stored: Sequence[StoredResult], form: str) -> bytes:
 
     lines = [
         json.dumps({name: _fit(row.get(name), kind, form) for name, kind in COLUMNS.items()})
-        for one in stored
-        for row in list_rows(one)
+        for result in stored
+        for row in list_rows(result)
     ]
     columns = json.dumps(COLUMNS)
     with TemporaryDirectory() as folder, duckdb.connect() as connection:
@@ -161,7 +164,7 @@ def export_runs(stored: Sequence[StoredResult], form: str) -> bytes:
 
 
 def _fit(value: Any, kind: str, form: str) -> Any:
-    """A cell that its column takes: a count beyond 64 bits is none. In CSV a text that a spreadsheet would
+    """A cell as its column takes it: a count beyond 64 bits is null. In CSV a text that a spreadsheet would
     take for a formula is quoted as spreadsheets do it; negative numbers are in columns of numbers.
 
     https://owasp.org/www-community/attacks/CSV_Injection

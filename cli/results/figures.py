@@ -33,8 +33,8 @@ from .summaries import EventSize, weigh
 
 @dataclass(frozen=True)
 class Entry:
-    """What a row of a table or of an export is about: a group of a run, of readers one of its queries, or
-    one execution of that."""
+    """What a row of a table or of an export is about: a group of a run, or, of readers, one of their queries
+    or one execution of it."""
 
     one: GroupRun
     before: GroupRun | None = None
@@ -42,18 +42,18 @@ class Entry:
     query: QueryResult | None = None
     each: Execution | None = None
     stage: StageResult | None = None
-    """Of a rate that changes."""
+    """A stage of a rate that changes."""
     number: int | None = None
     """Which stage it is."""
     cost_per_hour: float | None = None
     holds: bool | None = None
     """Whether the run keeps its limits; None: it has none, or that isn't decided."""
     verdict: RunVerdict | None = None
-    """What became of them."""
+    """What became of the limits."""
 
     @property
     def group(self) -> GroupResult:
-        """The workers that measured it."""
+        """What the workers measured."""
         return self.one.group
 
     @cached_property
@@ -63,27 +63,27 @@ class Entry:
 
 
 def list_entries(runs: Sequence[GroupRun], result: Result | None = None) -> list[Entry]:
-    """One for each run of a group; of readers, their queries are apart: see `split_queries`. `result`:
-    theirs, for what it costs and whether a rate holds."""
+    """An entry for each run of a group; `split_queries` splits those of readers by their queries. `result`:
+    the result of the runs, for what it costs and whether a rate holds."""
     steps = result.capacity.steps if result and result.capacity else []
     holds = {step.run: step.holds for step in steps}
     judged = {id(run): verdict for run, verdict in result.judged} if result else {}
     cost = result.cost_per_hour if result else None
 
-    def make(one: GroupRun, before: GroupRun | None) -> Entry:
-        verdict = judged.get(id(one.run))
-        held = verdict.holds if verdict else holds.get(one.run.run)
-        return Entry(one, before, cost_per_hour=cost, holds=held, verdict=verdict)
+    def make(group_run: GroupRun, before: GroupRun | None) -> Entry:
+        verdict = judged.get(id(group_run.run))
+        held = verdict.holds if verdict else holds.get(group_run.run.run)
+        return Entry(group_run, before, cost_per_hour=cost, holds=held, verdict=verdict)
 
     befores = [None, *runs[:-1]] if runs else []
-    return [make(one, before) for one, before in zip(runs, befores, strict=True)]
+    return [make(group_run, before) for group_run, before in zip(runs, befores, strict=True)]
 
 
 def split_queries(entry: Entry) -> Iterator[Entry]:
     """An entry for each query, or for each execution where these were kept."""
     for query in entry.group.queries:
         own = replace(entry, query=query)
-        yield from (replace(own, each=each) for each in query.each)
+        yield from (replace(own, each=execution) for execution in query.each)
         if not query.each:
             yield own
 
@@ -118,7 +118,7 @@ class Form(Enum):
         self._write = write
 
     def show(self, value: Any) -> str:
-        """`-` for what isn't known."""
+        """The value as text; `-` if it isn't known."""
         return "-" if value is None else self._write(value)
 
 
@@ -140,37 +140,37 @@ class Figure:
     key: str
     """Its column in an export."""
     heading: str
-    """Of its column in tables."""
+    """The heading of its column in tables."""
     about: str
     unit: str
     form: Form
     read: Callable[[Entry], Any]
-    """Where it is found; None where it isn't."""
+    """Reads it from an entry; None where there is none."""
     roles: frozenset[Role] = BOTH
     better: Better | None = None
     limit: str | None = None
-    """By which name `--fail-if` takes it."""
+    """Its name in `--fail-if`."""
     compared: bool = False
-    """Whether `compare` sets it beside that of other results; of times only those of open loops."""
+    """Whether `compare` compares it between results; times only if they are of open loops."""
     exported: bool = True
     struck: bool = False
     """Whether tables strike it through if the run is invalid."""
 
     def show(self, entry: Entry) -> str:
-        """As it is written in a table."""
+        """The figure as a table has it."""
         return self.form.show(self.read(entry))
 
 
 def _follow(*path: str) -> Callable[[Entry], Any]:
-    """What is found by these attributes; None as soon as one of them is."""
+    """Reads what these attributes lead to; None as soon as one of them is None."""
 
     def read(entry: Entry) -> Any:
-        found: Any = entry
+        value: Any = entry
         for name in path:
-            found = getattr(found, name)
-            if found is None:
+            value = getattr(value, name)
+            if value is None:
                 return None
-        return found
+        return value
 
     return read
 
@@ -184,7 +184,7 @@ def _of_run(*path: str) -> Callable[[Entry], Any]:
 
 
 def _of_times(which: str, percentile: str) -> Callable[[Entry], Any]:
-    """Of readers those of the query."""
+    """Reads a time of the group, or, of readers, of the query."""
     of_group, of_query = _of_group(which, percentile), _follow("query", which, percentile)
 
     def read(entry: Entry) -> Any:
@@ -196,7 +196,7 @@ def _of_times(which: str, percentile: str) -> Callable[[Entry], Any]:
 
 
 def _of_database(name: str) -> Callable[[Entry], Any]:
-    """Nothing if it could not be seen what the database used."""
+    """Reads what the database used; None if that could not be seen."""
 
     def read(entry: Entry) -> Any:
         used = entry.one.run.resources
@@ -206,25 +206,25 @@ def _of_database(name: str) -> Callable[[Entry], Any]:
 
 
 def _most(name: str) -> Callable[[Entry], Any]:
-    """Of the machine that had most of it."""
+    """Reads a share of the machine that had the highest."""
 
     def read(entry: Entry) -> float | None:
-        shares = (getattr(one, name) for one in entry.one.run.machines)
+        shares = (getattr(machine, name) for machine in entry.one.run.machines)
         return max((share for share in shares if share is not None), default=None)
 
     return read
 
 
 def _find_index_build(entry: Entry) -> float | None:
-    """Beside writers it is theirs."""
+    """How long indexes took to build; of readers beside writers None: it is the writers'."""
     beside = entry.group.role is Role.READ and entry.one.run.writers is not None
     return None if beside else entry.one.run.index_build_s
 
 
 def _find_bottleneck(entry: Entry) -> str | None:
-    """By what side the group was held back, and not how that shows."""
-    found = find_bottleneck(entry.one.run, entry.group.role)
-    return str(found.limit) if found and entry.one.run.resources else None
+    """What held the group back, without the evidence."""
+    bottleneck = find_bottleneck(entry.one.run, entry.group.role)
+    return str(bottleneck.limit) if bottleneck and entry.one.run.resources else None
 
 
 def _find_events_per_cost(entry: Entry) -> float | None:
@@ -396,11 +396,11 @@ ASKED: tuple[Figure, ...] = (
     F("pause_share", "Pause", "of a closed loop: time from an answer to the next question, of all places in"
       " flight", "", Form.EXACT_SHARE, _of_group("client", "pause_share"), READERS, _LESS, "pause_share"),
 )  # fmt: skip
-"""What readers have besides: of a query, or of one execution."""
+"""What readers have besides: figures of a query, or of one execution."""
 
 
 def _by_duration(name: str) -> Callable[[Entry], Any]:
-    """Of a stage, per second."""
+    """Reads a count of a stage, per second."""
     return lambda e: None if e.stage is None else getattr(e.stage, name) / e.stage.duration_s
 
 
@@ -424,7 +424,7 @@ STAGED: tuple[Figure, ...] = (
     F("stage_saturated", "Saturated", "whether the database didn't keep up in the stage", "", Form.FLAG,
       _follow("stage", "saturated")),
 )  # fmt: skip
-"""Of a stage: in an export each has a row of its own, without the figures of the whole run."""
+"""The figures of a stage: in an export each has a row of its own, without those of the whole run."""
 
 DATABASE: tuple[Figure, ...] = tuple(
     F(name, heading, about, unit, form, _of_database(name), better=better, exported=False)
@@ -454,10 +454,10 @@ STORAGE: tuple[Figure, ...] = (
       lambda e: e.group.storage and (e.group.storage.source or None), WRITERS, exported=False),
 )  # fmt: skip
 
-FIGURES = {one.key: one for one in (*MEASURED, PAID, *ASKED, *STAGED, *DATABASE, *STORAGE)}
-EXPORTED = [one for one in FIGURES.values() if one.exported]
-LIMITED = {one.limit: one for one in FIGURES.values() if one.limit}
-COMPARED = [one for one in FIGURES.values() if one.compared]
+FIGURES = {figure.key: figure for figure in (*MEASURED, PAID, *ASKED, *STAGED, *DATABASE, *STORAGE)}
+EXPORTED = [figure for figure in FIGURES.values() if figure.exported]
+LIMITED = {figure.limit: figure for figure in FIGURES.values() if figure.limit}
+COMPARED = [figure for figure in FIGURES.values() if figure.compared]
 
 TABLES: dict[str, tuple[str, ...]] = {
     "Runs": (
@@ -469,7 +469,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "What was due": (
         "saturated", "due", "achieved", "unsent", "backlog_max", "backlog_growth", "own_delay_p99_ms",
     ),
-    "Stages": tuple(one.key for one in STAGED),
+    "Stages": tuple(figure.key for figure in STAGED),
     "Deletions": (
         "deletions", "deletion_mean_s", "deletion_longest_s", "deleted", "before_deletions_per_s",
         "before_deletions_p99_ms", "during_deletion_per_s", "during_deletion_p99_ms",
@@ -479,7 +479,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "storage_bytes", "bytes_per_event", "index_bytes_per_event", "storage_compacted_bytes",
         "compacted_bytes_per_event", "storage_copies", "storage_source",
     ),
-    "What the database used": tuple(one.key for one in DATABASE),
+    "What the database used": tuple(figure.key for figure in DATABASE),
 }  # fmt: skip
 """Table of `results show` with a row for each run -> its columns."""
 
@@ -497,6 +497,8 @@ figures for them: not all workloads and databases do."""
 
 
 def read_all(entry: Entry, figures: Iterable[Figure]) -> dict[str, Any]:
-    """Key -> value, of those that the entry has."""
-    own = {one.key: one.read(entry) for one in figures if entry.group.role in one.roles}
-    return {key: value for key, value in own.items() if value is not None}
+    """Key -> value of the figures that the entry has."""
+    values = {
+        figure.key: figure.read(entry) for figure in figures if entry.group.role in figure.roles
+    }
+    return {key: value for key, value in values.items() if value is not None}

@@ -34,7 +34,7 @@ class WrongShapeError(ValueError):
 
 def convert(document: Mapping[str, Any]) -> Document:
     """The same result in format 2. What isn't known in format 1 stays where it is, and is refused there;
-    `WrongShapeError` where there is no list or mapping that must be one."""
+    `WrongShapeError` where something isn't the list or mapping that it must be."""
     new = dict(document)
     runs, reads = _pop_list(new, "runs"), _pop_list(new, "reads")
     baseline = _get_mapping(new.pop("baseline", None) or {}, "baseline")
@@ -48,7 +48,7 @@ def convert(document: Mapping[str, Any]) -> Document:
         else:
             new["runs"] = [_make_run(_join(shared, read), "read"), *_convert_all(reads[1:], "read")]
     else:
-        # Of other commands these say nothing, or are refused.
+        # For other commands these say nothing, or are refused.
         for name in (*_OF_RUN, *_OF_GROUP, "queries_per_s"):
             if new.get(name) in _NOTHING:
                 new.pop(name, None)
@@ -66,7 +66,7 @@ def convert(document: Mapping[str, Any]) -> Document:
 
 
 def name_place(place: Sequence[int | str]) -> list[int | str]:
-    """Where something of the converted document stands in format 1, as far as that is the same for all."""
+    """Where a part of the converted document stands in format 1, as far as that is the same for all."""
     parts: list[int | str] = []
     names = {new: old for old, new in reversed(_NAMES.items())}
     rest = iter(place)
@@ -81,12 +81,12 @@ def name_place(place: Sequence[int | str]) -> list[int | str]:
 
 
 def _pop_list(document: Document, name: str, above: str = "") -> list[Any]:
-    found = document.pop(name, None)
-    if found is None:
+    value = document.pop(name, None)
+    if value is None:
         return []
-    if not isinstance(found, list):
+    if not isinstance(value, list):
         raise WrongShapeError(f"{above}{name}: input should be a valid list")
-    return found
+    return value
 
 
 def _get_mapping(value: Any, place: str) -> Document:
@@ -104,13 +104,13 @@ def _convert_all(runs: Iterable[Any], role: str, place: str = "") -> list[Docume
 
 def _make_run(old: Mapping[str, Any], role: str) -> Document:
     """A run with one group, from all that was known of it."""
-    own = {_NAMES.get(name, name): value for name, value in old.items() if name not in _OF_RUN}
-    if own.pop("valid", True) is False and not own.get("invalid_reasons"):
-        own["invalid_reasons"] = [_NO_REASON]
-    if isinstance(spans := own.get("per_worker"), list):
-        own["per_worker"] = [_rename_count(span) for span in spans]
+    group = {_NAMES.get(name, name): value for name, value in old.items() if name not in _OF_RUN}
+    if group.pop("valid", True) is False and not group.get("invalid_reasons"):
+        group["invalid_reasons"] = [_NO_REASON]
+    if isinstance(spans := group.get("per_worker"), list):
+        group["per_worker"] = [_rename_count(span) for span in spans]
     shared = {name: old[name] for name in _OF_RUN if name in old}
-    return shared | {"groups": [{"role": role} | own]}
+    return shared | {"groups": [{"role": role} | group]}
 
 
 def _rename_count(span: Any) -> Any:
@@ -121,21 +121,21 @@ def _rename_count(span: Any) -> Any:
 
 def _join(shared: Mapping[str, Any], read: Any) -> Document:
     """What stood at the top of a query command's result, and what its readers had of their own."""
-    own = _get_mapping(read, "reads.0")
-    known = {name: value for name, value in own.items() if value not in _NOTHING}
-    return own | {name: value for name, value in shared.items() if value is not None} | known
+    group = _get_mapping(read, "reads.0")
+    filled = {name: value for name, value in group.items() if value not in _NOTHING}
+    return group | {name: value for name, value in shared.items() if value is not None} | filled
 
 
 def _pair(writers: Sequence[Document], readers: Sequence[Document]) -> list[Document]:
-    """Writers and readers of one number were at work in one run."""
+    """Join writers and readers of the same number: they were at work in one run."""
     if not readers:
         return list(writers)
     runs = {str(run.get("run")): run for run in writers}
     for read in readers:
-        if (known := runs.get(str(read.get("run")))) is not None:
-            known["groups"] += read.pop("groups")
+        if (run := runs.get(str(read.get("run")))) is not None:
+            run["groups"] += read.pop("groups")
             for name, value in read.items():
-                known[name] = value if known.get(name) in _NOTHING else known[name]
+                run[name] = value if run.get(name) in _NOTHING else run[name]
         else:
             runs[str(read.get("run"))] = read
     return list(runs.values())
@@ -144,8 +144,8 @@ def _pair(writers: Sequence[Document], readers: Sequence[Document]) -> list[Docu
 def _gather_executions(executions: Sequence[Any], options: Any) -> Document:
     """A group of readers that asked each query a number of times, from its executions."""
     of_query: dict[str, list[Document]] = {}
-    for number, one in enumerate(executions):
-        execution = _get_mapping(one, f"runs.{number}")
+    for number, run in enumerate(executions):
+        execution = _get_mapping(run, f"runs.{number}")
         query = execution.pop("query", None)
         if not isinstance(query, str):
             raise WrongShapeError(f"runs.{number}.query: input should be a valid string")
@@ -160,9 +160,11 @@ def _gather_executions(executions: Sequence[Any], options: Any) -> Document:
 
 
 def _make_query(query: str, executions: list[Document]) -> Document:
-    answered = [one for one in executions if one.get("duration_s") is not None]
-    errors = [one.get("error") for one in executions if one.get("error") is not None]
-    rows = [one["rows"] for one in answered if isinstance(one.get("rows"), int)]
+    answered = [execution for execution in executions if execution.get("duration_s") is not None]
+    errors = [
+        execution.get("error") for execution in executions if execution.get("error") is not None
+    ]
+    rows = [execution["rows"] for execution in answered if isinstance(execution.get("rows"), int)]
     return {
         "query": query,
         "executions": len(answered),

@@ -1,5 +1,5 @@
-"""What is in a folder with results, without reading them: what lists need of each is kept once it was read,
-in a cache of each user's own.
+"""What is in a folder with results, without reading them: once a result was read, what lists need of it is
+kept in a cache of the user's own.
 
 The cache, in SQLite, may be missing, broken, locked, unwritable or on a full disk, and be removed at any
 time: then results are read. It isn't beside them: what comes from strangers brings none, and what is
@@ -33,9 +33,9 @@ OWN = Path("~/.cache/iot-database-benchmark/results")
 FEWEST = 50
 """Results of a folder that has an index: fewer are read in a moment."""
 _AT_ONCE = 500
-"""Lines that are written together: who stops the first list, which is slow, need not begin anew."""
+"""Lines that are written together: whoever stops the first list, which is slow, need not begin anew."""
 _PATIENCE_S = 2.0
-"""For another command that is writing."""
+"""How long to wait for another command that is writing."""
 _LAYOUT = (
     "CREATE TABLE IF NOT EXISTS lines (id BLOB PRIMARY KEY, stamp BLOB, line BLOB) WITHOUT ROWID"
 )
@@ -45,14 +45,14 @@ _Answer = TypeVar("_Answer")
 
 
 def list_entries(folder: Path, missing_ok: bool = False) -> dict[str, os.stat_result]:
-    """ID -> what its result.json is like, of the folders that hold a result, in order; one with only the
-    logs of a failure has none. ConfigError if there is no such folder."""
-    found = {}
+    """ID -> status of its result.json, in order, of the folders that hold a result; one with only the logs
+    of a failure has none. ConfigError if there is no such folder."""
+    entries = {}
     try:
         for name in sorted(path.name for path in folder.iterdir()):
             try:
-                # To make paths of ten thousand takes longer than all else of a list.
-                found[name] = os.stat(f"{folder}/{name}/{FILE_NAME}")  # noqa: PTH116
+                # Making ten thousand paths takes longer than all else of a list.
+                entries[name] = os.stat(f"{folder}/{name}/{FILE_NAME}")  # noqa: PTH116
             except OSError as error:
                 if error.errno not in _NOTHING_THERE:
                     raise
@@ -64,7 +64,7 @@ def list_entries(folder: Path, missing_ok: bool = False) -> dict[str, os.stat_re
         ) from None
     except OSError as error:
         raise ConfigError(f"can't read {folder}: {error.strerror}") from error
-    return found
+    return entries
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ class ResultLine:
 
 
 ReadLine = Callable[[Path, str], ResultLine | None]
-"""For a folder and an ID: its line; None if it can't be read."""
+"""Reads the line of an ID in a folder; None if it can't be read."""
 
 
 def list_lines(folder: Path, read: ReadLine, with_cells: bool = False) -> list[ResultLine]:
-    """The lines of all results in a folder, oldest first: only what the index doesn't know is read, or has no
-    cells if they are asked for. ConfigError if there is no such folder."""
-    found = []
+    """The lines of all results in a folder, oldest first. Only results are read that the index doesn't know,
+    or whose cells it lacks if they are asked for. ConfigError if there is no such folder."""
+    lines = []
     entries = list_entries(folder)
     with ResultIndex(folder, entries) as index:
         for id_ in entries:
@@ -97,12 +97,12 @@ def list_lines(folder: Path, read: ReadLine, with_cells: bool = False) -> list[R
                 if line is None:
                     continue
                 index.add(line)
-            found.append(line)
-    return sorted(found, key=get_age)
+            lines.append(line)
+    return sorted(lines, key=get_age)
 
 
 def get_age(line: ResultLine) -> tuple[str, str]:
-    """By which lines are in order: the oldest first."""
+    """The key by which lines are sorted: the oldest first."""
     return line.started_at, line.id
 
 
@@ -110,14 +110,14 @@ class ResultIndex:
     """The lines of the results in a folder. A context manager: at its end, what was added is written."""
 
     def __init__(self, folder: Path, entries: Mapping[str, os.stat_result]) -> None:
-        """`entries`: ID of each result -> what its file was like before anybody read it."""
+        """`entries`: ID of each result -> status of its file before anybody read it."""
         self._folder = folder
         self._stamps: dict[str, bytes] = {}
         self._known: dict[str, tuple[bytes, bytes]] = {}
         self._added: list[ResultLine] = []
         if len(entries) >= FEWEST:
             tool = _describe_tool()
-            self._stamps = {id_: _make_stamp(tool, found) for id_, found in entries.items()}
+            self._stamps = {id_: _make_stamp(tool, status) for id_, status in entries.items()}
             self._known = self._use(_read_lines) or {}
 
     def __enter__(self) -> ResultIndex:
@@ -159,7 +159,7 @@ class ResultIndex:
         self._use(replace)
 
     def _use(self, work: Callable[[Connection], _Answer]) -> _Answer | None:
-        """What comes of a transaction; None if there can't be one. A file that is damaged, or no index, is
+        """The outcome of a transaction; None if there can't be one. A file that is damaged, or no index, is
         replaced by an empty one."""
         import sqlite3
 
@@ -191,10 +191,10 @@ def _read_lines(connection: Connection) -> dict[str, tuple[bytes, bytes]]:
     return {os.fsdecode(id_): (stamp, line) for id_, stamp, line in rows}
 
 
-def _make_stamp(tool: str, found: os.stat_result) -> bytes:
-    """Another one as soon as the file may be another, or be shown otherwise. The time of its last change and
-    its number tell what was replaced within a tick of the clock, or was given an old time."""
-    parts = (tool, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+def _make_stamp(tool: str, status: os.stat_result) -> bytes:
+    """A stamp that changes as soon as the file may be another, or be shown otherwise. The time of its last
+    change and its number show what was replaced within a tick of the clock, or was given an old time."""
+    parts = (tool, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
     return " ".join(map(str, parts)).encode()
 
 
@@ -209,20 +209,20 @@ def _describe_tool() -> str:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a result must have to be among those that are meant."""
+    """What a result must have to be chosen."""
 
     targets: Collection[str] = ()
-    """One of them; none: whatever it is."""
+    """It must have one of them; none: any target."""
     tags: Collection[tuple[str, str]] = field(default_factory=tuple)
-    """All of them."""
+    """It must have all of them."""
     since: datetime | None = None
     last: int | None = None
-    """The newest of those that have all else."""
+    """How many of the newest to choose, among those that have all else."""
 
     def choose(self, lines: Sequence[ResultLine]) -> list[ResultLine]:
-        """Those that have it, in their order, which is oldest first."""
-        found = [one for one in lines if self._fits(one)]
-        return found if self.last is None else found[len(found) - min(self.last, len(found)) :]
+        """The lines that have all of it, in their order, which is oldest first."""
+        chosen = [line for line in lines if self._fits(line)]
+        return chosen if self.last is None else chosen[len(chosen) - min(self.last, len(chosen)) :]
 
     def _fits(self, line: ResultLine) -> bool:
         return (

@@ -25,12 +25,12 @@ from .requirements import COST, DISK, RATE, list_rows, name_fault, name_limit
 def judge(
     question: Question, title: str, measured: Sequence[Measured], repeats: int, jobs_left: int
 ) -> VerdictMatrix:
-    """The verdict on what there is."""
+    """The verdict on what was measured."""
     rows = list_rows(question.needed, question.rate_per_s)
     return VerdictMatrix(
         title=title,
         requirements=rows,
-        candidates=[_judge_candidate(question, rows, one) for one in measured],
+        candidates=[_judge_candidate(question, rows, candidate) for candidate in measured],
         repeats=repeats,
         jobs_left=jobs_left,
         notes=list(_list_notes(question, measured)),
@@ -71,19 +71,22 @@ def _list_notes(question: Question, measured: Sequence[Measured]) -> Iterator[st
     """What holds for the whole verdict."""
     needed = question.needed
     if needed.retention is not None:
-        told = {one.candidate: describe_retention(one) for one in measured}
-        missing = [name for name, text in told.items() if text is None]
+        sentences = {candidate.candidate: describe_retention(candidate) for candidate in measured}
+        missing = [name for name, text in sentences.items() if text is None]
         text = "Disk is what an event takes, times the required rate, times the retention"
         if missing:
-            of = "" if len(missing) == len(told) else f" of {join_words(missing)}"
+            of = "" if len(missing) == len(sentences) else f" of {join_words(missing)}"
             text += (
                 f"; that older events{of} go by themselves, and what that costs, was not measured"
             )
         yield f"{text}."
-        yield from filter(None, told.values())
-    replaced = [name for one in measured for name in list_stand_ins(question, one)]
+        yield from filter(None, sentences.values())
+    replaced = [name for candidate in measured for name in list_stand_ins(question, candidate)]
     if replaced:
         names = join_words(list(dict.fromkeys(replaced)))
         yield f"In searches p90 stands in for the percentile of {names}, asked too rarely there."
-    if any(one.price.cpu_hour is not None and one.price.hour is None for one in measured):
+    if any(
+        candidate.price.cpu_hour is not None and candidate.price.hour is None
+        for candidate in measured
+    ):
         yield "CPUs are those that the database might use, not those that it did."

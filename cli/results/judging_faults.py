@@ -12,22 +12,22 @@ from .store import StoredResult
 
 
 def judge_fault(question: Question, row: Requirement, fault: str, one: Repetition) -> Sample:
-    found = []
+    samples = []
     for stored in one.stored:
         for run in stored.result.runs:
-            skipped = [each for each in run.undone if _name_action(each.action) == fault]
+            skipped = [undone for undone in run.undone if _name_action(undone.action) == fault]
             if skipped:
                 why = f"it was not done: {skipped[0].reason}"
-                found.append(make_sample(None, None, why, [cite(stored, run)]))
+                samples.append(make_sample(None, None, why, [cite(stored, run)]))
             places = [n for n, mark in enumerate(run.marks) if _name_action(mark.action) == fault]
-            found += [_judge_mark(question, row, stored, run, place) for place in places]
-    if found:
-        return join(one, found)
+            samples += [_judge_mark(question, row, stored, run, place) for place in places]
+    if samples:
+        return join(one, samples)
     return stay_silent(one, one.failed[0] if one.failed else "it was not done")
 
 
 def _name_action(text: str) -> str:
-    """What was done, without when it was to be."""
+    """What was done, without when it was to be done."""
     return text.partition(" ")[2]
 
 
@@ -77,7 +77,7 @@ def _count_lost(writers: GroupResult) -> int | None:
     """Acknowledged events that are missing; None if that isn't known."""
     if writers.lookup is not None and writers.lookup.missing is not None:
         return writers.lookup.missing
-    found = writers.verification
-    if found is None or found.stored is None:
+    verification = writers.verification
+    if verification is None or verification.stored is None:
         return None
-    return max(0, found.expected - found.stored)
+    return max(0, verification.expected - verification.stored)

@@ -2,8 +2,8 @@
 
 A run counts if it offered the required rate (up to 5 % more), in requests of the required size, with the
 required questions beside it at their rates, on the required history. A search counts if it kept to the same
-limits under the same conditions. Whose step it was doesn't matter, so that own steps are judged as those that
-follow from the requirements are.
+limits under the same conditions. Whose step it was doesn't matter: own steps are judged like those that
+follow from the requirements.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class _LoadRun:
     writers: GroupResult
 
 
-def _find_loads(question: Question, one: Repetition) -> tuple[list[_LoadRun], str]:
-    """The runs of a repetition that count for the load, and why there are none."""
-    found, why = [], ""
-    for stored in one.stored:
+def _find_loads(question: Question, repetition: Repetition) -> tuple[list[_LoadRun], str]:
+    """The runs of a repetition that count for the load, and why if there are none."""
+    loads, why = [], ""
+    for stored in repetition.stored:
         result = stored.result
         settings = result.settings
         # A rate that changes is the required one for a while at most.
@@ -73,10 +73,10 @@ def _find_loads(question: Question, one: Repetition) -> tuple[list[_LoadRun], st
             elif differs := _find_difference(question, result, run):
                 why = differs
             else:
-                found.append(_LoadRun(stored, run, writers))
-    if one.failed:
-        why = one.failed[0]
-    return found, why or f"nothing was measured at {Unit.EVENTS_PER_S.show(question.rate_per_s)}"
+                loads.append(_LoadRun(stored, run, writers))
+    if repetition.failed:
+        why = repetition.failed[0]
+    return loads, why or f"nothing was measured at {Unit.EVENTS_PER_S.show(question.rate_per_s)}"
 
 
 def _find_difference(question: Question, result: Result, run: RunResult) -> str | None:
@@ -87,13 +87,17 @@ def _find_difference(question: Question, result: Result, run: RunResult) -> str 
     level = result.settings.data.prefill if run.fill_level is None else run.fill_level
     if level < ALMOST * question.history:
         return f"measured on {level:,} events, not on the history's {question.history:,}"
-    if (own := needed.history) is not None and own.span is not None and own.every is not None:
+    if (
+        (history := needed.history) is not None
+        and history.span is not None
+        and history.every is not None
+    ):
         data = result.settings.data
         span_s, every_s = data.prefill_span_s or 0.0, data.prefill_every_s or inf
-        if span_s < ALMOST * own.span or every_s * ALMOST > own.every:
+        if span_s < ALMOST * history.span or every_s * ALMOST > history.every:
             return (
-                f"measured without the history of {format_duration(own.span)}, an event of each device every"
-                f" {format_duration(own.every)}"
+                f"measured without the history of {format_duration(history.span)}, an event of each device"
+                f" every {format_duration(history.every)}"
             )
     rates = _find_query_rates(result)
     for name, limits in needed.queries.items():
@@ -103,22 +107,22 @@ def _find_difference(question: Question, result: Result, run: RunResult) -> str 
 
 
 def _find_query_rates(result: Result) -> dict[str, float]:
-    """Query -> how often a second it was to be asked beside the inserts."""
+    """Query -> how often per second it was to be asked beside the inserts."""
     settings = result.settings
     if settings.query_rate_per_s is None or not settings.queries:
         return {}
-    asked = settings.queries
-    weights = asked if isinstance(asked, dict) else dict.fromkeys(asked, 1.0)
+    queries = settings.queries
+    weights = queries if isinstance(queries, dict) else dict.fromkeys(queries, 1.0)
     total = fsum(weights.values())
-    return {name: settings.query_rate_per_s * own / total for name, own in weights.items()}
+    return {name: settings.query_rate_per_s * weight / total for name, weight in weights.items()}
 
 
 def judge_limit(question: Question, limit: RunLimit, one: Repetition) -> Sample:
-    """Of several runs of a repetition the worst counts."""
+    """Whether a repetition kept a limit; of several runs the worst counts."""
     runs, why = _find_loads(question, one)
     if not runs:
         return stay_silent(one, why)
-    return join(one, [_judge_run(question, limit, each) for each in runs])
+    return join(one, [_judge_run(question, limit, run) for run in runs])
 
 
 def _judge_run(question: Question, limit: RunLimit, load: _LoadRun) -> Sample:
@@ -149,62 +153,64 @@ def _excuse(question: Question, load: _LoadRun, group: GroupResult) -> str | Non
         (needed, longest_ms), options = places[Role.WRITE], "workers, or in-flight"
     else:
         (needed, longest_ms), options = places[Role.READ], "readers, or reader-in-flight"
-    own = group.workers * ((group.client.in_flight if group.client else None) or 1)
-    if own >= needed or group.service_ms is None or group.service_ms.tail > longest_ms:
+    available = group.workers * ((group.client.in_flight if group.client else None) or 1)
+    if available >= needed or group.service_ms is None or group.service_ms.tail > longest_ms:
         return None
     return (
-        f"{own:,} at a time are too few if each takes as long as it may: more {options}, {needed:,} in all,"
-        " would decide"
+        f"{available:,} at a time are too few if each takes as long as it may: more {options},"
+        f" {needed:,} in all, would decide"
     )
 
 
 def _judge_unknown(limit: RunLimit, load: _LoadRun, evidence: list[Evidence]) -> Sample:
-    """Of a percentile of too few requests. A lower one above the limit breaks it, too."""
-    asked = find_query(limit.query, load.run.readers) if limit.query else None
-    times = asked.latency_ms if asked else load.writers.latency_ms
+    """Judge a percentile of too few requests. A lower percentile above the limit breaks it, too."""
+    query = find_query(limit.query, load.run.readers) if limit.query else None
+    times = query.latency_ms if query else load.writers.latency_ms
     higher = limit.measure in (Measure.P99, Measure.P99_9)
     if higher and times is not None and times.p90 > limit.at_most:
         return make_sample(False, None, f"p90 {limit.show(times.p90)}", evidence)
     needed = LEAST_REQUESTS.get(limit.measure.percent or 0.0, 1)
-    told = format_count(asked.executions, "execution") if asked else "too few requests"
-    why = f"{told}, and {limit.measure} needs {needed:,}: a longer run would decide"
+    requests = format_count(query.executions, "execution") if query else "too few requests"
+    why = f"{requests}, and {limit.measure} needs {needed:,}: a longer run would decide"
     return make_sample(None, None, why, evidence)
 
 
 def decide_rate(question: Question, row: Requirement, measured: Measured) -> Cell:
-    """The load is kept up with, and a search within the same limits finds no lower capacity: that is the
-    figure, and its headroom."""
+    """Whether the load is kept up with, and no search within the same limits finds a lower capacity. The
+    capacity is the figure, and gives the headroom."""
     bounds = [
         _is_bound(stored.result.capacity)
-        for one in measured.repetitions
-        for stored in one.stored
+        for repetition in measured.repetitions
+        for stored in repetition.stored
         if stored.result.capacity is not None
     ]
-    samples = collect(measured, lambda one: judge_rate(question, one))
+    samples = collect(measured, lambda repetition: judge_rate(question, repetition))
     cell = decide(row, samples, at_least=any(bounds))
     if cell.value is not None:
-        found = sum(one.value is not None for one in samples)
-        often = f" in {found} of {len(samples)}" if found < len(samples) else ""
+        with_figure = sum(sample.value is not None for sample in samples)
+        often = f" in {with_figure} of {len(samples)}" if with_figure < len(samples) else ""
         return cell.model_copy(update={"shown": f"holds {cell.shown}{often}"})
-    if any(one.keeps for one in samples):
+    if any(sample.keeps for sample in samples):
         return cell.model_copy(update={"shown": "kept up"})
     return cell
 
 
-def _is_bound(found: Capacity) -> bool:
-    return found.events_per_s is not None and (found.above_per_s is None or found.client_bound)
+def _is_bound(capacity: Capacity) -> bool:
+    return capacity.events_per_s is not None and (
+        capacity.above_per_s is None or capacity.client_bound
+    )
 
 
 def judge_rate(question: Question, one: Repetition) -> Sample:
     """Whether a repetition kept up with the load, and what its search found."""
     runs, why = _find_loads(question, one)
-    loads = [_judge_load(question, each) for each in runs]
+    loads = [_judge_load(question, run) for run in runs]
     searches = list(_judge_searches(question, one))
     if not loads and not searches:
         return stay_silent(one, why)
     if not searches:
         return join(one, loads)
-    search = min(searches, key=lambda each: (ORDER[each.keeps], each.value or 0.0))
+    search = min(searches, key=lambda sample: (ORDER[sample.keeps], sample.value or 0.0))
     search = join(one, [search])
     if not loads:
         return search
@@ -216,7 +222,7 @@ def judge_rate(question: Question, one: Repetition) -> Sample:
     if load.keeps and search.keeps is None and search.value is None:
         weaker = load  # what the search tried in vain was more than the load
     else:
-        weaker = min((search, load), key=lambda each: ORDER[each.keeps])
+        weaker = min((search, load), key=lambda sample: ORDER[sample.keeps])
     evidence = [*load.evidence, *search.evidence]
     return weaker.model_copy(update={"value": search.value, "evidence": evidence})
 
@@ -225,47 +231,47 @@ def _judge_load(question: Question, load: _LoadRun) -> Sample:
     """Whether a run kept up with what was due: writers and readers."""
     evidence = [cite(load.stored, load.run)]
     groups = [(load.writers, ""), *([(load.run.readers, "readers ")] if load.run.readers else [])]
-    for group, who in groups:
+    for group, prefix in groups:
         if not group.valid:
             reasons = "; ".join(group.invalid_reasons)
-            return make_sample(None, None, f"{who}invalid: {reasons}", evidence)
-    for group, who in groups:
+            return make_sample(None, None, f"{prefix}invalid: {reasons}", evidence)
+    for group, prefix in groups:
         if group.offered is not None and group.offered.saturated:
             if excuse := _excuse(question, load, group):
-                return make_sample(None, None, f"{who}saturated: {excuse}", evidence)
-            why = f"{who}saturated: {group.offered.reason}"
+                return make_sample(None, None, f"{prefix}saturated: {excuse}", evidence)
+            why = f"{prefix}saturated: {group.offered.reason}"
             return make_sample(False, None, why, evidence)
     return make_sample(True, None, None, evidence)
 
 
-def _judge_searches(question: Question, one: Repetition) -> Iterator[Sample]:
-    """Of each search within the required limits what it found."""
-    for stored in one.stored:
-        found = stored.result.capacity
-        if found is None or not _covers(found, question.needed):
+def _judge_searches(question: Question, repetition: Repetition) -> Iterator[Sample]:
+    """What each search within the required limits found."""
+    for stored in repetition.stored:
+        capacity = stored.result.capacity
+        if capacity is None or not _covers(capacity, question.needed):
             continue
         if not stored.result.runs or _find_difference(
             question, stored.result, stored.result.runs[-1]
         ):
             continue
-        evidence, rate = [cite(stored)], found.events_per_s
+        evidence, rate = [cite(stored)], capacity.events_per_s
         if rate is not None:
             keeps = rate >= question.rate_per_s
-            least = "at least " if _is_bound(found) else ""
+            least = "at least " if _is_bound(capacity) else ""
             why = f"it holds {least}{Unit.EVENTS_PER_S.show(rate)} within the limits"
             yield make_sample(keeps, rate, None if keeps else why, evidence)
-        elif found.above_per_s is not None and found.above_per_s <= question.rate_per_s:
-            why = f"not even {Unit.EVENTS_PER_S.show(found.above_per_s)} hold within the limits"
+        elif capacity.above_per_s is not None and capacity.above_per_s <= question.rate_per_s:
+            why = f"not even {Unit.EVENTS_PER_S.show(capacity.above_per_s)} hold within the limits"
             yield make_sample(False, None, why, evidence)
         else:
             yield make_sample(None, None, "the search found no rate that holds", evidence)
 
 
-def _covers(found: Capacity, needed: Requirements) -> bool:
+def _covers(capacity: Capacity, needed: Requirements) -> bool:
     """Whether a search kept to the required limits, or to narrower ones; of a query that is asked too rarely
     for its percentile in a step, p90 stands in for it."""
     return all(
-        any(_is_within(own, limit) or _stands_in(own, limit) for own in found.limits)
+        any(_is_within(own, limit) or _stands_in(own, limit) for own in capacity.limits)
         for limit in needed.list_limits()
     )
 
@@ -283,13 +289,17 @@ def _stands_in(own: RunLimit, limit: RunLimit) -> bool:
 
 
 def list_stand_ins(question: Question, measured: Measured) -> list[str]:
-    """The queries in whose stead a lower percentile was kept to by the candidate's searches."""
-    searches = [stored.result.capacity for one in measured.repetitions for stored in one.stored]
+    """The queries of which the candidate's searches kept to a lower percentile instead."""
+    searches = [
+        stored.result.capacity
+        for repetition in measured.repetitions
+        for stored in repetition.stored
+    ]
     return [
         limit.query or ""
         for limit in question.needed.list_limits()
-        for found in searches
-        if found is not None
-        and any(_stands_in(own, limit) for own in found.limits)
-        and not any(_is_within(own, limit) for own in found.limits)
+        for capacity in searches
+        if capacity is not None
+        and any(_stands_in(own, limit) for own in capacity.limits)
+        and not any(_is_within(own, limit) for own in capacity.limits)
     ]

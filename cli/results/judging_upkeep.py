@@ -19,45 +19,50 @@ GB = 1e9
 def decide_disk(question: Question, measured: Measured, row: Requirement | None = None) -> Cell:
     """What is stored at the retention: bytes per event × rate × retention. `row` None: only the figure."""
     row = row or Requirement(key=DISK, heading="disk", unit=Unit.BYTES, bound=1.0)
-    return decide(row, collect(measured, lambda one: _judge_disk(question, row, one)))
+    return decide(row, collect(measured, lambda repetition: _judge_disk(question, row, repetition)))
 
 
-def _judge_disk(question: Question, row: Requirement, one: Repetition) -> Sample:
-    """By the result that shows what an event takes: of several by one after compaction, with the most events
-    in a run."""
+def _judge_disk(question: Question, row: Requirement, repetition: Repetition) -> Sample:
+    """Judge by the result that shows what an event takes: of several by one after compaction, with the most
+    events in a run."""
     retention_s = question.needed.retention
     if retention_s is None:
-        return Sample(repetition=one.number, keeps=None, why="no `retention` is required")
+        return Sample(repetition=repetition.number, keeps=None, why="no `retention` is required")
     weighed = [
-        (_count_events(each), each, weigh_together(each.result.writers))
-        for each in one.stored
-        if not any(run.retention for run in each.result.runs)
+        (_count_events(stored), stored, weigh_together(stored.result.writers))
+        for stored in repetition.stored
+        if not any(run.retention for run in stored.result.runs)
     ]
-    weighed = [each for each in weighed if each[0]]
+    weighed = [weighing for weighing in weighed if weighing[0]]
     if not weighed:
-        why = one.failed[0] if one.failed else "nothing was inserted"
-        return stay_silent(one, why)
+        why = repetition.failed[0] if repetition.failed else "nothing was inserted"
+        return stay_silent(repetition, why)
     _, stored, size = max(
         weighed,
-        key=lambda each: (each[2].bytes_per_event is not None, _is_compacted(each[1]), each[0]),
+        key=lambda weighing: (
+            weighing[2].bytes_per_event is not None,
+            _is_compacted(weighing[1]),
+            weighing[0],
+        ),
     )
     evidence = [cite(stored)]
     if size.bytes_per_event is None:
         why = size.reason or "the database tells no size"
-        return join(one, [make_sample(None, None, why, evidence)])
+        return join(repetition, [make_sample(None, None, why, evidence)])
     value = size.bytes_per_event * question.rate_per_s * retention_s
-    return join(one, [make_sample(value <= row.bound, value, None, evidence)])
+    return join(repetition, [make_sample(value <= row.bound, value, None, evidence)])
 
 
 def _count_events(stored: StoredResult) -> int:
-    """The most of a run: each begins on tables of its own, or goes on with those of the one before."""
-    return max((one.group.count or 0 for one in stored.result.writers), default=0)
+    """The most events of a run: each begins on tables of its own, or goes on with those of the one before."""
+    return max((group_run.group.count or 0 for group_run in stored.result.writers), default=0)
 
 
 def _is_compacted(stored: StoredResult) -> bool:
     return any(
-        one.group.storage_compacted is not None and one.group.storage_compacted.total_bytes
-        for one in stored.result.writers
+        group_run.group.storage_compacted is not None
+        and group_run.group.storage_compacted.total_bytes
+        for group_run in stored.result.writers
     )
 
 
@@ -65,15 +70,15 @@ def describe_retention(measured: Measured) -> str | None:
     """What inserts lose while events that are too old are deleted, in the run that lost most; None if that
     wasn't measured."""
     runs = [
-        run
-        for one in measured.repetitions
-        for stored in one.stored
-        for run in stored.result.writers
-        if run.run.retention is not None
+        group_run
+        for repetition in measured.repetitions
+        for stored in repetition.stored
+        for group_run in stored.result.writers
+        if group_run.run.retention is not None
     ]
     if not runs:
         return None
-    wrong = [text for one in runs for text in one.group.invalid_reasons]
+    wrong = [text for group_run in runs for text in group_run.group.invalid_reasons]
     if wrong:
         return f"{measured.candidate}, retention: {wrong[0]}."
     return f"{measured.candidate}, retention: {describe_cost(runs, 'inserts')}."
@@ -82,39 +87,42 @@ def describe_retention(measured: Measured) -> str | None:
 def decide_cost(question: Question, measured: Measured, row: Requirement | None = None) -> Cell:
     """What a month costs: its hours, and what is stored at the retention. `row` None: only the figure."""
     row = row or Requirement(key=COST, heading="cost per month", unit=Unit.MONEY, bound=1.0)
-    return decide(row, collect(measured, lambda one: _judge_cost(question, row, measured, one)))
+    return decide(
+        row, collect(measured, lambda repetition: _judge_cost(question, row, measured, repetition))
+    )
 
 
 def _judge_cost(
-    question: Question, row: Requirement, measured: Measured, one: Repetition
+    question: Question, row: Requirement, measured: Measured, repetition: Repetition
 ) -> Sample:
-    """The hours of a month, and what is stored. Without a part that is measured it is known by itself."""
+    """Judge the cost of a month's hours, and of what is stored. If no part of it is measured, it is known
+    without."""
     price, hourly = measured.price, measured.price.hour
     evidence: list[Evidence] = []
     if hourly is None and price.cpu_hour is not None:
-        cpus, evidence = _find_cpus(one)
+        cpus, evidence = _find_cpus(repetition)
         if cpus is None:
             return stay_silent(
-                one, "which CPUs the database may use isn't known: give cost_per_hour"
+                repetition, "which CPUs the database may use isn't known: give cost_per_hour"
             )
         hourly = cpus * price.cpu_hour
     if hourly is None and price.gb_month is None:
         why = "no price is known: give `price:` in the campaign, or the target's cost_per_hour"
-        return stay_silent(one, why)
+        return stay_silent(repetition, why)
     value = (hourly or 0.0) * HOURS_PER_MONTH
     if price.gb_month is not None:
-        disk = _judge_disk(question, row, one)
+        disk = _judge_disk(question, row, repetition)
         if disk.value is None:
             return disk.model_copy(update={"keeps": None, "why": f"disk: {disk.why}"})
         value += disk.value / GB * price.gb_month
         evidence = [*evidence, *disk.evidence]
     keeps = value <= row.bound
-    return join(one, [make_sample(keeps, value, None, evidence, final=not evidence)])
+    return join(repetition, [make_sample(keeps, value, None, evidence, final=not evidence)])
 
 
-def _find_cpus(one: Repetition) -> tuple[float | None, list[Evidence]]:
-    """What the database might use, of the first run that shows it."""
-    for stored in one.stored:
+def _find_cpus(repetition: Repetition) -> tuple[float | None, list[Evidence]]:
+    """The CPUs that the database might use, from the first run that shows it."""
+    for stored in repetition.stored:
         for run in stored.result.runs:
             if run.resources is not None and run.resources.cpus:
                 return run.resources.cpus, [cite(stored, run)]

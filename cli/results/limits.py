@@ -48,19 +48,19 @@ class RunVerdict(Bounded, BaseModel):
 
     @property
     def holds(self) -> bool | None:
-        """Whether they are kept; None: undecided."""
+        """Whether all limits are kept; None: undecided."""
         return None if self.outcome is Outcome.UNDECIDED else self.outcome is Outcome.KEPT
 
     @property
     def told(self) -> str:
         """`p99=100ms missed; error_share=0.1% kept`."""
-        return "; ".join(f"{one.limit} {one.outcome}" for one in self.limits)
+        return "; ".join(f"{verdict.limit} {verdict.outcome}" for verdict in self.limits)
 
 
 def sum_up(outcomes: list[Outcome]) -> Outcome:
-    """That of several together: kept if all are, missed if one is."""
+    """The outcome of several together: kept if all are, missed if one is."""
     worst = (Outcome.MISSED, Outcome.UNDECIDED)
-    return next((one for one in worst if one in outcomes), Outcome.KEPT)
+    return next((outcome for outcome in worst if outcome in outcomes), Outcome.KEPT)
 
 
 # --- what limits are about. Pure. -------------------------------------------------------------------
@@ -69,7 +69,7 @@ def sum_up(outcomes: list[Outcome]) -> Outcome:
 def measure(
     limit: RunLimit, writers: GroupResult | None, readers: GroupResult | None, per_request: int
 ) -> float | None:
-    """What a limit is about, of one run, in milliseconds or as a share; None if it isn't known."""
+    """A run's figure that a limit is about, in milliseconds or as a share; None if it isn't known."""
     if limit.query is None:
         if writers is None:
             return None
@@ -78,18 +78,20 @@ def measure(
         # In a closed loop a request is due when it is sent.
         service = writers.service_ms or writers.latency_ms
         return _find_percentile(limit.measure, writers.latency_ms, service)
-    asked = find_query(limit.query, readers)
-    if asked is None:
+    query = find_query(limit.query, readers)
+    if query is None:
         return None
     if limit.measure is Measure.ERROR_SHARE:
-        attempts = asked.executions + asked.errors
-        return asked.errors / attempts if attempts else None
-    return _find_percentile(limit.measure, asked.latency_ms, asked.service_ms or asked.latency_ms)
+        attempts = query.executions + query.errors
+        return query.errors / attempts if attempts else None
+    return _find_percentile(limit.measure, query.latency_ms, query.service_ms or query.latency_ms)
 
 
 def find_query(name: str, readers: GroupResult | None) -> QueryResult | None:
     """What readers measured of a query; None if they didn't ask it."""
-    return next((one for one in readers.queries if one.query == name), None) if readers else None
+    return (
+        next((query for query in readers.queries if query.query == name), None) if readers else None
+    )
 
 
 def _find_percentile(
@@ -97,12 +99,12 @@ def _find_percentile(
 ) -> float | None:
     if measure is Measure.SERVICE_P99:
         return None if service is None else service.p99
-    found: float | None = getattr(response, measure, None)
-    return found
+    percentile: float | None = getattr(response, measure, None)
+    return percentile
 
 
 def _find_error_share(writers: GroupResult, per_request: int) -> float | None:
-    """Errors ÷ attempts, of the whole run; None of a run that stored nothing."""
+    """Errors ÷ attempts, of the whole run; None for a run that stored nothing."""
     if writers.count is None:
         return None
     errors = sum(writers.errors.values())

@@ -13,9 +13,9 @@ class LiveFigure:
     """A figure of a group in the run under way."""
 
     key: str
-    """On the live page."""
+    """Its name on the live page."""
     metric: str
-    """At `/metrics`; `{unit}`: events or queries."""
+    """Its name at `/metrics`; `{unit}`: events or queries."""
     about: str
     read: Callable[[GroupStatus], float | None]
     scale: float = 1.0

@@ -16,13 +16,13 @@ MANIFEST = "SHA256SUMS"
 
 _LEFT_OUT = (MANIFEST, ".lock")
 _PROGRAMS = re.compile(r"<script(?![^>]*json)[^>]*>.*?</script>", re.DOTALL)
-"""Of a report: code that comes with the tool."""
+"""Code in a report that comes with the tool."""
 _SHOWN = 40
-"""Characters of a line before a secret that are shown of it."""
+"""How many characters of a line before a secret are shown."""
 
 
 def list_files(folder: Path) -> list[Path]:
-    """All that belong to it, in order."""
+    """All files that belong to the folder, in order."""
     try:
         return sorted(
             path for path in folder.rglob("*") if path.is_file() and path.name not in _LEFT_OUT
@@ -40,22 +40,22 @@ def hash_files(folder: Path) -> dict[str, str]:
 
 
 def write_manifest(folder: Path) -> None:
-    """Note the hashes of all files."""
+    """Write the hashes of all files."""
     lines = [f"{digest}  {path}\n" for path, digest in hash_files(folder).items()]
     write_whole(folder / MANIFEST, "".join(lines))
 
 
 def compare_manifest(folder: Path) -> list[str]:
-    """What is not as the manifest has it; that it is missing."""
+    """What differs from the manifest, or that it is missing."""
     file = folder / MANIFEST
     if not file.is_file():
         return [f"{MANIFEST} is missing: add --write to make it"]
     noted = _read_manifest(file)
-    found = hash_files(folder)
-    changed = [path for path in noted if path in found and noted[path] != found[path]]
+    digests = hash_files(folder)
+    changed = [path for path in noted if path in digests and noted[path] != digests[path]]
     return [
-        *(f"{path} is in {MANIFEST}, and not there" for path in noted if path not in found),
-        *(f"{path} is not in {MANIFEST}" for path in found if path not in noted),
+        *(f"{path} is in {MANIFEST}, and not there" for path in noted if path not in digests),
+        *(f"{path} is not in {MANIFEST}" for path in digests if path not in noted),
         *(f"{path} was changed since {MANIFEST} was written" for path in changed),
     ]
 
@@ -67,7 +67,7 @@ def _read_manifest(file: Path) -> Mapping[str, str]:
 
 
 def list_secrets(folder: Path) -> Iterator[str]:
-    """Each place that looks as if it had a secret, with what is before it, and without it."""
+    """Each place that seems to have a secret, with the text before it and without the secret."""
     for path in list_files(folder):
         text = path.read_bytes().decode(errors="replace")
         if path.suffix == ".html":

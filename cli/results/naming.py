@@ -20,21 +20,22 @@ from .model import MATCHED, Result, Settings
 from .store import StoredResult
 
 MOST_OPTIONS = 3
-"""In a name; results with more differing options are told apart by time."""
+"""Options in a name; results that differ in more are told apart by time."""
 
 
 def name_results(results: Sequence[StoredResult]) -> list[str]:
-    """The label of each if no other has it; else the target, with what tells results of one kind apart."""
-    kinds = [(one.result.target, one.result.kind) for one in results]
+    """The label of each result if no other has it; else its target, with what tells results of one kind
+    apart."""
+    kinds = [(stored.result.target, stored.result.kind) for stored in results]
     names = [""] * len(results)
     for target, kind in dict.fromkeys(kinds):
         places = [place for place, own in enumerate(kinds) if own == (target, kind)]
-        others = any(own[0] == target and own[1] != kind for own in kinds)
-        base = f"{target}, {kind}" if others else target
-        found = _distinguish(base, [results[place] for place in places])
-        for place, name in zip(places, found, strict=True):
+        has_others = any(own[0] == target and own[1] != kind for own in kinds)
+        base = f"{target}, {kind}" if has_others else target
+        distinct = _distinguish(base, [results[place] for place in places])
+        for place, name in zip(places, distinct, strict=True):
             names[place] = name
-    labels = [one.result.label for one in results]
+    labels = [stored.result.label for stored in results]
     return [
         label if label and labels.count(label) == 1 and label not in names else name
         for label, name in zip(labels, names, strict=True)
@@ -42,14 +43,14 @@ def name_results(results: Sequence[StoredResult]) -> list[str]:
 
 
 def _distinguish(base: str, results: Sequence[StoredResult]) -> list[str]:
-    options = find_differing_options([one.result for one in results])
+    options = find_differing_options([stored.result for stored in results])
     few = all(len(own) <= MOST_OPTIONS for own in options)
     by_option = [" ".join([base, *_format_each(own)]) if few else base for own in options]
     by_time = [
         name
         if by_option.count(name) == 1
-        else f"{name} {one.result.started_at[:19].replace('T', ' ')}"
-        for name, one in zip(by_option, results, strict=True)
+        else f"{name} {stored.result.started_at[:19].replace('T', ' ')}"
+        for name, stored in zip(by_option, results, strict=True)
     ]
     return [
         name if by_time.count(name) == 1 else f"{name} ({number})"
@@ -69,10 +70,12 @@ def find_differing_options(results: Sequence[Result]) -> list[dict[str, Any]]:
     ]
     different: dict[str, list[str]] = {}
     for command in {result.command for result in results}:
-        like = [own for one, own in zip(results, options, strict=True) if one.command == command]
-        names = dict.fromkeys(name for each in like for name in each)
+        like = [
+            own for result, own in zip(results, options, strict=True) if result.command == command
+        ]
+        names = dict.fromkeys(name for own in like for name in own)
         different[command] = [
-            name for name in names if any(each.get(name) != like[0].get(name) for each in like)
+            name for name in names if any(own.get(name) != like[0].get(name) for own in like)
         ]
     return [
         {name: own[name] for name in different[result.command] if name in own}
@@ -83,8 +86,8 @@ def find_differing_options(results: Sequence[Result]) -> list[dict[str, Any]]:
 def find_changed_options(result: Result) -> dict[str, Any]:
     """The options of a result that aren't at their defaults, without those that change no figure.
 
-    Left out is what has no default that is known here: it may come from a module that this installation
-    doesn't have.
+    Options without a default that is known here are left out: they may come from a module that this
+    installation doesn't have.
     """
     from simulator.modules.options import Options
 
@@ -101,7 +104,7 @@ def find_changed_options(result: Result) -> dict[str, Any]:
 def _find_defaults(result: Result) -> dict[str, Any]:
     """Option -> default, as in result.json: those of every command, of the module and of every workload."""
     models: list[type[BaseModel]] = [Load, DataSet, WorkloadOptions]
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     in_flight: str | None = None
     with suppress(OptionError, ImportError, AttributeError, AssertionError):
         options = load_module(result.module).options_model
@@ -111,11 +114,11 @@ def _find_defaults(result: Result) -> dict[str, Any]:
         for name, field in model.model_fields.items():
             if not field.is_required():
                 default = field.get_default(call_default_factory=True, validated_data={})
-                found[field.alias or name] = to_jsonable_python(default)
-    found["reader_in_flight"] = 1
+                defaults[field.alias or name] = to_jsonable_python(default)
+    defaults["reader_in_flight"] = 1
     # The result has what was in effect.
-    found["in_flight"] = found.get(in_flight, 1) if in_flight else 1
-    return found
+    defaults["in_flight"] = defaults.get(in_flight, 1) if in_flight else 1
+    return defaults
 
 
 def format_options(options: Mapping[str, Any]) -> str:
@@ -137,20 +140,20 @@ def format_value(value: Any) -> str:
         return ",".join(map(format_value, value))
     if isinstance(value, Mapping):
         return ",".join(
-            f"{name}={each:g}" if isinstance(each, float) else f"{name}={format_value(each)}"
-            for name, each in value.items()
+            f"{name}={part:g}" if isinstance(part, float) else f"{name}={format_value(part)}"
+            for name, part in value.items()
         )
     return str(value)
 
 
 def _list_silent(model: type[BaseModel]) -> set[str]:
     """The options that change no figure; those by which figures are matched do tell results apart."""
-    found = find_conditions(model).items()
-    return {name for name, condition in found if condition is Condition.NONE} - MATCHED
+    conditions = find_conditions(model).items()
+    return {name for name, condition in conditions if condition is Condition.NONE} - MATCHED
 
 
 def _join_options(result: Result) -> dict[str, Any]:
-    own = {name: value for name, value in result.options.items() if name != "module"}
-    if "definition" in own:
-        own["definition"] = f"{crc32(to_json(own['definition'])):08x}"
-    return own | result.settings.module
+    options = {name: value for name, value in result.options.items() if name != "module"}
+    if "definition" in options:
+        options["definition"] = f"{crc32(to_json(options['definition'])):08x}"
+    return options | result.settings.module

@@ -43,7 +43,7 @@ _APART = (
 """Caveats that are reasons not to publish, or have lines of their own."""
 _LONGEST = 160
 _MOST_NAMED = 3
-"""Results or jobs with one problem that are named."""
+"""How many of the results or jobs with one problem are named."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ def check_publication(folder: Path, with_manifest: bool = True) -> Publication:
     `with_manifest`: whether its hashes must be there and right."""
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}")
-    found = Publication([])
+    publication = Publication([])
     files = [
         file
         for file in sorted(folder.rglob(FILE_NAME))
@@ -74,30 +74,30 @@ def check_publication(folder: Path, with_manifest: bool = True) -> Publication:
         )
     for file in files:
         try:
-            found.results.append(StoredResult(file.parent.name, file, read_result(file)))
+            publication.results.append(StoredResult(file.parent.name, file, read_result(file)))
         except UnreadableResult as error:
-            found.problems.append(error.message)
-    told: dict[str, dict[str, str]] = {}
-    for stored in found.results:
+            publication.problems.append(error.message)
+    problems: dict[str, dict[str, str]] = {}
+    for stored in publication.results:
         for problem in dict.fromkeys(_find_problems(stored.result)):
             # Who was busy differs from run to run.
             key = Kind.BUSY if problem.startswith(Kind.BUSY) else problem
-            told.setdefault(key, {}).setdefault(stored.result.label or stored.id, problem)
-    found.problems += [
+            problems.setdefault(key, {}).setdefault(stored.result.label or stored.id, problem)
+    publication.problems += [
         f"{next(iter(labels.values()))} ({list_names(labels, _MOST_NAMED)})"
-        for labels in told.values()
+        for labels in problems.values()
     ]
     plan = _read_jobs(folder)
-    found.problems += _find_missing(plan, found.results)
-    found.problems += list_secrets(folder)
+    publication.problems += _find_missing(plan, publication.results)
+    publication.problems += list_secrets(folder)
     if with_manifest:
-        found.problems += compare_manifest(folder)
-    found.beside = list(_describe_context([stored.result for stored in found.results]))
-    found.beside += plan.describe_failures(plan.explained)
+        publication.problems += compare_manifest(folder)
+    publication.beside = list(_describe_context([stored.result for stored in publication.results]))
+    publication.beside += plan.describe_failures(plan.explained)
     if (folder / SET_ASIDE).is_dir():
         number = len(list((folder / SET_ASIDE).glob(f"*/{FILE_NAME}")))
-        found.beside.append(f"set aside, and made anew: {format_count(number, 'result')}")
-    return found
+        publication.beside.append(f"set aside, and made anew: {format_count(number, 'result')}")
+    return publication
 
 
 def _find_problems(result: Result) -> Iterator[str]:
@@ -130,11 +130,11 @@ def _find_unverified(result: Result) -> Iterator[str]:
     are no figures."""
     if not result.valid:
         reasons = [
-            one
+            reason
             for run in result.all_runs
             for group in run.groups
             if not _is_finding(run, group)
-            for one in group.invalid_reasons
+            for reason in group.invalid_reasons
         ]
         if reasons:
             yield f"invalid: {_shorten(reasons[0])}"
@@ -156,16 +156,16 @@ def _is_finding(run: RunResult, group: GroupResult) -> bool:
 
 
 def _find_shown_secrets(result: Result) -> Iterator[str]:
-    """Options that the module keeps secret and that stand there nevertheless."""
+    """Options that the module keeps secret and that the result shows nevertheless."""
     try:
         fields = load_module(result.module).options_model.model_fields
     except (OptionError, ImportError):
         return
-    own = result.settings.module
-    for name, one in fields.items():
-        value = own.get(name)
+    options = result.settings.module
+    for name, option in fields.items():
+        value = options.get(name)
         # Addresses are kept without their passwords.
-        secret = not one.repr and re.search("password|token|secret|key", name)
+        secret = not option.repr and re.search("password|token|secret|key", name)
         if secret and value not in (None, HIDDEN) and not str(value).startswith("${"):
             yield name
 
@@ -175,7 +175,7 @@ class _Jobs:
     """What a campaign was to do, and why it could not do all of it."""
 
     candidates: Mapping[str, str]
-    """Job -> whose it is."""
+    """Job -> the candidate that it is for."""
     failed: Mapping[str, object]
     """Job -> why it has no result."""
     notes: Mapping[str, str]
@@ -187,7 +187,7 @@ class _Jobs:
         return [name for name in self.failed if self.candidates.get(name) in self.notes]
 
     def describe_failures(self, names: Iterable[str]) -> list[str]:
-        """These, a line each."""
+        """A line for each of these failures."""
         return [f"{name} failed: {_shorten(str(self.failed[name]))}" for name in names]
 
     def find_absent(self, labels: Collection[str | None]) -> tuple[list[str], list[str]]:
@@ -243,14 +243,16 @@ def _read(file: Path) -> Mapping[str, object]:
 
 def read_notes(file: Path, candidates: Collection[str]) -> dict[str, str]:
     """Candidate -> why its figures surprise, or why it failed; none if there is no such file. ConfigError if
-    it names others than these candidates."""
+    it names a candidate that isn't one of these."""
     if not file.is_file():
         return {}
     try:
         _, document = read_yaml(file)
     except DocumentError as error:
         raise ConfigError(f"{file} {error}") from error
-    if not isinstance(document, dict) or not all(isinstance(one, str) for one in document.values()):
+    if not isinstance(document, dict) or not all(
+        isinstance(note, str) for note in document.values()
+    ):
         example = f", as in {min(candidates)}: Why it is so slow." if candidates else ""
         raise ConfigError(f"{file}: give each candidate a text{example}")
     for name in document:
@@ -264,7 +266,8 @@ def read_notes(file: Path, candidates: Collection[str]) -> dict[str, str]:
 
 
 def _describe_context(results: Sequence[Result]) -> Iterator[str]:
-    """On what, of what, when and by what it was measured; what is stored when; what limits the figures."""
+    """The machines, the databases, when and by which version it was measured; what is stored when; what
+    limits the figures."""
     yield from _describe_machines(results)
     yield from _describe_databases(results)
     days = sorted({result.started_at[:10] for result in results})
@@ -283,15 +286,15 @@ def _describe_context(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _describe_machines(results: Sequence[Result]) -> Iterator[str]:
-    found: dict[str, None] = {}
+    machines: dict[str, None] = {}
     for result in results:
         client = result.describe("client")
         memory_mb = client.get("memory_mb")
         memory = f"{memory_mb / 1024:.0f} GB" if isinstance(memory_mb, int | float) else "? GB"
         where = "client and database together" if result.executor == "local" else "workers in pods"
         cpus = client.get("cpus_usable") or client.get("cpus")
-        found[f"{client.get('cpu_model')}, {cpus} CPUs, {memory}, {where}"] = None
-    yield from (f"on {text}" for text in found)
+        machines[f"{client.get('cpu_model')}, {cpus} CPUs, {memory}, {where}"] = None
+    yield from (f"on {text}" for text in machines)
 
 
 def _describe_tool(result: Result) -> str:
@@ -301,14 +304,14 @@ def _describe_tool(result: Result) -> str:
 
 
 def _describe_databases(results: Sequence[Result]) -> Iterator[str]:
-    """Each version of each, and when what it acknowledges is on disk."""
-    found: dict[str, None] = {}
+    """Each version of each database, and when what it acknowledges is on disk."""
+    databases: dict[str, None] = {}
     for result in results:
         durable = find_durability(result)
-        kept = ", ".join(f"{name} {value}" for name, value in durable.items())
+        durability = ", ".join(f"{name} {value}" for name, value in durable.items())
         version = one_line(str(result.describe("database").get("version")), 60)
-        found[f"{result.target} {version}" + (f": {kept}" if kept else "")] = None
-    yield from sorted(found)
+        databases[f"{result.target} {version}" + (f": {durability}" if durability else "")] = None
+    yield from sorted(databases)
 
 
 def _describe_losses(results: Iterable[Result]) -> Iterator[str]:
@@ -316,22 +319,22 @@ def _describe_losses(results: Iterable[Result]) -> Iterator[str]:
         for run in result.all_runs:
             for group in run.groups:
                 if group.invalid_reasons and _is_finding(run, group):
-                    what = _shorten("; ".join(group.invalid_reasons))
-                    yield f"after {run.marks[0].action}: {result.label or result.target}: {what}"
+                    reasons = _shorten("; ".join(group.invalid_reasons))
+                    yield f"after {run.marks[0].action}: {result.label or result.target}: {reasons}"
 
 
 def _sum_up_caveats(results: Iterable[Result]) -> Iterator[str]:
-    """One line for each kind, with how many results have it, and one of them."""
-    found: dict[Kind, dict[str, str]] = {}
+    """One line for each kind of caveat, with how many results have it, and one of them."""
+    by_kind: dict[Kind, dict[str, str]] = {}
     for result in results:
         for caveat in find_caveats(result):
             if caveat.kind not in _APART:
                 text = " ".join(filter(None, [str(caveat.where or ""), caveat.text]))
                 label = result.label or f"{result.target} {result.command}"
-                found.setdefault(caveat.kind, {}).setdefault(label, text)
-    for kind, told in found.items():
-        label, text = next(iter(told.items()))
-        yield f"{kind} ({format_count(len(told), 'result')}), as in {label}: {_shorten(text)}"
+                by_kind.setdefault(caveat.kind, {}).setdefault(label, text)
+    for kind, texts in by_kind.items():
+        label, text = next(iter(texts.items()))
+        yield f"{kind} ({format_count(len(texts), 'result')}), as in {label}: {_shorten(text)}"
 
 
 def _shorten(text: str) -> str:

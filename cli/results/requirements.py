@@ -31,45 +31,45 @@ from .decision import Requirement, Unit
 
 
 def _read_ms(value: object) -> float:
-    found = parse_duration_ms(value) if isinstance(value, str) else None
-    if found is None or found <= 0:
+    time_ms = parse_duration_ms(value) if isinstance(value, str) else None
+    if time_ms is None or time_ms <= 0:
         raise ValueError(f"{_quote(value)}: write a time above 0 with its unit, as in 250ms or 2s")
-    return found
+    return time_ms
 
 
 def _read_s(value: object) -> float:
-    found = parse_duration_s(value) if isinstance(value, str) else None
-    if found is None or found <= 0:
+    time_s = parse_duration_s(value) if isinstance(value, str) else None
+    if time_s is None or time_s <= 0:
         raise ValueError(f"{_quote(value)}: write a time above 0 with its unit, as in 60s or 90d")
-    return found
+    return time_s
 
 
 def _read_share(value: object) -> float:
-    found = None if isinstance(value, bool) else parse_share(str(value))
-    if found is None or found > 1:
+    share = None if isinstance(value, bool) else parse_share(str(value))
+    if share is None or share > 1:
         raise ValueError(f"{_quote(value)}: write a share, as in 0.1% or 0.001")
-    return found
+    return share
 
 
 def _read_bytes(value: object) -> float:
-    found = parse_bytes(value) if isinstance(value, str) else None
-    if not found:
+    size = parse_bytes(value) if isinstance(value, str) else None
+    if not size:
         raise ValueError(f"{_quote(value)}: write a size with its unit, as in 500GB or 2TB")
-    return found
+    return size
 
 
 def _read_number(value: object) -> float:
-    found = None if isinstance(value, bool) else parse_amount(str(value))
-    if found is None or not 0 < found <= _LARGEST:
+    number = None if isinstance(value, bool) else parse_amount(str(value))
+    if number is None or not 0 < number <= _LARGEST:
         raise ValueError(f"{_quote(value)}: write a number above 0, as in 8000 or 8k")
-    return float(found)
+    return float(number)
 
 
 def _read_count(value: object) -> int:
-    found = _read_number(value)
-    if not found.is_integer():
+    number = _read_number(value)
+    if not number.is_integer():
         raise ValueError(f"{_quote(value)}: write a whole number above 0")
-    return int(found)
+    return int(number)
 
 
 def _quote(value: object) -> str:
@@ -117,11 +117,11 @@ class Limits(RequiredPart):
     """The share of requests that failed, as in 0.1%."""
 
     def list_limits(self, query: str | None = None) -> list[RunLimit]:
-        """Those that are given, of this query or of the inserts."""
-        given = [(measure, getattr(self, measure)) for measure in Measure]
+        """The limits that are given, of this query or of the inserts."""
+        bounds = [(measure, getattr(self, measure)) for measure in Measure]
         return [
             RunLimit(measure=measure, query=query, at_most=value)
-            for measure, value in given
+            for measure, value in bounds
             if value is not None
         ]
 
@@ -170,7 +170,7 @@ class History(RequiredPart):
         return self
 
     def count_events(self, rate_per_s: float) -> int:
-        """How many events that is at the required rate; 0 if it is `every` that says it."""
+        """How many events that is at the required rate; 0 if `every` says it instead."""
         if self.every is not None:
             return 0
         return self.events or round((self.span or 0.0) * rate_per_s)
@@ -214,18 +214,18 @@ class Requirements(RequiredPart):
         return self
 
     def list_limits(self) -> list[RunLimit]:
-        """Those on response times and errors, of inserts and then of queries."""
-        own = [limits.list_limits(name) for name, limits in self.queries.items()]
-        return [*self.insert.list_limits(), *(limit for each in own for limit in each)]
+        """The limits on response times and errors: those of inserts, then those of queries."""
+        of_queries = [limits.list_limits(name) for name, limits in self.queries.items()]
+        return [*self.insert.list_limits(), *(limit for limits in of_queries for limit in limits)]
 
     @property
     def query_rate_per_s(self) -> float:
-        """Of all queries together."""
+        """How often per second all queries together are asked."""
         return sum(limits.rate for limits in self.queries.values())
 
 
 def _read_fault(text: str) -> str:
-    """`kill-server`, in the way in which a mark has it."""
+    """A fault such as `kill-server`, written as a mark has it."""
     try:
         return str(parse_disturbance(f"1s {text}")).partition(" ")[2]
     except ConfigError as error:
@@ -244,7 +244,7 @@ RATE, DISK, COST = "events_per_s", "disk", "cost_per_month"
 
 
 def list_rows(requirements: Requirements, rate_per_s: float) -> list[Requirement]:
-    """The rows of the verdict, in the file's order. `rate_per_s`: what the devices come to."""
+    """The rows of the verdict, in the file's order. `rate_per_s`: of all devices together."""
     return list(_make_rows(requirements, rate_per_s))
 
 

@@ -12,7 +12,7 @@ from simulator.units import format_digits
 from .model import GroupRun, Result
 
 ENOUGH_S = 3
-"""Of fewer seconds between deletions, a rate says too little."""
+"""A rate of fewer seconds between deletions says too little."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Loss:
 
     during: Stretch
     beside: Stretch
-    """Between deletions; of too few such seconds, before the first."""
+    """Between deletions; if there are too few such seconds, before the first."""
 
     @property
     def share(self) -> float | None:
@@ -32,7 +32,7 @@ class Loss:
 
 
 def find_loss(cost: DeletionCost | None) -> Loss | None:
-    """What deleting cost a group; None if there are no seconds to tell it by."""
+    """What deleting cost a group; None if there are no seconds that show it."""
     if cost is None or not cost.during.seconds:
         return None
     beside = cost.between if cost.between.seconds >= ENOUGH_S else cost.before
@@ -50,38 +50,40 @@ def find_rise(loss: Loss) -> float | None:
 def describe_deletions(result: Result) -> list[str]:
     """What was deleted in the runs of the most workers, and what it cost inserts, and questions: a line each
     at most."""
-    runs = [one for one in result.writers if one.run.retention is not None]
+    runs = [group_run for group_run in result.writers if group_run.run.retention is not None]
     if not runs:
         return []
-    most = max(one.group.workers for one in runs)
-    runs = [one for one in runs if one.group.workers == most]
-    found = [f"retention: {_describe_deleted(runs)}; {describe_cost(runs, 'inserts')}"]
-    readers = [one for one in result.readers if one.run.retention is not None]
+    workers = max(group_run.group.workers for group_run in runs)
+    runs = [group_run for group_run in runs if group_run.group.workers == workers]
+    lines = [f"retention: {_describe_deleted(runs)}; {describe_cost(runs, 'inserts')}"]
+    readers = [group_run for group_run in result.readers if group_run.run.retention is not None]
     if readers:
-        found.append(f"retention: {describe_cost(readers, 'questions')}")
-    return found
+        lines.append(f"retention: {describe_cost(readers, 'questions')}")
+    return lines
 
 
 def _describe_deleted(runs: Sequence[GroupRun]) -> str:
-    results = [one.run.retention for one in runs if one.run.retention is not None]
-    times_ms = [1000 * each.took_s for one in results for each in one.deletions]
+    results = [group_run.run.retention for group_run in runs if group_run.run.retention is not None]
+    times_ms = [1000 * deletion.took_s for result in results for deletion in result.deletions]
     first = results[0]
-    gone = sum(one.deleted for one in results)
-    kept = f"{_name_span(first.period_s)} kept, in steps of {_name_span(first.step_s)}"
+    deleted = sum(result.deleted for result in results)
+    text = f"{_name_span(first.period_s)} kept, in steps of {_name_span(first.step_s)}"
     if first.clock_factor > 1:
-        kept += f", at {first.clock_factor:,} times the pace"
+        text += f", at {first.clock_factor:,} times the pace"
     if not times_ms:
-        return f"{kept}: nothing became too old while events came in, {gone:,} events afterwards"
+        return f"{text}: nothing became too old while events came in, {deleted:,} events afterwards"
     mean_ms, most_ms = sum(times_ms) / len(times_ms), max(times_ms)
     took = f"{format_digits(mean_ms)} ms each, {format_digits(most_ms)} ms at most"
-    left = sum(one.remaining or 0 for one in results)
-    left_over = f"{left:,} left over" if left else "none left over"
-    return f"{kept}: {len(times_ms):,} deletions, {took}; {gone:,} events gone, {left_over}"
+    remaining = sum(result.remaining or 0 for result in results)
+    left_over = f"{remaining:,} left over" if remaining else "none left over"
+    return f"{text}: {len(times_ms):,} deletions, {took}; {deleted:,} events gone, {left_over}"
 
 
 def describe_cost(runs: Sequence[GroupRun], what: str) -> str:
-    """`inserts lost 3% while they ran (…)`: of several runs the one that lost most."""
-    losses = [loss for one in runs if (loss := find_loss(one.group.deletion_cost)) is not None]
+    """`inserts lost 3% while they ran (…)`: of several runs, for the one that lost most."""
+    losses = [
+        loss for group_run in runs if (loss := find_loss(group_run.group.deletion_cost)) is not None
+    ]
     if not losses:
         return (
             f"what {what} lost meanwhile can't be told: a deletion ran in each second, or in none"
@@ -102,25 +104,25 @@ def _show(stretch: Stretch) -> str:
 
 def _name_span(seconds: float) -> str:
     units = {"d": 86_400, "h": 3_600, "min": 60}
-    unit = next((name for name, own in units.items() if seconds >= own), "s")
+    unit = next((name for name, length_s in units.items() if seconds >= length_s), "s")
     return f"{seconds / units.get(unit, 1):.3g} {unit}"
 
 
 def of_retention(name: str) -> Any:
-    """What a figure is read by, of an entry of writers: `count`, `mean_s` or `longest_s` of the deletions, or
-    a field of the result."""
+    """Reads a figure from an entry of writers: `count`, `mean_s` or `longest_s` of the deletions, or a field
+    of the result."""
 
     def read(entry: Any) -> Any:
-        found = entry.one.run.retention
-        if found is None or entry.group.role is not Role.WRITE:
+        result = entry.one.run.retention
+        if result is None or entry.group.role is not Role.WRITE:
             return None
-        times_s = [one.took_s for one in found.deletions]
+        times_s = [deletion.took_s for deletion in result.deletions]
         if name == "count":
             return len(times_s)
         if name in ("mean_s", "longest_s"):
             if not times_s:
                 return None
             return max(times_s) if name == "longest_s" else sum(times_s) / len(times_s)
-        return getattr(found, name)
+        return getattr(result, name)
 
     return read

@@ -34,27 +34,27 @@ DURATION_OPTIONS = {"capacity": "--step-duration", "tune": "--run-duration"}
 """Command -> the option by which its runs are made longer, where it has one of its own."""
 
 _ROUNDED_S = 0.05
-"""By so much less, a window is still shown as one of that length: `--duration 10s` gives 9.99 s."""
+"""A window that is shorter by less is still shown as one of that length: `--duration 10s` gives 9.99 s."""
 
 
 CLIENTS_PART = 0.15
-"""Share of a request's time from which on the client's own is said."""
+"""From this share of a request's time on, the client's own is mentioned."""
 
 
 THROTTLED_SHARE = 0.01
-"""Share of the periods of a worker's CPU limit from which on it is said that it was stopped."""
+"""From this share of the periods of a worker's CPU limit on, it is mentioned that it was stopped."""
 
 
 BUSY_SHARE = 0.1
-"""Share of a machine's CPU from which on it is said that others took it."""
+"""From this share of a machine's CPU on, it is mentioned that others took it."""
 
 
 MIN_OVERLAP_OF_READERS = 0.8
-"""Share of the time below which it is said that not all workers asked at once."""
+"""Below this share of the time, it is mentioned that not all workers asked at once."""
 
 
 def find_in_whole(result: Result) -> Iterator[Caveat]:
-    """Of every command."""
+    """Caveats of every command."""
     if result.source:
         yield Caveat(Kind.NOT_MEASURED, f"by this tool: {result.source}")
     if not result.complete:
@@ -63,58 +63,63 @@ def find_in_whole(result: Result) -> Iterator[Caveat]:
 
 
 def find_own_statements(result: Result) -> Iterator[Caveat]:
-    """In what was asked."""
-    if own := result.own_statements:
-        text = f"{join_words(own)} asked by the workload's own, not by what the module makes of the query"
+    """Caveats about what was asked."""
+    if queries := result.own_statements:
+        text = f"{join_words(queries)} asked by the workload's own, not by what the module makes of the query"
         yield Caveat(Kind.OWN_STATEMENTS, text)
 
 
 def find_in_inserts(result: Result) -> Iterator[Caveat]:
-    """In the runs of writers."""
+    """Caveats about the runs of writers."""
     writers = result.writers
-    for one in writers:
-        if not one.group.valid:
-            reasons = "; ".join(one.group.invalid_reasons)
-            yield Caveat(Kind.INVALID, reasons, _locate(result, one), one.group.rate_per_s)
-    for one in writers:
-        yield from _find_bound(one, _locate(result, one))
-    for one in writers:
-        yield from _find_saturated(one, _locate(result, one))
+    for group_run in writers:
+        if not group_run.group.valid:
+            reasons = "; ".join(group_run.group.invalid_reasons)
+            yield Caveat(
+                Kind.INVALID, reasons, _locate(result, group_run), group_run.group.rate_per_s
+            )
+    for group_run in writers:
+        yield from _find_bound(group_run, _locate(result, group_run))
+    for group_run in writers:
+        yield from _find_saturated(group_run, _locate(result, group_run))
     yield from _find_clients_part(result, writers)
     yield from find_busy(result)
-    for one in writers:
-        if one.group.retries:
-            kinds = ", ".join(f"{count:,} {kind}" for kind, count in one.group.errors.items())
-            text = f"{one.group.retries:,} ({kinds})"
-            yield Caveat(Kind.RETRIES, text, _locate(result, one))
+    for group_run in writers:
+        if group_run.group.retries:
+            kinds = ", ".join(f"{count:,} {kind}" for kind, count in group_run.group.errors.items())
+            text = f"{group_run.group.retries:,} ({kinds})"
+            yield Caveat(Kind.RETRIES, text, _locate(result, group_run))
     yield from find_short(result)
     yield from _find_unstable(result.insert_summary)
     yield from _find_few(result)
     yield from find_unknown_sizes(writers)
 
 
-def _find_bound(one: GroupRun, place: Place) -> Iterator[Caveat]:
-    """How it shows, and whose speed was measured: a client's that had the CPUs, or had to share them."""
-    client = one.group.client
-    if not (one.group.valid and client and client.bound):
+def _find_bound(group_run: GroupRun, place: Place) -> Iterator[Caveat]:
+    """How it shows that a client was the limit, and whether it had the CPUs or had to share them."""
+    client = group_run.group.client
+    if not (group_run.group.valid and client and client.bound):
         return
-    taken = (max(m.others_share or 0.0, m.steal_share or 0.0) for m in one.run.machines)
+    taken = (
+        max(machine.others_share or 0.0, machine.steal_share or 0.0)
+        for machine in group_run.run.machines
+    )
     where = (
         " on a machine that others were busy on" if max(taken, default=0.0) >= BUSY_SHARE else ""
     )
     # A pause is in no query's time.
     by_pause = (client.pause_share or 0.0) >= BOUND_PAUSE_SHARE
-    what = "the queries per second are" if by_pause else "this is"
-    text = f"{client.bound_reason}: {what} your client's speed{where}, not your database's"
+    subject = "the queries per second are" if by_pause else "this is"
+    text = f"{client.bound_reason}: {subject} your client's speed{where}, not your database's"
     yield Caveat(Kind.CLIENT_BOUND, text, place)
 
 
-def _find_saturated(one: GroupRun, place: Place) -> Iterator[Caveat]:
+def _find_saturated(group_run: GroupRun, place: Place) -> Iterator[Caveat]:
     """What was not kept up with, how that shows, and what it does to the response times."""
-    offered = one.group.offered
-    if not (one.group.valid and offered and offered.saturated):
+    offered = group_run.group.offered
+    if not (group_run.group.valid and offered and offered.saturated):
         return
-    unit = "queries" if one.group.role is Role.READ else "events"
+    unit = "queries" if group_run.group.role is Role.READ else "events"
     text = f"{offered.rate_per_s:,.10g} {unit}/s were not kept up with: {offered.reason}"
     if offered.unsent:
         text += (
@@ -127,18 +132,22 @@ def _find_saturated(one: GroupRun, place: Place) -> Iterator[Caveat]:
 def find_unknown_sizes(
     writers: Sequence[GroupRun], weigh: Callable[[Sequence[GroupRun]], EventSize] = weigh_each
 ) -> Iterator[Caveat]:
-    """Each reason once: it is the same in all runs. `weigh`: by what the result tells what an event takes."""
-    sizes = [(one.group.storage, "what is on disk") for one in writers]
-    sizes += [(one.group.storage_compacted, "what is on disk once compacted") for one in writers]
-    said = {f"{what}: {size.reason}" for size, what in sizes if size and size.reason}
+    """Why sizes aren't known, each reason once: it is the same in all runs. `weigh`: finds what an event
+    takes."""
+    sizes = [(group_run.group.storage, "what is on disk") for group_run in writers]
+    sizes += [
+        (group_run.group.storage_compacted, "what is on disk once compacted")
+        for group_run in writers
+    ]
+    reasons = {f"{subject}: {size.reason}" for size, subject in sizes if size and size.reason}
     if reason := weigh(writers).reason:
-        said.add(f"bytes per event: {reason}")
-    yield from (Caveat(Kind.NOT_KNOWN, text) for text in sorted(said))
+        reasons.add(f"bytes per event: {reason}")
+    yield from (Caveat(Kind.NOT_KNOWN, text) for text in sorted(reasons))
 
 
 def find_not_as_asked(result: Result) -> Iterator[Caveat]:
-    """What was asked for, and was not given for want of data or time: each once."""
-    late = [one.group.lateness for one in result.writers if one.group.lateness]
+    """What was asked for, but not given for want of data or time, each once."""
+    late = [group_run.group.lateness for group_run in result.writers if group_run.group.lateness]
     if late:
         least = min(late, key=lambda lateness: lateness.came)
         text = (
@@ -146,13 +155,13 @@ def find_not_as_asked(result: Result) -> Iterator[Caveat]:
             " others would have come after the run; make it longer, or the delays shorter"
         )
         yield Caveat(Kind.NOT_AS_ASKED, text)
-    asked = (one.group.long_windows for one in result.readers)
-    found = next((windows for windows in asked if windows), None)
-    if found:
-        named = [f"{name} ({_format_span(ms)})" for name, ms in found.queries.items()]
+    long_windows = (group_run.group.long_windows for group_run in result.readers)
+    first = next((windows for windows in long_windows if windows), None)
+    if first:
+        named = [f"{name} ({_format_span(ms)})" for name, ms in first.queries.items()]
         more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
         text = (
-            f"the stored events span {_format_span(found.stored_ms)}, less than the windows of"
+            f"the stored events span {_format_span(first.stored_ms)}, less than the windows of"
             f" {', '.join(named[:_MOST_NAMED])}{more}: store more"
         )
         yield Caveat(Kind.NOT_AS_ASKED, text)
@@ -162,26 +171,27 @@ _MOST_NAMED = 3
 
 
 def _format_span(span_ms: float) -> str:
-    """In the largest unit of which it has one at least."""
+    """The span in the largest unit of which it has at least one."""
     units = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1000}
     unit = next((name for name, ms in units.items() if span_ms >= ms), "s")
     return f"{span_ms / units[unit]:.3g} {unit}"
 
 
 def find_unknown_use(result: Result) -> Iterator[Caveat]:
-    """Each reason once, unless some runs tell what the database used, or nothing is stored anywhere."""
-    counts = [one.group.verification for one in result.writers]
+    """Why it isn't known what the database used, each reason once; none if some runs tell it, or if nothing
+    is stored anywhere."""
+    counts = [group_run.group.verification for group_run in result.writers]
     if any(count and count.stored is None for count in counts):
         return
-    found = [run.resources for run in result.runs if run.resources is not None]
-    if all(used.cpu_s is None for used in found):
-        said = {f"what the database used: {used.reason}" for used in found if used.reason}
-        yield from (Caveat(Kind.NOT_KNOWN, text) for text in sorted(said))
+    resources = [run.resources for run in result.runs if run.resources is not None]
+    if all(used.cpu_s is None for used in resources):
+        reasons = {f"what the database used: {used.reason}" for used in resources if used.reason}
+        yield from (Caveat(Kind.NOT_KNOWN, text) for text in sorted(reasons))
 
 
 def is_judged(group: GroupResult) -> bool:
-    """Whether it can be said what held a group back: of readers only if they were at work for long enough,
-    by a version that looked at the client's part in asking (and counted rows)."""
+    """Whether it can be said what held a group back: for readers only if they were at work for long enough,
+    with a version that looked at the client's part in asking (and counted rows)."""
     if group.role is Role.WRITE:
         return True
     looked = any(query.rows is not None for query in group.queries)
@@ -194,7 +204,7 @@ def limit_of_clients_part(group: GroupResult) -> float | None:
 
     With one request in flight in a closed loop, or behind the schedule of an open one, a request's time
     is the client's and the database's together: without the client's share s of it, the rate could be
-    1 ÷ (1 − s) times as high. So it could without the time from an answer to the next question.
+    1 ÷ (1 − s) times as high. The same holds for the time from an answer to the next question.
     """
     parts = _find_clients_parts(group)
     share = max(parts.values(), default=0.0)
@@ -202,7 +212,7 @@ def limit_of_clients_part(group: GroupResult) -> float | None:
 
 
 def _find_clients_parts(group: GroupResult) -> dict[str, float]:
-    """In words -> the share of the time: of the client's CPU, and of readers' pauses, where it is large
+    """Part in words -> its share of the time: the client's CPU, and readers' pauses, where it is large
     enough to be named and holds the database up."""
     client = group.client
     if client is None or client.bound or not group.valid or not is_judged(group):
@@ -219,21 +229,23 @@ def _find_clients_parts(group: GroupResult) -> dict[str, float]:
 
 
 def _find_clients_part(result: Result, runs: Sequence[GroupRun]) -> Iterator[Caveat]:
-    """Of each number of workers, in the run in which it was most."""
+    """The client's part for each number of workers, from the run in which it was largest."""
     most: dict[Place, tuple[float, str]] = {}
     throttled: dict[Place, float] = {}
-    for one in runs:
-        is_reader = one.group.role is Role.READ
-        place = replace(_locate_group(one) if is_reader else _locate(result, one), run=None)
-        if (limit := limit_of_clients_part(one.group)) is not None:
-            said = ", and ".join(_find_clients_parts(one.group))
-            most[place] = max(most.get(place, (0.0, "")), (limit, said))
-        client = one.group.client
-        if one.group.valid and client and not client.bound:
+    for group_run in runs:
+        is_reader = group_run.group.role is Role.READ
+        place = replace(
+            _locate_group(group_run) if is_reader else _locate(result, group_run), run=None
+        )
+        if (limit := limit_of_clients_part(group_run.group)) is not None:
+            part = ", and ".join(_find_clients_parts(group_run.group))
+            most[place] = max(most.get(place, (0.0, "")), (limit, part))
+        client = group_run.group.client
+        if group_run.group.valid and client and not client.bound:
             share = client.throttled_share or 0.0
             throttled[place] = max(throttled.get(place, 0.0), share)
-    for place, (limit, said) in most.items():
-        text = f"{said}; with an ideal client the rate could be up to {limit:.2f} times as high"
+    for place, (limit, part) in most.items():
+        text = f"{part}; with an ideal client the rate could be up to {limit:.2f} times as high"
         yield Caveat(Kind.CLIENTS_PART, text, place)
     for place, share in throttled.items():
         if share >= THROTTLED_SHARE:
@@ -245,23 +257,23 @@ def _find_clients_part(result: Result, runs: Sequence[GroupRun]) -> Iterator[Cav
 
 
 def find_busy(result: Result) -> Iterator[Caveat]:
-    """What others took of the machines. Readers beside writers were on the same at the same time."""
+    """What others took of the machines. Readers beside writers ran on the same ones at the same time."""
     machines: dict[Place | None, list[Sequence[Machine]]] = {}
     if result.command == "query":
         machines[None] = [run.machines for run in result.runs]
-    for one in (*result.writers, *result.alone):
-        place = _locate_group(one) if one.alone else _locate(result, one)
-        machines.setdefault(replace(place, run=None), []).append(one.run.machines)
+    for group_run in (*result.writers, *result.alone):
+        place = _locate_group(group_run) if group_run.alone else _locate(result, group_run)
+        machines.setdefault(replace(place, run=None), []).append(group_run.run.machines)
     for where, runs in machines.items():
         yield from _find_taken(runs, where)
 
 
 def _find_taken(runs: Sequence[Sequence[Machine]], where: Place | None) -> Iterator[Caveat]:
-    """What others took in runs that measured the same: by each cause, the worst of them."""
+    """What others took in runs that measured the same: for each cause, the worst of them."""
 
     def worst(share: Callable[[Machine], float]) -> tuple[Machine, str, str] | None:
-        found = [max(machines, key=share) for machines in runs if machines]
-        busy = [machine for machine in found if share(machine) >= BUSY_SHARE]
+        busiest = [max(machines, key=share) for machines in runs if machines]
+        busy = [machine for machine in busiest if share(machine) >= BUSY_SHARE]
         if not busy:
             return None
         most = max(busy, key=share)
@@ -269,16 +281,18 @@ def _find_taken(runs: Sequence[Sequence[Machine]], where: Place | None) -> Itera
         often = f" in {len(busy)} of {len(runs)} runs" if len(runs) > 1 else ""
         return most, f"{up_to}{share(most):.0%} of the CPU of {most.node}", often
 
-    found = worst(lambda machine: machine.others_share or 0.0)
-    if found:
-        machine, how_much, often = found
+    finding = worst(lambda machine: machine.others_share or 0.0)
+    if finding:
+        machine, how_much, often = finding
         named = ", ".join(f"{name} {share:.0%}" for name, share in machine.others.items())
-        who = f" ({named})" if named else ""
-        text = f"others took {how_much}{often}{who}: stop them, or measure where there are none"
+        programs = f" ({named})" if named else ""
+        text = (
+            f"others took {how_much}{often}{programs}: stop them, or measure where there are none"
+        )
         yield Caveat(Kind.BUSY, text, where)
-    found = worst(lambda machine: machine.steal_share or 0.0)
-    if found:
-        _, how_much, often = found
+    finding = worst(lambda machine: machine.steal_share or 0.0)
+    if finding:
+        _, how_much, often = finding
         text = (
             f"the hypervisor gave {how_much} to other machines (steal){often}: measure on CPUs of"
             " your own"
@@ -286,32 +300,34 @@ def _find_taken(runs: Sequence[Sequence[Machine]], where: Place | None) -> Itera
         yield Caveat(Kind.BUSY, text, where)
 
 
-def _locate(result: Result, one: GroupRun) -> Place:
-    """A run of writers."""
+def _locate(result: Result, group_run: GroupRun) -> Place:
+    """The place of a run of writers."""
     if result.by_fill_level:
-        return Place(level=one.run.fill_level)
-    return Place(workers=one.group.workers, run=one.run.run)
+        return Place(level=group_run.run.fill_level)
+    return Place(workers=group_run.group.workers, run=group_run.run.run)
 
 
-def _locate_group(one: GroupRun) -> Place:
-    """A run of one group, beside the other or alone."""
-    word = "reader" if one.group.role is Role.READ else "writer"
-    group = f"{word} alone" if one.alone else word
-    return Place(workers=one.group.workers, run=one.run.run, group=group)
+def _locate_group(group_run: GroupRun) -> Place:
+    """The place of a run of one group, beside the other or alone."""
+    word = "reader" if group_run.group.role is Role.READ else "writer"
+    group = f"{word} alone" if group_run.alone else word
+    return Place(workers=group_run.group.workers, run=group_run.run.run, group=group)
 
 
 def locate_run(result: Result, one: GroupRun) -> Place:
-    """Where a run is, whatever it is."""
+    """The place of a run of any kind."""
     if one.group.role is Role.WRITE and not result.baseline:
         return _locate(result, one)
     return _locate_group(one)
 
 
 def find_short(result: Result) -> Iterator[Caveat]:
-    """Runs of which starting and ending are a noticeable part."""
+    """Runs so short that starting and ending are a noticeable part of them."""
     # A search begins with a short closed loop, which only says where to look.
     is_search = result.command == "capacity"
-    runs = [one.group for one in result.writers if one.group.offered or not is_search]
+    runs = [
+        group_run.group for group_run in result.writers if group_run.group.offered or not is_search
+    ]
     load = result.settings.load
     longer_s = load.warm_up_s + SHORT_WINDOW_S
     if is_search and load.duration_s:
@@ -329,14 +345,14 @@ def find_short(result: Result) -> Iterator[Caveat]:
 
 
 def find_short_window(groups: Sequence[GroupResult]) -> float | None:
-    """The shortest window of the valid ones, if it is short."""
-    windows = [one.window_s for one in groups if one.valid and one.window_s is not None]
-    found = min(windows, default=None)
-    return found if found is not None and found < SHORT_WINDOW_S - _ROUNDED_S else None
+    """The shortest window of the valid groups, if it is short."""
+    windows = [group.window_s for group in groups if group.valid and group.window_s is not None]
+    shortest = min(windows, default=None)
+    return shortest if shortest is not None and shortest < SHORT_WINDOW_S - _ROUNDED_S else None
 
 
 def describe_short(window_s: float, remedy: str) -> Caveat:
-    """Of runs that take no longer, with what makes them longer."""
+    """The caveat about runs that take no longer, with what makes them longer."""
     text = f"runs of {window_s:.1f} s measure much of their own start and end; {remedy}"
     return Caveat(Kind.SHORT, text)
 
@@ -356,7 +372,7 @@ def _find_few(result: Result) -> Iterator[Caveat]:
         yield Caveat(Kind.FEW_RUNS, "each level is a single run, so its spread is not known")
         return
     summary = result.insert_summary
-    few = [e for e in summary if e.cv is not None and 2 <= e.runs < ENOUGH_RUNS]
+    few = [entry for entry in summary if entry.cv is not None and 2 <= entry.runs < ENOUGH_RUNS]
     if few:
         widest = max(few, key=lambda entry: find_smallest_difference(entry.cv or 0, entry.runs))
         difference = find_smallest_difference(widest.cv or 0, widest.runs)
@@ -379,14 +395,18 @@ def _find_few(result: Result) -> Iterator[Caveat]:
 
 
 def find_in_queries(result: Result) -> Iterator[Caveat]:
-    """In the readers of a query command."""
+    """Caveats about the readers of a query command."""
     for reason in dict.fromkeys(reason for run in result.runs for reason in run.invalid_reasons):
         yield Caveat(Kind.INVALID, reason)
     yield from find_busy(result)
     yield from find_in_reads(result)
     if not result.by_number:
         return
-    overlaps = [one.group.overlap for one in result.readers if one.group.overlap is not None]
+    overlaps = [
+        group_run.group.overlap
+        for group_run in result.readers
+        if group_run.group.overlap is not None
+    ]
     if overlaps and min(overlaps) < MIN_OVERLAP_OF_READERS:
         yield Caveat(
             Kind.APART,
@@ -394,12 +414,12 @@ def find_in_queries(result: Result) -> Iterator[Caveat]:
             " executions were disturbed less: ask more often, by --runs",
         )
     spreads = spread_queries(result)
-    for query, found in spreads.items():
-        if found.stable is False and found.cv is not None:
-            text = f"the {_sample_word(result)} differ by {found.cv:.0%} (CV; {UNSTABLE_CV:.0%} is much)"
-            yield Caveat(Kind.UNSTABLE, text, Place(query=query), cv=found.cv)
+    for query, spread in spreads.items():
+        if spread.stable is False and spread.cv is not None:
+            text = f"the {_sample_word(result)} differ by {spread.cv:.0%} (CV; {UNSTABLE_CV:.0%} is much)"
+            yield Caveat(Kind.UNSTABLE, text, Place(query=query), cv=spread.cv)
     executions = group_executions(result.asked).values()
-    if any(not found.warm for found in executions):
+    if any(not of_query.warm for of_query in executions):
         yield Caveat(
             Kind.FEW_RUNS,
             "a query was asked once only, so its times are those of first executions;"
@@ -407,7 +427,7 @@ def find_in_queries(result: Result) -> Iterator[Caveat]:
             " more show small differences",
         )
         return
-    fewest = min((found.runs for found in spreads.values()), default=ENOUGH_RUNS)
+    fewest = min((spread.runs for spread in spreads.values()), default=ENOUGH_RUNS)
     if fewest < ENOUGH_RUNS:
         yield Caveat(
             Kind.FEW_RUNS,
@@ -416,21 +436,23 @@ def find_in_queries(result: Result) -> Iterator[Caveat]:
 
 
 def find_in_reads(result: Result) -> Iterator[Caveat]:
-    """In groups that ask, and in those that were at work alone."""
+    """Caveats about groups that ask, and about those that were at work alone."""
     readers = result.readers
-    for one in [*(readers if result.command == "mixed" else ()), *result.alone]:
-        if not one.group.valid:
-            yield Caveat(Kind.INVALID, "; ".join(one.group.invalid_reasons), _locate_group(one))
-    for one in (*readers, *result.alone):
-        yield from _find_saturated(one, _locate_group(one))
-        yield from _find_bound(one, _locate_group(one))
+    for group_run in [*(readers if result.command == "mixed" else ()), *result.alone]:
+        if not group_run.group.valid:
+            yield Caveat(
+                Kind.INVALID, "; ".join(group_run.group.invalid_reasons), _locate_group(group_run)
+            )
+    for group_run in (*readers, *result.alone):
+        yield from _find_saturated(group_run, _locate_group(group_run))
+        yield from _find_bound(group_run, _locate_group(group_run))
     yield from _find_clients_part(result, readers)
 
 
 def spread_queries(result: Result) -> dict[str, Summary]:
     """Query -> the spread of its times."""
-    found = group_executions(result.asked)
-    return {query: summarize(executions.samples) for query, executions in found.items()}
+    by_query = group_executions(result.asked)
+    return {query: summarize(executions.samples) for query, executions in by_query.items()}
 
 
 def _sample_word(result: Result) -> str:

@@ -29,35 +29,39 @@ from .tuning import Tuning
 
 
 def find_in_capacity(result: Result) -> Iterator[Caveat]:
-    """In the answer, and in the steps that it rests on: others may be as bad as they like."""
-    found = result.capacity
-    if found is None:
+    """Caveats about the answer and the steps that it rests on: others may be as bad as they like."""
+    capacity = result.capacity
+    if capacity is None:
         return
-    if found.client_bound:
-        rate = f"{found.above_per_s or 0:,.10g} events/s"
+    if capacity.client_bound:
+        rate = f"{capacity.above_per_s or 0:,.10g} events/s"
         text = f"what doesn't hold at {rate} is your client, not your database"
         yield Caveat(Kind.CLIENT_BOUND, text)
-    if not found.sure and found.unsure_because:
-        yield Caveat(Kind.UNSURE, found.unsure_because)
-    if found.contradicting:
-        yield Caveat(Kind.UNSTABLE, _describe_contradictions(found))
-    writers = {one.run.run: one for one in result.writers}
-    holding = [writers[step.run] for step in found.steps_at_answer]
-    yield from _find_few_requests(found, holding, result.settings.load.events_per_request)
+    if not capacity.sure and capacity.unsure_because:
+        yield Caveat(Kind.UNSURE, capacity.unsure_because)
+    if capacity.contradicting:
+        yield Caveat(Kind.UNSTABLE, _describe_contradictions(capacity))
+    writers = {group_run.run.run: group_run for group_run in result.writers}
+    holding = [writers[step.run] for step in capacity.steps_at_answer]
+    yield from _find_few_requests(capacity, holding, result.settings.load.events_per_request)
     yield from find_busy(result)
     yield from find_short(result)
     yield from find_unknown_sizes(result.writers, weigh_together)
 
 
 def find_in_tuning(result: Result) -> Iterator[Caveat]:
-    """In the runs that the answer rests on: those of the best in the last stage."""
+    """Caveats about the runs that the answer rests on: those of the best in the last stage."""
     tuning = result.tuning
     ranked = tuning.rank_finalists() if tuning else []
     if tuning is None or not ranked:
         return  # the answer says that there is none
-    best = [t for t in tuning.trials if t.candidate == ranked[0] and t.stage == tuning.stages]
+    best = [
+        trial
+        for trial in tuning.trials
+        if trial.candidate == ranked[0] and trial.stage == tuning.stages
+    ]
     numbers = {number for trial in best for number in trial.runs}
-    runs = [one.group for one in result.writers if one.run.run in numbers]
+    runs = [group_run.group for group_run in result.writers if group_run.run.run in numbers]
     bound = [group for group in runs if group.client and group.client.bound]
     if bound and not tuning.limits:
         text = f"{len(bound)} of {len(runs)} runs of the best show your client's speed: its CPUs, not the"
@@ -75,13 +79,13 @@ def find_in_tuning(result: Result) -> Iterator[Caveat]:
 
 
 def _find_short_comparison(result: Result, tuning: Tuning) -> Iterator[Caveat]:
-    """Of the last stage, which alone counts: the search before may be as short as it likes."""
+    """Short runs of the last stage, which alone counts: the search before may be as short as it likes."""
     compared = {n for trial in tuning.trials if trial.stage == tuning.stages for n in trial.runs}
     # With limits each search begins with a short closed loop.
     runs = [
-        one.group
-        for one in result.writers
-        if one.run.run in compared and (one.group.offered or not tuning.limits)
+        group_run.group
+        for group_run in result.writers
+        if group_run.run.run in compared and (group_run.group.offered or not tuning.limits)
     ]
     window_s, duration_s = find_short_window(runs), result.settings.load.duration_s
     if window_s and duration_s:
@@ -92,32 +96,39 @@ def _find_short_comparison(result: Result, tuning: Tuning) -> Iterator[Caveat]:
 
 
 def find_in_clients(result: Result) -> Iterator[Caveat]:
-    """In the runs of a comparison of clients."""
+    """Caveats about the runs of a comparison of clients."""
     comparison = result.clients
     if comparison is None:
         return
     for run in result.runs:
         if not run.valid:
-            text, who = "; ".join(run.invalid_reasons), comparison.find_client(run.run)
-            yield Caveat(Kind.INVALID, f"run {run.run} ({who or 'loading'}): {text}")
-    lean = [one.group for one in result.compared if comparison.find_client(one.run.run) == LEAN]
+            text, client = "; ".join(run.invalid_reasons), comparison.find_client(run.run)
+            yield Caveat(Kind.INVALID, f"run {run.run} ({client or 'loading'}): {text}")
+    lean = [
+        group_run.group
+        for group_run in result.compared
+        if comparison.find_client(group_run.run.run) == LEAN
+    ]
     bound = [group for group in lean if group.valid and group.client and group.client.bound]
     if bound:
         text = f"{len(bound)} of {len(lean)} runs by the lean path show your client's speed: beside a faster"
         yield Caveat(Kind.CLIENT_BOUND, f"{text} database, or more CPU, clients differ by more")
     yield from find_busy(result)
     yield from find_short(result)
-    if min((len(own.rates) for own in collect_figures(result).values()), default=0) < ENOUGH_RUNS:
+    if (
+        min((len(figures.rates) for figures in collect_figures(result).values()), default=0)
+        < ENOUGH_RUNS
+    ):
         text = (
             f"fewer than {ENOUGH_RUNS} valid runs of a client; more --runs show smaller differences"
         )
         yield Caveat(Kind.FEW_RUNS, text)
 
 
-def _describe_contradictions(found: Capacity) -> str:
-    """How the database's speed changed, by the verdicts that don't follow from the answer."""
-    offered = [step for step in found.steps if step.rate_per_s is not None]
-    against = [step for step in offered if step.run in found.contradicting]
+def _describe_contradictions(capacity: Capacity) -> str:
+    """How the database's speed changed, to judge by the verdicts that don't follow from the answer."""
+    offered = [step for step in capacity.steps if step.rate_per_s is not None]
+    against = [step for step in offered if step.run in capacity.contradicting]
     half = len(offered) / 2
     early = all(offered.index(step) < half for step in against)
     change = "its speed varies near the limit, or changed meanwhile"
@@ -126,22 +137,22 @@ def _describe_contradictions(found: Capacity) -> str:
     elif early and not any(step.holds for step in against):
         change = "the database seems to have become faster meanwhile"
     steps = format_count(len(against), "step contradicts", "steps contradict")
-    told = ", ".join(
+    outcomes = ", ".join(
         f"{step.rate_per_s:,.10g} {'held' if step.holds else 'did not hold'}"
         for step in against[:4]
     )
     more = ", …" if len(against) > 4 else ""
-    return f"{steps} this ({told}{more}): {change}"
+    return f"{steps} this ({outcomes}{more}): {change}"
 
 
 def _find_few_requests(
-    found: Capacity, runs: Sequence[GroupRun], per_request: int
+    capacity: Capacity, runs: Sequence[GroupRun], per_request: int
 ) -> Iterator[Caveat]:
-    """Percentiles that are those of a handful of requests."""
+    """Percentiles of only a handful of requests."""
     needed = max(
-        (_REQUESTS.get(limit.measure, 0) for limit in found.limits if not limit.query), default=0
+        (_REQUESTS.get(limit.measure, 0) for limit in capacity.limits if not limit.query), default=0
     )
-    offers = [one.group.offered for one in runs if one.group.offered]
+    offers = [group_run.group.offered for group_run in runs if group_run.group.offered]
     requests = [offered.due / per_request for offered in offers]
     if requests and min(requests) < needed:
         text = (

@@ -39,12 +39,12 @@ from .summaries import find_bytes_per_day, summarize_queries
 
 FILE_NAME = index.FILE_NAME
 LOCAL = Path("results")
-"""Where results are kept first that then go to an address."""
+"""Where results that go to an address are kept first."""
 LATEST = "latest"
 """Names the newest result."""
 
 _UNUSUAL = re.compile(rb"\\[^\"/\\]|[\x7f-\xff]")
-"""What a JSON text must have somewhere for one of its texts not to be a printable line."""
+"""What a JSON text must have somewhere if one of its strings is no printable line."""
 
 
 def now() -> datetime:
@@ -98,8 +98,8 @@ class ResultFolder:
         self._kept = True
 
     def send(self) -> str | None:
-        """Copy the folder to its address, if it has one and holds something worth keeping; where it is then.
-        RunFailed if that fails: nothing is lost."""
+        """Copy the folder to its address, if it has one and holds something worth keeping; returns where it
+        is then. RunFailed if that fails: nothing is lost."""
         return self._address.send(self.path) if self._address and self._kept else None
 
     def close(self) -> None:
@@ -152,21 +152,21 @@ def read_result(path: Path) -> Result:
         document = make_printable(document)
     if not isinstance(document, dict) or "format" not in document:
         raise UnreadableResult(f"{file} is no result: it does not say its `format`")
-    found = document["format"]
-    if type(found) is not int or found not in (1, FORMAT):
+    form = document["format"]
+    if type(form) is not int or form not in (1, FORMAT):
         raise UnreadableResult(f"{file} has {_describe_other_format(document)}")
     try:
-        current = format1.convert(document) if found == 1 else document
+        current = format1.convert(document) if form == 1 else document
         return _bring_up_to_date(Result.model_validate(current))
     except format1.WrongShapeError as error:
         raise UnreadableResult(f"{file} is damaged: {error}") from error
     except ValidationError as error:
-        raise UnreadableResult(f"{file} is damaged: {_describe_problem(found, error)}") from error
+        raise UnreadableResult(f"{file} is damaged: {_describe_problem(form, error)}") from error
 
 
 def _bring_up_to_date(result: Result) -> Result:
-    """Query times as they are summed up today: the first versions averaged the first executions with
-    the others, which could be compared with no newer result; later ones had fewer percentiles."""
+    """Sum up query times as it is done today: the first versions averaged the first executions with the
+    others, which can't be compared with newer results; later ones had fewer percentiles."""
     if any(entry.p90 is None for entry in result.query_summary):
         result.query_summary = summarize_queries(result.runs) or result.query_summary
     _judge_sizes(result)
@@ -174,9 +174,9 @@ def _bring_up_to_date(result: Result) -> Result:
 
 
 def _judge_sizes(result: Result) -> None:
-    """Sizes on disk with the database's unit of allocation, which older versions didn't keep: what a day
-    takes is told anew by it."""
-    sizes = [one.group.storage for one in result.writers]
+    """Add the database's unit of allocation to sizes on disk, which older versions didn't keep: by it, what
+    a day takes is computed anew."""
+    sizes = [group_run.group.storage for group_run in result.writers]
     unjudged = [size for size in sizes if size and size.allocation is None]
     if not unjudged:
         return
@@ -186,22 +186,22 @@ def _judge_sizes(result: Result) -> None:
         return
     for size in unjudged:
         size.allocation = allocation
-    found = result.capacity
-    if found is not None and found.events_per_s is not None:
-        at_answer = [step.run for step in found.steps_at_answer]
-        found.bytes_per_day = find_bytes_per_day(result.runs, at_answer, found.events_per_s)
+    capacity = result.capacity
+    if capacity is not None and capacity.events_per_s is not None:
+        at_answer = [step.run for step in capacity.steps_at_answer]
+        capacity.bytes_per_day = find_bytes_per_day(result.runs, at_answer, capacity.events_per_s)
 
 
 def _describe_other_format(document: dict[str, Any]) -> str:
     version = as_mapping(as_mapping(document.get("environment")).get("tool")).get("version")
     by = f" (version {version})" if version else ""
-    found = document["format"]
-    if isinstance(found, int) and found > FORMAT:
+    form = document["format"]
+    if isinstance(form, int) and form > FORMAT:
         return (
-            f"format {found}, made by a newer version of this tool{by}, while this one reads"
+            f"format {form}, made by a newer version of this tool{by}, while this one reads"
             f" format {FORMAT}: update the tool"
         )
-    return f"format {found!r}, which no version of this tool has made; it reads format {FORMAT}"
+    return f"format {form!r}, which no version of this tool has made; it reads format {FORMAT}"
 
 
 def _describe_problem(form: int, error: ValidationError) -> str:
@@ -222,7 +222,7 @@ PLAN, FAILED, CAMPAIGN = "plan.json", "failed.json", "campaign.yaml"
 NOTES = "notes.yaml"
 """In a campaign's folder: candidate -> why its figures surprise, or why it failed."""
 SET_ASIDE = "replaced"
-"""The folder in a campaign's with what was made anew."""
+"""In a campaign's folder: a folder with results that were replaced by new ones."""
 
 
 def open_verdict(path: Path) -> VerdictMatrix | None:
@@ -243,12 +243,12 @@ def open_verdict(path: Path) -> VerdictMatrix | None:
 def list_results(folder: Path) -> list[StoredResult]:
     """All results in a folder, oldest first. What can't be read is named on standard error, and
     left out. ConfigError if there is no such folder."""
-    found = [read_or_skip(folder, id_) for id_ in list_entries(folder)]
-    return sorted(filter(None, found), key=lambda stored: (stored.result.started_at, stored.id))
+    results = [read_or_skip(folder, id_) for id_ in list_entries(folder)]
+    return sorted(filter(None, results), key=lambda stored: (stored.result.started_at, stored.id))
 
 
 def read_or_skip(folder: Path, id_: str) -> StoredResult | None:
-    """A result of a folder; None, which is said, if it can't be read."""
+    """A result of a folder; None, with a note, if it can't be read."""
     try:
         return _read_kept(folder, id_)
     except UnreadableResult as error:
@@ -262,15 +262,15 @@ def _read_kept(folder: Path, id_: str) -> StoredResult:
 
 
 def read_line(folder: Path, id_: str) -> ResultLine | None:
-    """What is kept of a result, without cells; None, which is said, if it can't be read."""
+    """The line of a result, without cells; None, with a note, if it can't be read."""
     stored = read_or_skip(folder, id_)
     return None if stored is None else make_line(stored)
 
 
 def make_line(stored: StoredResult, cells: Mapping[str, str] | None = None) -> ResultLine:
-    """What is kept of a result."""
-    one = stored.result
-    return ResultLine(stored.id, one.started_at, one.target, one.label, one.tags, cells)
+    """The line that is kept of a result."""
+    result = stored.result
+    return ResultLine(stored.id, result.started_at, result.target, result.label, result.tags, cells)
 
 
 class _Listing:
@@ -281,20 +281,20 @@ class _Listing:
 
     @cached_property
     def entries(self) -> dict[str, os.stat_result]:
-        """As `list_entries` has them; none if there is no such folder."""
+        """The entries as `list_entries` has them; none if there is no such folder."""
         return list_entries(self.folder, missing_ok=True)
 
     @cached_property
     def ids(self) -> list[str]:
-        """In order."""
+        """All IDs, in order."""
         return list(self.entries)
 
     @cached_property
     def lines(self) -> dict[str, ResultLine]:
         """ID -> line, of the results that the index knows."""
-        kept = ResultIndex(self.folder, self.entries)
-        known = {id_: kept.find(id_) for id_ in self.ids}
-        return {id_: line for id_, line in known.items() if line is not None}
+        result_index = ResultIndex(self.folder, self.entries)
+        lines = {id_: result_index.find(id_) for id_ in self.ids}
+        return {id_: line for id_, line in lines.items() if line is not None}
 
     @cached_property
     def unknown(self) -> list[str]:
@@ -332,7 +332,7 @@ def _open(name: str, listing: _Listing) -> StoredResult:
         file = path / FILE_NAME if path.is_dir() else path
         return StoredResult(_make_id(file), file, read_result(file))
     matches = [name] if name in listing.entries else []
-    matches = matches or [one for one in listing.ids if one.startswith(name)]
+    matches = matches or [id_ for id_ in listing.ids if id_.startswith(name)]
     if len(matches) > 1:
         some = ", ".join(matches[:3]) + (", …" if len(matches) > 3 else "")
         raise ConfigError(f"{len(matches)} results begin with {name}: {some}; write more of the ID")
@@ -349,27 +349,27 @@ def _open(name: str, listing: _Listing) -> StoredResult:
 
 
 def _open_latest(folder: Path) -> StoredResult:
-    found = list_lines(folder, read_line)
-    if not found:
+    lines = list_lines(folder, read_line)
+    if not lines:
         raise ConfigError(f"there is no result in {folder}: run something first")
-    return _read_kept(folder, found[-1].id)
+    return _read_kept(folder, lines[-1].id)
 
 
 def _find_labelled(label: str, listing: _Listing) -> StoredResult | None:
-    """The newest result of that label; says so if there are older ones."""
-    found = [line for line in listing.lines.values() if line.label == label]
+    """The newest result with that label; with a note if there are older ones."""
+    lines = [line for line in listing.lines.values() if line.label == label]
     # Most results have another label: a file without this text in it isn't parsed.
     text = json.dumps(label, ensure_ascii=False).encode()
     for id_ in listing.unknown:
         with suppress(UnreadableResult, DocumentError, FileNotFoundError):
             if text in read_file(listing.folder / id_ / FILE_NAME, MOST_BYTES_JSON):
                 line = make_line(_read_kept(listing.folder, id_))
-                found += [line] if line.label == label else []
-    if not found:
+                lines += [line] if line.label == label else []
+    if not lines:
         return None
-    newest = max(found, key=get_age)
-    if len(found) > 1:
-        note(f"{len(found)} results have the label {label}: the newest is taken, {newest.id}")
+    newest = max(lines, key=get_age)
+    if len(lines) > 1:
+        note(f"{len(lines)} results have the label {label}: the newest is taken, {newest.id}")
     return _read_kept(listing.folder, newest.id)
 
 

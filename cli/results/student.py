@@ -1,5 +1,5 @@
-"""Student's t distribution, central and noncentral: all that the intervals need, without the 140 MB
-and the half second of SciPy, by which the tests check it.
+"""Student's t distribution, central and noncentral: all that the intervals need, without SciPy's 140 MB
+and half a second; the tests check it against SciPy.
 
 With Z normal and S = √(χ²/ν), T = (Z + δ) ÷ S. So P(T ≤ t) is the mean of Φ(t·S − δ) over S, whose
 density is smooth and narrow: Gauss-Legendre quadrature gives ten digits.

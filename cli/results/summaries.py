@@ -1,5 +1,5 @@
-"""What the runs of a result come to: of writers for each worker count, of readers for each query; and what an
-event takes on disk. Pure.
+"""Sums up the runs of a result: of writers for each worker count, of readers for each query; and finds what
+an event takes on disk. Pure.
 """
 
 from __future__ import annotations
@@ -32,31 +32,35 @@ if TYPE_CHECKING:
 
 def summarize_inserts(runs: Sequence[RunResult], by_fill_level: bool) -> list[InsertSummary]:
     """One entry per worker count or fill level that has valid runs, in order of appearance."""
-    found: dict[tuple[int, int | None], list[float]] = {}
-    for one in list_groups(runs, Role.WRITE):
-        if one.group.valid and one.group.rate_per_s is not None:
-            key = (one.group.workers, one.run.fill_level if by_fill_level else None)
-            found.setdefault(key, []).append(one.group.rate_per_s)
+    rates: dict[tuple[int, int | None], list[float]] = {}
+    for group_run in list_groups(runs, Role.WRITE):
+        if group_run.group.valid and group_run.group.rate_per_s is not None:
+            key = (group_run.group.workers, group_run.run.fill_level if by_fill_level else None)
+            rates.setdefault(key, []).append(group_run.group.rate_per_s)
     return [
         InsertSummary(workers=workers, fill_level=level, **vars(summarize(values)))
-        for (workers, level), values in found.items()
+        for (workers, level), values in rates.items()
     ]
 
 
 def list_valid(runs: Sequence[GroupRun]) -> list[GroupResult]:
-    """What the valid ones measured."""
-    return [one.group for one in runs if one.group.valid]
+    """What the valid runs measured."""
+    return [group_run.group for group_run in runs if group_run.group.valid]
 
 
 def find_slowest(groups: Sequence[GroupResult]) -> GroupResult | None:
-    """The one with the highest p99; None without any that has latencies."""
-    timed = [one for one in groups if one.latency_ms]
-    return max(timed, key=lambda one: one.latency_ms.tail if one.latency_ms else 0.0, default=None)
+    """The group with the highest p99; None if none has latencies."""
+    timed = [group for group in groups if group.latency_ms]
+    return max(
+        timed, key=lambda group: group.latency_ms.tail if group.latency_ms else 0.0, default=None
+    )
 
 
 def find_offered_rate(runs: Sequence[GroupRun]) -> float | None:
-    """What was due per second, the mean of the valid runs; of runs that gave no figure, of all."""
-    counted = [one.group for one in runs if one.group.valid] or [one.group for one in runs]
+    """What was due per second: the mean of the valid runs, or of all runs if none is valid."""
+    counted = [group_run.group for group_run in runs if group_run.group.valid] or [
+        group_run.group for group_run in runs
+    ]
     offers = [(group.offered, group.window_s) for group in counted]
     rates = [
         offered.due / (offered.due_s or window_s)
@@ -68,12 +72,16 @@ def find_offered_rate(runs: Sequence[GroupRun]) -> float | None:
 
 def list_counted(result: Result, entry: InsertSummary) -> list[GroupResult]:
     """The valid runs that a summary is of."""
-    own = [one for one in result.writers if entry.fill_level in (None, one.run.fill_level)]
-    return [group for group in list_valid(own) if group.workers == entry.workers]
+    runs = [
+        group_run
+        for group_run in result.writers
+        if entry.fill_level in (None, group_run.run.fill_level)
+    ]
+    return [group for group in list_valid(runs) if group.workers == entry.workers]
 
 
 def choose_slowest(result: Result, entry: InsertSummary) -> GroupResult | None:
-    """Of these the one with the highest p99, as in the tables."""
+    """The valid run of a summary with the highest p99, as in the tables."""
     return find_slowest(list_counted(result, entry))
 
 
@@ -87,104 +95,112 @@ class Executions:
     cold: Sequence[float]
     """The first of each worker."""
     warm: Mapping[int, Sequence[float]]
-    """Worker -> its others."""
+    """Worker -> its other executions."""
     rows: int
     """Of the longest answer."""
 
     @property
     def counted(self) -> list[float]:
         """The executions that figures are made of: all but the first ones, unless there are no others."""
-        return [duration for own in self.warm.values() for duration in own] or list(self.cold)
+        return [time_s for times_s in self.warm.values() for time_s in times_s] or list(self.cold)
 
     @property
     def samples(self) -> list[float]:
         """The executions as independent samples. Workers that ask at once disturb each other, so each
         worker's mean counts once; with a single worker, each execution counts."""
         if len(self.warm) > 1:
-            return [sum(own) / len(own) for own in self.warm.values()]
+            return [sum(times_s) / len(times_s) for times_s in self.warm.values()]
         return self.counted
 
 
 def list_queries(asked: Sequence[QueryResult]) -> list[str]:
     """The queries that were asked, in order of appearance."""
-    return list(dict.fromkeys(one.query for one in asked))
+    return list(dict.fromkeys(query.query for query in asked))
 
 
 def group_executions(asked: Sequence[QueryResult]) -> dict[str, Executions]:
     """The executions of each query that was answered, where they were kept, in order of appearance."""
-    found = {}
+    by_query = {}
     for name in list_queries(asked):
-        own = [each for one in asked if one.query == name for each in one.each]
+        executions = [
+            execution for query in asked if query.query == name for execution in query.each
+        ]
         firsts: dict[int, int] = {}
-        for each in own:
-            firsts[each.worker] = min(each.run, firsts.get(each.worker, each.run))
+        for execution in executions:
+            firsts[execution.worker] = min(
+                execution.run, firsts.get(execution.worker, execution.run)
+            )
         cold: list[float] = []
         warm: dict[int, list[float]] = {}
-        for each in own:
-            if each.duration_s is None:
+        for execution in executions:
+            if execution.duration_s is None:
                 continue
-            if each.run == firsts[each.worker]:
-                cold.append(each.duration_s)
+            if execution.run == firsts[execution.worker]:
+                cold.append(execution.duration_s)
             else:
-                warm.setdefault(each.worker, []).append(each.duration_s)
+                warm.setdefault(execution.worker, []).append(execution.duration_s)
         if cold or warm:
-            rows = max(each.rows or 0 for each in own if each.duration_s is not None)
-            found[name] = Executions(cold, warm, rows)
-    return found
+            rows = max(
+                execution.rows or 0 for execution in executions if execution.duration_s is not None
+            )
+            by_query[name] = Executions(cold, warm, rows)
+    return by_query
 
 
 def collect_query_samples(asked: Sequence[QueryResult], query: str) -> list[float]:
     """The mean times of one query in seconds that stand for independent measurements: one of each run, or
     of a single run one of each reader. Executions of one reader, and readers that ask at once,
     disturb each other."""
-    means = [one.warm_s for one in asked if one.query == query and one.warm_s]
+    means = [result.warm_s for result in asked if result.query == query and result.warm_s]
     if len(means) == 1:
         return means[0]
-    return [sum(each) / len(each) for each in means]
+    return [sum(times_s) / len(times_s) for times_s in means]
 
 
 def summarize_queries(runs: Sequence[RunResult]) -> list[QuerySummary]:
     """One entry per query that was answered, over all runs. In an open loop times are response times:
     from when a query was due."""
-    groups = [one.group for one in list_groups(runs, Role.READ)]
-    asked = [query for group in groups for query in group.queries]
-    executions = group_executions(asked)
-    found = []
-    for name in list_queries(asked):
-        own = [one for one in asked if one.query == name]
+    groups = [group_run.group for group_run in list_groups(runs, Role.READ)]
+    queries = [query for group in groups for query in group.queries]
+    executions = group_executions(queries)
+    summaries = []
+    for name in list_queries(queries):
+        own = [query for query in queries if query.query == name]
         if name in executions:
             summary = _summarize_executions(name, executions[name])
         else:
-            histogram = merge_histograms(one.histogram for one in own if one.histogram)
+            histogram = merge_histograms(query.histogram for query in own if query.histogram)
             if not histogram.get_total_count():
                 continue
             summary = _summarize_histogram(name, histogram, own)
-        found.append(summary.model_copy(update=_sum_up_answers(own, groups)))
-    return found
+        summaries.append(summary.model_copy(update=_sum_up_answers(own, groups)))
+    return summaries
 
 
 def _sum_up_answers(own: Sequence[QueryResult], groups: Sequence[GroupResult]) -> dict[str, Any]:
-    """How many answers there were, and how large, by whatever the times were kept."""
+    """How many answers there were, and how large, however the times were kept."""
     windows = [
         group.window_s
         for group in groups
         if any(query.query == own[0].query for query in group.queries)
     ]
-    known = [window for window in windows if window]
-    answered = sum(one.executions for one in own)
+    measured = [window for window in windows if window]
+    answered = sum(query.executions for query in own)
     return {
-        "rows_min": min((one.rows_min for one in own if one.rows_min is not None), default=None),
+        "rows_min": min(
+            (query.rows_min for query in own if query.rows_min is not None), default=None
+        ),
         "rows_mean": find_mean(own, count_rows),
         "bytes_mean": find_mean(own, count_bytes),
-        "per_s": answered / sum(known) if known and len(known) == len(windows) else None,
-        "errors": sum(one.errors for one in own),
+        "per_s": answered / sum(measured) if measured and len(measured) == len(windows) else None,
+        "errors": sum(query.errors for query in own),
     }
 
 
 def _summarize_executions(name: str, executions: Executions) -> QuerySummary:
     counted = executions.counted
     whole, independent = summarize(counted), summarize_times(executions.samples)
-    known = {
+    percentiles = {
         percent: find_percentile(counted, percent)
         for percent in (90.0, 99.0, 99.9)
         if has_percentile(percent, len(counted))
@@ -200,22 +216,22 @@ def _summarize_executions(name: str, executions: Executions) -> QuerySummary:
         p95=find_percentile(counted, 95),
         rows=executions.rows,
         cold=sum(executions.cold) / len(executions.cold) if executions.cold else None,
-        p90=known.get(90.0),
-        p99=known.get(99.0),
-        p99_9=known.get(99.9),
+        p90=percentiles.get(90.0),
+        p99=percentiles.get(99.0),
+        p99_9=percentiles.get(99.9),
     )
 
 
 def _summarize_histogram(
     name: str, histogram: HdrHistogram, own: Sequence[QueryResult]
 ) -> QuerySummary:
-    cold = [one.cold_s for one in own if one.cold_s is not None]
+    cold = [query.cold_s for query in own if query.cold_s is not None]
     means = summarize_times(collect_query_samples(own, name) or cold)
     count, slowest_us = histogram.get_total_count(), histogram.get_max_value()
     percents = (50.0, 90.0, 95.0, 99.0, 99.9)
     values = values_at(histogram, percents)
-    known = {
-        # Of those that the histogram doesn't tell apart it gives the highest.
+    percentiles = {
+        # Of values that it doesn't tell apart, the histogram gives the highest.
         percent: min(value, slowest_us) / 1e6
         for percent, value in zip(percents, values, strict=True)
         if has_percentile(percent, count)
@@ -226,23 +242,27 @@ def _summarize_histogram(
         min=histogram.get_min_value() / 1e6,
         max=slowest_us / 1e6,
         avg=means.avg,
-        median=known[50.0],
+        median=percentiles[50.0],
         ci95=means.ci95,
-        p95=known[95.0],
-        rows=max((one.rows_max for one in own if one.rows_max is not None), default=0),
+        p95=percentiles[95.0],
+        rows=max((query.rows_max for query in own if query.rows_max is not None), default=0),
         cold=sum(cold) / len(cold) if cold else None,
-        p90=known[90.0],
-        p99=known.get(99.0),
-        p99_9=known.get(99.9),
+        p90=percentiles[90.0],
+        p99=percentiles.get(99.0),
+        p99_9=percentiles.get(99.9),
     )
 
 
 def find_unanswered(asked: Sequence[QueryResult]) -> tuple[list[str], list[str]]:
     """Queries that were never answered: those that failed, and those for which there was no time."""
-    answered = {one.query for one in asked if one.executions or one.rows_max is not None}
-    failed = {one.query for one in asked if one.errors}
-    left = [query for query in list_queries(asked) if query not in answered]
-    return [one for one in left if one in failed], [one for one in left if one not in failed]
+    answered = {
+        result.query for result in asked if result.executions or result.rows_max is not None
+    }
+    failed = {result.query for result in asked if result.errors}
+    unanswered = [query for query in list_queries(asked) if query not in answered]
+    return [query for query in unanswered if query in failed], [
+        query for query in unanswered if query not in failed
+    ]
 
 
 # --- bytes per event --------------------------------------------------------------------------------
@@ -257,11 +277,11 @@ class EventSize:
 
     bytes_per_event: float | None = None
     index_bytes: float | None = None
-    """Of it, where indexes are kept apart."""
+    """What indexes take of it, where they are kept apart."""
     compacted_bytes: float | None = None
     """What is left of it by compaction, where that was asked for."""
     reason: str | None = None
-    """None, too, if the database tells no size, which has a reason of its own."""
+    """Also None if the database tells no size, which has a reason of its own."""
 
     @property
     def lasting_bytes(self) -> float | None:
@@ -270,63 +290,72 @@ class EventSize:
 
 
 def list_event_sizes(runs: Sequence[GroupRun]) -> list[EventSize]:
-    """For each run what its events take: by the growth from amid the run, or from the end of the run whose
-    data it goes on with, to its own end."""
+    """What the events of each run take: by the growth from a point during the run, or from the end of the
+    run whose data it goes on with, to its own end."""
     befores = [None, *runs[:-1]] if runs else []
-    return [weigh(one, before) for before, one in zip(befores, runs, strict=True)]
+    return [weigh(group_run, before) for before, group_run in zip(befores, runs, strict=True)]
 
 
 def weigh_valid(runs: Sequence[GroupRun]) -> list[EventSize]:
-    """What an event takes on disk in the valid ones, as far as that is known."""
+    """What an event takes on disk in the valid runs, as far as that is known."""
     weights = zip(runs, list_event_sizes(runs), strict=True)
-    return [size for one, size in weights if one.group.valid and size.bytes_per_event is not None]
+    return [
+        size
+        for group_run, size in weights
+        if group_run.group.valid and size.bytes_per_event is not None
+    ]
 
 
 def weigh_each(runs: Sequence[GroupRun]) -> EventSize:
-    """The mean of what an event takes in the runs that show it; else why none does: in that with the most
-    events."""
+    """The mean of what an event takes in the runs that show it; else why none does, from the run with the
+    most events."""
     weights = list_event_sizes(runs)
-    found = [one.lasting_bytes for one in weights if one.lasting_bytes is not None]
-    if found:
-        return EventSize(sum(found) / len(found))
+    sizes = [weight.lasting_bytes for weight in weights if weight.lasting_bytes is not None]
+    if sizes:
+        return EventSize(sum(sizes) / len(sizes))
     reasons = [
-        (one.group.count or 0, weight.reason)
-        for weight, one in zip(weights, runs, strict=True)
+        (group_run.group.count or 0, weight.reason)
+        for weight, group_run in zip(weights, runs, strict=True)
         if weight.reason
     ]
     return EventSize(reason=max(reasons)[1] if reasons else None)
 
 
 def weigh_together(runs: Sequence[GroupRun]) -> EventSize:
-    """What an event takes in runs of one kind, each on new tables: as in each of them; where none shows
-    enough growth, by what lies between those with fewer and those with more events."""
-    each = weigh_each(runs)
-    if each.bytes_per_event is not None:
-        return each
+    """What an event takes in runs of one kind, each on new tables: their mean; if none shows enough growth,
+    by what lies between runs with fewer and runs with more events."""
+    weight = weigh_each(runs)
+    if weight.bytes_per_event is not None:
+        return weight
     sizes = [
-        one.group.storage for one in runs if one.group.storage and not one.group.storage.shared
+        group_run.group.storage
+        for group_run in runs
+        if group_run.group.storage and not group_run.group.storage.shared
     ]
-    allocation = max((_find_allocation(one) for one in sizes), key=_get_unit, default=None)
+    allocation = max((_find_allocation(storage) for storage in sizes), key=_get_unit, default=None)
     if allocation is None:
-        return each
+        return weight
     size = measure_growth(_list_levels(sizes), allocation)
-    return each if size is None else EventSize(size)
+    return weight if size is None else EventSize(size)
 
 
 def find_bytes_per_day(
     runs: Sequence[RunResult], at_answer: Iterable[int], rate_per_s: float
 ) -> float | None:
-    """What a rate takes in a day: by the steps at it, or by all where those show too little growth."""
+    """What a rate takes on disk in a day: by the steps at that rate, or by all steps if those show too little
+    growth."""
     numbers = set(at_answer)
     writers = list_groups(runs, Role.WRITE)
-    size = weigh_together([one for one in writers if one.run.run in numbers]).bytes_per_event
+    size = weigh_together(
+        [group_run for group_run in writers if group_run.run.run in numbers]
+    ).bytes_per_event
     if size is None:
         size = weigh_together(writers).bytes_per_event
     return None if size is None else size * rate_per_s * DAY_S
 
 
 def weigh(one: GroupRun, before: GroupRun | None) -> EventSize:
-    """What the events of a run take, which may go on with the data of the run before."""
+    """What the events of a run take; it may go on with the data of the run before."""
     storage, compacted = one.group.storage, one.group.storage_compacted
     if storage is None or storage.reason or storage.find_level() is None:
         return EventSize()
@@ -350,8 +379,8 @@ def _share(size: float, part: int | None, storage: Storage) -> float | None:
 
 
 def _list_levels(sizes: Iterable[Storage | None]) -> list[Level]:
-    found = [one.find_level() for one in sizes if one is not None]
-    return [level for level in found if level is not None]
+    levels = [storage.find_level() for storage in sizes if storage is not None]
+    return [level for level in levels if level is not None]
 
 
 def _find_allocation(storage: Storage) -> Allocation:
@@ -373,6 +402,6 @@ def _explain(during: Storage | None, storage: Storage, levels: Sequence[Level]) 
             "not known from one fill level: no size was taken during the run (too short a run, or an older"
             " version); --steps gives more levels"
         )
-    # The estimate was too low if so many didn't do.
-    wanted = max(events, 2 * (storage.events or 0))
-    return f"not known below about {float(f'{wanted:.2g}'):,.0f} events: {allocation.cause}"
+    # The estimate was too low if so many events didn't suffice.
+    needed = max(events, 2 * (storage.events or 0))
+    return f"not known below about {float(f'{needed:.2g}'):,.0f} events: {allocation.cause}"

@@ -18,7 +18,7 @@ from .figures import LIMITED, Better, Entry, list_entries
 from .model import Result
 
 METRICS = tuple(LIMITED)
-"""What a limit may be for, besides `query:NAME`, a query's mean time."""
+"""What a limit may be about, besides `query:NAME`, a query's mean time."""
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -34,7 +34,7 @@ class Threshold:
     metric: str
     sign: str
     value: float
-    """Events per second, milliseconds, bytes; of a relative one, times the first result's."""
+    """Events per second, milliseconds, bytes; of a relative limit, a factor of the first result's figure."""
     relative: bool
 
     def is_crossed(self, value: float) -> bool:
@@ -44,16 +44,16 @@ class Threshold:
 
 def parse_threshold(text: str) -> Threshold:
     """`rate < 0.95 base`, `p99 > 50ms`, `query:newest-per-device > 1.2 base`; ConfigError if it is none."""
-    found = _FORM.fullmatch(text.strip())
-    if not found:
+    match = _FORM.fullmatch(text.strip())
+    if not match:
         raise ConfigError(
             f"--fail-if {text!r}: write a limit as in 'p99 > 50ms' or 'rate < 0.95 base'"
         )
-    metric, sign, number, unit = found.groups()
+    metric, sign, number, unit = match.groups()
     metric = metric.replace("p99.9", "p99_9")
     if metric not in METRICS and not re.fullmatch("query:.+", metric):
-        known = ", ".join(METRICS)
-        raise ConfigError(f"--fail-if {text!r}: {metric} is none of {known}, query:NAME")
+        names = ", ".join(METRICS)
+        raise ConfigError(f"--fail-if {text!r}: {metric} is none of {names}, query:NAME")
     relative = unit == "base"
     amount = parse_amount(number if relative else number + unit)
     value = (
@@ -79,11 +79,13 @@ def find_breaches(
     names: Sequence[str], results: Sequence[Result], limits: Sequence[Threshold]
 ) -> list[str]:
     """Why the results after the first fail against limits, wherever they have the figure; one that has it
-    nowhere fails, too. What no interval tells from the first one's doesn't cross a relative limit."""
+    nowhere fails, too. A figure that no interval tells from the first one's crosses no relative limit."""
     if not limits:
         return []
-    compared = {(one.place, one.position): one for one in compare(results)}
-    found = []
+    compared = {
+        (comparison.place, comparison.position): comparison for comparison in compare(results)
+    }
+    breaches = []
     for limit in limits:
         base = collect_values(results[0], limit.metric)
         for position, (name, result) in enumerate(zip(names[1:], results[1:], strict=True), 1):
@@ -91,20 +93,21 @@ def find_breaches(
             if limit.relative:
                 values = {place: value for place, value in values.items() if place in base}
             if not values:
-                found.append(f"{limit.text}: {name} has no figure for it")
+                breaches.append(f"{limit.text}: {name} has no figure for it")
             for place, value in values.items():
                 measured = value / base[place] if limit.relative else value
                 if limit.is_crossed(measured) and not (
                     limit.relative and _is_tie(compared.get((place, position)), limit)
                 ):
-                    found.append(f"{limit.text}: {name} at {place}: {_format(limit, measured)}")
-    return found
+                    breaches.append(f"{limit.text}: {name} at {place}: {_format(limit, measured)}")
+    return breaches
 
 
-def _is_tie(one: MetricComparison | None, limit: Threshold) -> bool:
-    """Of rates and of queries it is known whether they differ; other figures are taken as they are."""
+def _is_tie(comparison: MetricComparison | None, limit: Threshold) -> bool:
+    """Whether an interval shows no difference, which is known of rates and of queries; other figures are
+    taken as they are."""
     compared = limit.metric == "rate" or limit.metric.startswith("query:")
-    return compared and one is not None and one.speed.differs is False
+    return compared and comparison is not None and comparison.speed.differs is False
 
 
 def collect_values(result: Result, metric: str) -> dict[Place, float]:
@@ -121,16 +124,16 @@ def collect_values(result: Result, metric: str) -> dict[Place, float]:
         }
     figure = LIMITED[metric]
     if result.command == "query" and (read := QUERY_TIMES.get(figure.key)):
-        times = {Place(query=one.query): read(one) for one in result.query_summary}
+        times = {Place(query=summary.query): read(summary) for summary in result.query_summary}
         return {place: value for place, value in times.items() if value is not None}
-    found: dict[Place, float] = {}
+    values: dict[Place, float] = {}
     for entry in list_entries(result.readers if Role.WRITE not in figure.roles else result.writers):
         value = figure.read(entry)
         if entry.group.valid and value is not None:
             place = _locate(result, entry)
             worst = min if figure.better is Better.MORE else max
-            found[place] = worst(value, found.get(place, value))
-    return found
+            values[place] = worst(value, values.get(place, value))
+    return values
 
 
 def _locate(result: Result, entry: Entry) -> Place:

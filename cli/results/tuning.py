@@ -63,7 +63,7 @@ class Tuning(Bounded, BaseModel):
         return {setting.name: setting.default for setting in self.over}
 
     def find_rates(self, candidate: int, stage: int | None = None) -> list[float]:
-        """Its figures, of one stage or of all."""
+        """The figures of a candidate, of one stage or of all."""
         return [
             trial.rate_per_s
             for trial in self.trials
@@ -80,21 +80,21 @@ class Tuning(Bounded, BaseModel):
     def rank_finalists(self) -> list[int]:
         """The finalists that have figures, the fastest first: by the geometric mean of the last stage."""
         last = self.stages
-        found = [one for one in self.finalists if self.find_rates(one, last)]
-        return sorted(found, key=lambda one: -mean(self.find_rates(one, last)))
+        measured = [candidate for candidate in self.finalists if self.find_rates(candidate, last)]
+        return sorted(measured, key=lambda candidate: -mean(self.find_rates(candidate, last)))
 
     def weigh_settings(self) -> dict[str, float]:
         """Setting -> how many times as fast its best value is as its worst, by the geometric mean of all
         combinations with a value in the first stage: how much it matters."""
-        found = {}
+        weights = {}
         for setting in self.over:
             means = [
                 mean(rates)
                 for value in setting.values
                 if (rates := list(self._collect_first(setting.name, value)))
             ]
-            found[setting.name] = max(means) / min(means) if means else 1.0
-        return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+            weights[setting.name] = max(means) / min(means) if means else 1.0
+        return dict(sorted(weights.items(), key=lambda pair: -pair[1]))
 
     def _collect_first(self, name: str, value: Any) -> Iterable[float]:
         for number, settings in enumerate(self.candidates):
@@ -103,13 +103,13 @@ class Tuning(Bounded, BaseModel):
 
 
 def mean(rates: Sequence[float]) -> float:
-    """The geometric one: rates vary by a share of themselves."""
+    """The geometric mean: rates vary by a share of themselves."""
     return exp(fsum(map(log, rates)) / len(rates))
 
 
 def compare_candidates(tuning: Tuning, candidate: int, base: int, stage: int) -> Ratio | None:
-    """How many times as fast the first is in a stage; None without figures of both."""
-    own, other = (tuning.find_rates(one, stage) for one in (candidate, base))
+    """How many times as fast as `base` the candidate is in a stage; None without figures of both."""
+    own, other = (tuning.find_rates(number, stage) for number in (candidate, base))
     return estimate_ratio(own, other) if own and other else None
 
 

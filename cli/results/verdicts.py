@@ -38,21 +38,23 @@ def find_caveats(result: Result) -> list[Caveat]:
 
 
 def find_skipped_faults(result: Result) -> Iterator[Caveat]:
-    """What became of disturbances that weren't done as they were asked for: each once, with the runs of which
-    it is true."""
+    """What became of disturbances that weren't done as they were asked for, each once, with the runs of
+    which it is true."""
     disturbed = [*result.writers, *result.alone]
-    found: dict[tuple[str, str], list[tuple[GroupRun, str]]] = {}
-    for one in disturbed:
-        for mark in one.run.marks:
+    faults: dict[tuple[str, str], list[tuple[GroupRun, str]]] = {}
+    for group_run in disturbed:
+        for mark in group_run.run.marks:
             if not mark.ok:
-                found.setdefault((mark.action, "failed"), []).append((one, mark.said or ""))
-        for skipped in one.run.undone:
-            found.setdefault((skipped.action, "was not done"), []).append((one, skipped.reason))
-    for (action, what), told in found.items():
-        (one, reason), *others = told
-        often = f" in {len(told)} of {len(disturbed)} runs" if len(disturbed) > 1 else ""
-        place = None if others else locate_run(result, one)
-        yield Caveat(Kind.DISTURBANCE, f"'{action}' {what}{often}: {reason}", place)
+                faults.setdefault((mark.action, "failed"), []).append((group_run, mark.said or ""))
+        for skipped in group_run.run.undone:
+            faults.setdefault((skipped.action, "was not done"), []).append(
+                (group_run, skipped.reason)
+            )
+    for (action, fate), cases in faults.items():
+        (group_run, reason), *others = cases
+        often = f" in {len(cases)} of {len(disturbed)} runs" if len(disturbed) > 1 else ""
+        place = None if others else locate_run(result, group_run)
+        yield Caveat(Kind.DISTURBANCE, f"'{action}' {fate}{often}: {reason}", place)
 
 
 def is_stable(result: Result) -> bool | None:
@@ -60,11 +62,11 @@ def is_stable(result: Result) -> bool | None:
     if result.capacity is not None:
         return result.capacity.sure
     if result.command == "insert":
-        known = [entry.stable for entry in result.insert_summary if entry.stable is not None]
-        return all(known) if known else None
-    spreads = [found.stable for found in spread_queries(result).values()]
-    known = [stable for stable in spreads if stable is not None]
-    return all(known) if known else None
+        flags = [entry.stable for entry in result.insert_summary if entry.stable is not None]
+        return all(flags) if flags else None
+    spreads = [spread.stable for spread in spread_queries(result).values()]
+    flags = [stable for stable in spreads if stable is not None]
+    return all(flags) if flags else None
 
 
 _NAMED = (
@@ -74,33 +76,37 @@ _NAMED = (
 
 
 def list_kinds(result: Result) -> list[str]:
-    """Why the result is to be doubted, a word each, the gravest first: what would make its figures
-    others, not how sure they are, which an interval shows."""
-    found = {caveat.kind for caveat in find_caveats(result)}
-    return [str(kind) for kind in _NAMED if kind in found]
+    """Why the result is to be doubted, a word each, the gravest first: what would change its
+    figures, not how sure they are, which an interval shows."""
+    kinds = {caveat.kind for caveat in find_caveats(result)}
+    return [str(kind) for kind in _NAMED if kind in kinds]
 
 
 def summarize_doubts(result: Result) -> list[str]:
     """What makes the result unfit to be compared, a few words each."""
-    found = find_caveats(result)
+    caveats = find_caveats(result)
     runs = len(result.writers)
     whole = (Kind.NOT_MEASURED, Kind.INCOMPLETE, Kind.DISTURBANCE)
-    texts = [w.text for w in found if w.kind in whole]
-    invalid = [w for w in found if w.kind is Kind.INVALID]
+    texts = [caveat.text for caveat in caveats if caveat.kind in whole]
+    invalid = [caveat for caveat in caveats if caveat.kind is Kind.INVALID]
     if result.command == "capacity":
-        return texts + [w.text for w in found if w.kind in (Kind.UNSURE, Kind.CLIENT_BOUND)]
+        return texts + [
+            caveat.text for caveat in caveats if caveat.kind in (Kind.UNSURE, Kind.CLIENT_BOUND)
+        ]
     if result.command == "query":
-        return texts + [w.text for w in found if w.kind in (Kind.INVALID, Kind.CLIENT_BOUND)]
+        return texts + [
+            caveat.text for caveat in caveats if caveat.kind in (Kind.INVALID, Kind.CLIENT_BOUND)
+        ]
     if result.command in ("tune", "clients"):
         return texts + [caveat.text for caveat in invalid]
     if invalid:
         are = "is" if len(invalid) == 1 else "are"
         texts.append(f"{len(invalid)} of {runs} runs {are} invalid and left out")
-    bound = sum(caveat.kind is Kind.CLIENT_BOUND for caveat in found)
+    bound = sum(caveat.kind is Kind.CLIENT_BOUND for caveat in caveats)
     if bound:
         verb = "shows" if bound == 1 else "show"
         texts.append(f"{bound} of {runs} runs {verb} the client's speed, not the database's")
-    saturated = sum(caveat.kind is Kind.SATURATED for caveat in found)
+    saturated = sum(caveat.kind is Kind.SATURATED for caveat in caveats)
     if saturated:
         are = "is" if saturated == 1 else "are"
         texts.append(f"{saturated} of {runs} runs {are} saturated")

@@ -15,7 +15,7 @@ HOLD_S = 20.0
 """How long a request is held at most: short enough for every proxy on the way."""
 
 MAX_NAMED = 20
-"""Workers that a message names."""
+"""The most workers that a message names."""
 
 
 class Refused(Exception):
@@ -47,13 +47,13 @@ class Barrier:
         """Upper bound of how late each worker started."""
 
     def hear(self, worker: int) -> None:
-        """Any message shows that a worker lives. Refused if there is no such worker."""
+        """Note that a worker lives, as any message shows. Refused if there is no such worker."""
         if not 0 <= worker < self._settings.workers:
             raise Refused(404, f"there is no worker {worker}")
         self._heard[worker] = time.monotonic()
 
     def arrive(self, message: Ready) -> bool:
-        """Note that a worker is ready to run; True if with it all are."""
+        """Note that a worker is ready to run; True if all are now."""
         if message.worker in self.ready:
             return False
         self.ready[message.worker] = message
@@ -68,7 +68,7 @@ class Barrier:
         self._start_utc = datetime.now(UTC) + timedelta(seconds=delay_s)
 
     def elapsed_s(self) -> float:
-        """Since the common start; 0 before it."""
+        """Seconds since the common start; 0 before it."""
         return 0.0 if self.start_at is None else max(0.0, time.monotonic() - self.start_at)
 
     def format_utc(self, since_start_s: float) -> str:
@@ -93,13 +93,13 @@ class Barrier:
         return message.done > before.done
 
     def finish(self, message: WorkerResult) -> bool:
-        """Take a worker's result; True if with it there are all, False also if it is known already.
+        """Take a worker's result; True if all are there now, False also if it was handed in before.
 
         Refused if the worker has handed in another one, or if the run has not begun.
         """
-        known = self.results.get(message.worker)
-        if known is not None:
-            if known.model_copy(update={"elapsed_s": message.elapsed_s}) == message:
+        previous = self.results.get(message.worker)
+        if previous is not None:
+            if previous.model_copy(update={"elapsed_s": message.elapsed_s}) == message:
                 return False  # the worker repeats itself: the first answer did not reach it
             raise Refused(409, f"worker {message.worker} has handed in another result already")
         if self.start_at is None:
@@ -116,8 +116,8 @@ class Barrier:
         clock and the worker's is an upper bound of how late the worker started."""
         if self.start_at is not None:
             offset = max(0.0, time.monotonic() - self.start_at - elapsed_s)
-            known = self.clock_offsets_s.get(worker, offset)
-            self.clock_offsets_s[worker] = min(known, offset)
+            least = self.clock_offsets_s.get(worker, offset)
+            self.clock_offsets_s[worker] = min(least, offset)
 
     @property
     def missing(self) -> list[int]:
@@ -143,7 +143,7 @@ class Barrier:
         return [worker for worker, deadline in self._deadlines().items() if deadline <= now]
 
     def find_late(self) -> str | None:
-        """The same as a reason to give the run up."""
+        """The same as a reason to give the run up; None if nobody is late."""
         late = self.list_late()
         absent = [worker for worker in late if worker not in self._heard]
         if absent:

@@ -40,7 +40,7 @@ _CLOSE_PATIENCE_S = 5.0
 
 
 class CallThread:
-    """Makes one call after the other. A daemon: a call that hangs must not keep the process."""
+    """Makes one call after the other, in a daemon: a call that hangs must not keep the process."""
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -113,18 +113,18 @@ class Indexing:
 
     @property
     def builds_before_run(self) -> bool:
-        """Whether they are built between the prefill and the start."""
+        """Whether the indexes are built between the prefill and the start."""
         return self._when is CreateIndices.AFTER and self._settings.loads_by_prefill
 
     @property
     def builds_after_run(self) -> bool:
-        """Whether they are built when the run's own events are loaded."""
+        """Whether the indexes are built when the run's own events are loaded."""
         writes = bool(self._settings.groups_of(Role.WRITE))
         return self._when is CreateIndices.AFTER and writes and not self.builds_before_run
 
     def prepare_inserts(self) -> None:
-        """Make them, or see to it that there are none. SimulatorError if tables that stay have some that
-        nobody asked for."""
+        """Make the indexes, or see to it that there are none. SimulatorError if tables that stay have some
+        that nobody asked for."""
         module = self._module
         if module is None:
             return
@@ -140,8 +140,8 @@ class Indexing:
                 )
 
     def prepare_queries(self) -> None:
-        """Of tables that others have loaded: SimulatorError if indexes are missing that inserts should have
-        paid for; those of `after` are built."""
+        """Check tables that others have loaded: SimulatorError if indexes are missing that inserts should
+        have paid for. Those of `after` are built."""
         if self._when is CreateIndices.BEFORE and (lacking := self._list_lacking()):
             raise SimulatorError(
                 f"the tables were loaded without the indexes of create_indices=before ({', '.join(lacking)}),"
@@ -152,7 +152,7 @@ class Indexing:
             self.build()
 
     def build(self) -> None:
-        """Build those that are missing, and note how long it takes."""
+        """Build the indexes that are missing, and note how long it takes."""
         if lacking := self._list_lacking():
             assert self._module is not None
             create = self._module.create_indexes
@@ -261,8 +261,8 @@ class Preparation:
             self.known = str(error)
 
     def survey(self) -> None:
-        """Ask which events are stored, if that is to be known and isn't yet. After the queries: what it
-        reads, they would find in the caches."""
+        """Ask which events are stored, if that is to be known and isn't yet. This comes after the queries,
+        which would find in the caches what it reads."""
         writers = self._settings.groups_of(Role.WRITE, Role.FILL)
         if self.baseline and writers and not self.begin.has_history:
             self.known = "it isn't known which events were there before the run"
@@ -274,7 +274,7 @@ class Preparation:
                 self.known = f"the database couldn't be asked which events it has: {error}"
 
     def await_prefill(self) -> None:
-        """Wait until readers can see what was prefilled, of a database that acknowledges events before."""
+        """Wait until readers can see what was prefilled: a database may acknowledge events before that."""
         module, expected = self.module, self.baseline + self.begin.prefill
         stored = await_count(module.count, expected, module.settle_s)
         if stored is not None and stored < expected:
@@ -316,7 +316,7 @@ class Preparation:
     def _check_times(self) -> None:
         """SimulatorError if the database would drop events of the run for their times.
 
-        Of a run that ends by the clock only those are known that come before it, and the first.
+        Of a run that ends by the clock, only the events before it and its first one are known.
         """
         taken, settings = self.module.times_taken(), self._settings
         if taken is None:
@@ -328,7 +328,7 @@ class Preparation:
         part = StoredPart(worker, self.begin.first_of(worker), count)
         first, end = Stored(self.workload, [part]).span_ms
         if first < taken[0] or end - 1 > taken[1]:
-            times = [str(np.datetime64(one, "ms"))[:16] for one in (first, end - 1, *taken)]
+            times = [str(np.datetime64(time_ms, "ms"))[:16] for time_ms in (first, end - 1, *taken)]
             raise SimulatorError(
                 f"the run's events are of {times[0]} to {times[1]} UTC, and the database takes {times[2]} to"
                 f" {times[3]} and drops others: let it keep more, or choose other times (fewer events, or a"
@@ -352,7 +352,7 @@ class Preparation:
 
 
 def open_tables(module: AnyModule) -> Iterator[AnyModule]:
-    """The module, whose queries are of a single table; of several, connected to one after the other."""
+    """The module for each table, as its queries are of a single one: several are opened in turn."""
     job = module.job
     if job.load.tables is Tables.SINGLE:
         yield module

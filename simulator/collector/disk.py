@@ -14,33 +14,33 @@ from ..modules.base import AnyModule
 _log = logging.getLogger(__name__)
 
 _AMID_SHARE = 0.4
-"""Of a run, from which on the size amid it is asked: workers tell once a second how far they are."""
+"""The share of a run after which the size amid it is asked for: workers report once a second."""
 _LONGEST_S = 1.0
-"""Of which instant a size is that took longer isn't known."""
+"""If a size took longer, it isn't known of which instant it is."""
 _VALUE_BYTES = 8
 
 
 def is_amid(load: Load, reports: Collection[Progress]) -> bool:
     """Whether writers of this load are about in the middle of their run, by their last reports."""
-    running = [one for one in reports if one.stage == "run"]
+    running = [report for report in reports if report.stage == "run"]
     if load.duration_s is not None:
-        longest_s = max((one.elapsed_s for one in running), default=0.0)
+        longest_s = max((report.elapsed_s for report in running), default=0.0)
         return longest_s >= _AMID_SHARE * load.duration_s
-    return sum(one.done for one in running) >= _AMID_SHARE * load.workers * load.events
+    return sum(report.done for report in running) >= _AMID_SHARE * load.workers * load.events
 
 
 def measure_during(module: AnyModule, start_at: float) -> tuple[float, Storage] | None:
     """The size while workers write, and when that was, in seconds since the common start."""
     began = time.monotonic()
     try:
-        found = module.storage_during()
+        storage = module.storage_during()
     except (SimulatorError, Retryable) as error:
         _log.warning("the size amid the run is not known: %s", error)
         return None
     ended = time.monotonic()
-    if ended - began > _LONGEST_S and found.level is None:
+    if ended - began > _LONGEST_S and storage.level is None:
         return None
-    return (began + ended) / 2 - start_at, found
+    return (began + ended) / 2 - start_at, storage
 
 
 def place_amid(run: RunResult, at_s: float, found: Storage) -> Storage:
@@ -91,7 +91,7 @@ def _ask(module: AnyModule, stored: int) -> Storage:
 
 
 def _complete(module: AnyModule, storage: Storage, stored: int) -> Storage:
-    """The size with what growth is told by."""
+    """The size, with what growth is derived from."""
     job = module.job
     allocation = storage.allocation
     if allocation is None:

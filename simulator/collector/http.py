@@ -52,7 +52,7 @@ _BACKLOG = 4096
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens at an address; empty: at all, of IPv6 and IPv4 alike, as a pod may have either.
 
-    Raises OSError if that can't be had, as where the port is taken.
+    Raises OSError if that is impossible, for example because the port is taken.
     """
     if not host and socket.has_dualstack_ipv6():
         # A kernel may know IPv6 and have it switched off. Where the port is taken, IPv4's error follows.
@@ -145,7 +145,7 @@ def _json(message: Message) -> Response:
 # What a client may send to the collector before it has shown that it is one of its own.
 
 MOST_HEAD_BYTES = 64 * 1024
-"""Of a request's line and headers: uvicorn with httptools has no limit and keeps them all."""
+"""The most bytes of a request's line and headers: uvicorn with httptools has no limit and keeps them all."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -156,7 +156,7 @@ class LimitedProtocol(HttpToolsProtocol):
     _requests = 0
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, of which at most one reading of the socket is beyond the limit."""
+        """Parse what came; at most one read of the socket is beyond the limit."""
         before = self._requests
         super().data_received(data)
         self._head_bytes = self._head_bytes + len(data) if self._requests == before else 0
@@ -209,8 +209,8 @@ def run_collector(
 ) -> tuple[int, Carried | None]:
     """Serve on `listener` until a request or a signal asks for the end, or nobody has for `linger_s`.
 
-    `born`: `time.monotonic()` at the start; `announced`: print progress and report, too. The exit
-    status, 0 if there was a report, and what the next run goes on from.
+    `born`: `time.monotonic()` at the start; `announced`: print progress and report, too. Returns the
+    exit status, 0 if there was a report, and what the next run goes on from.
     """
 
     async def serve() -> tuple[int, Carried | None]:

@@ -9,10 +9,10 @@ A limit is lost if it would be missed even if all that is still to come were ins
 
 The most requests there can be follows from their number, or from the rate: with `poisson` arrivals five
 standard deviations above its mean. In a closed loop with a duration there is no such number: each place in
-flight is taken to have requests until the end of which none takes less than the fastest so far. That is
+flight is assumed to have requests until the end, none of which takes less than the fastest so far. That is
 generous, so such a run is ended late, but never one that could have kept its limit at the pace it has shown.
 
-That a rate is kept up with is never lost before the end: a database may catch up with what has gathered.
+Keeping up with a rate is never lost before the end: a database may catch up with what has gathered.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from ..contract import (
 from ..histograms import LEAST_REQUESTS, CoarseCounts, find_fastest_ms, split_counts
 
 _DEVIATIONS = 5
-"""Of a Poisson process: above its mean by so many there is a run in some millions."""
+"""Standard deviations of a Poisson process: one run in some millions is this far above the mean."""
 
 LOOK_INTERVAL_S = 1.0
 """How often limits are looked at: as often as workers report."""
 
 NOTICE_S = 1.5
-"""How long before the end workers are told of it: each reports meanwhile, and is told by the answer."""
+"""How long before the end workers are told of it: each reports meanwhile, and the answer says so."""
 
 
 class LimitWatch:
@@ -57,10 +57,10 @@ class LimitWatch:
         elapsed_s: float,
     ) -> tuple[RunLimit, str] | None:
         """The limit that is lost, and how that shows; None as long as there is none, or if it is too early to
-        look again. `progress`: of a worker; `places`: requests that each worker of a load may have in
-        flight; `elapsed_s`: since the common start.
+        look again. `progress`: a worker's last message; `places`: requests that each worker of a load may
+        have in flight; `elapsed_s`: since the common start.
 
-        What a worker counts while it tells it may be there twice, so a limit has to be found lost two times
+        What a worker counts while it reports may be there twice, so a limit has to be found lost two times
         in a row.
         """
         if elapsed_s - self._looked_at < LOOK_INTERVAL_S:
@@ -70,7 +70,7 @@ class LimitWatch:
             role = Role.WRITE if limit.query is None else Role.READ
             for group in self._settings.groups_of(role):
                 messages = list(filter(None, map(progress, range(group.first, group.end))))
-                running = [one for one in messages if one.stage == "run"]
+                running = [message for message in messages if message.stage == "run"]
                 if elapsed_s < group.load.warm_up_s or not running:
                     continue
                 if lost := find_loss(limit, group, running, places(group.load)):
@@ -85,15 +85,15 @@ class LimitWatch:
 def find_loss(
     limit: RunLimit, group: Group, messages: Sequence[Progress], places: int
 ) -> str | None:
-    """How it shows that a limit is lost; None if it isn't. `messages`: what the group's workers have told;
-    `places`: requests that each may have in flight."""
+    """How it shows that a limit is lost; None if it isn't. `messages`: the last one of each worker of the
+    group; `places`: requests that each may have in flight."""
     load = group.load
-    counts = [one.latency for one in messages]
-    failed = sum(one.retries for one in messages)
+    counts = [message.latency for message in messages]
+    failed = sum(message.retries for message in messages)
     if limit.query is not None:
-        asked = [told for one in messages if (told := one.queries.get(limit.query))]
-        counts = [told.latency for told in asked]
-        failed = sum(told.failed for told in asked)
+        queries = [query for message in messages if (query := message.queries.get(limit.query))]
+        counts = [query.latency for query in queries]
+        failed = sum(query.failed for query in queries)
     share = _find_share(limit, messages, load)
     if limit.measure is Measure.ERROR_SHARE:
         most = _count_most(load, share, messages, counts, places, whole=True)
@@ -105,7 +105,7 @@ def find_loss(
             return f"{failed:,} requests failed, of {attempts:,.0f} at most"
         return None
     if limit.measure is Measure.SERVICE_P99 and load.rate_per_s is not None:
-        return None  # what is told while the run goes on are response times
+        return None  # workers report response times while the run goes on
     percent = limit.measure.percent or 0.0
     done, slow = split_counts(counts, limit.at_most)
     most = max(done, _count_most(load, share, messages, counts, places))
@@ -118,7 +118,7 @@ def find_loss(
 
 def _find_share(limit: RunLimit, messages: Sequence[Progress], load: Load) -> float:
     """Which part of a group's requests the limit is about, by the weights of its queries."""
-    names = {name for one in messages for name in one.queries}
+    names = {name for message in messages for name in message.queries}
     if limit.query is None or not names:
         return 1.0
     weights = {name: load.weights.get(name, 1.0) for name in names}
@@ -133,8 +133,8 @@ def _count_most(
     places: int,
     whole: bool = False,
 ) -> float:
-    """The most requests that the window can have in the end, of this share of the group's. `whole`: the whole
-    run, with its warm-up."""
+    """The most requests that the window can have in the end, of this share of the group's. `whole`: that the
+    whole run can have, with its warm-up."""
     if load.duration_s is None:
         if load.role is Role.READ:
             return load.workers * load.runs
@@ -147,9 +147,9 @@ def _count_most(
         return math.ceil(mean + chance) + 2 * load.workers
     done, _ = split_counts(counts, math.inf)
     if whole:
-        done = max(done, sum(one.done for one in messages) // load.events_per_request)
+        done = max(done, sum(message.done for message in messages) // load.events_per_request)
     fastest_ms = find_fastest_ms(counts)
     if fastest_ms is None:
         return math.inf
-    left_s = max(0.0, load.duration_s - min(one.elapsed_s for one in messages))
+    left_s = max(0.0, load.duration_s - min(message.elapsed_s for message in messages))
     return done + math.ceil(load.workers * places * left_s * 1000 / fastest_ms)

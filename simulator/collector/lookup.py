@@ -18,7 +18,7 @@ from .barrier import Barrier
 from .database import Preparation, ask, open_tables
 
 MOST_ROWS = 200_000
-"""So many rows the database is asked for at most: of more events, some are counted together."""
+"""The most rows that the database is asked for: of more events, some are counted together."""
 
 
 def look_up_events(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Lookup:
@@ -31,7 +31,7 @@ def look_up_events(settings: RunSettings, prepared: Preparation, barrier: Barrie
         return Lookup(reason="it isn't known which events were there before the run")
     if settings.data.timestamps is Timestamps.RESTART and begin.first_event:
         return Lookup(reason="with --timestamps restart events have the times of others")
-    by_clock = any(one.load.duration_s is not None for one in settings.groups_of(Role.WRITE))
+    by_clock = any(group.load.duration_s is not None for group in settings.groups_of(Role.WRITE))
     if by_clock and not prepared.module.keeps_order():
         return Lookup(
             reason="writers sort events into requests, so it isn't known which of them were due by then; all"
@@ -39,8 +39,8 @@ def look_up_events(settings: RunSettings, prepared: Preparation, barrier: Barrie
         )
     if begin.has_history:
         results = barrier.results.items()
-        counts = {worker: one.figures.count for worker, one in results if one.figures}
-        until = begin.find_next({one: counts.get(one, 0) for one in begin.writers})
+        counts = {worker: result.figures.count for worker, result in results if result.figures}
+        until = begin.find_next({worker: counts.get(worker, 0) for worker in begin.writers})
         parts = [StoredPart(worker, 0, count) for worker, count in sorted(until.items())]
     else:
         parts = [
@@ -64,11 +64,11 @@ def look_up(
     module: AnyModule, workload: Workload, parts: list[StoredPart], since_ms: int | None = None
 ) -> Lookup:
     """How many of these events are missing, and how many are there too often, in all tables together;
-    `since_ms`: of those of this time or newer.
+    `since_ms`: only events of this time or newer count.
 
     They are counted for each device and time. A device's events are as far apart as the workload has
     them, so that each is alone in its place unless there are more than `MOST_ROWS`: then an event that is
-    missing and one that is stored twice beside it look like none of both.
+    missing and one beside it that is stored twice cancel each other out.
     """
     schema = workload.schema
     if not any(part.count for part in parts):
@@ -77,7 +77,9 @@ def look_up(
     window = None
     if since_ms is not None:
         window = Window(span=max(1, stored.span_ms[1] - since_ms), at=At.FIRST)
-    events = sum(one.stop - one.start for one in stored.find_between(since_ms, None))
+    events = sum(
+        event_range.stop - event_range.start for event_range in stored.find_between(since_ms, None)
+    )
     per_group = math.ceil(events / MOST_ROWS)
     apart_ms = max(1, int(workload.device_interval_ms)) * per_group
     query = Query(
@@ -92,23 +94,23 @@ def look_up(
         return Lookup(reason=f"module {module.name} compiles no queries with {names}")
     bound = bind(query, schema.epoch_ms if since_ms is None else since_ms)
     kinds = [kind for _, kind in describe_answer(query, schema)]
-    found: Counter[tuple[object, object]] = Counter()
+    actual: Counter[tuple[object, object]] = Counter()
     for part in open_tables(module):
-        found += _count(normalize(kinds, part.fetch(part.compile(bound))))
+        actual += _count(normalize(kinds, part.fetch(part.compile(bound))))
     expected = _count(normalize(kinds, answer(bound, stored).rows))
     return Lookup(
         events=expected.total(),
-        missing=(expected - found).total(),
-        doubled=(found - expected).total(),
+        missing=(expected - actual).total(),
+        doubled=(actual - expected).total(),
         per_group=per_group,
     )
 
 
 def describe_wrong(found: Lookup) -> list[str]:
-    """What makes a run invalid."""
+    """What makes a run invalid by its look-up."""
     texts = [
-        f"{count:,} {what}"
-        for count, what in (
+        f"{count:,} {problem}"
+        for count, problem in (
             (found.missing, "acknowledged events are not there"),
             (found.doubled, "events are there twice"),
         )

@@ -34,8 +34,8 @@ one was then at work for less than 90 % of the window on average; of many that e
 time all are together for 88 to 99 % of it, even on a busy machine (runs of 1 to 13 s)."""
 
 MOST_EXECUTIONS = 20_000
-"""So many executions of a group's queries are kept one by one, in 3 MB of `result.json`. Of more there are
-the histograms, and each reader's means."""
+"""Up to this many executions of a group's queries are kept one by one, in 3 MB of `result.json`. Of more
+there are the histograms, and each reader's means."""
 
 MAX_CLOCK_OFFSET_SHARE = 0.05
 MIN_CLOCK_OFFSET_S = 0.25
@@ -123,7 +123,7 @@ def merge_group(
     group.client = measure_client(every, load, offered, group.latency_ms)
     if _ends_by_executions(load):
         if len(parts) < 2 or window_s < MIN_CLOCK_OFFSET_S:
-            # In a shorter time nobody can tell who asked together: that late a worker's message may be.
+            # In a shorter time nobody can tell who asked together: a worker's message may be that late.
             group.overlap = None
     elif group.rate_per_s is None:
         group.invalid_reasons.append(explain_nothing(load, window_s, offers))
@@ -135,7 +135,7 @@ def merge_group(
 
 
 def _ends_by_executions(load: Load) -> bool:
-    """Whether readers ask each query so often, and not until a time is over."""
+    """Whether readers ask each query a number of times, and not until a time is over."""
     return load.role is Role.READ and load.duration_s is None
 
 
@@ -143,7 +143,7 @@ def _ends_by_executions(load: Load) -> bool:
 
 
 def _by_collectors_clock(part: WorkerFigures, offset_s: float) -> WorkerFigures:
-    """The worker's times from the collector's start on, by the bound of how late it started."""
+    """The figures with times since the collector's start, by the bound of how late the worker started."""
     times = {"start_s": part.start_s + offset_s, "end_s": part.end_s + offset_s}
     return part.model_copy(update=times)
 
@@ -157,11 +157,11 @@ def span_of(spans: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _merge_latency(encoded: Iterable[str | None]) -> tuple[LatencyMs | None, str | None]:
-    """Percentiles and histogram of all; None of a kind that no worker has."""
-    found = [one for one in encoded if one is not None]
-    if not found:
+    """Percentiles and histogram of all workers; None if no worker has one."""
+    histograms = [histogram for histogram in encoded if histogram is not None]
+    if not histograms:
         return None, None
-    merged = merge_histograms(found)
+    merged = merge_histograms(histograms)
     return latency_ms(merged), encode_histogram(merged)
 
 
@@ -173,8 +173,8 @@ def explain_nothing(load: Load, window_s: float, offers: Sequence[WorkerOffer]) 
             " take longer"
         )
     if load.rate_per_s is not None and not any(offer.due for offer in offers):
-        one, more = ("event", "events") if load.role is Role.WRITE else ("query", "queries")
-        unit = one if load.rate_per_s == 1 else more
+        singular, plural = ("event", "events") if load.role is Role.WRITE else ("query", "queries")
+        unit = singular if load.rate_per_s == 1 else plural
         each_s = load.events_per_request / load.rate_per_s
         return (
             f"nothing was measured: no request was due in the window of {window_s:.3g} s, as at"
@@ -190,7 +190,7 @@ def explain_nothing(load: Load, window_s: float, offers: Sequence[WorkerOffer]) 
 
 
 def find_late_starts(clock_offsets_s: Mapping[int, float], window_s: float) -> list[str]:
-    """Which workers started too late for the run to be one: one reason for all."""
+    """Which workers started too late for the run to be one: a single reason for all."""
     allowed = max(MIN_CLOCK_OFFSET_S, MAX_CLOCK_OFFSET_SHARE * window_s)
     late = {worker: late_s for worker, late_s in clock_offsets_s.items() if late_s > allowed}
     if not late:
@@ -202,19 +202,21 @@ def find_late_starts(clock_offsets_s: Mapping[int, float], window_s: float) -> l
 
 
 def _find_lost(group: GroupResult, load: Load) -> list[str]:
-    """What wasn't acknowledged, or was and isn't there."""
+    """Why a run is invalid: events weren't acknowledged, or were and aren't there."""
     reasons = []
     planned = load.workers * load.events
     if load.duration_s is None and group.count is not None and group.count < planned:
         reasons.append(f"{planned - group.count} of {planned} events were not acknowledged")
-    found = group.verification
-    if found is not None and not found.ok:
-        reasons.append(f"the database holds {found.stored} events, {found.expected} were expected")
+    verification = group.verification
+    if verification is not None and not verification.ok:
+        reasons.append(
+            f"the database holds {verification.stored} events, {verification.expected} were expected"
+        )
     return reasons
 
 
 def _find_apart(overlap: float, load: Load) -> list[str]:
-    """What makes a run invalid whose writers did not work together for long enough."""
+    """Why a run is invalid: its writers did not work together for long enough."""
     if overlap >= MIN_OVERLAP:
         return []
     # Rounded down, so that what falls short never reads as enough.
@@ -229,43 +231,49 @@ def _find_apart(overlap: float, load: Load) -> list[str]:
 def _find_common(gaps: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
     """What all workers' gaps have in common, where that is long enough to be a gap."""
     common = list(gaps[0])
-    for others in gaps[1:]:
-        common = list(_overlap(common, others))
+    for worker_gaps in gaps[1:]:
+        common = list(_overlap(common, worker_gaps))
     return [(began, ended) for began, ended in common if ended - began >= GAP_S]
 
 
 def _overlap(
-    one: Sequence[tuple[float, float]], other: Sequence[tuple[float, float]]
+    first: Sequence[tuple[float, float]], second: Sequence[tuple[float, float]]
 ) -> Iterator[tuple[float, float]]:
-    """What two series of gaps have in common. In each they follow one another; of a day there are so many
-    that not each can be compared with each."""
+    """What two series of gaps have in common. Both are in order; those of a day are too many to compare each
+    with each."""
     place = number = 0
-    while place < len(one) and number < len(other):
-        began, ended = max(one[place][0], other[number][0]), min(one[place][1], other[number][1])
+    while place < len(first) and number < len(second):
+        began, ended = (
+            max(first[place][0], second[number][0]),
+            min(first[place][1], second[number][1]),
+        )
         if began < ended:
             yield began, ended
-        if one[place][1] < other[number][1]:
+        if first[place][1] < second[number][1]:
             place += 1
         else:
             number += 1
 
 
 def _merge_pauses(every: Sequence[WorkerFigures], load: Load, end_s: float) -> Iterator[CatchUp]:
-    """How each time was made up for in which the fleet was cut off, of those that began before the run's
-    end."""
+    """How each time in which the fleet was cut off was made up for, if it began before the run's end."""
     for number, pause in enumerate(load.pauses):
-        own = [part.pauses[number] for part in every if part.pauses]
-        if not own or pause.begins_s >= end_s:
+        worker_pauses = [part.pauses[number] for part in every if part.pauses]
+        if not worker_pauses or pause.begins_s >= end_s:
             continue
-        done_s = [one.caught_up_s for one in own if one.caught_up_s is not None]
+        done_s = [
+            worker_pause.caught_up_s
+            for worker_pause in worker_pauses
+            if worker_pause.caught_up_s is not None
+        ]
         yield CatchUp(
             begins_s=pause.begins_s,
             ends_s=pause.ends_s,
-            held=sum(one.held for one in own),
-            after_s=max(done_s) - pause.ends_s if len(done_s) == len(own) else None,
-            lateness_s=max(one.lateness_s for one in own),
-            burst_ms=_merge_latency(one.burst for one in own)[0],
-            later_ms=_merge_latency(one.after for one in own)[0],
+            held=sum(worker_pause.held for worker_pause in worker_pauses),
+            after_s=max(done_s) - pause.ends_s if len(done_s) == len(worker_pauses) else None,
+            lateness_s=max(worker_pause.lateness_s for worker_pause in worker_pauses),
+            burst_ms=_merge_latency(worker_pause.burst for worker_pause in worker_pauses)[0],
+            later_ms=_merge_latency(worker_pause.after for worker_pause in worker_pauses)[0],
         )
 
 
@@ -292,17 +300,19 @@ def queryable(group: GroupResult, lag_s: float) -> Queryable | None:
 # --- readers --------------------------------------------------------------------------------------
 
 
-def _merge_queries(asked: Iterable[WorkerQuery]) -> list[QueryResult]:
-    """Each query of all readers."""
+def _merge_queries(queries: Iterable[WorkerQuery]) -> list[QueryResult]:
+    """Each query, merged over all readers."""
     by_name: dict[str, list[WorkerQuery]] = {}
-    for one in asked:
-        by_name.setdefault(one.query, []).append(one)
-    kept = sum(len(one.each) for parts in by_name.values() for one in parts) <= MOST_EXECUTIONS
-    return [_merge_query(name, parts, kept) for name, parts in by_name.items()]
+    for query in queries:
+        by_name.setdefault(query.query, []).append(query)
+    keeps_each = (
+        sum(len(part.each) for parts in by_name.values() for part in parts) <= MOST_EXECUTIONS
+    )
+    return [_merge_query(name, parts, keeps_each) for name, parts in by_name.items()]
 
 
-def _merge_query(name: str, parts: Sequence[WorkerQuery], kept: bool) -> QueryResult:
-    """`kept`: with each execution, where that was measured."""
+def _merge_query(name: str, parts: Sequence[WorkerQuery], keeps_each: bool) -> QueryResult:
+    """`keeps_each`: with each execution, where that was measured."""
     latency, histogram = _merge_latency(part.histogram for part in parts)
     cold = [part.cold_s for part in parts if part.cold_s is not None]
     return QueryResult(
@@ -319,14 +329,14 @@ def _merge_query(name: str, parts: Sequence[WorkerQuery], kept: bool) -> QueryRe
         latency_ms=latency,
         histogram=histogram,
         service_ms=_merge_latency(part.service for part in parts)[0],
-        each=[one for part in parts for one in part.each] if kept else [],
+        each=[execution for part in parts for execution in part.each] if keeps_each else [],
     )
 
 
 def _add_bytes(parts: Sequence[WorkerQuery]) -> int | None:
-    """Of all readers' answers; None if one of them couldn't tell: no answer is without any."""
-    known = all(part.bytes for part in parts if part.executions)
-    return sum(part.bytes for part in parts) if known else None
+    """The bytes of all readers' answers; None if a reader couldn't tell: no answer is without any."""
+    is_known = all(part.bytes for part in parts if part.executions)
+    return sum(part.bytes for part in parts) if is_known else None
 
 
 def _find_failures(
@@ -334,22 +344,22 @@ def _find_failures(
 ) -> list[str]:
     """What makes the run invalid: failures, and answers of different length."""
     failed: dict[str | None, list[QueryResult]] = {}
-    for one in queries:
-        if one.errors:
-            failed.setdefault(one.error, []).append(one)
+    for query in queries:
+        if query.errors:
+            failed.setdefault(query.error, []).append(query)
     reasons = []
     for error, alike in failed.items():
-        times = [f"{one.errors} times" if one.errors > 1 else "once" for one in alike]
+        times = [f"{query.errors} times" if query.errors > 1 else "once" for query in alike]
         if _ends_by_executions(load):
-            reasons += [f"query {one.query} failed: {error}" for one in alike]
+            reasons += [f"query {query.query} failed: {error}" for query in alike]
         elif len(alike) == 1:
             reasons.append(f"query {alike[0].query} failed {times[0]}: {error}")
         else:
             # A database that goes away fails them all, in the same long words.
-            named = (f"{one.query} ({often})" for one, often in zip(alike, times, strict=True))
+            named = (f"{query.query} ({often})" for query, often in zip(alike, times, strict=True))
             reasons.append(f"queries {', '.join(named)} failed: {error}")
     return reasons + [
-        f"query {one.query} gave {one.rows_min} to {one.rows_max} rows: the data changed meanwhile"
-        for one in queries
-        if one.rows_min != one.rows_max and varying is not None and one.query not in varying
+        f"query {query.query} gave {query.rows_min} to {query.rows_max} rows: the data changed meanwhile"
+        for query in queries
+        if query.rows_min != query.rows_max and varying is not None and query.query not in varying
     ]

@@ -15,31 +15,31 @@ from ..histograms import (
 
 _MINUTE_S = 60
 MOST_MINUTES = 1_440
-"""A day; of longer runs two become one, again and again."""
+"""A day. In longer runs two minutes become one, again and again."""
 
 
 class MinuteSeries:
-    """The latencies of a group's requests by the minute in which workers told of them, which is at most a
-    second late. Its sum is that of the whole window."""
+    """The latencies of a group's requests by the minute in which workers reported them, which is at most a
+    second late. All minutes add up to the whole window."""
 
     def __init__(self) -> None:
         self._told: dict[int, tuple[int, CoarseCounts]] = {}
-        """Worker -> minute of its last report, and all that it had told of in earlier ones."""
+        """Worker -> minute of its last report, and all that it had reported in earlier ones."""
         self._latest: dict[int, CoarseCounts] = {}
         self._minutes: dict[int, CoarseCounts] = {}
         self.length_s = _MINUTE_S
 
     def take(self, message: Progress) -> None:
-        """A report of a worker's, with all latencies of the window so far."""
+        """Take a worker's report, with all latencies of the window so far."""
         minute = int(message.elapsed_s // self.length_s)
         before = self._told.get(message.worker)
         if before is None:
             self._told[message.worker] = minute, (0, [])
         elif minute > before[0]:
             # What was counted while it was recorded is in the next minute.
-            told = self._latest[message.worker]
-            self._add(before[0], subtract_coarse(told, before[1]))
-            self._told[message.worker] = minute, told
+            latest = self._latest[message.worker]
+            self._add(before[0], subtract_coarse(latest, before[1]))
+            self._told[message.worker] = minute, latest
         self._latest[message.worker] = message.latency
 
     def _add(self, minute: int, counts: CoarseCounts) -> None:
@@ -51,9 +51,9 @@ class MinuteSeries:
         minutes, self._minutes = self._minutes, {}
         self.length_s *= 2
         for minute, counts in minutes.items():
-            known = self._minutes.get(minute // 2, (0, []))
-            self._minutes[minute // 2] = add_coarse(known, counts)
-        self._told = {worker: (at // 2, told) for worker, (at, told) in self._told.items()}
+            merged = self._minutes.get(minute // 2, (0, []))
+            self._minutes[minute // 2] = add_coarse(merged, counts)
+        self._told = {worker: (at // 2, reported) for worker, (at, reported) in self._told.items()}
 
     def read_latest(self) -> MinuteLatency | None:
         """The last minute that is over for all workers; None before."""
@@ -63,12 +63,12 @@ class MinuteSeries:
         return self._describe(over, self._minutes[over])
 
     def result(self) -> list[MinuteLatency]:
-        """All minutes, with the one that the end cut off; none of a run of a single one."""
+        """All minutes, the one that the end cut off included; none if the run has a single one."""
         minutes: Mapping[int, CoarseCounts] = self._minutes
         rest = dict(minutes)
-        for worker, (minute, told) in self._told.items():
-            left = subtract_coarse(self._latest[worker], told)
-            rest[minute] = add_coarse(rest.get(minute, (0, [])), left)
+        for worker, (minute, reported) in self._told.items():
+            recent = subtract_coarse(self._latest[worker], reported)
+            rest[minute] = add_coarse(rest.get(minute, (0, [])), recent)
         if len(rest) < 2:
             return []
         return [self._describe(minute, counts) for minute, counts in sorted(rest.items())]

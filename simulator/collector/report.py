@@ -40,7 +40,7 @@ from .verdicts import extend_offers
 _log = logging.getLogger(__name__)
 
 _MOST_WORKERS = 8
-"""So many workers stand for all: the order in which events are sent takes 20 ms for each."""
+"""This many workers stand for all: the order in which events are sent takes 20 ms for each."""
 
 
 def make_report(
@@ -50,8 +50,8 @@ def make_report(
     early_end: EarlyEnd | None = None,
     deleter: Deleter | None = None,
 ) -> Report:
-    """Count what is stored, and merge what was measured; the phases' times are yet to come. `early_end`: of a
-    run that was ended since it could not keep a limit any more; `deleter`: of one with a retention.
+    """Count what is stored, and merge what was measured; the phases' times are yet to come. `early_end`:
+    set if the run was ended because it could not keep a limit any more; `deleter`: set if it has a retention.
 
     Raises SimulatorError if there is nothing that a report could be about.
     """
@@ -63,8 +63,8 @@ def make_report(
     for whole in settings.groups_of(Role.WRITE, Role.READ):
         group = _shorten(whole, early_end)
         if group.load.role is Role.WRITE:
-            kept = None if deleter is None else deleter.count_kept()
-            writers, report.carried = _verify(group, prepared, barrier, kept)
+            kept_events = None if deleter is None else deleter.count_kept()
+            writers, report.carried = _verify(group, prepared, barrier, kept_events)
             run.groups.append(writers)
         else:
             run.groups.append(_merge_readers(group, settings, prepared, barrier))
@@ -83,7 +83,7 @@ def make_report(
 
 
 def _shorten(group: Group, early_end: EarlyEnd | None) -> Group:
-    """The group with the load that it had: until the end by the clock, if that came early."""
+    """The group with the load that it really had: until the early end, if there was one."""
     if early_end is None:
         return group
     load = group.load.model_copy(update={"duration_s": early_end.at_s})
@@ -109,7 +109,7 @@ def make_early_report(
 
 
 def _begin_report(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Report:
-    """What doesn't depend on the groups."""
+    """The parts of a report that don't depend on the groups."""
     module = prepared.module
     environment: dict[str, Any] = {
         "client": client_environment(module.packages),
@@ -133,24 +133,26 @@ def _begin_report(settings: RunSettings, prepared: Preparation, barrier: Barrier
 
 
 def _add_surroundings(run: RunResult, barrier: Barrier) -> None:
-    """When the run was measured by the wall clock, and on how busy machines."""
+    """Add when the run was measured by the wall clock, and how busy its machines were."""
     starts, ends = [], []
     for worker, result in barrier.results.items():
         if result.figures is not None:
-            # By the same bound of how late a worker started as in the figures.
+            # The figures use the same bound of how late a worker started.
             late_s = barrier.clock_offsets_s.get(worker, 0.0)
             starts.append(result.figures.start_s + late_s)
             ends.append(result.figures.end_s + late_s)
     if starts:
         run.began_at = barrier.format_utc(min(starts))
         run.ended_at = barrier.format_utc(max(ends))
-        run.machines = merge_machines(one.machine for _, one in sorted(barrier.results.items()))
+        run.machines = merge_machines(
+            result.machine for _, result in sorted(barrier.results.items())
+        )
 
 
 def _collect_figures(group: Group, barrier: Barrier) -> dict[int, WorkerFigures]:
     """What each worker of a group measured, as far as it is there."""
     results = ((worker, barrier.results.get(worker)) for worker in range(group.first, group.end))
-    return {worker: one.figures for worker, one in results if one and one.figures}
+    return {worker: result.figures for worker, result in results if result and result.figures}
 
 
 def _merge(
@@ -164,13 +166,13 @@ def _merge(
 
 
 def _verify(
-    group: Group, prepared: Preparation, barrier: Barrier, kept: int | None
+    group: Group, prepared: Preparation, barrier: Barrier, kept_events: int | None
 ) -> tuple[GroupResult, Carried]:
-    """Count the events of a group of writers, and merge what it measured. `kept`: of a run with a retention,
-    how many of its events weren't to be deleted."""
+    """Count the events of a group of writers, and merge what it measured. `kept_events`: how many events
+    weren't to be deleted, if the run has a retention."""
     module, parts = prepared.module, _collect_figures(group, barrier)
     expected = prepared.baseline + barrier.prefilled + sum(part.count for part in parts.values())
-    expected = expected if kept is None else kept
+    expected = expected if kept_events is None else kept_events
     try:
         stored = await_count(partial(ask, module.count), expected, module.settle_s)
         lost_devices = prepared.find_lost_devices(sorted(parts))
@@ -214,18 +216,20 @@ def _since_the_end(parts: Mapping[int, WorkerFigures], barrier: Barrier) -> floa
 
 
 def find_lateness(workload: Workload, parts: Sequence[StoredPart]) -> Lateness | None:
-    """How many of the events that were sent came late; None if that are about as many as were to, or if none
-    were to."""
-    asked, sent, late = workload.late_share, 0, 0.0
-    for part in parts[:_MOST_WORKERS] if asked else ():
+    """How many of the events that were sent came late; None if about as many did as should have, or if none
+    should have."""
+    late_share, sent, late = workload.late_share, 0, 0.0
+    for part in parts[:_MOST_WORKERS] if late_share else ():
         if not part.count:
             continue
         sent += part.count
         late += part.count * workload.find_late_share(part.worker, part.first, part.count)
     # Three standard deviations: a few events may have fewer late ones by chance.
-    if not sent or late >= asked * sent - max(0.1 * asked * sent, 3 * sqrt(asked * sent)):
+    if not sent or late >= late_share * sent - max(
+        0.1 * late_share * sent, 3 * sqrt(late_share * sent)
+    ):
         return None
-    return Lateness(asked=asked, came=late / sent)
+    return Lateness(asked=late_share, came=late / sent)
 
 
 # --- readers --------------------------------------------------------------------------------------
@@ -262,9 +266,9 @@ def add_long_windows(run: RunResult, prepared: Preparation) -> None:
     if isinstance(prepared.known, str) or run.readers is None:
         return
     stored = Stored(prepared.known.workload, prepared.known.parts, prepared.certain_until_ms)
-    names = [one.query for one in run.readers.queries]
-    asked = map(prepared.module.describe_query, names)
-    run.readers.long_windows = find_long_windows(asked, stored)
+    names = [query.query for query in run.readers.queries]
+    queries = map(prepared.module.describe_query, names)
+    run.readers.long_windows = find_long_windows(queries, stored)
 
 
 def find_long_windows(asked: Iterable[Query | None], stored: Stored) -> LongWindows | None:

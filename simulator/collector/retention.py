@@ -31,13 +31,13 @@ from .database import Preparation, ask, open_tables
 _log = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 0.5
-"""How often it is looked whether something has become too old: workers report once a second."""
+"""How often to look whether something has become too old: workers report once a second."""
 
 REST_S = 2.0
-"""So long nothing is deleted after a deletion, so that there are seconds to hold those with one against."""
+"""How long nothing is deleted after a deletion, so that there are seconds to compare it with."""
 
 _LONG_BEFORE_MS = 366 * 86_400_000
-"""No event is so much older than the first timestamp."""
+"""No event is older than the first timestamp by this much."""
 
 
 @dataclass
@@ -49,11 +49,11 @@ class Deleter:
     barrier: Barrier
     retention: Retention
     deletions: list[Deletion] = field(default_factory=list)
-    """Those while writers were at work."""
+    """The deletions while writers were at work."""
     limit_ms: int | None = None
-    """What is older is gone; None: nothing has been deleted."""
+    """Events older than this are gone; None: nothing has been deleted."""
     kept_at_start: int | None = None
-    """Of the prefill, what wasn't too old when the run began; None: nothing was deleted before it."""
+    """Events of the prefill that weren't too old when the run began; None: nothing was deleted before it."""
     looked_at_s: float = -math.inf
     """When it was last asked for what is due while writers are at work."""
 
@@ -64,23 +64,23 @@ class Deleter:
 
     def list_parts(self) -> list[StoredPart]:
         """What each writer has inserted, as far as it is known."""
-        found = []
+        parts = []
         for worker in self._writers:
             ready = self.barrier.ready.get(worker)
             count = ready.prefilled if ready else 0
-            result, told = self.barrier.results.get(worker), self.barrier.progress.get(worker)
+            result, progress = self.barrier.results.get(worker), self.barrier.progress.get(worker)
             if result is not None and result.figures is not None:
                 count += result.figures.count
-            elif result is None and told is not None and told.stage == "run":
-                count += told.done
-            found.append(StoredPart(worker, self.prepared.begin.first_event, count))
-        return found
+            elif result is None and progress is not None and progress.stage == "run":
+                count += progress.done
+            parts.append(StoredPart(worker, self.prepared.begin.first_event, count))
+        return parts
 
     def find_due_in_run(self) -> int | None:
         """The limit by which to delete now, while writers are at work; None: nothing is due, or it is too
         early to look again, or to delete again."""
         elapsed_s = self.barrier.elapsed_s()
-        # Who is done is no measure of the others' time.
+        # A worker that is done is no measure of the others' time.
         if elapsed_s - self.looked_at_s < LOOK_INTERVAL_S or self.barrier.results:
             return None
         if self.deletions and elapsed_s - self.deletions[-1].ended_s < REST_S:
@@ -105,7 +105,7 @@ class Deleter:
         self.limit_ms = limit_ms
 
     def delete_in_run(self, limit_ms: int) -> None:
-        """The same while writers are at work: it is noted when."""
+        """The same while writers are at work; notes when."""
         began_s = self.barrier.elapsed_s()
         self.delete(limit_ms)
         ended_s = self.barrier.elapsed_s()
@@ -118,7 +118,7 @@ class Deleter:
             self.kept_at_start = self.count_kept()
 
     def delete_rest(self) -> None:
-        """Delete what has become too old by now, of which no deletion is under way."""
+        """Delete what has become too old by now, while no deletion is under way."""
         if (limit_ms := self.find_due()) is not None:
             self.delete(limit_ms)
 
@@ -134,7 +134,7 @@ class Deleter:
     def make_result(self) -> RetentionResult:
         """What was deleted, and whether anything remains that should be gone."""
         retention = self.retention
-        found = RetentionResult(
+        result = RetentionResult(
             period_s=retention.period_ms / 1000,
             step_s=retention.step_ms / 1000,
             deletions=self.deletions,
@@ -143,12 +143,12 @@ class Deleter:
             kept_from_ms=self.limit_ms,
         )
         if self.limit_ms is not None:
-            found.deleted = sum(part.count for part in self.list_parts()) - self.count_kept()
+            result.deleted = sum(part.count for part in self.list_parts()) - self.count_kept()
             try:
-                found.remaining = ask(self._count_older)
+                result.remaining = ask(self._count_older)
             except (SimulatorError, Retryable) as error:
                 _log.warning("what is older than the retention couldn't be counted: %s", error)
-        return found
+        return result
 
     def _count_older(self) -> int | None:
         """Events of all tables that are older than the limit; None: the module compiles no such query."""
@@ -163,12 +163,16 @@ class Deleter:
         if not query.shapes(schema) <= frozenset(module.CAPABILITIES.shapes):
             return None
         bound = BoundQuery(query, None, begin_ms, self.limit_ms)
-        rows = [row for one in open_tables(module) for row in one.fetch(one.compile(bound))]
+        rows = [
+            row
+            for table_module in open_tables(module)
+            for row in table_module.fetch(table_module.compile(bound))
+        ]
         return sum(int(row[0]) for row in rows)
 
 
 def make_deleter(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Deleter | None:
-    """What deletes in this run; None: nothing is to be."""
+    """What deletes in this run; None: nothing is to be deleted."""
     retention = prepared.module.job.retention
     if retention is None:
         return None
@@ -176,31 +180,31 @@ def make_deleter(settings: RunSettings, prepared: Preparation, barrier: Barrier)
 
 
 def describe_remaining(found: RetentionResult) -> list[str]:
-    """What makes a run invalid."""
+    """What makes a run invalid by its retention."""
     if not found.remaining:
         return []
     return [f"{found.remaining:,} events are still there that are older than the retention allows"]
 
 
 def leave_out_deleted(prepared: Preparation, stored: Sequence[StoredEvents]) -> list[StoredEvents]:
-    """Of the events that are stored, those that will stay until the end of the run: what readers are to ask
-    about. All, if it isn't known when the run ends."""
+    """The stored events that will stay until the end of the run, which readers are to ask about. All, if it
+    isn't known when the run ends."""
     until_ms = find_last_limit(prepared)
     if until_ms is None:
         return list(stored)
-    found = []
+    parts = []
     for part in stored:
         own = Stored(prepared.workload, [StoredPart(part.worker, part.first, part.count)])
         [older] = own.find_between(None, until_ms)
         skipped = max(0, min(older.stop - part.first, part.count - 1))
-        found.append(
+        parts.append(
             part.model_copy(update={"first": part.first + skipped, "count": part.count - skipped})
         )
-    return found
+    return parts
 
 
 def find_last_limit(prepared: Preparation) -> int | None:
-    """What is older may be gone at the end of the run; None: nothing is deleted, or that isn't known."""
+    """What is older may be gone at the end of the run; None: nothing is deleted, or the limit isn't known."""
     retention = prepared.module.job.retention
     if retention is None or retention.until_ms is None:
         return None
@@ -216,17 +220,21 @@ def weigh_deletions(
     if not deletions or group.window_s is None:
         return None
     running = {
-        second for one in deletions for second in range(int(one.began_s), int(one.ended_s) + 1)
+        second
+        for deletion in deletions
+        for second in range(int(deletion.began_s), int(deletion.ended_s) + 1)
     }
     begin = int(group.warm_up_s) + (group.warm_up_s % 1 > 0)
-    # The last second is cut off by the end, as the one in which the warm-up ends by that.
+    # The end cuts off the last second, as the end of the warm-up does the first.
     window = range(begin, int(group.warm_up_s + group.window_s))
     first = min(running)
     return DeletionCost(
-        before=_sum_up(group, figures, [one for one in window if one < first]),
-        during=_sum_up(group, figures, [one for one in window if one in running]),
+        before=_sum_up(group, figures, [second for second in window if second < first]),
+        during=_sum_up(group, figures, [second for second in window if second in running]),
         between=_sum_up(
-            group, figures, [one for one in window if one > first and one not in running]
+            group,
+            figures,
+            [second for second in window if second > first and second not in running],
         ),
     )
 

@@ -50,7 +50,7 @@ _RESULT = TypeVar("_RESULT")
 
 _OTHERS_PATIENCE_S = 3.0
 """How long a run that is given up waits for what other workers have measured. Those that have none end with
-an error, for which the executor waits for the report a little longer than this."""
+an error: then the executor waits for the report a little longer than this."""
 
 
 class Collector:
@@ -66,18 +66,18 @@ class Collector:
         self._closing = threading.Lock()
         self._changed = asyncio.Event()
         self._answers: Checker | None = None
-        """There when readers may hand in their answers."""
+        """Set once readers may hand in their answers."""
         self.failure: str | None = None
         self.given_up: str | None = None
         """Why a worker gave up during the run: what all have measured is being collected."""
         self.report: Report | None = None
         self._limits = LimitWatch(settings)
         self._early_end: EarlyEnd | None = None
-        """Of a run that could not keep a limit any more."""
+        """Set if the run could not keep a limit any more."""
         self._amid: asyncio.Task[tuple[float, Storage] | None] | None = None
         """What the tables take amid the run: asked once."""
         self._deleter: Deleter | None = None
-        """There in a run with a retention, once the database is prepared."""
+        """Set in a run with a retention, once the database is prepared."""
         self._deleting: asyncio.Task[None] | None = None
         """The last deletion while writers are at work."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -107,10 +107,10 @@ class Collector:
         assert self._preparation is not None
         return self._preparation
 
-    async def _ask(self, question: Callable[[], _RESULT], what: str) -> _RESULT:
+    async def _ask(self, question: Callable[[], _RESULT], action: str) -> _RESULT:
         """What the database answers; SimulatorError if that takes longer than the target allows."""
         timeout_s = self._prepared.module.options.database_timeout_s
-        return await self._database.call(question, timeout_s, what)
+        return await self._database.call(question, timeout_s, action)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -146,7 +146,7 @@ class Collector:
         await self._await(lambda: self.report is not None or self.failure is not None, patience_s)
 
     async def _await(self, is_so: Callable[[], bool], patience_s: float) -> None:
-        """Wait until something is so, `patience_s` at most."""
+        """Wait until a condition holds, `patience_s` at most."""
         until = time.monotonic() + patience_s
         while not is_so():
             try:
@@ -222,17 +222,17 @@ class Collector:
         if not self.settings.look_up:
             return
         try:
-            found = await self._ask(
+            lookup = await self._ask(
                 lambda: look_up_events(self.settings, self._prepared, self.barrier),
                 "looking up the events",
             )
         except SimulatorError as error:
-            found = Lookup(reason=str(error))
-        writers.lookup = found
-        writers.invalid_reasons += describe_wrong(found)
+            lookup = Lookup(reason=str(error))
+        writers.lookup = lookup
+        writers.invalid_reasons += describe_wrong(lookup)
 
     async def _build_indexes(self, run: RunResult, writers: GroupResult) -> None:
-        """Build those that were to wait for the run's own events. What was measured is kept if that fails."""
+        """Build the indexes that wait for the run's own events. What was measured is kept if that fails."""
         indexing = self._prepared.indexing
         if not indexing.builds_after_run:
             return
@@ -262,8 +262,8 @@ class Collector:
             writers.storage_during = place_amid(run, *amid)
 
     def _measure_during(self) -> None:
-        """Ask what the tables take, once, when writers are about in the middle of their run. Not where
-        something is done to the database, which may not answer, or where events are deleted."""
+        """Ask what the tables take, once, when writers are about in the middle of their run. Don't ask if
+        something is done to the database, which may not answer, or if events are deleted."""
         writers, prepared = self.settings.groups_of(Role.WRITE), self._preparation
         start_at = self.barrier.start_at
         disturbs = self.settings.look_up or self._deleter is not None
@@ -271,7 +271,9 @@ class Collector:
             return
         [group] = writers
         workers = range(group.first, group.end)
-        reports = [one for one in map(self.barrier.progress.get, workers) if one is not None]
+        reports = [
+            report for report in map(self.barrier.progress.get, workers) if report is not None
+        ]
         if prepared is not None and is_amid(group.load, reports):
             module = prepared.module
             self._amid = asyncio.create_task(
@@ -284,7 +286,7 @@ class Collector:
         self._phases.enter(Phase.CHECK)
         checker = Checker(prepared.module)
         results = self.barrier.results.items()
-        self.barrier.awaited = {worker for worker, one in results if one.answers_follow}
+        self.barrier.awaited = {worker for worker, result in results if result.answers_follow}
         self._answers = checker
         self._notify()
         while self.barrier.awaited and self.failure is None:
@@ -361,20 +363,20 @@ class Collector:
         return bool(self._phases.prefill and self.settings.groups_of(Role.READ))
 
     async def _settle(self) -> None:
-        what = "counting the prefill"
+        action = "counting the prefill"
         with self._failing():
             try:
                 if self._asks_prefill:
-                    await self._ask(self._prepared.await_prefill, what)
+                    await self._ask(self._prepared.await_prefill, action)
                 if self._deleter is not None:
-                    what = "deleting what is too old of the prefill"
-                    await self._ask(self._deleter.delete_from_prefill, what)
+                    action = "deleting what is too old of the prefill"
+                    await self._ask(self._deleter.delete_from_prefill, action)
                 if self._prepared.indexing.builds_before_run:
-                    what = "building the indexes"
+                    action = "building the indexes"
                     self._phases.enter(Phase.INDEX)
-                    await self._ask(self._prepared.build_indexes, what)
+                    await self._ask(self._prepared.build_indexes, action)
             except (SimulatorError, Retryable) as error:
-                raise SimulatorError(f"{what} failed: {error}") from error
+                raise SimulatorError(f"{action} failed: {error}") from error
             self._start()
 
     def _start(self) -> None:
@@ -388,7 +390,7 @@ class Collector:
         task.add_done_callback(self._tasks.discard)
 
     def progress(self, message: Progress) -> Heard:
-        """Note how far a worker is; whether it is to end early."""
+        """Note how far a worker is; the answer says whether it is to end early."""
         self.barrier.hear(message.worker)
         self._phases.take_report(message, self.barrier.advance(message))
         self._measure_during()
@@ -458,7 +460,7 @@ class Collector:
 
     def take_failure(self, message: Failure) -> None:
         """Give the run up for a worker, or for the executor."""
-        who = ""
+        prefix = ""
         if message.worker is not None:
             self.barrier.hear(message.worker)
             if message.worker in self.barrier.awaited:
@@ -467,8 +469,8 @@ class Collector:
                 return
             if self.given_up is not None:
                 return  # the report will say why
-            who = f"worker {message.worker}: "
-        self.fail(who + message.reason)
+            prefix = f"worker {message.worker}: "
+        self.fail(prefix + message.reason)
 
     def status(self) -> Status:
         """Where the run is, for the executor's progress display."""

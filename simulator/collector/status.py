@@ -23,13 +23,13 @@ from .barrier import MAX_NAMED, Barrier
 from .minutes import MinuteSeries
 
 _RATE_REPORTS = 3
-"""The rate is that of so many of a worker's reports, which come once a second."""
+"""The rate is taken over this many of a worker's reports, which come once a second."""
 
 _REPORT_LATE_S = 1.5
 """A worker that was silent for longer isn't taken to have gone on meanwhile."""
 
 _TOLD_S = 10.0
-"""For so long the minute that has ended is in each status."""
+"""How long each status shows the minute that has ended."""
 
 _STAGES = {Phase.PREFILL: "prefill", Phase.RUN: "run"}
 
@@ -40,11 +40,11 @@ class _Report(NamedTuple):
     """What a worker had done."""
 
     at_s: float
-    """When it said so."""
+    """When the worker reported it."""
     done: int = 0
     rows: int = 0
     bytes: int = 0
-    """Of answers."""
+    """Rows and bytes are those of answers."""
     latency: CoarseCounts = (0, [])
 
 
@@ -67,7 +67,7 @@ class PhaseTracker:
         self._checked: tuple[int, int] | None = None
         """Events generated for right answers, and how many it will be."""
         self.minutes = {group.load.role: MinuteSeries() for group in settings.groups}
-        """Of each group's latencies."""
+        """The latencies of each group by the minute."""
         self._reports: dict[int, deque[_Report]] = {}
         """Each worker's last reports of this phase."""
 
@@ -82,20 +82,20 @@ class PhaseTracker:
         _log.info("phase %s", phase)
 
     def note_check(self, done: int, total: int) -> None:
-        """So many events have been generated for right answers, of so many."""
+        """Note how many events have been generated for right answers, and of how many."""
         self._checked = done, total
 
     def take_report(self, message: Progress, advanced: bool) -> None:
-        """A worker has said how far it is; `advanced`: further than before."""
+        """Take a worker's report of how far it is; `advanced`: whether that is further than before."""
         now = time.monotonic()
         if advanced:
             self._advanced_at = now
             self._quiet_noted = False
         if message.stage == _STAGES.get(self.phase):
             begun = deque([_Report(now - message.elapsed_s)], _RATE_REPORTS + 1)
-            known = self._reports.setdefault(message.worker, begun)
+            reports = self._reports.setdefault(message.worker, begun)
             amounts = message.done, message.rows, message.bytes
-            known.append(_Report(now, *amounts, message.latency))
+            reports.append(_Report(now, *amounts, message.latency))
             if self.phase is Phase.RUN:
                 role = self._settings.group_of(message.worker).load.role
                 self.minutes[role].take(message)
@@ -145,7 +145,7 @@ class PhaseTracker:
         return []
 
     def _prefill(self, barrier: Barrier) -> GroupStatus:
-        """All that prefill, whatever they do after it."""
+        """All workers that prefill, whatever they do after it."""
         messages = [m for m in barrier.progress.values() if m.stage == "prefill"]
         prefilled = sum(m.done for m in messages if m.worker not in barrier.ready)
         return GroupStatus(
@@ -199,7 +199,8 @@ class PhaseTracker:
     def _rate(
         self, workers: list[int], read: Callable[[_Report], int] = lambda report: report.done
     ) -> float | None:
-        """Events or queries per second of these workers over the last seconds, or what else reports have."""
+        """The rate of these workers over the last seconds: events or queries per second, or what else `read`
+        takes from reports."""
         now = time.monotonic()
         rates = []
         for reports in filter(None, map(self._reports.get, workers)):
@@ -211,6 +212,8 @@ class PhaseTracker:
 
     def _recent_ms(self, workers: list[int]) -> list[float | None]:
         """p50 and p99 of these workers' requests of the last seconds."""
-        known = list(filter(None, map(self._reports.get, workers)))
-        earlier = (reports[0].latency for reports in known)
-        return find_percentiles_ms((reports[-1].latency for reports in known), [50, 99], earlier)
+        by_worker = list(filter(None, map(self._reports.get, workers)))
+        earlier = (reports[0].latency for reports in by_worker)
+        return find_percentiles_ms(
+            (reports[-1].latency for reports in by_worker), [50, 99], earlier
+        )

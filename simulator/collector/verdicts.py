@@ -24,10 +24,10 @@ from ..histograms import latency_ms, merge_histograms
 _CLOCK_S = 1e-6
 
 MIN_ACHIEVED = 0.99
-"""Share of what was due that a database acknowledges which isn't saturated."""
+"""The share of what was due that a database acknowledges if it isn't saturated."""
 
 NOISE_DEVIATIONS = 3
-"""What n independent arrivals vary by is the root of n: up to so many times as much may be chance."""
+"""n independent arrivals vary by the root of n: up to this many times as much may be chance."""
 
 BOUND_CPU_SHARE = 0.8
 BOUND_CPU_SHARE_ONE_IN_FLIGHT = 0.5
@@ -38,8 +38,8 @@ waits while the client works, so half of the time is enough. A CPU limit that cu
 periods can have cost a tenth of the time."""
 
 BOUND_OWN_DELAY_MS, BOUND_OWN_DELAY_SHARE = 1.0, 0.1
-"""How late one request in a hundred leaves by the client's own doing for the figure to be the client's: at
-least so much, and such a share of the response time (p99) in which it shows."""
+"""How late one request in a hundred must leave, by the client's own doing, for the figure to be the client's:
+at least this much, and at least this share of the response time (p99) in which it shows."""
 
 
 def judge_offer(
@@ -50,10 +50,10 @@ def judge_offer(
     acknowledged: Mapping[int, int],
     window: tuple[float, float],
 ) -> Offered | None:
-    """What became of what was due in an open loop; None of a closed one.
+    """What became of what was due in an open loop; None for a closed one.
 
     `in_flight`: of each worker; `achieved`: within the window; `acknowledged`: in each second;
-    `window`: from and to, since the common start.
+    `window`: its begin and end since the common start.
     """
     if not offers or load.rate_per_s is None:
         return None
@@ -105,8 +105,8 @@ def judge_offer(
 
 
 def extend_offers(parts: Mapping[int, WorkerFigures], load: Load) -> dict[int, WorkerFigures]:
-    """Of a run that was given up: the workers' parts with what was due until the last of them ended. One
-    whose patience was over before has only told of what was due till then."""
+    """The workers' parts of a run that was given up, with what was due until the last of them ended. A worker
+    whose patience was over before has only reported what was due until then."""
     until_s = max((part.end_s for part in parts.values()), default=0.0)
     return {
         worker: part.model_copy(update={"offer": _extend(part.offer, load, part.end_s, until_s)})
@@ -117,7 +117,7 @@ def extend_offers(parts: Mapping[int, WorkerFigures], load: Load) -> dict[int, W
 def _extend(
     offer: WorkerOffer | None, load: Load, from_s: float, until_s: float
 ) -> WorkerOffer | None:
-    """The offer with what the worker's share of the rate comes to meanwhile, and no more than there was."""
+    """The offer with what the worker's share of the rate adds meanwhile, and no more than there was."""
     if offer is None or load.rate_per_s is None:
         return offer
     seconds = Counter(dict(offer.due_timeline))
@@ -156,13 +156,13 @@ def _cumulate_backlog(
     backlog, waiting = [], 0
     for second in range(end):
         waiting += due.get(second, 0) - acknowledged.get(second, 0)
-        # A worker that started late tells its seconds a little early.
+        # A worker that started late reports its seconds a little early.
         backlog.append((second, max(0, waiting)))
     return backlog
 
 
 def find_own_delay(offered: Offered, latency: LatencyMs | None) -> str | None:
-    """What shows that the client and not the database was late."""
+    """The sign that the client and not the database was late, if there is one."""
     late_ms = offered.own_delay_p99_ms
     if late_ms is None or latency is None or late_ms < BOUND_OWN_DELAY_MS:
         return None
@@ -214,14 +214,14 @@ def measure_client(
         bound=False,
     )
     if load.role is Role.WRITE or max(spans) >= LEAST_JUDGED_S:
-        who = "worker" if load.role is Role.WRITE else "reader"
-        client.bound_reason = _find_clients_limit(client, who, offered, latency)
+        kind = "worker" if load.role is Role.WRITE else "reader"
+        client.bound_reason = _find_clients_limit(client, kind, offered, latency)
     client.bound = client.bound_reason is not None
     return client
 
 
 def _find_pause_share(timed: Sequence[tuple[WorkerFigures, float]], load: Load) -> float | None:
-    """Of the readers of a closed loop, from what each measured and for how long; None of all others."""
+    """The pause share of a closed loop's readers, from what each measured and for how long; else None."""
     places_s = sum(part.in_flight * span for part, span in timed)
     if load.role is Role.WRITE or load.rate_per_s is not None or not places_s:
         return None
@@ -230,9 +230,9 @@ def _find_pause_share(timed: Sequence[tuple[WorkerFigures, float]], load: Load) 
 
 
 def _find_clients_limit(
-    client: Client, who: str, offered: Offered | None, latency: LatencyMs | None
+    client: Client, kind: str, offered: Offered | None, latency: LatencyMs | None
 ) -> str | None:
-    """By which sign a worker (`who`) was the limit."""
+    """The sign that a worker was the limit, if there is one. `kind`: what the text calls it."""
     # Behind its schedule, a worker sends as soon as it can: as in a closed loop.
     at_leisure = offered is not None and not offered.saturated
     busy = client.cpu_share >= BOUND_CPU_SHARE
@@ -242,11 +242,11 @@ def _find_clients_limit(
     if client.pause_share is not None and client.pause_share >= BOUND_PAUSE_SHARE:
         return client.describe_pause()
     if busy or (one_at_a_time and client.cpu_share >= BOUND_CPU_SHARE_ONE_IN_FLIGHT):
-        reason = f"a {who}'s CPU was busy {client.cpu_share:.0%} of the time"
+        reason = f"a {kind}'s CPU was busy {client.cpu_share:.0%} of the time"
         return reason if busy else f"{reason}, while the database waited for its next request"
     throttled = client.throttled_share
     if throttled is not None and throttled >= BOUND_THROTTLED_SHARE:
-        return f"a {who} was stopped by its CPU limit in {throttled:.0%} of the periods"
+        return f"a {kind} was stopped by its CPU limit in {throttled:.0%} of the periods"
     if at_leisure or client.ceiling_share < BOUND_CEILING_SHARE:
         # What is sent at leisure is given, however fast it could be.
         return None

@@ -10,26 +10,27 @@ from .message import Bounded
 
 
 class Measure(StrEnum):
-    """What of a run a limit is about."""
+    """What a limit of a run is about."""
 
     P50 = "p50"
     P90 = "p90"
     P99 = "p99"
     P99_9 = "p99_9"
-    """Of response times: from when a request was due; in a closed loop from when it was sent."""
+    """These are percentiles of response times: from when a request was due; in a closed loop from when it was
+    sent."""
     SERVICE_P99 = "service_p99"
-    """From when it was sent."""
+    """The p99 of service times: from when a request was sent."""
     ERROR_SHARE = "error_share"
     """Requests that failed, cured by a retry or not, ÷ all that were sent."""
 
     @property
     def is_time(self) -> bool:
-        """Whether it is in milliseconds; otherwise it is a share."""
+        """Whether the measure is in milliseconds; otherwise it is a share."""
         return self is not Measure.ERROR_SHARE
 
     @property
     def percent(self) -> float | None:
-        """Of a percentile, which one; None of a share."""
+        """Which percentile it is; None for a share."""
         return _PERCENTS.get(self)
 
 

@@ -27,8 +27,8 @@ def _fail_fast(schema: Any) -> None:
 
 
 class Bounded:
-    """Base of models whose validation ends at the first wrong entry of a list: in what a stranger made
-    each of a million may be wrong, and a gigabyte of problems would be kept, of which one is shown."""
+    """Base of models whose validation ends at the first wrong entry of a list: in a stranger's file each
+    of a million may be wrong, and a gigabyte of problems would be kept, of which one is shown."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -284,7 +284,9 @@ class WorkerResult(Message):
         """Events acknowledged, or queries answered. Failed ones, too, where their number ends the run."""
         if self.figures is None:
             return 0
-        return self.figures.count + sum(one.errors for one in self.figures.queries if one.each)
+        return self.figures.count + sum(
+            query.errors for query in self.figures.queries if query.each
+        )
 
 
 class Failure(Message):
@@ -319,7 +321,7 @@ class Phase(StrEnum):
 
 
 QUIET_S = 10.0
-"""After so long without anything from the database, it is said."""
+"""After this long without anything from the database, that is reported."""
 
 
 class GroupStatus(Message):

@@ -449,7 +449,7 @@ class RunResult(Message):
     @property
     def invalid_reasons(self) -> list[str]:
         """Those of all groups, each once."""
-        return list(dict.fromkeys(text for one in self.groups for text in one.invalid_reasons))
+        return list(dict.fromkeys(text for group in self.groups for text in group.invalid_reasons))
 
     @property
     def failures(self) -> list[str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from .message import Count, Instant, Message, Seconds
 
 STEPS = 20
-"""In so many steps, or a few more, all events of a retention go."""
+"""All events of a retention go in this many steps, or a few more."""
 
 _SECOND_MS = 1000
 _UNITS_MS = (86_400_000, 3_600_000, 60_000, _SECOND_MS)
 """Days, hours, minutes, seconds: what partitions are cut by."""
 
 SHORTEST_S = STEPS
-"""A retention whose steps are of a second."""
+"""The shortest retention: its steps are of a second."""
 
 
 class Retention(Message):
@@ -30,9 +30,9 @@ class Retention(Message):
 
 
 def find_step_ms(period_ms: int) -> int:
-    """The step of a retention: a twentieth or a little less, in whole days if it has one."""
+    """The step of a retention: a twentieth of it or a little less, in whole days if that has one."""
     most = period_ms / STEPS
-    unit = next((one for one in _UNITS_MS if one <= most), _SECOND_MS)
+    unit = next((unit for unit in _UNITS_MS if unit <= most), _SECOND_MS)
     return max(1, int(most // unit)) * unit
 
 

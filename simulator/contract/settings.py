@@ -83,7 +83,7 @@ class Role(StrEnum):
 # --- a rate that changes, and a fleet that is cut off ---------------------------------------------
 
 MOST_STAGES = 100
-"""Each worker keeps a histogram for each."""
+"""Each worker keeps a histogram for each stage."""
 
 
 class RateStage(Message):
@@ -135,7 +135,7 @@ def _read_stages(value: object) -> Any:
 
 
 def format_stages(stages: Sequence[RateStage]) -> str:
-    """As `parse_stages` reads it; empty of none."""
+    """Stages as `parse_stages` reads them; empty if there are none."""
     return ",".join(map(str, stages))
 
 
@@ -144,16 +144,16 @@ Stages = Annotated[
     BeforeValidator(_read_stages),
     PlainSerializer(format_stages, return_type=str, when_used="json"),
 ]
-"""In files and messages as they are written on a command line."""
+"""Stages, in files and messages as they are written on a command line."""
 
 
 def sum_durations_s(stages: Sequence[RateStage]) -> float:
-    """How long all of them take."""
+    """How long all stages take."""
     return round(sum(stage.duration_s for stage in stages), 9)
 
 
 def find_mean_rate(stages: Sequence[RateStage]) -> float:
-    """What is due in all of them by the time that they take."""
+    """What is due in all stages ÷ the time that they take."""
     return _count_all(stages) / sum_durations_s(stages)
 
 
@@ -162,7 +162,7 @@ def _count_all(stages: Sequence[RateStage]) -> float:
 
 
 def count_due_between(stages: Sequence[RateStage], from_s: float, until_s: float) -> float:
-    """What is due in a stretch, counted from the begin of the first stage."""
+    """What is due from one instant to another, counted from the beginning of the first stage."""
     ends = list(accumulate(stage.duration_s for stage in stages))
     return sum(
         stage.rate_per_s * max(0.0, min(until_s, end) - max(from_s, end - stage.duration_s))
@@ -182,12 +182,12 @@ def _option(default: Any, description: str, role: Role | None = None, **limits: 
 
 def fields_of(model: type[BaseModel], role: Role | None = None) -> set[str]:
     """The fields of a model that are options of the command line, for this role."""
-    found = set()
+    names = set()
     for name, field in model.model_fields.items():
         extra = field.json_schema_extra
         if isinstance(extra, dict) and extra.get("option") in (True, role):
-            found.add(name)
-    return found
+            names.add(name)
+    return names
 
 
 class Load(Message):

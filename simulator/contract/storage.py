@@ -32,7 +32,7 @@ class Allocation(Message, frozen=True):
 
 
 ANY_ALLOCATION = Allocation(unit_bytes=MIB, cause="the sizes of small tables say little of events")
-"""Of modules that name none."""
+"""The allocation of modules that name none."""
 
 
 class Storage(Message):
@@ -72,7 +72,9 @@ def measure_growth(levels: Sequence[Level], allocation: Allocation) -> float | N
     """Bytes per event between the lowest and the highest level that are large enough; None if there
     aren't two, or too little is between them."""
     least = MANY_UNITS * allocation.unit_bytes
-    large = sorted((one for one in levels if one.size_bytes >= least), key=lambda one: one.events)
+    large = sorted(
+        (level for level in levels if level.size_bytes >= least), key=lambda level: level.events
+    )
     if not large:
         return None
     lowest, highest = large[0], large[-1]
@@ -81,12 +83,12 @@ def measure_growth(levels: Sequence[Level], allocation: Allocation) -> float | N
 
 
 def estimate_events(storage: Storage, allocation: Allocation) -> int | None:
-    """About how many events of a run show growth from its middle to its end: each half is many units then.
-    An event is taken for the smaller of what its values take and of all bytes by all events, which is too
-    much where the database allocates ahead."""
+    """About how many events a run needs to show growth from its middle to its end: each half is many units
+    then. An event is assumed to take the smaller of the size of its values and all bytes ÷ all events, which
+    is too much where the database allocates ahead."""
     if allocation.enough_events is not None:
         return allocation.enough_events
-    found = [float(storage.event_bytes)] if storage.event_bytes else []
+    estimates = [float(storage.event_bytes)] if storage.event_bytes else []
     if storage.total_bytes and storage.events:
-        found.append(storage.total_bytes / storage.events)
-    return round(2 * MANY_UNITS * allocation.unit_bytes / min(found)) if found else None
+        estimates.append(storage.total_bytes / storage.events)
+    return round(2 * MANY_UNITS * allocation.unit_bytes / min(estimates)) if estimates else None

@@ -22,7 +22,7 @@ from ..workloads.schema import ColumnType
 from .columns import BIG_ENDIAN, Columns, is_constant, octets_of
 
 WINDOW_BYTES = 1 << 18
-"""Rows made at once: so many bytes stay in a core's own cache until they have been copied into requests."""
+"""Rows made at once: this many bytes stay in a core's own cache until they have been copied into requests."""
 
 
 class Run:
@@ -30,9 +30,9 @@ class Run:
 
     def __init__(self) -> None:
         self._fields: list[tuple[str, bytes]] = []
-        """Type of each, and what it is in each row, if it's always the same."""
+        """The type of each field, and its bytes if they are the same in each row."""
         self.moving: list[tuple[str, NDArray[Any]]] = []
-        """Name and values of each that isn't."""
+        """Name and values of each field that differs from row to row."""
         self.bytes = 0
 
     def keep(self, constant: bytes) -> None:
@@ -50,8 +50,8 @@ class Run:
         self.bytes += np.dtype(kind).itemsize
 
     def records(self, count: int, place: int) -> NDArray[np.void]:
-        """Records in which everything is filled in that is the same in each row; `place`: the run's among
-        those of the rows, which may have the same fields."""
+        """Records in which everything is filled in that is the same in each row; `place`: the run's place
+        among the runs of the rows, which may have the same fields."""
         return _kept_records(tuple(self._fields), count, place, get_ident())
 
     def fill(self, count: int) -> NDArray[np.void]:
@@ -121,14 +121,14 @@ def _make_records(fields: Sequence[tuple[str, bytes]], count: int) -> NDArray[np
 
 
 NULL_LENGTH = -1
-"""Of a value that isn't there: what PostgreSQL and CQL call NULL."""
+"""The length of a value that isn't there: what PostgreSQL and CQL call NULL."""
 
 _PIECE_BYTES = 28
-"""Joining a row with one more piece costs as much as picking so many bytes out of it."""
+"""Joining a row with one more piece costs as much as picking this many bytes out of it."""
 
 
 class BinaryRows:
-    """Each row: a prefix, for each value its length, an int32, and the value, both big-endian; a suffix.
+    """Each row: a prefix; for each value its length (an int32) and the value, both big-endian; a suffix.
 
     PostgreSQL's binary COPY wants rows like that, and CQL's binary protocol a query's values.
     `prefix` is one for all rows, or an array with one for each, which is read when rows are asked for.
@@ -159,12 +159,12 @@ class BinaryRows:
             data = values[column.name]
             kind = BIG_ENDIAN.get(column.type) or data.dtype.str
             before = json_prefix if column.type is ColumnType.JSON else b""
-            gone = missing.get(column.name)
-            if gone is not None and gone.any():
+            absent = missing.get(column.name)
+            if absent is not None and absent.any():
                 data, sizes = _with_sizes(data, kind, before)
-                self.lengths = self.lengths + np.where(gone, 0, sizes)
-                fields.append(_take(">i4", np.where(gone, missing_length, sizes)))
-                fields.append(_Field(data.dtype.str, b"", data, True, gone))
+                self.lengths = self.lengths + np.where(absent, 0, sizes)
+                fields.append(_take(">i4", np.where(absent, missing_length, sizes)))
+                fields.append(_Field(data.dtype.str, b"", data, True, absent))
             elif data.dtype.kind == "S" and is_constant(data):
                 text = before + data[0]
                 fields.append(_keep(_length(len(text)) + text))
@@ -179,7 +179,9 @@ class BinaryRows:
         fields.append(_keep(suffix))
         varying = [field for field in fields if field.varies]
         width = sum(np.dtype(field.kind).itemsize for field in fields if field.kind)
-        self.lengths = self.lengths + width - sum(np.dtype(one.kind).itemsize for one in varying)
+        self.lengths = (
+            self.lengths + width - sum(np.dtype(field.kind).itemsize for field in varying)
+        )
         self._window = max(1, WINDOW_BYTES // width)
         are_joined = width > _PIECE_BYTES * (2 * len(varying) + 1) and varying
         self._made = (_Joined if are_joined else _Picked)(fields, min(self._window, self._count))
@@ -222,9 +224,9 @@ class _Field(NamedTuple):
     kind: str
     """Numpy's type."""
     constant: bytes = b""
-    """What it is in each row, if it's always the same."""
+    """The bytes, if they are the same in each row."""
     data: NDArray[Any] | None = None
-    """What it is in each row, if not."""
+    """The values of the rows, if they aren't."""
     varies: bool = False
     """Whether it is of different lengths: a text, which numpy pads with NUL, or a value that may be gone."""
     gone: NDArray[np.bool_] | None = None
@@ -350,7 +352,7 @@ def _with_sizes(
 
 
 def _values(field: _Field, start: int, stop: int) -> list[bytes]:
-    """The bytes of each value; none of those that aren't there."""
+    """The bytes of each value; empty where there is none."""
     assert field.data is not None
     values: list[bytes] = field.data[start:stop].tolist()
     if field.gone is not None:
@@ -365,8 +367,8 @@ def _length(octets: int) -> bytes:
 
 def _blobs(records: NDArray[np.void], count: int) -> list[bytes]:
     """The first `count` records, each as its bytes."""
-    found: list[bytes] = records[:count].view(f"V{records.dtype.itemsize}").tolist()
-    return found
+    blobs: list[bytes] = records[:count].view(f"V{records.dtype.itemsize}").tolist()
+    return blobs
 
 
 def _fills(data: NDArray[np.generic]) -> bool:

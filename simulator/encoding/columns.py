@@ -111,7 +111,7 @@ def bool_texts(values: NDArray[np.bool_]) -> NDArray[np.bytes_]:
 
 
 _LEAST_REPEATED = 64
-"""Of fewer texts it isn't worth looking for those that repeat."""
+"""With fewer texts it isn't worth looking for those that repeat."""
 
 
 def escape(values: NDArray[Any], replacements: Sequence[tuple[bytes, bytes]]) -> NDArray[Any]:
@@ -130,8 +130,8 @@ def escape(values: NDArray[Any], replacements: Sequence[tuple[bytes, bytes]]) ->
 
 
 def find_period(values: NDArray[np.bytes_]) -> int:
-    """After how many texts they begin again, as what describes devices that have their turns one after the
-    other; 0 if they don't, or not even twice."""
+    """After how many texts they begin again, as those do that describe devices taking turns; 0 if they
+    don't, or not even twice."""
     octets = octets_of(values)
     count, width = octets.shape
     if count < _LEAST_REPEATED:
@@ -148,7 +148,7 @@ def find_period(values: NDArray[np.bytes_]) -> int:
 
 
 def count_turns(devices: NDArray[np.bytes_], batch: int) -> int:
-    """How many devices take turns throughout, if each request of so many events ends with the last of them;
+    """How many devices take turns throughout, if each request of `batch` events ends with the last of them;
     0: they don't."""
     if len(devices) % batch or (devices[1:2] == devices[:1]).all():
         return 0
@@ -164,8 +164,8 @@ _MOST_NUMBERS = 1 << 31
 
 
 def number_names(devices: NDArray[np.bytes_]) -> tuple[NDArray[Any], int]:
-    """A number for each event's device, in the order of names, and what all of them are below; 1: there is
-    one device."""
+    """A number for each event's device, in the order of names, and a bound that all of them are below; 1:
+    there is one device."""
     numbers: NDArray[Any] = np.zeros(len(devices), np.uint16)
     kinds = 1
     if is_constant(devices) or all_alike(devices):
@@ -210,7 +210,7 @@ def bounds(count: int, batch: int) -> list[tuple[int, int]]:
 
 
 def is_constant(data: NDArray[Any]) -> bool:
-    """Whether a column says one value for all rows, as `numpy.broadcast_to` makes it."""
+    """Whether a column has one value for all rows, as `numpy.broadcast_to` makes it."""
     return data.strides == (0,) and len(data) > 0
 
 

@@ -30,8 +30,8 @@ _DECIMALS = {b".%df" % places: places for places in range(7)}
 
 
 def write_values(spec: bytes, data: NDArray[Any]) -> list[bytes | Text] | None:
-    """What each value is as text, one part behind the other, by the conversion of a %-format; what is the
-    same in each as bytes. None if numpy can't tell."""
+    """Each value as text by the conversion of a %-format, in parts, one behind the other; a part that is the
+    same in each is bytes. None if numpy can't do it."""
     if spec == b"b" and data.dtype.kind == "S":
         octets = data.view(np.uint8).reshape(len(data), -1) if data.flags.c_contiguous else None
         return [Text(data, fixed=octets is not None and bool(octets[:, -1].all()))]
@@ -47,7 +47,7 @@ def write_values(spec: bytes, data: NDArray[Any]) -> list[bytes | Text] | None:
 def _integers(data: NDArray[np.integer[Any]]) -> list[bytes | Text] | None:
     least, most = int(data.min()), int(data.max())
     if least < 0:
-        # This number's opposite isn't one of 64 bits.
+        # The opposite of this number doesn't fit into 64 bits.
         if least == -(2**63):
             return None
         return [_sign(data < 0), _digits(np.abs(data.astype(np.int64)))]
@@ -87,7 +87,7 @@ def _equally_wide(data: NDArray[np.integer[Any]], least: int, most: int) -> list
 
 
 def _decimals(data: NDArray[np.floating[Any]], places: int) -> list[bytes | Text] | None:
-    """Floats with so many places, rounded as `%` does it.
+    """Floats with `places` decimals, rounded as `%` does it.
 
     A float32 has 24 bits, so its product with 10**places is exact in a float64, and `rint` decides ties
     as `%` does: for the even one. The product of a float64 is rounded itself, by half of its last bit at
@@ -150,7 +150,7 @@ def _digits(numbers: NDArray[np.integer[Any]]) -> Text:
 
 
 _MOST_PLACES = 5
-"""So that the longest text of a small number has eight bytes: -0.09999."""
+"""With so many, the longest text of a small number has eight bytes: -0.09999."""
 
 
 @lru_cache(maxsize=1)
@@ -162,7 +162,7 @@ def _small() -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
 
 @lru_cache(maxsize=_MOST_PLACES + 1)
 def _small_decimals(places: int) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """Numbers of so many decimals that are below `_SMALL` without their point, and how long each is; then
+    """Numbers with `places` decimals that are below `_SMALL` without their point, and how long each is; then
     the same with a minus sign."""
     plain = []
     for number in range(_SMALL):
@@ -176,15 +176,15 @@ def _small_decimals(places: int) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]
 
 @lru_cache(maxsize=3)
 def _zero_padded(places: int) -> NDArray[np.unsignedinteger[Any]]:
-    """The numbers with so many digits: 1, 2 or 4."""
+    """The numbers with `places` digits: 1, 2 or 4."""
     texts = [b"%0*d" % (places, number) for number in range(10**places)]
     return np.frombuffer(b"".join(texts), dtype=f"u{places}")
 
 
 @lru_cache(maxsize=2)
 def _triples(are_last: bool) -> NDArray[np.uint32]:
-    """0 to 999 with leading zeros, then without, for the begin of a number; 0 is no begin unless it is
-    all there is."""
+    """0 to 999 with leading zeros, then without, for the beginning of a number; 0 is no beginning unless
+    it is all there is."""
     begins = [b"%d" % number for number in range(1000)]
     if not are_last:
         begins[0] = b""
@@ -193,13 +193,13 @@ def _triples(are_last: bool) -> NDArray[np.uint32]:
 
 @lru_cache(maxsize=3)
 def _fractions(places: int) -> NDArray[np.uint32]:
-    """The point and so many decimals, three at most."""
+    """The point and `places` decimals, three at most."""
     return _table([b".%0*d" % (places, number) for number in range(10**places)])
 
 
 @lru_cache(maxsize=3)
 def _leading_zeros(places: int) -> NDArray[np.uint32]:
-    """Numbers with so many digits, three at most."""
+    """Numbers with `places` digits, three at most."""
     return _table([b"%0*d" % (places, number) for number in range(10**places)])
 
 

@@ -1,7 +1,7 @@
 """Rows of text whose parts are put where they belong, one behind the other.
 
 A part that isn't of the same length in each row has its padding behind it, and what follows is written over
-that. To copy a part of a row takes some 5 ns, to look through a row for padding 0.3 to 0.6 ns a byte.
+that. Copying a part of a row takes some 5 ns, looking through a row for padding 0.3 to 0.6 ns a byte.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Segment(NamedTuple):
     widths: NDArray[np.uint8] | None
     """The bytes of the last part; None if there is no padding."""
     fixed_bytes: int
-    """Those of the others."""
+    """The bytes of the other parts."""
 
     @property
     def least_bytes(self) -> int:
@@ -41,17 +41,17 @@ class PlacedRows(RowWindows):
 
     @classmethod
     def of(cls, pieces: Sequence[bytes | Text], count: int) -> PlacedRows | None:
-        """None if it can't be done, or isn't worth it. `pieces`: of a row, the separator first."""
+        """The rows; None if it can't be done, or isn't worth it. `pieces`: of a row, the separator first."""
         uneven = sum(isinstance(piece, Text) and not piece.fixed for piece in pieces)
         segments = _divide(pieces) if uneven <= _MOST_UNEVEN else None
         if segments is None:
             return None
-        left = 0
+        following_bytes = 0
         for place, segment in reversed(list(enumerate(segments))):
             # The first segment of the next row is written earlier than all others.
-            if place and segment.run.bytes - segment.least_bytes > left:
+            if place and segment.run.bytes - segment.least_bytes > following_bytes:
                 return None
-            left += segment.least_bytes
+            following_bytes += segment.least_bytes
         first = pieces[0]
         assert isinstance(first, bytes)
         return cls(segments, count, len(first))

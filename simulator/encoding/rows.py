@@ -31,7 +31,7 @@ _MARK = b"\xfe"
 through it for padding costs some 0.6 ns a byte, putting it in a tenth of that."""
 
 _MARKED_BYTES = 48
-"""A shorter one isn't worth it."""
+"""A shorter text isn't worth it."""
 
 # Fewer rows are formatted by `%`: what numpy takes for each of its many operations would be as much.
 _FEW_ROWS = 400
@@ -56,12 +56,12 @@ def format_singles(row: bytes, columns: Sequence[NDArray[Any]]) -> list[bytes]:
 
 
 def format_lines(line: bytes, columns: Sequence[NDArray[Any]], batch: int) -> list[bytes]:
-    """Requests of `batch` lines each; 0: of one each, without an end of line."""
+    """Requests of `batch` lines each; 0: of one line each, without an end of line."""
     return format_requests(line, b"\n", columns, batch) if batch else format_singles(line, columns)
 
 
 def text_form(column: Column, form: bytes) -> bytes:
-    """How a row has a column whose values are written in `form`, as `text_values` gives them."""
+    """The %-format, within a row, of a column whose values `text_values` writes in `form`."""
     return b"%b" if column.nullable else form
 
 
@@ -72,8 +72,8 @@ def text_values(
     missing: NDArray[np.bool_] | None,
     null: bytes,
 ) -> NDArray[Any]:
-    """A column's values for `text_form`: of a nullable one texts, `null` where a value is missing. They
-    are of numpy's type `V` if NUL characters among their bytes are none of the texts'."""
+    """A column's values for `text_form`: texts if it is nullable, `null` where a value is missing. They
+    are of numpy's type `V` if NUL characters among their bytes don't belong to the texts."""
     if column.type is ColumnType.BOOL:
         data = bool_texts(data)
     if not column.nullable or not len(data):
@@ -96,7 +96,7 @@ class TextFormat:
     form: Callable[[Column], bytes]
     """The %-format of a value that is there."""
     prepare: Callable[[Column, NDArray[Any]], NDArray[Any]]
-    """A column's values for that: escaped, for one."""
+    """A column's values as the %-format takes them: escaped, for one."""
     null: bytes
     """Stands for a missing value."""
 
@@ -110,13 +110,13 @@ class TextFormat:
         values: Mapping[str, NDArray[Any]],
         missing: Mapping[str, NDArray[np.bool_]],
     ) -> list[NDArray[Any]]:
-        """Columns' values, of those that are stored by name; `missing` as in `EventBlock`."""
-        found = []
+        """The columns' values, from `values` by name; `missing` as in `EventBlock`."""
+        written = []
         for column in columns:
             own = self.prepare(column, values[column.name])
             places = missing.get(column.name)
-            found.append(text_values(column, self.form(column), own, places, self.null))
-        return found
+            written.append(text_values(column, self.form(column), own, places, self.null))
+        return written
 
 
 def _pad(form: bytes, data: NDArray[Any]) -> NDArray[np.void] | None:
@@ -141,7 +141,7 @@ def format_requests(
     columns: Sequence[NDArray[Any]],
     size: int,
 ) -> list[bytes]:
-    """What `format_rows` makes, for `size` rows after the other."""
+    """What `format_rows` makes, for `size` rows at a time."""
     spans = bounds(len(columns[0]), size)
     rows = _rows_of(row, separator, columns) if len(columns[0]) >= _FEW_ROWS else None
     if rows is not None:
@@ -177,7 +177,7 @@ def _repeat(row: bytes, separator: bytes, count: int) -> bytes:
 def _rows_of(
     row: bytes, separator: bytes, columns: Sequence[NDArray[Any]]
 ) -> PlacedRows | TextRows | None:
-    """What makes them fastest."""
+    """What makes the rows fastest; None if only Python can format them."""
     pieces = find_pieces(row, separator, columns)
     if pieces is None:
         return None

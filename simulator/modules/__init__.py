@@ -32,9 +32,9 @@ ENTRY_POINTS = "iot_database_benchmark.modules"
 def _own_names() -> frozenset[str]:
     """Names of the folders next to this file."""
     return frozenset(
-        found.name
-        for found in iter_modules(__path__)
-        if found.ispkg and not found.name.startswith("_")
+        module.name
+        for module in iter_modules(__path__)
+        if module.ispkg and not module.name.startswith("_")
     )
 
 
@@ -51,30 +51,30 @@ def load_module(name: str) -> type[AnyModule]:
     when it is used, and what it imports late, the drivers' larger part, costs 1 s of CPU for all together.
     """
     if name in _own_names():
-        found = getattr(import_module(f".{name}", __name__), name.title().replace("_", ""))
+        module_type = getattr(import_module(f".{name}", __name__), name.title().replace("_", ""))
     else:
         points = entry_points(group=ENTRY_POINTS, name=name)
         if not points:
-            known = module_names()
+            names = module_names()
             raise OptionError(
-                f"there is no module {name!r} in this version (it has: {', '.join(known)})"
-                f"{did_you_mean(name, known)}"
+                f"there is no module {name!r} in this version (it has: {', '.join(names)})"
+                f"{did_you_mean(name, names)}"
             )
-        found = next(iter(points)).load()
-    assert isinstance(found, type)
-    assert issubclass(found, Module)
-    for late in found.IMPORTED_LATE:
-        if find_spec(late) is None:
-            raise ModuleNotFoundError(f"No module named {late!r}", name=late)
-    return found
+        module_type = next(iter(points)).load()
+    assert isinstance(module_type, type)
+    assert issubclass(module_type, Module)
+    for package in module_type.IMPORTED_LATE:
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    return module_type
 
 
 def find_statement_problem(name: str) -> str | None:
     """Why a workload can't have statements of its own for a module; None if it can, as far as is known where
     that may not be installed."""
-    known = module_names()
-    if name not in known:
-        return f"there is no module {name!r}{did_you_mean(name, known)} (known: {', '.join(known)})"
+    names = module_names()
+    if name not in names:
+        return f"there is no module {name!r}{did_you_mean(name, names)} (known: {', '.join(names)})"
     try:
         language = load_module(name).CAPABILITIES.statements
     except ModuleNotFoundError:
@@ -85,10 +85,10 @@ def find_statement_problem(name: str) -> str | None:
 def load_whole_module(name: str) -> type[AnyModule]:
     """As `load_module`, with what the module imports late: for processes that will need it, before
     anybody waits for them, and before others are forked from this one."""
-    found = load_module(name)
-    for late in found.IMPORTED_LATE:
-        import_module(late)
-    return found
+    module_type = load_module(name)
+    for package in module_type.IMPORTED_LATE:
+        import_module(package)
+    return module_type
 
 
 _log = logging.getLogger(__name__)
@@ -99,10 +99,10 @@ def build(settings: RunSettings) -> tuple[Workload, AnyModule]:
     module_type = load_whole_module(settings.module)
     ignored = list_ignored_keys(settings, module_type.options_model)
     own = {key: text for key, text in settings.secret.items() if key not in ignored}
-    told = ""
+    warning = ""
     if ignored:
-        told = f"keys of the Secret that are no options are ignored: {', '.join(ignored)}"
-        _log.warning(told)
+        warning = f"keys of the Secret that are no options are ignored: {', '.join(ignored)}"
+        _log.warning(warning)
     try:
         options = parse_options(
             module_type.options_model,
@@ -110,7 +110,7 @@ def build(settings: RunSettings) -> tuple[Workload, AnyModule]:
             lambda _: f"target {settings.target}",
         )
     except OptionError as error:
-        raise OptionError(f"{error}; {told}" if told else str(error)) from error
+        raise OptionError(f"{error}; {warning}" if warning else str(error)) from error
     public = json.dumps([settings.module, settings.target, options.public()], default=str)
     hide([*options.secrets(), settings.token], public)
     workload_type = load_workload(settings.data.workload, settings.data.definition)
@@ -129,5 +129,5 @@ def build(settings: RunSettings) -> tuple[Workload, AnyModule]:
 
 def list_ignored_keys(settings: RunSettings, model: type[Options]) -> list[str]:
     """Keys of the mounted Secret that are no options of the module."""
-    known = model.option_names({**settings.options, **settings.secret})
-    return sorted(settings.secret.keys() - set(known))
+    names = model.option_names({**settings.options, **settings.secret})
+    return sorted(settings.secret.keys() - set(names))

@@ -49,9 +49,9 @@ class Asker(Requester[Any, Received]):
         self.max_in_flight = in_flight
 
     def encode(self, bounds: BoundQueries) -> Iterable[Any]:
-        """A request for each execution, in order. What is left for when they are iterated over is done one by
-        one, just before a question is due. Needs no connection; a module that can do better than compile each
-        anew does."""
+        """A request for each execution, in order. Work that is left for when they are iterated over is done
+        one by one, just before a question is due. Needs no connection; a module that can do better than
+        compile each anew does so."""
         make = self.module.make_statement
         return [self.encode_statement(make(bound)) for bound in bounds]
 
@@ -73,7 +73,7 @@ class Asker(Requester[Any, Received]):
 
 
 class SplitAsker(Asker):
-    """One that sends and waits apart: meanwhile its reader notes the last answer, and encodes the next
+    """An asker that sends and waits apart: meanwhile its reader notes the last answer, and encodes the next
     question."""
 
     def send(self, request: Any) -> Received:

@@ -68,15 +68,15 @@ class Job:
 
     schema: Schema
     load: Load = field(default_factory=Load)
-    """The writers', with the readers' queries; of a run without writers, the readers'."""
+    """The writers' load, with the readers' queries; in a run without writers, the readers' load."""
     run_id: str = "none"
     clean: bool = True
     target: str = "TARGET"
     """The target's name, for commands that messages advise."""
     workload: str = "WORKLOAD"
-    """What follows --workload there."""
+    """What follows --workload in those commands."""
     program: str = "python run.py"
-    """How those begin."""
+    """How those commands begin."""
     reads_by_clock: bool = False
     """Whether readers ask in an open loop."""
     retention: Retention | None = None
@@ -188,8 +188,8 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
         if not self.is_official(prefill):
             return None
         make = resolve_name(self.CAPABILITIES.clients[self.options.client].writer)
-        found: Writer = make(self, batch)
-        return found
+        writer: Writer = make(self, batch)
+        return writer
 
     def _check_client(self) -> None:
         """OptionError if what the load does can't go by the client that the options name."""
@@ -198,12 +198,12 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
             return
         offered = self.CAPABILITIES.clients
         if name not in offered:
-            known = [LEAN, *offered]
+            names = [LEAN, *offered]
             raise OptionError(
-                f"module {self.name} has no client={name}{did_you_mean(name, known)}"
-                f" (known: {', '.join(known)})"
+                f"module {self.name} has no client={name}{did_you_mean(name, names)}"
+                f" (known: {', '.join(names)})"
             )
-        if absent := [one for one in offered[name].packages if not _is_installed(one)]:
+        if absent := [package for package in offered[name].packages if not _is_installed(package)]:
             raise OptionError(
                 f"client={name} needs what is not installed here: pip install {' '.join(absent)}"
             )
@@ -215,9 +215,9 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
             return
         mode, ways = self.options.mode(load.batch), offered[name].ways
         if mode not in ways:
-            others = f"{' or '.join(ways)}, or " if ways else ""
+            alternatives = f"{' or '.join(ways)}, or " if ways else ""
             raise OptionError(
-                f"client={name} has no way to insert in mode {mode}: use {others}client={LEAN}"
+                f"client={name} has no way to insert in mode {mode}: use {alternatives}client={LEAN}"
             )
         if not offered[name].in_flight and self.options.in_flight(load) > 1:
             raise OptionError(
@@ -235,13 +235,13 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
                     " instead"
                 )
             return
-        asked = self.options.in_flight(load)
-        if asked == 1:
+        in_flight = self.options.in_flight(load)
+        if in_flight == 1:
             return
         mode = self.options.mode(load.batch)
         if self.CAPABILITIES.in_flight.get(mode) is not Support.FULL:
             raise OptionError(
-                f"module {self.name} holds one request in flight in insert mode {mode}, not {asked}:"
+                f"module {self.name} holds one request in flight in insert mode {mode}, not {in_flight}:"
                 " use more workers instead"
             )
 
@@ -255,7 +255,7 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
         """Connect, for everything but writing."""
 
     def close(self) -> None:
-        """Disconnect; must not fail on a broken connection. A module's own calls this one, too."""
+        """Disconnect; must not fail on a broken connection. A module's own `close` calls this one, too."""
         if self._fetcher is not None:
             self._fetcher.close()
             self._fetcher = None
@@ -274,7 +274,7 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
 
     def times_taken(self) -> tuple[int, int] | None:
         """The first and the last time of an event, in ms since 1970, that the database stores now; None: any.
-        Events of other times would be dropped without a word. Asked after `open`."""
+        Events of other times would be dropped without a word. Called after `open`."""
         return None
 
     @abstractmethod
@@ -287,8 +287,8 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
         return self.job.load.role is Role.READ
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
-        """Insert rows of the tags' table (columns as in `Schema.tags_row`, some thousand rows at a
-        time); one that is there stays. Asked by each worker before its events, after `open`."""
+        """Insert rows of the tags' table (columns as in `Schema.tags_row`, some thousand rows at a time); one
+        that is there stays. Called by each worker before its events, after `open`."""
         raise OptionError(f"module {self.name} has no table of tags")
 
     def count_devices(self) -> int | None:
@@ -314,7 +314,7 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
         return Storage(reason=f"module {self.name} doesn't tell yet")
 
     def storage_during(self) -> Storage:
-        """The same as it stands while others write, without anything that would disturb them, such as a
+        """What the job's tables take while others write, without anything that would disturb them, such as a
         flush. `level` is filled in by the caller unless the database counts the events in the figures."""
         return Storage(reason="this database's size can't be asked during the run without a flush")
 

@@ -37,7 +37,7 @@ class OfficialClient:
     """`package.module:name` of what makes the writer, of the module and the size of a batch; imported only to
     be used. Empty: the module's `writer` makes it itself."""
     asker: str | None = None
-    """The same of what makes the asker, of the module and how many questions may be under way."""
+    """The same for what makes the asker, of the module and how many questions may be under way."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Ageing:
     reason: str = "it deletes nothing by its age yet"
     """Why it doesn't, after the module's name."""
     unit_ms: int = 1
-    """Limits must be multiples of that."""
+    """Limits must be multiples of this."""
 
     def require(self, retention: Retention, module: str) -> None:
         """OptionError if the module can't keep to a retention."""
@@ -70,15 +70,15 @@ class Capabilities:
     primary_keys: Mapping[PrimaryKey, Support]
     indices: Support
     column_types: Collection[ColumnType] | Mapping[ColumnType, str]
-    """Those that the module has a type of its database for, best with that type's name."""
+    """The types of columns that the module has a type of its database for, best with that type's name."""
     multiple_tables: Support = Support.FULL
     """Whether events can be dealt to several tables (`--tables multiple`)."""
     queries: Mapping[str, Support] = field(default_factory=dict)
-    """Those of all workloads (`Schema.queries`), and variants that the module adds; by default what `shapes`
-    allow."""
+    """The queries of all workloads (`Schema.queries`), and variants that the module adds; by default what
+    `shapes` allow."""
     tag_types: Mapping[ColumnType, str] = field(default_factory=dict)
-    """Those besides that only the device and tags can have, as the database keeps them for a series and
-    not for each event, with that type's name."""
+    """Further types, which only the device and tags can have, as the database keeps them for a series and not
+    for each event, with the database's type."""
     in_flight: Mapping[str, Support] = field(default_factory=dict)
     """The insert modes, as `Options.mode` calls them, in which a worker can have several requests in
     flight. A mode that isn't named holds one."""
@@ -91,7 +91,8 @@ class Capabilities:
     int64_range: tuple[int, int] = (-(2**63), 2**63 - 1)
     """The smallest and the largest number that the type for INT64 holds."""
     float64_digits: int | None = None
-    """So many significant digits of a FLOAT64 are kept at least; None: all. One without decimals has more."""
+    """How many significant digits of a FLOAT64 are kept at least; None: all. A FLOAT64 without decimals has
+    more."""
     most_columns: int | None = None
     """How many columns a table can have for a workload; None: as many as a definition."""
     missing_values: bool = True
@@ -106,7 +107,7 @@ class Capabilities:
     """What the database computes of whole numbers in floats of 64 bits: beyond 2**53 it is rounded, which is
     no wrong answer."""
     impossible_shapes: Collection[Shape] = ()
-    """Those that the database itself can't answer."""
+    """Shapes that the database itself can't answer."""
     ageing: Ageing = Ageing()
     """How it deletes what is older than `--retention`."""
     allocation: Allocation = ANY_ALLOCATION
@@ -166,13 +167,15 @@ class Capabilities:
                     " apart: write something else for one of them"
                 )
         named = (schema.time, schema.device)
-        values = [one for one in schema.columns if not one.tag and one.name not in named]
+        values = [
+            column for column in schema.columns if not column.tag and column.name not in named
+        ]
         if self.needs_value and all(column.nullable for column in values):
             return "no column besides time, device and tags that is never missing"
         return None
 
     def require_workload(self, schema: Schema, name: str, module: str) -> None:
-        """OptionError, which says why, if its events can't be stored."""
+        """OptionError, which says why, if the workload's events can't be stored."""
         if problem := self._find_limit(schema) or self._find_problem(schema):
             raise OptionError(f"module {module} can't do workload {name}: it has {problem}")
         self.require_tags(schema, module)
@@ -184,20 +187,20 @@ class Capabilities:
 
 
 def support_keys(*kinds: PrimaryKey) -> dict[PrimaryKey, Support]:
-    """These kinds of keys, and no others, as the database hasn't any."""
+    """Support for these kinds of keys, and for no others, as the database hasn't any."""
     return {kind: Support.FULL if kind in kinds else Support.UNSUPPORTED for kind in PrimaryKey}
 
 
 def claim_queries(
     shapes: Collection[Shape], impossible: Collection[Shape] = ()
 ) -> dict[str, Support]:
-    """Which of the workloads' own queries a module can be asked that compiles these shapes; `impossible`:
-    those that its database hasn't."""
+    """Which of the workloads' own queries can be asked of a module that compiles these shapes; `impossible`:
+    shapes that its database hasn't."""
 
-    def claim(asked: frozenset[Shape]) -> Support:
-        if asked & frozenset(impossible):
+    def claim(needed: frozenset[Shape]) -> Support:
+        if needed & frozenset(impossible):
             return Support.UNSUPPORTED
-        return Support.FULL if asked <= frozenset(shapes) else Support.MISSING
+        return Support.FULL if needed <= frozenset(shapes) else Support.MISSING
 
     return {
         name: claim(query.shapes(workload.schema))

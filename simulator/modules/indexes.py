@@ -1,4 +1,4 @@
-"""Secondary indexes: the option that asks for them, and what a module does that has them.
+"""Secondary indexes: the option that asks for them, and what a module that has them does.
 
 They are paid for: inserts are measured with the indexes that queries go through, or building them is timed.
 """

@@ -62,8 +62,8 @@ class Options(BaseModel):
     def list_addresses(cls, values: Mapping[str, Any]) -> list[str]:
         """`host`, `host:port` or a socket's folder, of each server that these values name, which may be
         wrong: the same words for the same server."""
-        given = values.get(cls.ADDRESSES)
-        texts = given if isinstance(given, list) else [] if given is None else [given]
+        value = values.get(cls.ADDRESSES)
+        texts = value if isinstance(value, list) else [] if value is None else [value]
         names = [name.strip().lower() for text in texts for name in cls._split_addresses(str(text))]
         return list(dict.fromkeys(_LOOPBACK.sub("localhost", name) for name in names if name))
 
@@ -80,7 +80,7 @@ class Options(BaseModel):
 
     def secrets(self) -> list[str]:
         """Texts that must never be shown: what fields with `repr=False` hold."""
-        return [found for name in self._hidden() if (found := getattr(self, name))]
+        return [secret for name in self._hidden() if (secret := getattr(self, name))]
 
     def mode(self, batch: int) -> str:
         """How requests of `batch` events (0: one each) are inserted, in a word for a table.
@@ -100,21 +100,23 @@ class Options(BaseModel):
         Raises OptionError if load and target contradict each other, or if it is more than the module's
         own option allows.
         """
-        asked, name = load.in_flight, self.IN_FLIGHT
+        requested, name = load.in_flight, self.IN_FLIGHT
         if name is None or load.role is Role.READ:
-            return asked or 1
+            return requested or 1
         own: int = getattr(self, name)
-        if asked is None:
+        if requested is None:
             return own
-        if name in self.model_fields_set and own != asked:
+        if name in self.model_fields_set and own != requested:
             raise OptionError(
-                f"--in-flight {asked} and the option {name}={own} say different things: choose one"
+                f"--in-flight {requested} and the option {name}={own} say different things: choose one"
             )
         limits = type(self).model_fields[name].metadata
-        most = min((limit.le for limit in limits if hasattr(limit, "le")), default=asked)
-        if asked > most:
-            raise OptionError(f"--in-flight may be {most} at most with this module, not {asked}")
-        return asked
+        most = min((limit.le for limit in limits if hasattr(limit, "le")), default=requested)
+        if requested > most:
+            raise OptionError(
+                f"--in-flight may be {most} at most with this module, not {requested}"
+            )
+        return requested
 
     def public(self) -> dict[str, Any]:
         """The options as they may be shown and stored: secrets starred out."""
@@ -140,8 +142,8 @@ def parse_options(
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        first = min(found, key=lambda each: each["type"] != "extra_forbidden")
+        details = error.errors(include_url=False, include_input=False)
+        first = min(details, key=lambda detail: detail["type"] != "extra_forbidden")
         key = str(first["loc"][0]) if first["loc"] else ""
         if first["type"] == "extra_forbidden":
             problem = unknown_option(key, [*model.model_fields, *more_known])

@@ -37,8 +37,8 @@ def find_own_statement(module: type[QueryingModule], query: Query) -> str | None
 
 def list_own_statements(module: type[AnyModule], schema: Schema) -> dict[str, str]:
     """Query -> the workload's own statement for it."""
-    found = {query.name: find_own_statement(module, query) for query in schema.descriptions}
-    return {name: text for name, text in found.items() if text is not None}
+    texts = {query.name: find_own_statement(module, query) for query in schema.descriptions}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def check_own_statements(module: AnyModule) -> None:
@@ -85,18 +85,18 @@ def fill_statement(
 def write_constants(
     query: Query, schema: Schema, number: Callable[[float, Column], str], table: str
 ) -> dict[str, str]:
-    """Those parameters that are the same in each execution."""
-    found = {statements.TABLE: table}
+    """The parameters that are the same in each execution."""
+    constants = {statements.TABLE: table}
     where = query.where
     limits: Mapping[str, float | None] = (
         {statements.ABOVE: where.above, statements.BELOW: where.below} if where else {}
     )
     for name, limit in limits.items():
         if where is not None and limit is not None:
-            found[name] = number(limit, schema.column(where.column))
+            constants[name] = number(limit, schema.column(where.column))
     if query.limit is not None:
-        found[statements.LIMIT] = str(query.limit)
+        constants[statements.LIMIT] = str(query.limit)
     for part in query.per:
         if isinstance(part, Every):
-            found[statements.EVERY] = str(part.every)
-    return found
+            constants[statements.EVERY] = str(part.every)
+    return constants

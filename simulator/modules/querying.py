@@ -42,7 +42,7 @@ class QueryingModule(ABC):
 
     def compile(self, bound: BoundQuery) -> Any:
         """The statement, in the database's language, that asks what is bound: what the module's asker takes.
-        Only called with what is made of `CAPABILITIES.shapes`."""
+        Only called for queries that are made of `CAPABILITIES.shapes`."""
         raise OptionError(f"module {self.name} compiles no queries")
 
     def take_statement(self, text: str, bound: BoundQuery) -> Any:
@@ -79,8 +79,8 @@ class QueryingModule(ABC):
         client = self.CAPABILITIES.clients.get(self.options.client)
         if client is None or client.asker is None:
             return self.make_asker(in_flight)
-        made: Asker = resolve_name(client.asker)(self, in_flight)
-        return made
+        asker: Asker = resolve_name(client.asker)(self, in_flight)
+        return asker
 
     def fetch(self, statement: Any) -> Rows:
         """The rows of a statement's answer, decoded: for whoever isn't measured. After `open`."""
@@ -95,21 +95,21 @@ class QueryingModule(ABC):
         Raises OptionError for a name that there isn't.
         """
         own = self.workload_queries()
-        found = {}
+        statements = {}
         for name in self.choose_queries(own):
             description = self._described().get(name)
             if name in own:
-                found[name] = own[name]
+                statements[name] = own[name]
             elif description is not None and not description.is_drawn:
-                found[name] = self.make_statement(bind(description, self.job.schema.epoch_ms))
-        return found
+                statements[name] = self.make_statement(bind(description, self.job.schema.epoch_ms))
+        return statements
 
     def drawn_queries(self) -> Mapping[str, Description]:
         """The queries to ask whose parameters are drawn for each execution; OptionError as `queries`."""
-        known = {name: query for name, query in self._described().items() if query.is_drawn}
+        drawn = {name: query for name, query in self._described().items() if query.is_drawn}
         # Without any, the database needn't be asked what `workload_queries` may have to know.
         return (
-            {name: known[name] for name in self.choose_queries() if name in known} if known else {}
+            {name: drawn[name] for name in self.choose_queries() if name in drawn} if drawn else {}
         )
 
     def choose_queries(self, own: Collection[str] | None = None) -> list[str]:
@@ -119,23 +119,25 @@ class QueryingModule(ABC):
         among them, or that the module can't ask.
         """
         schema, described = self.job.schema, self._described()
-        known = self.workload_queries() if own is None else own
-        own = dict.fromkeys(name for name in schema.queries if name in known or name in described)
-        own |= dict.fromkeys(known)
+        own_names = self.workload_queries() if own is None else own
+        own = dict.fromkeys(
+            name for name in schema.queries if name in own_names or name in described
+        )
+        own |= dict.fromkeys(own_names)
         available = [*own, *(name for name in described if name not in own)]
         chosen = self.job.load.queries
         if chosen is None:
             if own:
                 return list(own)
-            others = f", but for --queries {','.join(available)}" if available else ""
-            raise OptionError(f"module {self.name} has no queries for this workload{others}")
+            hint = f", but for --queries {','.join(available)}" if available else ""
+            raise OptionError(f"module {self.name} has no queries for this workload{hint}")
         for name in chosen:
             if name not in available:
                 raise OptionError(f"option queries: {self.explain_query(name, available)}")
         return [name for name in available if name in chosen]
 
     def describe_query(self, name: str) -> Description | None:
-        """What a query asks, of a variant what the plain one does; None if that isn't described."""
+        """The description of a query, or of the plain query if it's a variant; None if there is none."""
         schema = self.job.schema
         return schema.description(name) or schema.description(name.removesuffix(TUNED))
 
@@ -150,19 +152,19 @@ class QueryingModule(ABC):
         return query.shapes(self.job.schema) <= frozenset(self.CAPABILITIES.shapes)
 
     def explain_query(self, name: str, available: Sequence[str]) -> str:
-        """Why a query can't be asked; `available`: those that can."""
+        """Why a query can't be asked; `available`: the queries that can."""
         schema = self.job.schema
-        known = f"(known: {', '.join(available)})"
+        hint = f"(known: {', '.join(available)})"
         description = schema.description(name)
         if description is None:
-            return f"there is no query {name!r}{did_you_mean(name, available)} {known}"
+            return f"there is no query {name!r}{did_you_mean(name, available)} {hint}"
         lacking = description.shapes(schema) - frozenset(self.CAPABILITIES.shapes)
         if impossible := lacking & frozenset(self.CAPABILITIES.impossible_shapes):
             return (
                 f"module {self.name} can't ask {name}: the database has no queries with"
-                f" {', '.join(sorted(impossible))} {known}"
+                f" {', '.join(sorted(impossible))} {hint}"
             )
         return (
             f"module {self.name} can't ask {name} yet: it compiles no queries with"
-            f" {', '.join(sorted(lacking))} {known}"
+            f" {', '.join(sorted(lacking))} {hint}"
         )

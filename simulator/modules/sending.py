@@ -221,7 +221,7 @@ class Poll:
         self._events[descriptor] = events
 
     def unregister(self, descriptor: int) -> None:
-        """Wait for nothing of it any more."""
+        """Wait for nothing of a connection any more."""
         self._poll.unregister(descriptor)
         del self._events[descriptor]
 

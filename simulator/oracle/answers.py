@@ -30,13 +30,13 @@ class Answer:
     kinds: tuple[ColumnType, ...]
     """The type of each value."""
     columns: Sequence[Values]
-    """Of all rows, in the query's order if it has one, and without its limit."""
+    """The values of all rows, in the query's order if it has one, and without its limit."""
     slack: Sequence[Slack]
 
     def __len__(self) -> int:
-        """Of its rows."""
-        found = len(self.columns[0])
-        return found if self.query.limit is None else min(found, self.query.limit)
+        """The number of its rows."""
+        count = len(self.columns[0])
+        return count if self.query.limit is None else min(count, self.query.limit)
 
     def row(self, place: int) -> Row:
         """One of all rows."""
@@ -44,7 +44,7 @@ class Answer:
 
     @property
     def all_rows(self) -> list[Row]:
-        """Without the limit, in plain values."""
+        """The rows without the limit, in plain values."""
         return list(zip(*(column.plain() for column in self.columns), strict=True))
 
     @property
@@ -55,8 +55,8 @@ class Answer:
 
 def read_row(columns: Sequence[Values], place: int) -> Row:
     """A row in plain values."""
-    one = slice(place, place + 1)
-    return tuple(column.take(one).plain()[0] for column in columns)
+    rows = slice(place, place + 1)
+    return tuple(column.take(rows).plain()[0] for column in columns)
 
 
 def answer(bound: BoundQuery, stored: Stored, rounded: Collection[Function] = ()) -> Answer:
@@ -70,30 +70,33 @@ def answer_all(
     note: Callable[[int], object] = lambda _: None,
     rounded: Collection[Function] = (),
 ) -> list[Answer]:
-    """The right answers of several queries: events are generated once, those that none of them is about
-    not at all. `note` is told how many have been generated each time that there are more.
+    """The right answers of several queries: events are generated once, those that no query is about not at
+    all. `note` is called with how many have been generated, each time that there are more.
 
-    `rounded`: what a database computes of whole numbers in floats of 64 bits, and so may be off beyond 2**53.
+    `rounded`: what a database computes of whole numbers in 64-bit floats, which may be off beyond 2**53.
     """
     schema = stored.workload.schema
-    found = [evaluate(bound, schema, rounded) for bound in bounds]
+    evaluations = [evaluate(bound, schema, rounded) for bound in bounds]
     devices = Devices()
     done = 0
     for block in stored.blocks(find_needed(bounds, stored)):
         taken = Block(block, devices)
-        for one in found:
-            one.add(taken)
+        for evaluation in evaluations:
+            evaluation.add(taken)
         done += len(block)
         note(done)
-    return [_finish(bound.query, schema, one) for bound, one in zip(bounds, found, strict=True)]
+    return [
+        _finish(bound.query, schema, evaluation)
+        for bound, evaluation in zip(bounds, evaluations, strict=True)
+    ]
 
 
 def _finish(query: Query, schema: Schema, evaluation: Evaluation) -> Answer:
     """The answer of what has been computed."""
     names, kinds = zip(*describe_answer(query, schema), strict=True)
-    found, slack = evaluation.collect(kinds)
-    columns = [_normalize(kind, column) for kind, column in zip(kinds, found, strict=True)]
-    # Without an order, too: so keys make it easy to find a row.
+    values, slack = evaluation.collect(kinds)
+    columns = [_normalize(kind, column) for kind, column in zip(kinds, values, strict=True)]
+    # Sorted without an order, too: keys make it easy to find a row.
     order = np.argsort(rank_rows(columns, len(columns[0])), kind="stable")
     if query.order is not None:
         order = _put_in_order(order, columns, query.order)
@@ -102,7 +105,7 @@ def _finish(query: Query, schema: Schema, evaluation: Evaluation) -> Answer:
         names,
         kinds,
         [column.take(order) for column in columns],
-        [None if one is None else one[order] for one in slack],
+        [None if column_slack is None else column_slack[order] for column_slack in slack],
     )
 
 
@@ -120,18 +123,18 @@ def _put_in_order(
 
 
 def _normalize(kind: ColumnType, values: Values) -> Values:
-    """With the type that values of a kind are compared in."""
+    """Values in the type in which those of a kind are compared."""
     if kind in WHOLE and values.array.dtype.kind != "O":
         return Values(values.array.astype(np.int64, copy=False), values.missing)
     return values
 
 
 def find_needed(bounds: Iterable[BoundQuery], stored: Stored) -> list[Range]:
-    """Which events must be generated for the answers to these."""
-    found: list[Range] = []
+    """The events that must be generated for the answers to these queries."""
+    ranges: list[Range] = []
     for start_ms, end_ms in {(bound.start_ms, bound.end_ms) for bound in bounds}:
-        found += stored.find_between(start_ms, end_ms)
-    return unite(found)
+        ranges += stored.find_between(start_ms, end_ms)
+    return unite(ranges)
 
 
 _GROUP_BYTES, _VALUE_BYTES = 200, 200
@@ -140,7 +143,7 @@ were measured of a group with one or two, of a million devices."""
 
 
 def estimate_memory(bound: BoundQuery, stored: Stored) -> int:
-    """So many bytes the groups of a query take at most while its right answer is computed."""
+    """The most bytes that the groups of a query take while its right answer is computed."""
     query, schema = bound.query, stored.workload.schema
     if query.events and not query.newest:
         return 0
@@ -153,7 +156,7 @@ def estimate_memory(bound: BoundQuery, stored: Stored) -> int:
     for part in query.per:
         if isinstance(part, Every):
             groups *= (end - start) // part.every + 1
-    values = len({one.column for one in query.compute} | set(query.events))
+    values = len({aggregate.column for aggregate in query.compute} | set(query.events))
     return groups * (_GROUP_BYTES + _VALUE_BYTES * values)
 
 
@@ -163,21 +166,23 @@ def describe_answer(query: Query, schema: Schema) -> list[tuple[str, ColumnType]
         return _describe_columns((schema.device, *query.events), schema)
     if query.events:
         return _describe_columns(query.events, schema)
-    found: list[tuple[str, ColumnType]] = []
+    columns: list[tuple[str, ColumnType]] = []
     for part in query.per:
         if isinstance(part, Every):
-            found.append(("start", ColumnType.TIMESTAMP_MS))
+            columns.append(("start", ColumnType.TIMESTAMP_MS))
         else:
-            found += _describe_columns([part], schema)
-    for one in query.compute:
-        if one.column is None:
-            found.append(("count", ColumnType.INT64))
+            columns += _describe_columns([part], schema)
+    for aggregate in query.compute:
+        if aggregate.column is None:
+            columns.append(("count", ColumnType.INT64))
             continue
-        kind = schema.column(one.column).type
-        if one.function is Function.AVG or (one.function is Function.SUM and kind not in WHOLE):
+        kind = schema.column(aggregate.column).type
+        if aggregate.function is Function.AVG or (
+            aggregate.function is Function.SUM and kind not in WHOLE
+        ):
             kind = ColumnType.FLOAT64
-        found.append((f"{one.function} of {one.column}", kind))
-    return found
+        columns.append((f"{aggregate.function} of {aggregate.column}", kind))
+    return columns
 
 
 def _describe_columns(names: Iterable[str], schema: Schema) -> list[tuple[str, ColumnType]]:

@@ -13,34 +13,34 @@ from .stored import StoredPart
 
 @dataclass(frozen=True)
 class Beginning:
-    """Of each writer of a run the number of its first event, and how many events it prefills."""
+    """The number of the first event of each writer of a run, and how many events it prefills."""
 
     settings: RunSettings
     workload: Workload
     first_event: int = 0
-    """That of all writers, without a history."""
+    """Without a history: the number of every writer's first event."""
     next_events: Mapping[int, int] = field(default_factory=dict)
-    """With a history: the numbers with which workers go on that have stored something."""
+    """With a history: the numbers with which those workers go on that have stored something."""
     is_certain: bool = True
     """With a history: whether all events before these numbers are stored, and nothing else."""
 
     @property
     def has_history(self) -> bool:
-        """Whether the workload begins with one."""
+        """Whether the workload begins with a history."""
         return isinstance(self.workload, WithHistory)
 
     @property
     def writers(self) -> Iterator[int]:
-        """Those that insert, or prefill."""
+        """The workers that insert, or prefill."""
         for group in self.settings.groups_of(Role.WRITE, Role.FILL):
             yield from range(group.first, group.end)
 
     def first_of(self, worker: int) -> int:
-        """The number of its first event, a prefill's among them."""
+        """The number of a worker's first event, a prefill's among them."""
         return self.next_events.get(worker, 0) if self.has_history else self.first_event
 
     def prefill_of(self, worker: int) -> int:
-        """How many events it inserts before the start: of a history what isn't there yet."""
+        """How many events a worker inserts before the start: of a history, those that aren't there yet."""
         group = self.settings.group_of(worker)
         if group.load.role not in (Role.WRITE, Role.FILL):
             return 0
@@ -50,7 +50,7 @@ class Beginning:
 
     @property
     def prefill(self) -> int:
-        """Of all together."""
+        """How many events all writers prefill together."""
         return sum(map(self.prefill_of, self.writers))
 
     def list_prefilled(self) -> list[StoredPart]:
@@ -62,7 +62,9 @@ class Beginning:
                 if (count := self.prefill_of(worker))
             ]
         until = dict(self.next_events)
-        until |= {one: self.first_of(one) + self.prefill_of(one) for one in self.writers}
+        until |= {
+            worker: self.first_of(worker) + self.prefill_of(worker) for worker in self.writers
+        }
         return [StoredPart(worker, 0, count) for worker, count in sorted(until.items())]
 
     def find_next(self, counts: Mapping[int, int]) -> dict[int, int]:
@@ -75,7 +77,9 @@ class Beginning:
         """The first time, in ms since 1970, of the events that follow the prefill, whether or not writers add
         them in this run; None if there are no writers."""
         time, count = self.workload.schema.time, self.workload.disorder + 1
-        firsts = ((one, self.first_of(one) + self.prefill_of(one)) for one in self.writers)
+        firsts = (
+            (worker, self.first_of(worker) + self.prefill_of(worker)) for worker in self.writers
+        )
         return min(
             (
                 int(self.workload.block(worker, first, count).columns[time].min())

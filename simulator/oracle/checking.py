@@ -20,19 +20,19 @@ from .stored import Stored
 from .survey import RecognizedEvents
 
 MOST_EVENTS = 100_000_000
-"""So many events are generated for right answers at most: that takes a minute of CPU."""
+"""The most events that are generated for right answers: that takes a minute of CPU."""
 
 _MOST_WORK = 10 * MOST_EVENTS
-"""And so many are looked at, each time that one is for one query counted."""
+"""The most events that are looked at, each counted once for each query that it is looked at for."""
 
 MOST_VALUES = 2_000_000
-"""So many values of answers are kept at most, of all readers: equal answers once."""
+"""The most values of answers that are kept, of all readers together: equal answers are kept once."""
 
 _MEMORY_SHARE = 0.5
-"""Of what memory is free, right answers may take so much while they are computed."""
+"""The share of the free memory that right answers may take while they are computed."""
 
 _MOST_NAMED = 3
-"""So many devices are named in one text."""
+"""The most devices that are named in one text."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,38 +56,40 @@ class Checker:
         self._given: dict[tuple[str, BoundQuery], list[_AnswerToCheck]] = {}
         self._left = MOST_VALUES
         self._left_out = Answers(checked=0)
-        """What was known not to be checked when the answers came."""
+        """What was known to stay unchecked when the answers came."""
         self._found = self._left_out
 
     def add(self, message: WorkerAnswers) -> None:
         """Take the answers of one reader."""
         for query, reason in message.unchecked.items():
             self._leave(query, reason)
-        for one in message.answers:
-            self._add(message.worker, one)
+        for answer in message.answers:
+            self._add(message.worker, answer)
 
-    def _add(self, worker: int, one: GivenAnswer) -> None:
-        description = self._module.describe_query(one.query)
-        assert description is not None, one.query
-        devices = None if one.devices is None else tuple(one.devices)
-        bound = BoundQuery(description, devices, one.start_ms, one.end_ms)
-        same_question = self._given.setdefault((one.query, bound), [])
-        for known in same_question:
-            if known.columns == one.columns and known.malformed == one.malformed:
-                known.workers.append(worker)
+    def _add(self, worker: int, answer: GivenAnswer) -> None:
+        description = self._module.describe_query(answer.query)
+        assert description is not None, answer.query
+        devices = None if answer.devices is None else tuple(answer.devices)
+        bound = BoundQuery(description, devices, answer.start_ms, answer.end_ms)
+        same_question = self._given.setdefault((answer.query, bound), [])
+        for earlier in same_question:
+            if earlier.columns == answer.columns and earlier.malformed == answer.malformed:
+                earlier.workers.append(worker)
                 return
-        values = sum(map(len, one.columns))
+        values = sum(map(len, answer.columns))
         if values > self._left:
             self._leave(
-                one.query,
+                answer.query,
                 f"answers of more than {MOST_VALUES:,} values in all are too many to be kept",
             )
             return
         self._left -= values
-        same_question.append(_AnswerToCheck(one.query, bound, one.columns, one.malformed, [worker]))
+        same_question.append(
+            _AnswerToCheck(answer.query, bound, answer.columns, answer.malformed, [worker])
+        )
 
     def give_up_worker(self, worker: int, reason: str) -> None:
-        """A reader hasn't handed in its answers, and never will."""
+        """Note that a reader hasn't handed in its answers, and never will."""
         queries = self._module.choose_queries()
         for query in queries:
             self._leave(query, f"worker {worker}: {reason}")
@@ -99,22 +101,24 @@ class Checker:
         note: Callable[[int, int], object] = lambda done, total: None,
         kept_from_ms: int | None = None,
     ) -> Answers:
-        """Compare all with the right ones.
+        """Compare all answers with the right ones.
 
         `known`: the stored events, or why they aren't known. `frontier_ms`: from this time on events were
         added meanwhile; None: none were. `note` is told how many events have been generated of how many.
         `kept_from_ms`: older events were being deleted.
         """
         self._found = self._left_out.model_copy(deep=True)
-        given = [one for same in self._given.values() for one in same]
+        answers = [answer for same in self._given.values() for answer in same]
         if isinstance(known, str):
-            for one in given:
-                self._leave(one.query, known, len(one.workers))
+            for answer in answers:
+                self._leave(answer.query, known, len(answer.workers))
             return self._found
         stored = Stored(known.workload, known.parts)
-        given = self._choose(given, stored, frontier_ms, kept_from_ms)
-        bounds = list(dict.fromkeys(one.bound for one in given if one.malformed is None))
-        total = sum(one.stop - one.start for one in find_needed(bounds, stored))
+        answers = self._choose(answers, stored, frontier_ms, kept_from_ms)
+        bounds = list(dict.fromkeys(answer.bound for answer in answers if answer.malformed is None))
+        total = sum(
+            event_range.stop - event_range.start for event_range in find_needed(bounds, stored)
+        )
         right = dict(
             zip(
                 bounds,
@@ -127,68 +131,74 @@ class Checker:
                 strict=True,
             )
         )
-        for one in given:
-            self._found.checked += len(one.workers)
-            difference = one.malformed or compare_columns(right[one.bound], one.columns)
+        for answer in answers:
+            self._found.checked += len(answer.workers)
+            difference = answer.malformed or compare_columns(right[answer.bound], answer.columns)
             if difference:
-                if find_own_statement(type(self._module), one.bound.query) is not None:
+                if find_own_statement(type(self._module), answer.bound.query) is not None:
                     difference += " (asked by the workload's own statement)"
-                _log.error("query %s: wrong answer: %s", one.query, difference)
+                _log.error("query %s: wrong answer: %s", answer.query, difference)
                 self._found.wrong.append(
                     WrongAnswer(
-                        query=one.query,
-                        workers=sorted(one.workers),
-                        parameters=describe_parameters(one.bound),
+                        query=answer.query,
+                        workers=sorted(answer.workers),
+                        parameters=describe_parameters(answer.bound),
                         difference=difference,
                     )
                 )
         return self._found
 
     def give_up(self, reason: str) -> Answers:
-        """What there is to say if checking failed: nothing was checked."""
+        """The result if checking failed: nothing was checked."""
         return self.check(reason)
 
     def _choose(
         self,
-        given: Sequence[_AnswerToCheck],
+        answers: Sequence[_AnswerToCheck],
         stored: Stored,
         frontier_ms: int | None,
         kept_from_ms: int | None,
     ) -> list[_AnswerToCheck]:
-        """Those that can be checked, and at a reasonable cost: those that ask for few events first."""
+        """The answers that can be checked at a reasonable cost; those about few events come first."""
         free = free_memory_bytes()
         memory = _MEMORY_SHARE * free if free is not None else inf
         costs: list[tuple[int, _AnswerToCheck]] = []
-        for one in given:
+        for answer in answers:
             if frontier_ms is not None and (
-                one.bound.end_ms is None or one.bound.end_ms > frontier_ms
+                answer.bound.end_ms is None or answer.bound.end_ms > frontier_ms
             ):
-                self._leave(one.query, "rows were being added during the query", len(one.workers))
+                self._leave(
+                    answer.query, "rows were being added during the query", len(answer.workers)
+                )
                 continue
-            if kept_from_ms is not None and (one.bound.start_ms or 0) < kept_from_ms:
-                self._leave(one.query, "rows of its window were being deleted", len(one.workers))
+            if kept_from_ms is not None and (answer.bound.start_ms or 0) < kept_from_ms:
+                self._leave(
+                    answer.query, "rows of its window were being deleted", len(answer.workers)
+                )
                 continue
-            needed = find_needed([one.bound], stored)
-            costs.append((sum(each.stop - each.start for each in needed), one))
+            needed = find_needed([answer.bound], stored)
+            costs.append(
+                (sum(event_range.stop - event_range.start for event_range in needed), answer)
+            )
         chosen: list[_AnswerToCheck] = []
         work = 0
-        for cost, one in sorted(costs, key=lambda each: each[0]):
+        for cost, answer in sorted(costs, key=lambda pair: pair[0]):
             work += cost
-            needed_bytes = estimate_memory(one.bound, stored)
+            needed_bytes = estimate_memory(answer.bound, stored)
             if needed_bytes > memory:
                 self._leave(
-                    one.query,
+                    answer.query,
                     f"right answers of {stored.device_count:,} devices take more memory than the"
                     " collector has",
-                    len(one.workers),
+                    len(answer.workers),
                 )
                 continue
             memory -= needed_bytes
             if cost > MOST_EVENTS or work > _MOST_WORK:
                 reason = f"right answers are computed of {MOST_EVENTS:,} events at most"
-                self._leave(one.query, reason, len(one.workers))
+                self._leave(answer.query, reason, len(answer.workers))
             else:
-                chosen.append(one)
+                chosen.append(answer)
         return chosen
 
     def _leave(self, query: str, reason: str, answers: int = 1) -> None:
@@ -217,9 +227,9 @@ def describe_parameters(bound: BoundQuery) -> str:
 def add_answers(readers: GroupResult, answers: Answers) -> None:
     """Add what was checked to what readers measured. Wrong answers make it invalid."""
     readers.answers = answers
-    for query in dict.fromkeys(one.query for one in answers.wrong):
-        wrong = [one for one in answers.wrong if one.query == query]
-        others = sum(len(one.workers) for one in wrong) - 1
+    for query in dict.fromkeys(answer.query for answer in answers.wrong):
+        wrong = [answer for answer in answers.wrong if answer.query == query]
+        others = sum(len(answer.workers) for answer in wrong) - 1
         more = f" (and {others} more of its answers are wrong)" if others else ""
         first = wrong[0]
         readers.invalid_reasons.append(

@@ -16,7 +16,7 @@ from .answers import Answer, Row, read_row
 
 
 class Malformed(ValueError):
-    """An answer that hasn't the form of the right one; the text names the row."""
+    """An answer without the form of the right one; the text names the row."""
 
 
 def compare_answers(right: Answer, found: Sequence[Sequence[Any]]) -> str | None:
@@ -56,12 +56,12 @@ def normalize(kinds: Sequence[ColumnType], rows: Sequence[Sequence[Any]]) -> lis
 
 
 def compare_columns(right: Answer, found: Sequence[Sequence[Any]]) -> str | None:
-    """`compare_answers` of normalized columns."""
+    """The same as `compare_answers`, for normalized columns."""
     columns = [to_values(kind, column) for kind, column in zip(right.kinds, found, strict=True)]
     count, expected = len(columns[0]), len(right)
     wrong_length = None if count == expected else f"{count:,} rows instead of {expected:,}"
     if not right.query.keys and right.query.compute:
-        # One row, told apart by nothing.
+        # A single row, without a key.
         return wrong_length or _find_value(right, columns, np.zeros(1, dtype=np.intp))
     compare = _compare_keyed if right.query.keys else _compare_whole
     differing = compare(right, columns)
@@ -72,18 +72,18 @@ def compare_columns(right: Answer, found: Sequence[Sequence[Any]]) -> str | None
     return wrong_length or differing
 
 
-def _compare_keyed(right: Answer, found: Sequence[Values]) -> str | None:
-    """Rows that their first values tell apart."""
+def _compare_keyed(right: Answer, columns: Sequence[Values]) -> str | None:
+    """Compare rows that their first values tell apart."""
     keys = right.query.keys
-    known, asked = _rank_both(right.columns[:keys], found[:keys])
-    places = np.full(max(known.max(initial=-1), asked.max(initial=-1)) + 1, -1)
-    places[known] = np.arange(len(known))
-    order = np.argsort(asked, kind="stable")
-    rows = [column.take(order) for column in found]
-    expected, numbers = places[asked[order]], asked[order]
+    right_ranks, ranks = _rank_both(right.columns[:keys], columns[:keys])
+    places = np.full(max(right_ranks.max(initial=-1), ranks.max(initial=-1)) + 1, -1)
+    places[right_ranks] = np.arange(len(right_ranks))
+    order = np.argsort(ranks, kind="stable")
+    rows = [column.take(order) for column in columns]
+    expected, numbers = places[ranks[order]], ranks[order]
     strange = expected < 0
     twice = np.append(False, numbers[1:] == numbers[:-1])[: len(numbers)]
-    # A row that shouldn't be there is compared with any, as it is named for that.
+    # A row that shouldn't be there may be compared with any: it is named anyway.
     wrong = strange | twice | _differ(right, rows, np.where(strange, 0, expected))
     if wrong.any():
         first = int(np.argmax(wrong))
@@ -92,64 +92,66 @@ def _compare_keyed(right: Answer, found: Sequence[Values]) -> str | None:
             return f"a row that shouldn't be there: {row}"
         if twice[first]:
             return f"two rows of {_format_key(right, row)}, one of them {row}"
-        one = [column.take(slice(first, first + 1)) for column in rows]
-        return _find_value(right, one, expected[first : first + 1])
-    if right.query.limit is None and len(known) > len(asked):
-        lacking = np.ones(len(known), dtype=bool)
+        row_columns = [column.take(slice(first, first + 1)) for column in rows]
+        return _find_value(right, row_columns, expected[first : first + 1])
+    if right.query.limit is None and len(right_ranks) > len(ranks):
+        lacking = np.ones(len(right_ranks), dtype=bool)
         lacking[expected] = False
         expected_row = right.row(int(np.argmax(lacking)))
         return f"no row of {_format_key(right, expected_row)}, expected {expected_row}"
     return None
 
 
-def _compare_whole(right: Answer, found: Sequence[Values]) -> str | None:
-    """Rows that nothing tells apart but their values, all of which must be right."""
-    known, asked = _rank_both(right.columns, found)
-    most = int(max(known.max(initial=-1), asked.max(initial=-1))) + 1
-    lacking = np.bincount(known, minlength=most) - np.bincount(asked, minlength=most)
+def _compare_whole(right: Answer, columns: Sequence[Values]) -> str | None:
+    """Compare rows that nothing tells apart but their values, all of which must be right."""
+    right_ranks, ranks = _rank_both(right.columns, columns)
+    most = int(max(right_ranks.max(initial=-1), ranks.max(initial=-1))) + 1
+    lacking = np.bincount(right_ranks, minlength=most) - np.bincount(ranks, minlength=most)
     if (lacking < 0).any():
         first = int(np.argmax(lacking < 0))
-        row = read_row(found, int(np.argmax(asked == first)))
+        row = read_row(columns, int(np.argmax(ranks == first)))
         return f"a row that shouldn't be there: {row}"
     if (lacking > 0).any() and right.query.limit is None:
         first = int(np.argmax(lacking > 0))
-        return f"a row is missing: {right.row(int(np.argmax(known == first)))}"
+        return f"a row is missing: {right.row(int(np.argmax(right_ranks == first)))}"
     return None
 
 
 def _rank_both(
-    right: Sequence[Values], found: Sequence[Values]
+    right: Sequence[Values], columns: Sequence[Values]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Numbers for the rows of both, the same for equal ones and in the rows' order."""
     count = len(right[0])
-    columns = [join([one, other]) for one, other in zip(right, found, strict=True)]
-    ranks = rank_rows(columns, count + len(found[0]))
+    joined = [join([expected, values]) for expected, values in zip(right, columns, strict=True)]
+    ranks = rank_rows(joined, count + len(columns[0]))
     return ranks[:count], ranks[count:]
 
 
-def _compare_order(right: Answer, found: Sequence[Values]) -> str | None:
-    """Whether the values by which rows are ordered are those of the right answer, one after the other:
+def _compare_order(right: Answer, columns: Sequence[Values]) -> str | None:
+    """Compare the values by which rows are ordered with those of the right answer, one after the other:
     which of several rows with the same value come first, or within the limit, is open."""
     order = right.query.order
     if order is None:
         return None
     rows = np.arange(len(right))
     slack = right.slack[order.by]
-    wrong = _differ_in(right.columns[order.by].take(rows), found[order.by], _pick(slack, rows))
+    wrong = _differ_in(right.columns[order.by].take(rows), columns[order.by], _pick(slack, rows))
     if not wrong.any():
         return None
     place = int(np.argmax(wrong))
     return (
-        f"row {place + 1} by {right.names[order.by]}: {read_row(found, place)},"
+        f"row {place + 1} by {right.names[order.by]}: {read_row(columns, place)},"
         f" expected {right.row(place)}"
     )
 
 
-def _differ(right: Answer, found: Sequence[Values], places: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _differ(
+    right: Answer, columns: Sequence[Values], places: NDArray[np.intp]
+) -> NDArray[np.bool_]:
     """Which rows have another value than the right rows at these places."""
     wrong = np.zeros(len(places), dtype=bool)
     if len(right.columns[0]):
-        for expected, values, slack in zip(right.columns, found, right.slack, strict=True):
+        for expected, values, slack in zip(right.columns, columns, right.slack, strict=True):
             wrong |= _differ_in(expected.take(places), values, _pick(slack, places))
     return wrong
 
@@ -158,32 +160,32 @@ def _pick(slack: Slack, places: NDArray[np.intp]) -> Slack:
     return None if slack is None else slack[places]
 
 
-def _differ_in(right: Values, found: Values, slack: Slack) -> NDArray[np.bool_]:
+def _differ_in(right: Values, actual: Values, slack: Slack) -> NDArray[np.bool_]:
     if slack is None:
-        wrong = np.asarray(right.array != found.array, dtype=bool)
+        wrong = np.asarray(right.array != actual.array, dtype=bool)
     else:
         # Whole numbers as floats: where these aren't exact, the slack is larger than that.
-        values, wanted = (one.array.astype(np.float64) for one in (found, right))
+        numbers, right_numbers = (side.array.astype(np.float64) for side in (actual, right))
         with np.errstate(invalid="ignore"):
-            wrong = ~(np.abs(values - wanted) <= slack)
-    lacks, gone = (
-        np.zeros(len(wrong), dtype=bool) if one.missing is None else one.missing
-        for one in (right, found)
+            wrong = ~(np.abs(numbers - right_numbers) <= slack)
+    right_missing, missing = (
+        np.zeros(len(wrong), dtype=bool) if side.missing is None else side.missing
+        for side in (right, actual)
     )
-    return np.where(lacks | gone, lacks != gone, wrong)
+    return np.where(right_missing | missing, right_missing != missing, wrong)
 
 
-def _find_value(right: Answer, found: Sequence[Values], place: NDArray[np.intp]) -> str | None:
+def _find_value(right: Answer, columns: Sequence[Values], place: NDArray[np.intp]) -> str | None:
     """The first value of a row that isn't that of the right row."""
     keys = right.query.keys
     for name, expected, value, slack in zip(
-        right.names, right.columns, found, right.slack, strict=True
+        right.names, right.columns, columns, right.slack, strict=True
     ):
-        wanted = expected.take(place)
-        if not _differ_in(wanted, value, _pick(slack, place))[0]:
+        right_value = expected.take(place)
+        if not _differ_in(right_value, value, _pick(slack, place))[0]:
             continue
-        whose = f" of {_format_key(right, read_row(found, 0))}" if keys else ""
-        return f"{name}{whose} is {value.plain()[0]} instead of {wanted.plain()[0]}"
+        whose = f" of {_format_key(right, read_row(columns, 0))}" if keys else ""
+        return f"{name}{whose} is {value.plain()[0]} instead of {right_value.plain()[0]}"
     return None
 
 
@@ -203,7 +205,7 @@ def _to_whole(value: Any) -> int:
 
 
 def _to_time(value: Any) -> int:
-    """In ms since 1970: a workload's own statement may give it as the driver has times."""
+    """A time in ms since 1970: a workload's own statement may give it as the driver has times."""
     if isinstance(value, datetime):
         return round(value.replace(tzinfo=value.tzinfo or UTC).timestamp() * 1000)
     return _to_whole(value)

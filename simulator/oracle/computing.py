@@ -25,14 +25,14 @@ Columns = tuple[Sequence[Values], Sequence[Slack]]
 
 
 class Devices:
-    """The devices of blocks. Those of one that has the same as the block before needn't be sorted."""
+    """The devices of blocks. If a block has the same as the one before, they needn't be sorted again."""
 
     def __init__(self) -> None:
         self._last: NDArray[np.bytes_] | None = None
         self._known: tuple[NDArray[np.bytes_], NDArray[np.intp]]
 
     def number(self, devices: NDArray[np.bytes_]) -> tuple[NDArray[np.bytes_], NDArray[np.intp]]:
-        """The distinct names in order, and the place among them of each event's."""
+        """The distinct names in order, and the place of each event's device among them."""
         if self._last is None or not np.array_equal(self._last, devices):
             places = rank(Values(devices))
             names = np.empty(int(places.max()) + 1, dtype=devices.dtype)
@@ -54,16 +54,16 @@ class Block:
 
     @cached_property
     def span_ms(self) -> tuple[int, int]:
-        """The times of the first and of the last in time."""
+        """The times of the first and of the last event in time."""
         return int(self.times.min()), int(self.times.max())
 
     @cached_property
     def devices(self) -> tuple[NDArray[np.bytes_], NDArray[np.intp]]:
-        """As `Devices.number`."""
+        """What `Devices.number` gives for the events' devices."""
         return self._devices.number(self.events.devices)
 
     def values(self, name: str, rows: Rows) -> Values:
-        """A column's."""
+        """A column's values."""
         block = self.events
         array = block.devices if name == block.schema.device else block.columns[name]
         missing = block.missing.get(name)
@@ -102,8 +102,8 @@ class Evaluation(ABC):
             if first < start or last >= end:
                 conditions.append((block.times >= start) & (block.times < end))
         if self._names is not None:
-            known, places = block.devices
-            conditions.append(np.isin(known, self._names)[places])
+            names, places = block.devices
+            conditions.append(np.isin(names, self._names)[places])
         if where is not None:
             values = block.events.columns[where.column]
             limit: Any = where.above if where.above is not None else where.below
@@ -118,7 +118,7 @@ class Evaluation(ABC):
 
     @abstractmethod
     def _take(self, block: Block, rows: Rows) -> None:
-        """Take these into account."""
+        """Take these events into account."""
 
     @abstractmethod
     def collect(self, kinds: Sequence[ColumnType]) -> Columns:
@@ -152,9 +152,9 @@ class _Grouped(Evaluation):
         self._groups = Groups()
         self._last = list(dict.fromkeys(last))
         self._summed = {
-            one.column
-            for one in bound.query.compute
-            if one.column is not None and one.function is not Function.LAST
+            aggregate.column
+            for aggregate in bound.query.compute
+            if aggregate.column is not None and aggregate.function is not Function.LAST
         }
 
     def _take(self, block: Block, rows: Rows) -> None:
@@ -210,11 +210,11 @@ class _Newest(_Grouped):
         super().__init__(bound, schema, (schema.device,), bound.query.events)
 
     def collect(self, kinds: Sequence[ColumnType]) -> Columns:
-        found = self._groups.finish()
-        if found is None:
+        groups = self._groups.finish()
+        if groups is None:
             columns = [_nothing(kind) for kind in kinds]
         else:
-            columns = [*found.keys, *(found.last[name] for name in self._query.events)]
+            columns = [*groups.keys, *(groups.last[name] for name in self._query.events)]
         return columns, [None] * len(columns)
 
 
@@ -224,17 +224,24 @@ class _Computed(_Grouped):
     def __init__(self, bound: BoundQuery, schema: Schema, rounded: Collection[Function]) -> None:
         self._rounded = rounded
         compute = bound.query.compute
-        last = [one.column for one in compute if one.column and one.function is Function.LAST]
+        last = [
+            aggregate.column
+            for aggregate in compute
+            if aggregate.column and aggregate.function is Function.LAST
+        ]
         super().__init__(bound, schema, bound.query.per, last)
 
     def collect(self, kinds: Sequence[ColumnType]) -> Columns:
-        found = self._groups.finish()
-        if found is None:
+        groups = self._groups.finish()
+        if groups is None:
             return self._describe_nothing(kinds)
-        computed = [self._compute(found, one.function, one.column) for one in self._query.compute]
+        computed = [
+            self._compute(groups, aggregate.function, aggregate.column)
+            for aggregate in self._query.compute
+        ]
         return (
-            [*found.keys, *(values for values, _ in computed)],
-            [*(None for _ in found.keys), *(off for _, off in computed)],
+            [*groups.keys, *(values for values, _ in computed)],
+            [*(None for _ in groups.keys), *(off for _, off in computed)],
         )
 
     def _describe_nothing(self, kinds: Sequence[ColumnType]) -> Columns:
@@ -243,19 +250,19 @@ class _Computed(_Grouped):
         if not self._query.per:
             columns = [
                 Values(np.zeros(1, dtype=np.int64))
-                if one.function is Function.COUNT
+                if aggregate.function is Function.COUNT
                 else Values(np.zeros(1, column.array.dtype), np.ones(1, dtype=bool))
-                for one, column in zip(self._query.compute, columns, strict=True)
+                for aggregate, column in zip(self._query.compute, columns, strict=True)
             ]
         return columns, [None] * len(columns)
 
-    def _compute(self, found: Part, function: Function, name: str | None) -> tuple[Values, Slack]:
+    def _compute(self, groups: Part, function: Function, name: str | None) -> tuple[Values, Slack]:
         """A value of each group, and how far it may be off."""
         if name is None:
-            return Values(found.events), None
+            return Values(groups.events), None
         if function is Function.LAST:
-            return found.last[name], None
-        sums: Sums = found.sums[name]
+            return groups.last[name], None
+        sums: Sums = groups.sums[name]
         missing = sums.count == 0
         kind = self._schema.column(name).type
         whole = kind in WHOLE
@@ -277,7 +284,7 @@ class _Computed(_Grouped):
 
 
 def evaluate(bound: BoundQuery, schema: Schema, rounded: Collection[Function]) -> Evaluation:
-    """What computes the answer to a query. `rounded`: as of `answers.answer_all`."""
+    """What computes the answer to a query. `rounded`: as in `answers.answer_all`."""
     query = bound.query
     if query.compute:
         return _Computed(bound, schema, rounded)

@@ -19,48 +19,48 @@ _LOW_BITS = 0xFFFF_FFFF
 
 @dataclass(frozen=True)
 class Sums:
-    """Of each group, what is known of a column's values."""
+    """What is known of a column's values in each group."""
 
     count: NDArray[np.int64]
     total: NDArray[np.float64]
-    """Of whole numbers `upper` and `lower` stand for it."""
+    """For whole numbers `upper` and `lower` stand for it."""
     size: NDArray[np.float64]
     """Sum of the values' sizes, without their signs."""
     upper: NDArray[np.int64]
     lower: NDArray[np.int64]
-    """Whole numbers of 64 bits, summed up, need more: both halves of each are."""
+    """Sums of 64-bit numbers need more bits: both halves of each number are summed up."""
     low: NDArray[Any]
     high: NDArray[Any]
 
     def merge(
         self, others: Sequence[Sums], starts: NDArray[np.intp], order: NDArray[np.intp]
     ) -> Sums:
-        """Those of groups that consist of these and the others' groups, in this order, from each start
+        """The sums of groups that consist of these and the others' groups, in this order, from each start
         to before the next."""
 
         def merged(read: Callable[[Sums], NDArray[Any]], how: np.ufunc) -> NDArray[Any]:
-            whole = np.concatenate([read(one) for one in (self, *others)])
-            found: NDArray[Any] = how.reduceat(whole[order], starts)
-            return found
+            whole = np.concatenate([read(sums) for sums in (self, *others)])
+            values: NDArray[Any] = how.reduceat(whole[order], starts)
+            return values
 
         return Sums(
-            merged(lambda one: one.count, np.add),
-            merged(lambda one: one.total, np.add),
-            merged(lambda one: one.size, np.add),
-            merged(lambda one: one.upper, np.add),
-            merged(lambda one: one.lower, np.add),
-            merged(lambda one: one.low, np.minimum),
-            merged(lambda one: one.high, np.maximum),
+            merged(lambda sums: sums.count, np.add),
+            merged(lambda sums: sums.total, np.add),
+            merged(lambda sums: sums.size, np.add),
+            merged(lambda sums: sums.upper, np.add),
+            merged(lambda sums: sums.lower, np.add),
+            merged(lambda sums: sums.low, np.minimum),
+            merged(lambda sums: sums.high, np.maximum),
         )
 
     def totals(self) -> NDArray[Any]:
         """The sums of whole numbers, exactly: in Python's own if they need more than 64 bits."""
-        found = [
+        totals = [
             (upper << 32) + lower
             for upper, lower in zip(self.upper.tolist(), self.lower.tolist(), strict=True)
         ]
-        fits = all(-(2**63) <= total < 2**63 for total in found)
-        return np.array(found, dtype=np.int64 if fits else object)
+        fits = all(-(2**63) <= total < 2**63 for total in totals)
+        return np.array(totals, dtype=np.int64 if fits else object)
 
 
 def sum_up(values: Values, groups: NDArray[np.intp], count: int) -> Sums:
@@ -122,7 +122,7 @@ class Groups:
         self._waiting = 0
 
     def add(self, part: Part) -> None:
-        """Take more events into account, which are later than those before if they are of the same time."""
+        """Take more events into account; of the same time, they are later than those before."""
         self._parts.append(part)
         if len(self._parts) > 1:
             self._waiting += len(part)

@@ -13,13 +13,13 @@ from ..workloads.base import Workload
 from ..workloads.schema import EventBlock
 
 BLOCK_VALUES = 655_360
-"""How many values a block has, more or less: of ten columns, 65,536 events."""
+"""About how many values a block has: with ten columns, 65,536 events."""
 
 _PROBES = 16
-"""Of so many events at once the time is asked for: of one it takes nearly as long."""
+"""The time of this many events is asked for at once: for one it takes nearly as long."""
 
 _PREPARED = 400
-"""In so many places late events are looked for beforehand, at most: workloads keep about as many."""
+"""The most places in which late events are looked for beforehand: workloads keep about as many."""
 
 
 @dataclass(frozen=True)
@@ -33,24 +33,24 @@ class StoredPart:
 
 @dataclass(frozen=True, order=True)
 class Range:
-    """Events of a part: those with these numbers, the last excluded."""
+    """Events of a part, numbered from `start` to before `stop`."""
 
     part: int
-    """Its place among the parts."""
+    """The part's place among the parts."""
     start: int
     stop: int
 
 
 def unite(ranges: Iterable[Range]) -> list[Range]:
     """The same events, each in one range only."""
-    found: list[Range] = []
-    for one in sorted(ranges):
-        last = found[-1] if found else None
-        if last is not None and last.part == one.part and one.start <= last.stop:
-            found[-1] = Range(one.part, last.start, max(last.stop, one.stop))
-        elif one.start < one.stop:
-            found.append(one)
-    return found
+    united: list[Range] = []
+    for event_range in sorted(ranges):
+        last = united[-1] if united else None
+        if last is not None and last.part == event_range.part and event_range.start <= last.stop:
+            united[-1] = Range(event_range.part, last.start, max(last.stop, event_range.stop))
+        elif event_range.start < event_range.stop:
+            united.append(event_range)
+    return united
 
 
 class Stored:
@@ -64,7 +64,7 @@ class Stored:
         chance: int | None = None,
     ) -> None:
         """ValueError if there are no events. `before_ms`: queries are drawn for times before this one, if
-        there are such events; `chance`: by this number, if not by the workload's seed."""
+        there are such events; `chance`: the number by which they are drawn, if not the workload's seed."""
         self.workload = workload
         self.seed = workload.seed if chance is None else chance
         self._before_ms = before_ms
@@ -73,7 +73,7 @@ class Stored:
             raise ValueError("no events are stored")
         counts = np.array([part.count for part in self.parts], dtype=np.int64)
         self._events_until = np.cumsum(counts)
-        # What a part's event numbers exceed the numbers among all events by.
+        # By how much a part's event numbers exceed the numbers among all events.
         self._ahead = [part.first for part in self.parts] - (self._events_until - counts)
         self._workers = np.array([part.worker for part in self.parts], dtype=np.int64)
         self._names = np.concatenate([self._find_devices(part) for part in self.parts])
@@ -92,7 +92,7 @@ class Stored:
 
     @cached_property
     def span_ms(self) -> tuple[int, int]:
-        """From the first event to just behind the last, of those that queries are drawn for."""
+        """The time from the first event to just behind the last, of those that queries are drawn for."""
         time = self.workload.schema.time
         first, last = [], []
         for part in self.parts:
@@ -112,7 +112,7 @@ class Stored:
         return len(self._names)
 
     def devices(self, numbers: NDArray[np.int64]) -> NDArray[np.bytes_]:
-        """The names of some of them, numbered from 0 on, in an array of the same shape."""
+        """The names of some devices, numbered from 0 on, in an array of the same shape."""
         return self._names[numbers]
 
     @property
@@ -121,7 +121,7 @@ class Stored:
 
     @property
     def devices_are_certain(self) -> bool:
-        """Whether it's certain that each of them has events, and that none is counted twice."""
+        """Whether it's certain that each device has events, and that none is counted twice."""
         # With late events, some of the first and last windows may be sent before and behind these.
         spare = 2 * self.workload.disorder if self.workload.late_share else 0
         return self._has_each_worker_once and all(
@@ -132,7 +132,7 @@ class Stored:
 
     @property
     def is_growing(self) -> bool:
-        """Whether events are added while it's asked about these."""
+        """Whether events are added while these are asked about."""
         return self._before_ms is not None
 
     @property
@@ -142,7 +142,7 @@ class Stored:
 
     @property
     def event_count(self) -> int:
-        """All parts together."""
+        """The events of all parts together."""
         return int(self._events_until[-1])
 
     def events(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
@@ -159,12 +159,12 @@ class Stored:
             until = self._events_until
             begins, ends = np.concatenate([[0], until[:-1]]), until - 1
             inside = np.arange(0, self.event_count, self.workload.disorder)
-            self.events(np.concatenate([one[:_PREPARED] for one in (begins, ends, inside)]))
+            self.events(np.concatenate([numbers[:_PREPARED] for numbers in (begins, ends, inside)]))
 
     # --- events in bulk --------------------------------------------------------------------------
 
     def find_between(self, start_ms: int | None, end_ms: int | None) -> list[Range]:
-        """Ranges with all events of this time, its end excluded, and few others; None: of all time."""
+        """Ranges with all events of this time, its end excluded, and few others; None: no bound."""
         return [
             Range(
                 place,
@@ -201,8 +201,8 @@ class Stored:
         return min(self._find(part, time_ms) + self.workload.disorder + 1, stop)
 
     def _find(self, part: StoredPart, time_ms: int) -> int:
-        """The number of an event of this time or newer with an older one before it, if there are both: by
-        parts of parts, as older events may be farther apart than newer ones."""
+        """The number of an event of this time or newer with an older one before it, if there are both.
+        Searches parts of parts, as older events may be farther apart than newer ones."""
         low, high = part.first, part.first + part.count
         while low < high:
             probes = np.unique(np.linspace(low, high - 1, _PROBES, dtype=np.int64))
@@ -216,10 +216,12 @@ class Stored:
         return low
 
     def blocks(self, ranges: Iterable[Range] | None = None) -> Iterator[EventBlock]:
-        """All events, or those of ranges, in blocks of a size that memory doesn't notice."""
-        for one in self.find_between(None, None) if ranges is None else ranges:
-            part = self.parts[one.part]
-            yield from self._generate(StoredPart(part.worker, one.start, one.stop - one.start))
+        """All events, or those of `ranges`, in blocks of a size that memory doesn't notice."""
+        for event_range in self.find_between(None, None) if ranges is None else ranges:
+            part = self.parts[event_range.part]
+            yield from self._generate(
+                StoredPart(part.worker, event_range.start, event_range.stop - event_range.start)
+            )
 
     def _generate(self, part: StoredPart) -> Iterator[EventBlock]:
         most = -(-BLOCK_VALUES // len(self.workload.schema.columns))

@@ -24,10 +24,10 @@ from .comparing import compare_answers
 from .stored import Range, Stored, StoredPart
 
 MOST_SHARING = 32
-"""Up to so many workers, it's found out how many shared the devices in all."""
+"""The most workers among which it's found out how many shared the devices in all."""
 
 _SAMPLED = 3
-"""Events whose values are looked at: if those of one are right, the seed is."""
+"""Events whose values are looked at: if those of one are right, so is the seed."""
 
 
 class UnknownEvents(SimulatorError):
@@ -35,7 +35,7 @@ class UnknownEvents(SimulatorError):
 
 
 class OtherEvents(UnknownEvents):
-    """They are others than those of this seed and these options."""
+    """The stored events aren't those of this seed and these options."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class RecognizedEvents:
 
     @property
     def sharing_workers(self) -> int | None:
-        """How many these were, if the workload has devices that are shared."""
-        found = self.workload.options.model_dump().get(SHARING_WORKERS)
-        return None if found is None else int(found)
+        """How many workers these were, if the workload has devices that are shared."""
+        workers = self.workload.options.model_dump().get(SHARING_WORKERS)
+        return None if workers is None else int(workers)
 
     @property
     def events(self) -> list[StoredEvents]:
-        """For messages."""
+        """The events in the form of messages."""
         return [StoredEvents(worker=p.worker, first=p.first, count=p.count) for p in self.parts]
 
 
@@ -72,28 +72,28 @@ def resume_history(begin: Beginning, module: AnyModule) -> Beginning:
     history. OtherEvents if they hold something else, UnknownEvents if nobody can say."""
     workload = begin.workload
     assert isinstance(workload, WithHistory)
-    found = survey_devices(module, workload)
-    if not len(found):
+    inventory = survey_devices(module, workload)
+    if not len(inventory):
         return begin
     try:
-        known = recognize_events(module, workload, found)
+        recognized = recognize_events(module, workload, inventory)
     except UnknownEvents:
-        next_events = find_next(workload, found)
-        _check_history(module, workload, found, next_events)
+        next_events = find_next(workload, inventory)
+        _check_history(module, workload, inventory, next_events)
         return replace(begin, next_events=next_events, is_certain=False)
-    if known.workload is not workload:
+    if recognized.workload is not workload:
         raise OtherEvents(
-            f"they are those of {known.sharing_workers} workers that share the devices"
+            f"they are those of {recognized.sharing_workers} workers that share the devices"
         )
-    return replace(begin, next_events={part.worker: part.count for part in known.parts})
+    return replace(begin, next_events={part.worker: part.count for part in recognized.parts})
 
 
 def find_next(workload: WithHistory, found: DeviceInventory) -> dict[int, int]:
-    """A number for each worker from which on nothing of it is stored, though there are gaps before it: behind
-    its last event in time. OtherEvents if not all devices have the history's first event."""
+    """For each worker a number from which on none of its events is stored, though there are gaps before it:
+    behind its last event in time. OtherEvents if not all devices have the history's first event."""
     next_events: dict[int, int] = {}
-    known = 0
-    while known < len(found):
+    covered = 0
+    while covered < len(found):
         worker = len(next_events)
         names, history = workload.devices(worker), workload.count_history(worker)
         places = found.find(names)
@@ -106,20 +106,20 @@ def find_next(workload: WithHistory, found: DeviceInventory) -> dict[int, int]:
         border_ms = int(workload.block(worker, history, 1).columns[workload.schema.time][0])
         ticks = (int(found.last_ms[places].max()) - border_ms) / workload.device_interval_ms
         next_events[worker] = history + (ceil(max(0, ticks)) + 1) * len(names) + workload.disorder
-        known += len(names)
+        covered += len(names)
     return next_events
 
 
 def _check_history(
-    module: AnyModule, workload: WithHistory, found: DeviceInventory, workers: Iterable[int]
+    module: AnyModule, workload: WithHistory, inventory: DeviceInventory, workers: Iterable[int]
 ) -> None:
-    """OtherEvents if some device has not as many events before the measured data as the history."""
+    """OtherEvents if a device doesn't have as many events before the measured data as the history."""
     time, count = workload.schema.time, workload.disorder + 1
     end_ms = min(
         int(workload.block(worker, workload.count_history(worker), count).columns[time].min())
         for worker in workers
     )
-    start_ms = int(found.first_ms.min())
+    start_ms = int(inventory.first_ms.min())
     query = Query(
         name="history",
         window=Window(span=end_ms - start_ms, at=At.FIRST),
@@ -128,7 +128,7 @@ def _check_history(
     )
     _require(module, query)
     rows = module.fetch(module.compile(bind(query, start_ms)))
-    if len(rows) != len(found) or any(one[1] != workload.history.count for one in rows):
+    if len(rows) != len(inventory) or any(row[1] != workload.history.count for row in rows):
         raise OtherEvents("they are not the history's")
 
 
@@ -137,10 +137,10 @@ def _expect_prefill(begin: Beginning) -> list[StoredPart]:
         raise UnknownEvents("with --timestamps restart times are those of other events")
     if not begin.is_certain:
         raise UnknownEvents("events of the runs before have gaps")
-    found = begin.list_prefilled()
-    if not found:
+    parts = begin.list_prefilled()
+    if not parts:
         raise UnknownEvents("no events are known to be stored before the run begins: set --prefill")
-    return found
+    return parts
 
 
 # --- what the database says -----------------------------------------------------------------------
@@ -152,7 +152,7 @@ class DeviceInventory:
 
     names: NDArray[np.bytes_]
     counts: NDArray[np.int64]
-    """Events of each."""
+    """Events of each device."""
     first_ms: NDArray[np.int64]
     last_ms: NDArray[np.int64]
 
@@ -161,11 +161,11 @@ class DeviceInventory:
 
     @classmethod
     def of(cls, rows: Iterable[tuple[Any, ...]]) -> DeviceInventory:
-        """Rows of name, number of events, time of the first and of the last."""
+        """From rows of a name, a number of events, and the times of the first and the last."""
         names, counts, first, last = list(zip(*rows, strict=True)) or ((), (), (), ())
         texts = np.array([name.encode() for name in names], dtype=np.bytes_)
         order = np.argsort(texts)
-        numbers = (np.array(one, dtype=np.int64)[order] for one in (counts, first, last))
+        numbers = (np.array(column, dtype=np.int64)[order] for column in (counts, first, last))
         return cls(texts[order], *numbers)
 
     def find(self, names: NDArray[np.bytes_]) -> NDArray[np.intp]:
@@ -203,9 +203,9 @@ def recognize_events(
 
     Numbers and times of each device are looked at, and then the values of some events.
     """
-    known = recognize_devices(workload, found)
-    _check_values(module, known)
-    return known
+    recognized = recognize_devices(workload, found)
+    _check_values(module, recognized)
+    return recognized
 
 
 def recognize_devices(workload: Workload, found: DeviceInventory) -> RecognizedEvents:
@@ -223,8 +223,8 @@ def recognize_devices(workload: Workload, found: DeviceInventory) -> RecognizedE
 
 
 def _list_candidates(workload: Workload) -> Iterator[Workload]:
-    """The workload, and if it has devices in all that nobody says how many workers shared, also as it is
-    with other numbers of them."""
+    """The workload; if nobody says how many workers shared its devices in all, also as it is with other
+    numbers of them."""
     yield workload
     options = workload.options.model_dump()
     if options.get(SHARING_WORKERS) != 1:
@@ -237,19 +237,19 @@ def _list_candidates(workload: Workload) -> Iterator[Workload]:
         yield candidate
 
 
-def _recognize_parts(workload: Workload, found: DeviceInventory) -> list[StoredPart]:
+def _recognize_parts(workload: Workload, inventory: DeviceInventory) -> list[StoredPart]:
     parts: list[StoredPart] = []
-    left = np.ones(len(found), dtype=bool)
-    while left.any():
+    unplaced = np.ones(len(inventory), dtype=bool)
+    while unplaced.any():
         worker = len(parts)
         names = workload.devices(worker)
-        places = found.find(names)
+        places = inventory.find(names)
         there = places[places >= 0]
         if not len(there):
-            stranger = bytes(found.names[np.argmax(left)]).decode(errors="replace")
+            stranger = bytes(inventory.names[np.argmax(unplaced)]).decode(errors="replace")
             raise OtherEvents(f"there are events of device {stranger!r}")
-        parts.append(_place_events(workload, worker, names, found, places))
-        left[there] = False
+        parts.append(_place_events(workload, worker, names, inventory, places))
+        unplaced[there] = False
     return parts
 
 
@@ -257,19 +257,19 @@ def _place_events(
     workload: Workload,
     worker: int,
     names: NDArray[np.bytes_],
-    found: DeviceInventory,
+    inventory: DeviceInventory,
     places: NDArray[np.intp],
 ) -> StoredPart:
-    """The consecutive events of a worker that its devices' numbers and times are those of."""
+    """The consecutive events of a worker that have the numbers and times of its devices."""
     there = places[places >= 0]
-    count = int(found.counts[there].sum())
-    since = int(found.first_ms[there].min()) - workload.schema.epoch_ms
+    count = int(inventory.counts[there].sum())
+    since = int(inventory.first_ms[there].min()) - workload.schema.epoch_ms
     every, devices = workload.device_interval_ms, len(names)
     # Devices take turns, or all have an event at each tick.
     guesses = (0, round(since / every * devices), int(since // every) * devices)
     for number in dict.fromkeys(max(0, guess) for guess in guesses):
         part = StoredPart(worker, number, count)
-        if _has_these(workload, part, names, found, places):
+        if _has_these(workload, part, names, inventory, places):
             return part
     raise OtherEvents(
         f"the {count:,} events of device {bytes(names[0]).decode()} and its like have other"
@@ -281,7 +281,7 @@ def _has_these(
     workload: Workload,
     part: StoredPart,
     names: NDArray[np.bytes_],
-    found: DeviceInventory,
+    inventory: DeviceInventory,
     places: NDArray[np.intp],
 ) -> bool:
     """Whether the part's devices have the numbers and times of events that were found."""
@@ -315,22 +315,22 @@ def _has_these(
     at = places[there]
     exact = part.count <= 2 * edge or in_turn
     return (
-        np.array_equal(found.first_ms[at], first[there])
-        and np.array_equal(found.last_ms[at], last[there])
-        and (not exact or np.array_equal(found.counts[at], counts[there]))
+        np.array_equal(inventory.first_ms[at], first[there])
+        and np.array_equal(inventory.last_ms[at], last[there])
+        and (not exact or np.array_equal(inventory.counts[at], counts[there]))
     )
 
 
-def _check_values(module: AnyModule, known: RecognizedEvents) -> None:
+def _check_values(module: AnyModule, recognized: RecognizedEvents) -> None:
     """UnknownEvents if no event that is looked at has its values: they are of another seed."""
-    workload = known.workload
+    workload = recognized.workload
     schema = workload.schema
     fields = tuple(schema.fields[:MOST_FIELDS])
     if not fields:
         raise UnknownEvents("events without numbers can't be told from those of another seed")
     sample = Query(name="sample", devices=1, instant=True, events=fields)
     _require(module, sample)
-    stored = Stored(workload, known.parts)
+    stored = Stored(workload, recognized.parts)
     for number in range(_SAMPLED):
         bound = draw(sample, stored, 0, number)
         if compare_answers(answer(bound, stored), module.fetch(module.compile(bound))) is None:

@@ -21,7 +21,7 @@ def main() -> int:
         epilog="All other arguments go to pytest: -q, -x, -k EXPRESSION, -n 4 (with pytest-xdist).",
     )
     parser.add_argument("--module", required=True, help="name of the module, as in config.yaml")
-    arguments, others = parser.parse_known_args()
+    arguments, pytest_arguments = parser.parse_known_args()
     try:
         entries = find_entries(arguments.module)
     except OptionError as error:
@@ -29,7 +29,9 @@ def main() -> int:
     if not any(entry.is_there for entry in entries):
         needed = " or ".join(", ".join(entry.variables) for entry in entries)
         parser.error(f"no server of module {arguments.module} is there: set {needed}")
-    return pytest.main(["--pyargs", "simulator.testing.suite", *others], plugins=[Choice(entries)])
+    return pytest.main(
+        ["--pyargs", "simulator.testing.suite", *pytest_arguments], plugins=[Choice(entries)]
+    )
 
 
 if __name__ == "__main__":

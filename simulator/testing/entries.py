@@ -15,7 +15,7 @@ from ..modules import load_module
 from .server import ServerUnderTest
 
 ENTRY_POINTS = "iot_database_benchmark.contract"
-"""In this group another package names an `Entry`, or several, by the name of its module."""
+"""The group in which another package names an `Entry`, or several, by the name of its module."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Entry:
     variables: Sequence[str] = ()
     thinned: bool = False
     """The same code is tried in all combinations of insert mode, key mode, tables, … on another
-    server: here each value of each of them is, one at a time."""
+    server: here each value of each of them is tried, one at a time."""
 
     @property
     def is_there(self) -> bool:
@@ -54,15 +54,15 @@ def find_entries(module: str) -> list[Entry]:
     """The servers that another package offers for its module; OptionError if there is none."""
     load_module(module)
     points = entry_points(group=ENTRY_POINTS)
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for point in points:
         if point.name == module:
             offered = point.load()
-            found += [offered] if isinstance(offered, Entry) else offered
-    if not found:
+            entries += [offered] if isinstance(offered, Entry) else offered
+    if not entries:
         raise OptionError(
             f"no installed package offers a server for module {module}"
             f"{did_you_mean(module, points.names)}: name an Entry by an entry point {module!r} of the"
             f" group {ENTRY_POINTS}"
         )
-    return found
+    return entries

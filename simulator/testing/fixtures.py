@@ -27,15 +27,15 @@ def find_pipelined(entry: Entry) -> Sequence[Encoding]:
     """The encodings of which a worker can have several requests in flight; one of them is enough where
     the same code is tried with all on another server."""
     module = load_module(entry.module)
-    found = [encoding for encoding in module.ENCODINGS if holds_several(module, encoding)]
-    return found[:1] if entry.thinned else found
+    encodings = [encoding for encoding in module.ENCODINGS if holds_several(module, encoding)]
+    return encodings[:1] if entry.thinned else encodings
 
 
 def find_official(entry: Entry) -> Sequence[tuple[str, Encoding]]:
-    """Each official client in each way to insert that it has, in one encoding of it; one of a client is
-    enough where the same code is tried with all on another server."""
+    """Each official client in each way to insert that it has, in one encoding of it; one way of a client
+    is enough where the same code is tried with all on another server."""
     module = load_module(entry.module)
-    by_mode = {one.label.split()[0]: one for one in reversed(module.ENCODINGS)}
+    by_mode = {encoding.label.split()[0]: encoding for encoding in reversed(module.ENCODINGS)}
     return [
         (name, by_mode[mode])
         for name, client in module.CAPABILITIES.clients.items()
@@ -45,14 +45,14 @@ def find_official(entry: Entry) -> Sequence[tuple[str, Encoding]]:
 
 def find_official_clients(entry: Entry) -> Sequence[tuple[str, Encoding]]:
     """Each official client in the first of its ways."""
-    found = find_official(entry)
-    return [one for n, one in enumerate(found) if n == 0 or one[0] != found[n - 1][0]]
+    ways = find_official(entry)
+    return [way for n, way in enumerate(ways) if n == 0 or way[0] != ways[n - 1][0]]
 
 
 def find_official_in_flight(entry: Entry) -> Sequence[tuple[str, Encoding]]:
-    """The same of those by which a worker can have several requests in flight."""
+    """The same for those by which a worker can have several requests in flight."""
     clients = load_module(entry.module).CAPABILITIES.clients
-    return [one for one in find_official_clients(entry) if clients[one[0]].in_flight]
+    return [way for way in find_official_clients(entry) if clients[way[0]].in_flight]
 
 
 def find_official_askers(entry: Entry) -> Sequence[str]:
@@ -63,12 +63,12 @@ def find_official_askers(entry: Entry) -> Sequence[str]:
 
 def find_strikes(entry: Entry) -> Sequence[tuple[Fault, Encoding]]:
     """Each fault that isn't tried thoroughly, in each encoding that could make a difference to it."""
-    first, *others = load_module(entry.module).ENCODINGS
+    first, *more_encodings = load_module(entry.module).ENCODINGS
     faults = [fault for fault in entry.adapter.FAULTS if not fault.thorough]
     wide = [fault for fault in faults if not fault.once][: 1 if entry.thinned else None]
     return [
         *((fault, first) for fault in faults),
-        *((fault, encoding) for encoding in others for fault in wide),
+        *((fault, encoding) for encoding in more_encodings for fault in wide),
     ]
 
 
@@ -92,8 +92,8 @@ AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
 
 
 def parametrize(metafunc: pytest.Metafunc, entries: Sequence[Entry]) -> None:
-    """Run a test for each entry (of the module that a mark `module` names) and for all values of those
-    of AXES that it asks for: each meets each of another axis."""
+    """Run a test for each entry (of the module that a mark `module` names) and for all values of the AXES
+    that it asks for: each value meets each of another axis."""
     if "server" not in metafunc.fixturenames:
         return
     mark = metafunc.definition.get_closest_marker("module")
@@ -102,7 +102,7 @@ def parametrize(metafunc: pytest.Metafunc, entries: Sequence[Entry]) -> None:
         pytest.param(entry, *values, id="-".join([entry.name, *map(_label, values)]))
         for entry in entries
         if mark is None or entry.module in mark.args
-        # One case is enough of a test that will be skipped because there is no server.
+        # One case is enough for a test that will be skipped because there is no server.
         for values in islice(
             _combine([AXES[name](entry) for name in axes], entry.thinned),
             None if entry.is_there else 1,
@@ -113,24 +113,24 @@ def parametrize(metafunc: pytest.Metafunc, entries: Sequence[Entry]) -> None:
 
 def _combine(axes: Sequence[Sequence[Any]], thinned: bool) -> Iterator[tuple[Any, ...]]:
     """Combinations of the axes' values, so that any two of different axes are together in one of them;
-    `thinned`: those with one value at most that isn't its axis's first."""
+    `thinned`: those in which one value at most isn't the first of its axis."""
     places = list(product(*(range(len(axis)) for axis in axes)))
     if thinned:
-        places = [one for one in places if sum(map(bool, one)) <= 1]
+        places = [combination for combination in places if sum(map(bool, combination)) <= 1]
     elif len(axes) > 2:
         places = _cover_pairs(places)
-    for one in places:
-        yield tuple(axis[place] for axis, place in zip(axes, one, strict=True))
+    for combination in places:
+        yield tuple(axis[place] for axis, place in zip(axes, combination, strict=True))
 
 
 def _cover_pairs(places: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Few of these combinations that have all pairs which are in any: a greedy choice."""
-    pairs = {one: set(combinations(enumerate(one), 2)) for one in places}
-    left = set().union(*pairs.values())
+    """A few of these combinations that have every pair which is in any: a greedy choice."""
+    pairs = {combination: set(combinations(enumerate(combination), 2)) for combination in places}
+    uncovered = set().union(*pairs.values())
     chosen = []
-    while left:
-        best = max(places, key=lambda one: len(left & pairs[one]))
-        left -= pairs[best]
+    while uncovered:
+        best = max(places, key=lambda combination: len(uncovered & pairs[combination]))
+        uncovered -= pairs[best]
         chosen.append(best)
     return sorted(chosen)
 
@@ -171,6 +171,6 @@ def servers() -> Iterator[Servers]:
 @pytest.fixture
 def server(request: pytest.FixtureRequest, servers: Servers) -> ServerUnderTest:
     """A server under test, empty."""
-    found = servers.get(request.param, request)
-    found.clear()
-    return found
+    running = servers.get(request.param, request)
+    running.clear()
+    return running

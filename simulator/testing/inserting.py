@@ -52,7 +52,7 @@ def insert(
     patience_s: float | None = None,
     abort: Callable[[], object] = lambda: None,
 ) -> NotingRecorder:
-    """Insert events as a worker does; what was recorded. `before`: request number -> hook."""
+    """Insert events as a worker does; returns what was recorded. `before`: request number -> hook."""
 
     def generate(start: int, size: int) -> EventBlock:
         return workload.block(worker, start, size)

@@ -98,11 +98,11 @@ class ServerUnderTest(ABC):
     tells_size: ClassVar[bool] = True
     """It says, as the database does, what a table takes on disk."""
     events_for_size: ClassVar[int] = 20_000
-    """So many make a table visibly larger."""
+    """This many events make a table visibly larger."""
     compacts: ClassVar[bool] = True
     """The tests' user may have tables compacted."""
     false_refusals: ClassVar[Sequence[str]] = ()
-    """Patterns of what the server says now and then of what it does another time: the test is repeated."""
+    """Patterns of what the server refuses now and then and does another time: the test is repeated."""
 
     def __init__(self, module: str, options: Mapping[str, Any]) -> None:
         self.module_type = load_module(module)
@@ -116,7 +116,7 @@ class ServerUnderTest(ABC):
 
     @classmethod
     def faults_in_flight(cls) -> list[Fault]:
-        """Those to try while several requests are in flight: one that loses a connection."""
+        """The faults to try while several requests are in flight: one that loses a connection."""
         lost = [fault for fault in cls.FAULTS if fault.thorough and fault.ends_a_connection]
         return lost[:1]
 
@@ -135,8 +135,8 @@ class ServerUnderTest(ABC):
 
     def rows(self, schema: Schema, *tables: str) -> list[Row]:
         """The tables' rows in the schema's order of columns, in one form, sorted."""
-        found = [row for table in tables for row in self.read_back(schema, table)]
-        return sorted(normalise(schema, found))
+        rows = [row for table in tables for row in self.read_back(schema, table)]
+        return sorted(normalise(schema, rows))
 
     @abstractmethod
     def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
@@ -167,7 +167,7 @@ class ServerUnderTest(ABC):
         return []
 
     def size_on_disk(self, table: str) -> int | None:
-        """What the server says by another way than the module's of a table's bytes with its indexes; None
+        """A table's bytes with its indexes, as the server tells them in another way than the module's; None
         if there is no other."""
         return None
 

@@ -71,8 +71,8 @@ class ReportConnection:
         try:
             return self._post(path, body)
         except ConnectionError:
-            # The collector closes a connection that was idle, as between two phases. Whoever has waited in
-            # vain does not wait as long again.
+            # The collector closes a connection that was idle, as between two phases. After a timeout, nothing
+            # is sent again: it would be waited for as long once more.
             return self._post(path, body)
 
     def _post(self, path: str, body: str) -> tuple[int, bytes]:
@@ -125,8 +125,8 @@ class CollectorClient:
                 return go
 
     def progress(self, message: Progress) -> float | None:
-        """Report progress, once; a failed report is made up for by the next. In how many seconds this worker
-        is to end, if it is to do so early."""
+        """Report progress, once; a failed report is made up for by the next. Returns in how many seconds this
+        worker is to end, if it is to end early."""
         try:
             status, content = self._reports.post("/progress", message.model_dump_json())
         except (OSError, HTTPException) as error:
@@ -246,8 +246,8 @@ def read_progress(
 
 
 EARLY_S = 0.005
-"""So long before the start, a worker whose schedule waits for it gets ready: threads and all take 1 to
-2 ms, by which the first requests of an open loop would be late."""
+"""A worker whose schedule waits for the start gets ready this long before it: threads and all take 1 to 2 ms,
+by which the first requests of an open loop would be late."""
 
 
 class Worker(ABC):
@@ -269,29 +269,30 @@ class Worker(ABC):
 
     @abstractmethod
     def run(self) -> WorkerResult:
-        """Do the work, together with all others; what was measured.
+        """Do the work, together with all other workers; returns what was measured.
 
         Raises RunOver if the collector gave the run up, SimulatorError or Retryable if this worker did.
         """
 
     def finish(self) -> None:  # noqa: B027 - most have nothing left to do
-        """What is left to do once the result is handed in; raises as `run`."""
+        """Do what is left to do once the result is handed in; raises as `run`."""
 
     def _await_start(self, prefilled: int = 0, early_s: float = 0.0) -> float:
-        """Wait until `early_s` before the common start; the start's instant on this process's
+        """Wait until `early_s` before the common start; returns the start's instant on this process's
         `perf_counter`.
 
-        Asked twice: the first answer was held until all were ready, so how long it took says nothing
-        of its way. Of the second, the round trip is known, and nothing can be later than by that.
+        The collector is asked twice: it holds the first answer until all workers are ready, so how long that
+        took says nothing about its way. The round trip of the second is known, and the start can't be late by
+        more than that.
         """
         go = self._client.ready(Stage.RUN, prefilled)
         origin = time.perf_counter() + go.start_in_s
-        asked = time.perf_counter()
+        sent = time.perf_counter()
         again = self._client.ready(Stage.RUN, prefilled)
         answered = time.perf_counter()
         if again.start_in_s > 0:
             origin = min(origin, answered + again.start_in_s)
-            self._late_at_most_s = answered - asked
+            self._late_at_most_s = answered - sent
         self._machine_at_start = read_machine()
         time.sleep(max(0.0, origin - early_s - time.perf_counter()))
         return origin
@@ -319,7 +320,7 @@ class Worker(ABC):
 
 @contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """No garbage collection meanwhile: its pauses would be charged to the database.
+    """Pause garbage collection: its pauses would be charged to the database.
 
     Neither the loop nor the reports of progress make reference cycles, so memory stays flat
     (benchmarks/memory.py, benchmarks/soak.py).

@@ -37,7 +37,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _TRIM_BYTES, _MMAP_BYTES = 1 << 26, 1 << 25
 
 _NO_END = 2**62
-"""An event's number that no run comes to."""
+"""A number that no run's events reach."""
 
 # How long a thread that has a request to send or an answer to take waits for the one that encodes, or reports
 # progress (Python's default is 5 ms, as long as many a request;

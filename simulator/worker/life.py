@@ -15,7 +15,8 @@ _log = logging.getLogger(__name__)
 
 
 def run_worker(settings: RunSettings, number: int, collector_url: str) -> int:
-    """A worker's whole life; its exit status: 0 done, 1 failed (the collector was told why)."""
+    """Run a worker from start to end; returns its exit status: 0 done, 1 failed (the collector was told
+    why)."""
     client = CollectorClient(collector_url, settings, number)
     try:
         roles: dict[Role, type[WritingWorker | ReadingWorker | CheckingWorker]] = {

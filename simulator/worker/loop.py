@@ -58,20 +58,20 @@ def insert_all(
 
 @dataclass(frozen=True, slots=True)
 class _RetryDeadline:
-    """How long one request is tried again: so often, or with a limit so long."""
+    """How long one request is tried again: `retries` times, or with a limit for that long."""
 
     retries: int
     limit_s: float | None
 
     def start(self, sent_s: float) -> float:
-        """When a request that is first sent then is given up; inf: after so many retries. What this thread
+        """When a request that is first sent at `sent_s` is given up; inf: after `retries`. What this thread
         does from now on ends by then."""
         deadline_s = math.inf if self.limit_s is None else sent_s + self.limit_s
         set_deadline(deadline_s)
         return deadline_s
 
     def is_over(self, attempts: int, deadline_s: float) -> bool:
-        """Whether a request with this deadline, that was tried again so often, is given up."""
+        """Whether a request with this deadline is given up after it was tried again so many times."""
         if self.limit_s is None:
             return attempts >= self.retries
         return time.perf_counter() >= deadline_s
@@ -83,7 +83,8 @@ class _RetryDeadline:
 
 
 def choose_backoff_s(error: Retryable, attempt: int) -> float:
-    """Say that there will be a retry, after how many; the time to wait, exponential with full jitter.
+    """Log that there will be a retry, and after how many; returns the time to wait, exponential with full
+    jitter.
 
     https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/
     """
@@ -114,8 +115,8 @@ class _Sender(ABC):
         """Send all; see `insert_all`."""
 
     def _put_off(self, error: Retryable, attempts: int, deadline_s: float) -> float:
-        """Count an error, after so many retries; the time to wait until the next, not beyond the deadline.
-        GaveUp if there is none."""
+        """Count an error after so many retries; returns the time to wait until the next retry, not beyond the
+        deadline. GaveUp if there is none."""
         self._recorder.errors[error.kind] += 1
         if self._patience.is_over(attempts, deadline_s):
             raise self._patience.give_up(error) from error
@@ -256,8 +257,8 @@ class _InFlight(_Sender):
             self._under_way -= 1
             self._take(outcome)
         if self._waiting:
-            # First all answers: who has lost a connection has lost all that was under way by it. But one
-            # answer may follow the other without end.
+            # First all answers: with a connection, all that was under way by it is lost. But one answer may
+            # follow the other without end.
             latest = time.perf_counter() - (_OVERDUE_S if outcomes else 0.0)
             if self._waiting[0][0] <= latest:
                 self._resubmit(heapq.heappop(self._waiting)[2])

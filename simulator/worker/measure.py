@@ -105,15 +105,15 @@ class Recorder:
         self._count(answered, events)
 
     def settle(self) -> None:
-        """No request is under way: now is a good time for what takes long. Asked every 256 requests or more
-        often, it keeps `record` from doing that."""
+        """Do what takes long, as no request is under way. Called every 256 requests or more often, it keeps
+        `record` from doing that."""
         self._latency.settle()
 
     def record_due(
         self, due: float, free: float, sent: float, answered: float, events: int
     ) -> None:
         """One request of an open loop, which was due and had a place in flight `free` at these times. If it
-        was held back since the fleet was cut off, it has arrived that much later."""
+        was held back because the fleet was cut off, it has arrived that much later."""
         self._due_seconds[int(due - self._origin)] += events
         pauses = self._schedule.pauses
         arrived = due if pauses is None else due + pauses.measure_held_s(due, sent)
@@ -136,7 +136,7 @@ class Recorder:
         self._count(answered, events)
 
     def record_failed(self, due: float, ended: float) -> None:
-        """A query that was due then, and failed. It isn't in the timeline of what was due, since nothing
+        """Note a query that was due then, and failed. It isn't in the timeline of what was due, since nothing
         waits for it any more."""
         self._last = max(self._last, ended)
         if due >= self._from:
@@ -154,8 +154,8 @@ class Recorder:
         self._last = max(self._last, answered)
 
     def leave_unsent(self, due: float, events: int) -> None:
-        """The schedule is over: `due` was the next request's time, and all further ones are left, too.
-        They have waited till now, so what they count with is the least that it can have been."""
+        """The schedule is over: `due` was the next request's time, and all further ones are left, too. They
+        have waited till now, so they count with the least that their time can have been."""
         import numpy as np
 
         for times in (np.array([due]), *self._schedule.remaining()):
@@ -171,7 +171,7 @@ class Recorder:
             self._record_waiting(waiting)
 
     def _record_waiting(self, times: FloatArray) -> None:
-        """What was due then has waited till the window's end."""
+        """Note that what was due at these times has waited till the window's end."""
         pauses = self._schedule.pauses
         waited_s = self._to - times if pauses is None else pauses.measure_waiting_s(times, self._to)
         self._latency.record_many(waited_s)
@@ -179,8 +179,8 @@ class Recorder:
             self._stages.add_waiting(times - self._origin, waited_s)
 
     def give_up(self, events_per_request: int, most: int | None = None) -> None:
-        """Close the window now, and not when the schedule is over. Of an open loop all counts that was due by
-        then, `most` events in all: what was acknowledged was due, but says nothing of what wasn't."""
+        """Close the window now, and not when the schedule is over. In an open loop, all counts that was due
+        by then, `most` events in all: what was acknowledged was due, but says nothing about what wasn't."""
         self._to = min(self._to, time.perf_counter())
         self.end()
         if self._schedule.is_open:
@@ -189,7 +189,7 @@ class Recorder:
     def _count_due(self, events_per_request: int, most: int | None) -> None:
         import numpy as np
 
-        were_left, told = self._unsent > 0, self._schedule.count_reported()
+        were_left, reported = self._unsent > 0, self._schedule.count_reported()
         self._due_seconds.clear()
         self._due = number = 0
         if self._stages is not None:
@@ -208,7 +208,7 @@ class Recorder:
                 self._stages.add_due(times - self._origin, events, in_window)
             self._due += int(events[in_window].sum())
             if not were_left:
-                unsent = in_window & (numbers >= told) & (events > 0)
+                unsent = in_window & (numbers >= reported) & (events > 0)
                 self._unsent += int(events[unsent].sum())
                 self._record_waiting(times[unsent])
 
@@ -224,7 +224,7 @@ class Recorder:
         return time.perf_counter() - self._origin
 
     def latency_so_far(self) -> CoarseCounts:
-        """Of the requests of the window that were answered. May be asked in another thread."""
+        """Latencies of the window's requests that were answered so far. May be called in another thread."""
         return self._latency.coarsen()
 
     def backlog(self, events_per_request: int, most: int | None = None) -> int | None:
@@ -261,7 +261,7 @@ class Recorder:
         )
 
     def _list_gaps(self) -> list[tuple[float, float]]:
-        """With the one that the end of the run cut off."""
+        """All gaps, with the one that the end of the run cut off."""
         if self._to == inf or self._to - self._last < GAP_S:
             return self._gaps
         return [*self._gaps, (self._last - self._origin, self._to - self._origin)]
@@ -291,7 +291,7 @@ class Recorder:
 
 
 class _WindowClock(threading.Thread):
-    """Says when a window opens and when it ends, whatever the worker waits for then."""
+    """Notifies when a window opens and when it ends, whatever the worker waits for then."""
 
     def __init__(
         self, opens: float, ends: float, enter: Callable[[], None], leave: Callable[[], None]
@@ -302,14 +302,14 @@ class _WindowClock(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        for at, tell in ((self._opens, self._enter), (self._ends, self._leave)):
+        for at, notify in ((self._opens, self._enter), (self._ends, self._leave)):
             wait_s = None if at == inf else max(0.0, at - time.perf_counter())
             if self._stopped.wait(wait_s):
                 return
-            tell()
+            notify()
 
     def stop(self) -> None:
-        """Say nothing more."""
+        """Notify no more."""
         self._stopped.set()
         self.join()
 

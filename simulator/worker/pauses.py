@@ -25,12 +25,12 @@ class _Return:
     begins: float
     ends: float
     until: float
-    """When the next one begins."""
+    """When the next pause begins."""
     held: int = 0
     emptied: float | None = None
     """When nothing that was due was left to send."""
     last_answer: float = -inf
-    """To what was sent until then."""
+    """When the last answer came to what was sent until then."""
     lateness_s: float = 0.0
     burst: LatencyRecorder = field(default_factory=LatencyRecorder)
     after: LatencyRecorder = field(default_factory=LatencyRecorder)
@@ -54,16 +54,16 @@ class Pauses:
     def begin(self, start: float) -> None:
         """Set the common start."""
         self._start = start
-        self._begins = [start + one.begins_s for one in self._pauses]
+        self._begins = [start + pause.begins_s for pause in self._pauses]
         self._returns = [
-            _Return(begins, begins + one.length_s, until)
-            for one, begins, until in zip(
+            _Return(begins, begins + pause.length_s, until)
+            for pause, begins, until in zip(
                 self._pauses, self._begins, [*self._begins[1:], inf], strict=True
             )
         ]
 
     def find_opening(self, at: float) -> float:
-        """From when on something can be sent that is to be sent then: later if the fleet is cut off then."""
+        """When a request that is to be sent then can be sent: later if the fleet is cut off then."""
         before = self._find_last(at)
         return at if before is None else max(at, before.ends)
 
@@ -73,21 +73,23 @@ class Pauses:
         return self._returns[place - 1] if place else None
 
     def measure_held_s(self, due: float, sent: float) -> float:
-        """How long a request that was due then, and sent then, was held back."""
-        return sum(max(0.0, min(sent, one.ends) - max(due, one.begins)) for one in self._returns)
+        """How long a request that was due and sent at these times was held back."""
+        return sum(
+            max(0.0, min(sent, pause.ends) - max(due, pause.begins)) for pause in self._returns
+        )
 
     def measure_waiting_s(self, due: FloatArray, until: float) -> FloatArray:
-        """How long requests that were due then have waited until now for the database."""
+        """How long requests that were due at these times have waited for the database, until `until`."""
         import numpy as np
 
         waited_s: FloatArray = until - due
-        for one in self._returns:
-            ended = min(until, one.ends)
-            waited_s -= np.maximum(0.0, ended - np.maximum(due, one.begins))
+        for pause in self._returns:
+            ended = min(until, pause.ends)
+            waited_s -= np.maximum(0.0, ended - np.maximum(due, pause.begins))
         return waited_s
 
     def take_turn(self, due: float, now: float) -> None:
-        """All requests before one that is due then have been sent by now."""
+        """Note that all requests before one that is due then have been sent by now."""
         last = self._find_last(due)
         if last is not None and last.emptied is None and due > now and due >= last.ends:
             last.emptied = max(now, last.ends)
@@ -95,7 +97,7 @@ class Pauses:
     def record(
         self, due: float, sent: float, answered: float, response_s: float, events: int
     ) -> None:
-        """A request that was answered."""
+        """Note a request that was answered."""
         last = self._find_last(sent)
         if last is None:
             return
@@ -109,15 +111,15 @@ class Pauses:
         last.last_answer = max(last.last_answer, answered)
 
     def result(self, all_sent: bool) -> list[WorkerPause]:
-        """Of each pause, for the collector. `all_sent`: nothing that was due is left."""
-        return [self._describe(one, all_sent) for one in self._returns]
+        """What became of each pause, for the collector. `all_sent`: nothing that was due is left."""
+        return [self._describe(pause, all_sent) for pause in self._returns]
 
-    def _describe(self, one: _Return, all_sent: bool) -> WorkerPause:
-        is_done = one.emptied is not None or (all_sent and one.until == inf)
+    def _describe(self, pause: _Return, all_sent: bool) -> WorkerPause:
+        is_done = pause.emptied is not None or (all_sent and pause.until == inf)
         return WorkerPause(
-            held=one.held,
-            caught_up_s=max(one.ends, one.last_answer) - self._start if is_done else None,
-            lateness_s=one.lateness_s,
-            burst=encode_histogram(one.burst.finish()),
-            after=encode_histogram(one.after.finish()),
+            held=pause.held,
+            caught_up_s=max(pause.ends, pause.last_answer) - self._start if is_done else None,
+            lateness_s=pause.lateness_s,
+            burst=encode_histogram(pause.burst.finish()),
+            after=encode_histogram(pause.after.finish()),
         )

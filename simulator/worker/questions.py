@@ -28,13 +28,13 @@ from .schedule import compute_patiently
 
 _FIRST_AT_ONCE, _MOST_AT_ONCE = 16, 512
 _AT_ONCE_S = 0.003
-"""So many requests are made at once, or as many as take so much CPU. Numpy's cost for one would be that of a
-hundred, some 0.3 ms."""
+"""How many requests are made at once, or as many as take this much CPU time. For a single one, numpy would
+cost as much as for a hundred, some 0.3 ms."""
 
 
 @dataclass
 class _Drawn:
-    """A query whose parameters are drawn: what is made of it ahead of time."""
+    """A query whose parameters are drawn, and the requests that are made of it ahead of time."""
 
     query: Query
     rows: int | None
@@ -45,7 +45,7 @@ class _Drawn:
     made: int = 0
     at_once: int = _FIRST_AT_ONCE
     more: Future[None] | None = None
-    """The thread at work on it."""
+    """The work of the thread that makes more requests."""
 
     def encode_next(self) -> None:
         """Have a request ready, if one is drawn."""
@@ -66,8 +66,8 @@ class Questions:
         redraw: bool = True,
         chance: int | None = None,
     ) -> None:
-        """`go`: which events are stored; `reader`: its number, which its parameters depend on; `redraw`:
-        those of each execution are its own; `chance`: as of `Stored`. OptionError as from
+        """`go`: which events are stored; `reader`: the reader's number, which parameters depend on; `redraw`:
+        each execution has parameters of its own; `chance`: as `Stored` takes it. OptionError as from
         `Module.queries`."""
         self._module = module
         self._asker = asker
@@ -92,10 +92,10 @@ class Questions:
 
     @contextmanager
     def feed(self, punctual: bool = False) -> Iterator[None]:
-        """Ready to be asked: the first requests of each query are made, outside of the measured window.
-        `punctual`: they are due by the clock, so that more are made in a thread meanwhile."""
+        """Get ready to be asked: make the first requests of each query, outside of the measured window.
+        `punctual`: requests are due by the clock, so a thread makes more of them meanwhile."""
         self._encodes_late = self._redraw and not punctual
-        if self._stored is not None and any(one.query.instant for one in self._drawn.values()):
+        if self._stored is not None and any(drawn.query.instant for drawn in self._drawn.values()):
             self._stored.prepare_events()
         for drawn in self._drawn.values():
             self._make_more(drawn)
@@ -134,7 +134,7 @@ class Questions:
             self._drawn[name].encode_next()
 
     def _have_more_made(self, thread: ThreadPoolExecutor, drawn: _Drawn) -> Future[None]:
-        """What a thread is at work on, or from now on."""
+        """Have a thread make more, unless one is at work on that already; returns its work."""
         if drawn.more is None or drawn.more.done():
             drawn.more = thread.submit(self._make_more, drawn)
         return drawn.more
@@ -166,12 +166,12 @@ class Questions:
         return self._asker.decode(received)
 
     def width(self, name: str) -> int:
-        """How many values a row of an answer has; 1 if that isn't described."""
+        """How many values a row of an answer has; 1 if the query isn't described."""
         description = self._module.describe_query(name)
         return description.width if description else 1
 
     def bind(self, name: str, execution: int) -> BoundQuery | None:
-        """What an execution asked; None if that isn't described."""
+        """The query that an execution asked, with its parameters; None if it isn't described."""
         if name in self._drawn:
             assert self._stored is not None
             drawn = execution if self._redraw else 0
@@ -200,11 +200,11 @@ _NOT_DESCRIBED = "no right answer is described"
 
 
 class FirstAnswers:
-    """The first answers of one reader, as they came. Keeping one costs next to nothing, so that it is done
-    between two questions."""
+    """The first answers of one reader, as they came. Keeping one costs next to nothing, so it is done between
+    two questions."""
 
     def __init__(self, questions: Questions, wanted: bool) -> None:
-        """Without being `wanted` they are not kept."""
+        """Answers are kept only if they are `wanted`."""
         self._questions = questions
         self._kept: dict[str, tuple[int, Received]] = {}
         self._too_long: list[str] = []
@@ -212,7 +212,7 @@ class FirstAnswers:
         self._missing = set(questions.names) if wanted else set()
 
     def note(self, name: str, execution: int, received: Received) -> None:
-        """An answer to a query, of which the first is kept."""
+        """Take an answer to a query; the first one is kept."""
         if name not in self._missing:
             return
         self._missing.discard(name)
@@ -225,24 +225,24 @@ class FirstAnswers:
         self._kept[name] = execution, received
 
     def hand_in(self, worker: int, schema: Schema) -> WorkerAnswers:
-        """All that are kept, decoded, which are forgotten by that."""
+        """All answers that are kept, decoded. They are forgotten then."""
         reason = f"answers of more than {KEPT_VALUES:,} values are too long to be kept"
-        found = WorkerAnswers(
+        answers = WorkerAnswers(
             worker=worker, answers=[], unchecked=dict.fromkeys(self._too_long, reason)
         )
         for name in list(self._kept):
             execution, received = self._kept.pop(name)
             bound = self._questions.bind(name, execution)
             if bound is None:
-                found.unchecked[name] = _NOT_DESCRIBED
+                answers.unchecked[name] = _NOT_DESCRIBED
             else:
-                found.answers.append(self._give(name, bound, received, schema))
-        return found
+                answers.answers.append(self._give(name, bound, received, schema))
+        return answers
 
     def _give(
         self, name: str, bound: BoundQuery, received: Received, schema: Schema
     ) -> GivenAnswer:
-        given = GivenAnswer(
+        answer = GivenAnswer(
             query=name,
             devices=None if bound.devices is None else list(bound.devices),
             start_ms=bound.start_ms,
@@ -250,7 +250,7 @@ class FirstAnswers:
         )
         kinds = [kind for _, kind in describe_answer(bound.query, schema)]
         try:
-            given.columns = normalize(kinds, self._questions.decode(received))
+            answer.columns = normalize(kinds, self._questions.decode(received))
         except (Malformed, SimulatorError) as error:
-            given.malformed = str(error)
-        return given
+            answer.malformed = str(error)
+        return answer

@@ -1,4 +1,4 @@
-"""A worker that asks queries: each so often, or for so long."""
+"""A worker that asks queries: each a number of times, or all for a time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RECONNECT_S = 0.5
 
 
 _SETTLED = 128
-"""After so many questions recorders do what takes long: not while the next one is under way."""
+"""After how many questions recorders do what takes long: before the next one, not while it is under way."""
 
 
 Note = Callable[[str, int, Received], object]
@@ -78,14 +78,14 @@ class ReadingWorker(Worker):
 
         def progress() -> Progress:
             failed = runner.failed
-            made = read_progress(self._number, "run", recorder, failed=failed)
-            told: dict[str, Any] = runner.read_size()
+            report = read_progress(self._number, "run", recorder, failed=failed)
+            changes: dict[str, Any] = runner.read_size()
             if self._abortable:
-                told["queries"] = runner.read_queries()
+                changes["queries"] = runner.read_queries()
             if by_number:
                 # A query that failed is one less to be asked.
-                told["done"] = made.done + failed
-            return made.model_copy(update=told)
+                changes["done"] = report.done + failed
+            return report.model_copy(update=changes)
 
         with questions.feed(schedule.is_open), garbage_collection_paused():
             asker.open()
@@ -108,7 +108,7 @@ class ReadingWorker(Worker):
 
 
 class Asked(Protocol):
-    """What is asked: `Questions`."""
+    """The queries of a `QueryRunner`: `Questions`."""
 
     names: list[str]
 
@@ -128,9 +128,9 @@ class QueryStats:
 
     query: str
     is_open: bool = False
-    """Whether they are due by the clock: then the time from when they were sent is one of its own."""
+    """Whether executions are due by the clock: then the time since they were sent is a figure of its own."""
     worker: int | None = None
-    """Whose executions are kept one by one; None: they aren't."""
+    """The reader whose executions are kept one by one; None: they aren't."""
     begun: int = 0
     """Executions, whether or not they were answered, or in the window."""
     executions: int = 0
@@ -138,10 +138,10 @@ class QueryStats:
     error: str | None = None
     rows: int = 0
     bytes: int = 0
-    """Of the answers of the window, all together."""
+    """Total of the window's answers, like `rows`."""
     rows_min: int | None = None
     rows_max: int = 0
-    """The fewest and the most of an answer."""
+    """The fewest and the most rows of an answer."""
     cold_s: float | None = None
     warm_s: float = 0.0
     warm: int = 0
@@ -180,15 +180,15 @@ class QueryStats:
             self._keep(execution, duration_s=duration_s, rows=rows, bytes=received.bytes)
 
     def note_error(self, execution: int, error: Exception) -> None:
-        """Note an execution that failed: that a database can't answer it is a result, too. What the first
-        said goes into the result and the table."""
+        """Note an execution that failed: that a database can't answer it is a result, too. The first error's
+        message goes into the result and the table."""
         self.errors += 1
-        said = redact(str(error))
+        message = redact(str(error))
         if self.error is None:
             _log.error("query %s failed: %s", self.query, error)
-            self.error = said
+            self.error = message
         if self.worker is not None:
-            self._keep(execution, duration_s=None, rows=None, error=said)
+            self._keep(execution, duration_s=None, rows=None, error=message)
 
     def _keep(self, execution: int, **figures: Any) -> None:
         assert self.worker is not None
@@ -210,7 +210,7 @@ class QueryStats:
             warm=self.warm,
             histogram=encode_histogram(self.latency.finish()),
             service=encode_histogram(self.service.finish()) if self.is_open else None,
-            each=sorted(self.each, key=lambda one: one.run),
+            each=sorted(self.each, key=lambda execution: execution.run),
         )
 
 
@@ -245,7 +245,7 @@ class QueryRunner:
         `worker`: keep every execution, under this reader's number."""
         self._questions = questions
         self._asker = asker
-        # Asking an abstract class takes longer than to remember it.
+        # To ask an abstract class each time takes longer than to remember its answer.
         self._split = asker if isinstance(asker, SplitAsker) else None
         self._is_open = schedule.is_open
         self._abort = abort
@@ -257,35 +257,38 @@ class QueryRunner:
         self._resume = 0.0
         """When to ask again after a connection was lost."""
         self._places: deque[float] = deque()
-        """Since when each place in flight that is free has been so."""
+        """Since when each free place in flight has been free."""
         self._under_way = 0
         self._latest: tuple[_Question, Received, float] | None = None
         """An answer that isn't noted yet, and when it came."""
         self.pause_s = 0.0
-        """How long places in flight were free within the window of a closed loop, all together: the time from
-        an answer to the next question."""
+        """How long places in flight were free within the window of a closed loop, in total: the time from an
+        answer to the next question."""
         self.asked = {name: QueryStats(name, schedule.is_open, worker) for name in questions.names}
 
     @property
     def failed(self) -> int:
         """Questions that failed, which are not in the recorder."""
-        return sum(asked.errors for asked in self.asked.values())
+        return sum(stats.errors for stats in self.asked.values())
 
     def read_queries(self) -> dict[str, QueryProgress]:
         """What was asked so far. Called in another thread."""
         return {
-            name: QueryProgress(latency=asked.latency.coarsen(), failed=asked.errors)
-            for name, asked in self.asked.items()
+            name: QueryProgress(latency=stats.latency.coarsen(), failed=stats.errors)
+            for name, stats in self.asked.items()
         }
 
     def read_size(self) -> dict[str, int]:
         """Rows and bytes of the answers of the window so far. Called in another thread."""
-        asked = self.asked.values()
-        return {"rows": sum(one.rows for one in asked), "bytes": sum(one.bytes for one in asked)}
+        queries = self.asked.values()
+        return {
+            "rows": sum(stats.rows for stats in queries),
+            "bytes": sum(stats.bytes for stats in queries),
+        }
 
     def results(self) -> list[WorkerQuery]:
         """What was measured of each query, for the collector."""
-        return [one.result() for one in self.asked.values()]
+        return [stats.result() for stats in self.asked.values()]
 
     def run_queries(self) -> None:
         """Ask until all is over."""
@@ -295,7 +298,7 @@ class QueryRunner:
         try:
             for number, name in enumerate(self._turns):
                 self._abort()
-                asked = self.asked[name]
+                stats = self.asked[name]
                 # Before it is due, so that making it isn't in its time.
                 request = self._questions.make(name)
                 due = self._await_turn()
@@ -303,8 +306,8 @@ class QueryRunner:
                     break
                 if not number % _SETTLED:
                     self._settle()
-                question = _Question(asked, asked.begun, due, self._places.popleft(), 0.0)
-                asked.begun += 1
+                question = _Question(stats, stats.begun, due, self._places.popleft(), 0.0)
+                stats.begun += 1
                 ask(question, request)
             while self._under_way:
                 self._take_answers(None)
@@ -335,7 +338,7 @@ class QueryRunner:
         return None
 
     def _begin(self, question: _Question) -> bool:
-        """The question is to be sent now; whether it can be."""
+        """Begin a question that is to be sent now; returns whether it can be sent."""
         if not self._is_connected:
             try:
                 self._asker.recover()
@@ -375,8 +378,8 @@ class QueryRunner:
             self._note_latest()
 
     def _send(self, question: _Question, request: Any) -> Received:
-        """Send and wait. Where these are apart, the database is at work while the last answer is noted and
-        the next question encoded: between an answer and the next question is as little as can be."""
+        """Send and wait. Where these are apart, the last answer is noted and the next question encoded while
+        the database is at work: as little as possible is done between an answer and the next question."""
         asker = self._split
         if asker is None:
             return self._asker.send(request)
@@ -388,8 +391,8 @@ class QueryRunner:
 
     def _settle(self) -> None:
         self._recorder.settle()
-        for asked in self.asked.values():
-            asked.latency.settle()
+        for stats in self.asked.values():
+            stats.latency.settle()
 
     def _note_latest(self) -> None:
         if self._latest is not None:
@@ -402,7 +405,7 @@ class QueryRunner:
             self._asker.submit(request, question)
 
     def _take_answers(self, timeout_s: float | None) -> None:
-        """Take the answers that have come; wait so long for the first."""
+        """Take the answers that have come; wait up to `timeout_s` for the first."""
         at_most_s = None if timeout_s is None or timeout_s == math.inf else timeout_s
         for outcome in self._asker.outcomes(at_most_s):
             self._under_way -= 1
@@ -419,13 +422,13 @@ class QueryRunner:
                 raise result
 
     def _note_answer(self, question: _Question, received: Received, answered: float) -> None:
-        asked, execution, due = question.asked, question.execution, question.due
-        if problem := self._questions.find_shortfall(asked.query, received.rows):
+        stats, execution, due = question.asked, question.execution, question.due
+        if problem := self._questions.find_shortfall(stats.query, received.rows):
             self._note_error(question, SimulatorError(problem), answered)
             return
-        self._note(asked.query, execution, received)
+        self._note(stats.query, execution, received)
         counts = due >= self._schedule.measured_from
-        asked.note_answer(execution, due, question.sent, answered, received, counts)
+        stats.note_answer(execution, due, question.sent, answered, received, counts)
         if self._is_open:
             self._recorder.record_due(due, question.free, question.sent, answered, 1)
         else:

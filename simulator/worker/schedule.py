@@ -37,7 +37,7 @@ _SHARP_SLICE_NS, _USUAL_SLICE_NS = 100_000, 3_000_000
 """The shortest slice that Linux grants, and its usual one."""
 
 _LONGEST_SLEEP_S = 0.5
-"""So often somebody who waits for a request that is due in minutes looks whether the schedule is over."""
+"""How often a wait for a request that is due in minutes looks whether the schedule is over."""
 
 # Gaps drawn at once: numpy's cost for one would be as much as a request's. Drawing so many takes some
 # 40 µs, in which no request can leave.
@@ -59,7 +59,7 @@ class Schedule(ABC):
     is_open: bool = False
     """Whether requests are due by the clock (an open loop) and not by the answer before."""
     stage_ends_s: Sequence[float] = ()
-    """Of a rate that changes: when each stage ends, since the start."""
+    """When each stage of a changing rate ends, since the start."""
     pauses: Pauses | None = None
     """Times in which what is due is held back."""
 
@@ -74,12 +74,12 @@ class Schedule(ABC):
         self.ends = start + self._duration_s
 
     def end_early(self, at: float) -> None:
-        """Let it end then, if not before. May be called in another thread."""
+        """Let the schedule end then, if not before. May be called in another thread."""
         self.ends = min(self.ends, at)
 
     def _measure_length_s(self, until: float = inf) -> float:
-        """From the common start to the end, or until then. `ends - begins` is rounded: whether what is due
-        at the very end is before it would depend on what the clock began with."""
+        """The time from the common start to the end, or until then. `ends - begins` is rounded: whether what
+        is due at the very end is before it would depend on the clock's value at the start."""
         return min(self._duration_s, until - self.begins, self.ends - self.begins)
 
     def await_due(self, due: float) -> None:
@@ -101,17 +101,17 @@ class Schedule(ABC):
         return None
 
     def count_reported(self) -> int:
-        """Of how many requests of an open loop `next_due` has told the time."""
+        """For how many requests of an open loop `next_due` has returned the time."""
         return 0
 
     def list_due(self, until: float) -> Iterator[FloatArray]:
-        """The due times up to then of all requests of an open loop, in order, some at a time, whether or not
-        `next_due` has told of them."""
+        """The due times of all requests of an open loop up to then, in order, some at a time, whether or not
+        `next_due` has returned them."""
         return iter(())
 
     def remaining(self) -> Iterator[FloatArray]:
-        """The due times up to the end that `next_due` has not told of yet, in order, some at a time:
-        of an open loop with an end, which is over after it."""
+        """The due times up to the end that `next_due` has not returned yet, in order, some at a time. This is
+        for an open loop with an end, which is over afterwards."""
         return iter(())
 
 
@@ -126,11 +126,11 @@ class ClosedLoop(Schedule):
 class OpenLoop(Schedule):
     """Requests are due at times of their own, whatever became of those before.
 
-    `gap_s` is the mean time from one of this worker's requests to its next. Even: the first is due
-    after `lag_s`, by which the workers of a group interleave. Poisson: the gaps are exponential and
-    follow from the seed, and as many workers' independent processes make one of their summed rate, there
-    is nothing to interleave. With `stages` that is so in a time of its own, which passes at the rate of each
-    stage.
+    `gap_s` is the mean time from one of this worker's requests to its next. Even: the first is due after
+    `lag_s`, by which the workers of a group interleave. Poisson: the gaps are exponential and follow from the
+    seed, and as the independent processes of many workers make one process of their summed rate, there is
+    nothing to interleave. With `stages` all of this holds in a time of its own, which passes at the rate of
+    each stage.
     """
 
     is_open = True
@@ -159,7 +159,7 @@ class OpenLoop(Schedule):
         """Whether each time is computed by itself, and none drawn."""
         self._drawn_even = 0
         self._asked = 0
-        """Requests that `next_due` has told the time of."""
+        """For how many requests `next_due` has returned the time."""
         if not self._even:
             import numpy as np
 
@@ -203,7 +203,8 @@ class OpenLoop(Schedule):
         return first + bisect_right(drawn, after_s)
 
     def _find_even_s(self, clock_s: float) -> float:
-        """The time of a constant rate: of a changing one, that at which as much is due."""
+        """The time at a constant rate; of a changing one, the time at the mean rate by which as much is
+        due."""
         return clock_s if self._pace is None else self._pace.find_even_s(clock_s)
 
     def count_reported(self) -> int:
@@ -298,7 +299,7 @@ def compute_patiently() -> None:
 def _set_slice(slice_ns: int) -> None:
     """Ask for so much time in a row. Linux 6.12 and later let a thread that wakes interrupt one with a longer
     slice, and both get the same share of the time; earlier ones ignore it
-    (https://docs.kernel.org/scheduler/sched-eevdf.html). Who runs by another policy is left alone."""
+    (https://docs.kernel.org/scheduler/sched-eevdf.html). A thread with another policy is left alone."""
     if _SCHED_SETATTR is not None and os.sched_getscheduler(0) == os.SCHED_OTHER:
         nice = os.getpriority(os.PRIO_PROCESS, 0)
         attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, os.SCHED_OTHER, 0, nice, 0, slice_ns, 0, 0)

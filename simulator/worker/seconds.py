@@ -1,5 +1,5 @@
-"""Latencies second by second, in a worker: of runs in which something is done to the database every now and
-then, which is in no percentile of the whole."""
+"""Latencies second by second, in a worker: for runs in which something is done to the database every now and
+then, which no percentile of the whole run shows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..histograms import CoarseCounts, coarsen_latencies, read_coarse, write_coa
 class SecondRecorder:
     """The latencies of the requests of each second since the common start. One thread records.
 
-    What is over is kept in coarse counts, packed into some hundred bytes for a second, so that a day's run
-    has room: as lists of numbers they were as many kilobytes.
+    Seconds that are over are kept as coarse counts, packed into some hundred bytes each, so that a day's run
+    has room: lists of numbers took as many kilobytes.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class SecondRecorder:
         self._counts: list[tuple[int, bytes]] = []
 
     def record(self, at_s: float, latency_s: float) -> None:
-        """A request that was sent (in an open loop: due) then. In the hot path."""
+        """Note a request that was sent (in an open loop: due) then. In the hot path."""
         second = max(0, int(at_s))
         if second > self._newest:
             # Some 0.1 ms, once a second.

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Pace:
     """Stretches and shortens the time of a schedule at the mean rate such that each stage has its own rate.
 
-    A Poisson process at a constant rate becomes one at the rate of each stage, and what was even is even
-    within each stage; as many requests are due in all.
+    A Poisson process at a constant rate becomes one at the rate of each stage, and what was even stays even
+    within each stage. In all, as many requests are due as before.
     """
 
     def __init__(self, stages: Sequence[RateStage]) -> None:
@@ -41,7 +41,7 @@ class Pace:
         return clock_s
 
     def find_even_s(self, clock_s: float) -> float:
-        """The time at the mean rate at which as much is due as at this one by the clock."""
+        """The time at the mean rate by which as much is due as by this time of the clock."""
         import numpy as np
 
         return float(np.interp(clock_s, self._clock_s, self._even_s))
@@ -51,9 +51,9 @@ class StageRecorder:
     """What became of the requests that were due in each stage. Times count from the common start."""
 
     def __init__(self, ends_s: Sequence[float]) -> None:
-        """`ends_s`: of each stage."""
+        """`ends_s`: when each stage ends."""
         self._ends_s = list(ends_s)
-        # One more for what comes after the last.
+        # One more for what comes after the last stage.
         self._due, self._achieved, self._all_due, self._all_done = (
             [0] * (len(self._ends_s) + 1) for _ in range(4)
         )
@@ -62,7 +62,7 @@ class StageRecorder:
     def record(
         self, due_s: float, answered_s: float, events: int, response_s: float | None
     ) -> None:
-        """A request that was answered; `response_s`: None if it was due before the window."""
+        """Count a request that was answered; `response_s`: None if it was due before the window."""
         due_in, done_in = bisect_right(self._ends_s, due_s), bisect_right(self._ends_s, answered_s)
         self._all_due[due_in] += events
         self._all_done[done_in] += events
@@ -71,11 +71,12 @@ class StageRecorder:
             self._latency[due_in].record(response_s)
 
     def achieve(self, answered_s: float, events: int) -> None:
-        """What was answered in the window, whenever it was due."""
+        """Count what was answered in the window, whenever it was due."""
         self._achieved[bisect_right(self._ends_s, answered_s)] += events
 
     def add_due(self, due_s: FloatArray, events: FloatArray, counts: BoolArray) -> None:
-        """Requests that were due then, of so many events, and weren't answered; `counts`: in the window."""
+        """Add requests that were due at these times, with these numbers of events, and weren't answered;
+        `counts`: whether each was due in the window."""
         import numpy as np
 
         places = np.searchsorted(self._ends_s, due_s, side="right")
@@ -85,7 +86,7 @@ class StageRecorder:
             self._due[place] += int(events[own & counts].sum())
 
     def add_waiting(self, due_s: FloatArray, waited_s: FloatArray) -> None:
-        """Requests of the window that were due then, and have waited so long until now."""
+        """Add requests of the window that were due at these times, and how long each has waited until now."""
         import numpy as np
 
         places = np.searchsorted(self._ends_s, due_s, side="right")
@@ -93,11 +94,11 @@ class StageRecorder:
             self._latency[place].record_many(waited_s[places == place])
 
     def forget_due(self) -> None:
-        """What was due is added anew."""
+        """Forget what was due, as it is added anew."""
         self._all_due, self._due = ([0] * len(self._all_due) for _ in range(2))
 
     def result(self) -> list[WorkerStage]:
-        """Of each stage, for the collector."""
+        """What became of each stage, for the collector."""
         due, done = accumulate(self._all_due), accumulate(self._all_done)
         return [
             WorkerStage(

@@ -77,8 +77,8 @@ class WritingWorker(Worker):
     def _insert_all(
         self, feed: Feed, writer: Writer, recorder: Recorder, schedule: Schedule
     ) -> str | None:
-        """Insert all events; why not, if patience ended, here or in another worker, and there is something
-        to hand in."""
+        """Insert all events. If patience ended, here or in another worker, and there is something to hand in,
+        returns why."""
         try:
             self._insert(feed, writer, recorder, schedule)
         except (GaveUp, RunOver) as error:
@@ -119,7 +119,7 @@ class WritingWorker(Worker):
 
 @contextmanager
 def connect(writer: Writer) -> Iterator[Writer]:
-    """The writer, connected."""
+    """Connect the writer, and close it in the end."""
     try:
         writer.open()
         yield writer

@@ -27,10 +27,10 @@ from .temperature import Temperature
 ENTRY_POINTS = "iot_database_benchmark.workloads"
 
 WORKLOADS: dict[str, type[Workload]] = {workload.name: workload for workload in (Temperature, Cpu)}
-"""Those of this package that are classes of their own."""
+"""The workloads of this package that are classes of their own."""
 
 SHIPPED = ("machines", "trucks", "wide")
-"""Those of this package that are YAML definitions."""
+"""The workloads of this package that are YAML definitions."""
 
 _FOLDER = Path(__file__).parent
 
@@ -52,19 +52,19 @@ def load_workload(name: str, definition: Mapping[str, Any] | None = None) -> typ
     if name in SHIPPED:
         return _load_shipped(name)
     for point in entry_points(group=ENTRY_POINTS, name=name):
-        found = point.load()
-        assert isinstance(found, type)
-        assert issubclass(found, Workload)
-        return found
-    known = workload_names()
+        workload = point.load()
+        assert isinstance(workload, type)
+        assert issubclass(workload, Workload)
+        return workload
+    names = workload_names()
     raise OptionError(
-        f"there is no workload {name!r}{did_you_mean(name, known)} (known: {', '.join(known)})"
+        f"there is no workload {name!r}{did_you_mean(name, names)} (known: {', '.join(names)})"
     )
 
 
 def load_options_model(name: str) -> type[WorkloadOptions]:
-    """The options that a workload of this name has. Those made from definitions have them in common, so no
-    definition is read for that."""
+    """The options that a workload of this name has. All workloads made from definitions have the same ones,
+    so no definition is read for that."""
     if name not in SHIPPED:
         return load_workload(name).options_model
     from .defined import DefinedOptions
@@ -86,7 +86,7 @@ def _define(document: bytes) -> type[Workload]:
 
 @cache
 def _load_shipped(name: str) -> type[Workload]:
-    # Only who needs one pays for reading YAML.
+    # Reading YAML costs time only where one is needed.
     from .defined import define
     from .definition import Definition
     from .yaml_source import read_document

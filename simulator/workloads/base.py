@@ -37,7 +37,7 @@ SHARING_WORKERS = "sharing_workers"
 """The option of a workload with devices in all that says how many workers share them."""
 
 SCATTERED = 256
-"""Of fewer events that follow each other, `pick` is faster by single events."""
+"""For fewer consecutive events than this, `pick` is faster by single events."""
 
 _DEALT_STEP = 16_384
 _DEVICE_ROWS = 10_000
@@ -90,7 +90,7 @@ class Workload(ABC):
         """Raises OptionError if a query can't be asked of the workload's events."""
         super().__init_subclass__()
         if "block" in cls.__dict__ and "locate" not in cls.__dict__:
-            # What a class above knows of events goes for blocks as they are made there.
+            # What a base class knows of events holds for blocks as the base class makes them.
             cls.locate = Workload.locate  # type: ignore[method-assign]
         if "schema" not in cls.__dict__:
             return
@@ -117,7 +117,7 @@ class Workload(ABC):
             descriptions=describe_queries(self.queries, schema, interval_ms, self.high),
             tags=self.options.tags,
         )
-        if self.options.tags is Tags.TABLE and any(one.name == ID for one in schema.columns):
+        if self.options.tags is Tags.TABLE and any(column.name == ID for column in schema.columns):
             raise OptionError(
                 f"workload {self.name} has a column {ID}, which tags=table makes: call it something else"
             )
@@ -133,7 +133,7 @@ class Workload(ABC):
 
     @classmethod
     def begin_at(cls, options: WorkloadOptions, now_ms: int) -> WorkloadOptions:
-        """The options, so that one that begins now does so at this time."""
+        """The options, with this time for the beginning of a workload that begins now."""
         return options
 
     @property
@@ -142,7 +142,7 @@ class Workload(ABC):
         return 0.0
 
     def find_late_share(self, worker: int, first: int, count: int) -> float:
-        """The same of these events of a worker, as they are sent: behind others of a later time."""
+        """Share of these events of a worker that are sent late: behind others of a later time."""
         return 0.0
 
     @property
@@ -156,8 +156,8 @@ class Workload(ABC):
 
     def pick(self, worker: int, numbers: NDArray[np.int64]) -> EventBlock:
         """Single events of a worker, one at least, by numbers that rise: those of `block`, but none is late.
-        This makes numbers that follow each other at once. A class that has another way for scattered ones
-        overrides it."""
+        Consecutive numbers are made at once here. A class that has another way for scattered ones overrides
+        this."""
         runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
         return join_blocks([self.block(worker, int(run[0]), len(run)) for run in runs])
 
@@ -220,7 +220,7 @@ class Workload(ABC):
 
 
 def device_ids(workers: int | NDArray[np.int64], devices: NDArray[np.int64]) -> NDArray[np.bytes_]:
-    """The id of each device, by number: w00007d000042. `workers`: whose all are, or each is."""
+    """The id of each device, by number: w00007d000042. `workers`: the worker of all devices, or of each."""
     text = np.empty((len(devices), 13), dtype=np.uint8)
     text[:, 0], text[:, 6] = b"wd"
     digits = _three_digits()
@@ -240,7 +240,7 @@ def _three_digits() -> NDArray[np.uint8]:
 
 
 def round_up_dealt(spread: int, count: int) -> int:
-    """How long what is dealt in turn is kept for blocks of so many events: rounded up, so that blocks of
+    """How many of what is dealt in turn are kept for blocks of so many events: rounded up, so that blocks of
     different lengths share one cached array."""
     return spread + -(-count // _DEALT_STEP) * _DEALT_STEP
 
@@ -280,10 +280,10 @@ def random_words(seed: int, worker: int, first: int, count: int, words: int) -> 
 def random_word(
     seed: int, workers: int | NDArray[np.int64], numbers: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """The random number of single events, as `random_words` has it where each has one. `workers`: whose all
-    are, or each is.
+    """The random numbers of single events, as `random_words` has them with one for each event. `workers`: the
+    worker of all events, or of each.
 
-    Moving numpy's generator to each would take microseconds. So the rounds are made here.
+    Moving numpy's generator to each would take microseconds, so the rounds are made here.
     """
     blocks, places = np.divmod(numbers, 4)
     # Of the four words of a counter, the first and third are multiplied, and make the others.
@@ -321,9 +321,9 @@ class _Stream:
     def words(self, block: int, count: int) -> NDArray[np.uint64]:
         """`count` numbers, beginning with those of a block of four."""
         self._generator.advance(block - self._block)
-        found: NDArray[np.uint64] = self._generator.random_raw(count)
+        words: NDArray[np.uint64] = self._generator.random_raw(count)
         self._block = block + -(-count // 4)
-        return found
+        return words
 
 
 @lru_cache(maxsize=16)

@@ -1,4 +1,4 @@
-"""The time that events have, by how many there are: what a retention goes by. Pure.
+"""The times of events, by how many events there are: what a retention goes by. Pure.
 
 Nobody waits ninety days. Events' times follow from their numbers alone, so a run passes as much of event time
 as its events are apart; `clock_factor` sets them so far apart that a retention passes.
@@ -12,11 +12,11 @@ from ..contract import DataSet, Load, Retention, find_step_ms
 from .base import Workload
 
 PASSES = 2
-"""So many times a retention is passed by the events of a run and of its prefill: in the first half, or by the
+"""How many times the events of a run and of its prefill pass a retention: in the first half, or by the
 prefill, the database fills up, and from then on as much goes as comes."""
 
 MOST_PASSES = 50
-"""So many times at most: with more steps than that gives, databases would do little else."""
+"""How many times at most: with the steps of more passes, databases would do little else."""
 
 
 def find_time_ms(workload: Workload, worker: int, number: int) -> int:
@@ -39,15 +39,15 @@ def find_span_ms(workload: Workload, data: DataSet, load: Load, own: int) -> int
 
 
 def find_clock_factor(workload: Workload, data: DataSet, load: Load, own: int) -> int:
-    """The least factor by which a data set with a retention passes it so often in a run of `own` events.
-    `workload`: as it is without one."""
+    """The least factor by which a data set with a retention passes it `PASSES` times in a run of `own`
+    events. `workload`: without a factor."""
     assert data.retention_s is not None
     span_ms = find_span_ms(workload, data, load, own)
     return max(1, ceil(PASSES * data.retention_s * 1000 / span_ms))
 
 
 def make_retention(workload: Workload, data: DataSet, load: Load) -> Retention | None:
-    """What a run with this data set and load deletes by; None: nothing."""
+    """The retention by which a run with this data set and load deletes; None: it deletes nothing."""
     if data.retention_s is None:
         return None
     period_ms, own = round(data.retention_s * 1000), count_own(load)

@@ -32,7 +32,7 @@ class Values:
         return len(self.array)
 
     def take(self, rows: Rows) -> Values:
-        """Some of them, in this order."""
+        """Some of the values, in this order."""
         missing = None if self.missing is None else self.missing[rows]
         return Values(self.array[rows], missing)
 
@@ -60,17 +60,17 @@ _DTYPES: dict[ColumnType, type[np.generic]] = {
 def to_values(kind: ColumnType, plain: Sequence[Any]) -> Values:
     """Plain values of a kind, None where there is none, as a column."""
     dtype = _DTYPES[kind]
-    gone = np.array([value is None for value in plain], dtype=bool)
+    is_missing = np.array([value is None for value in plain], dtype=bool)
     nothing: Any = b"" if dtype is np.bytes_ else 0
     if dtype is np.bytes_:
-        there = [nothing if value is None else value.encode() for value in plain]
+        filled = [nothing if value is None else value.encode() for value in plain]
     else:
-        there = [nothing if value is None else value for value in plain]
-    missing = gone if gone.any() else None
+        filled = [nothing if value is None else value for value in plain]
+    missing = is_missing if is_missing.any() else None
     try:
-        return Values(np.array(there, dtype=dtype), missing)
+        return Values(np.array(filled, dtype=dtype), missing)
     except OverflowError:
-        return Values(np.array(there, dtype=object), missing)
+        return Values(np.array(filled, dtype=object), missing)
 
 
 def join(parts: Sequence[Values]) -> Values:
@@ -84,22 +84,22 @@ def join(parts: Sequence[Values]) -> Values:
 
 
 def rank(values: Values) -> NDArray[np.intp]:
-    """A number for each value: equal ones have the same, higher ones a higher; what is missing the
+    """A number for each value: equal values have the same, higher ones a higher, and missing ones the
     highest."""
     array = values.array
-    found = _rank_texts(array) if array.dtype.kind == "S" else _rank_distinct(array)
+    ranks = _rank_texts(array) if array.dtype.kind == "S" else _rank_distinct(array)
     if values.missing is not None and values.missing.any():
-        found = np.where(values.missing, len(array), found)
-    return found
+        ranks = np.where(values.missing, len(array), ranks)
+    return ranks
 
 
 def rank_rows(columns: Sequence[Values], count: int) -> NDArray[np.intp]:
-    """The same for rows of values, the first of which count most: from 0 on, without gaps. `count`: of
-    the rows, which may have no values at all."""
-    found = np.zeros(count, dtype=np.intp)
+    """A number for each row of values, the first of which count most: from 0 on, without gaps. `count`: how
+    many rows there are, which may have no values at all."""
+    ranks = np.zeros(count, dtype=np.intp)
     for column in columns:
-        found = combine(found, rank(column))
-    return found
+        ranks = combine(ranks, rank(column))
+    return ranks
 
 
 def combine(first: NDArray[np.intp], second: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -115,8 +115,8 @@ def densify(codes: NDArray[np.intp]) -> tuple[NDArray[np.intp], int]:
         return codes, 0
     most = int(codes.max()) + 1
     if most > 8 * len(codes) + 1024:
-        distinct, found = np.unique(codes, return_inverse=True)
-        return found, len(distinct)
+        distinct, places = np.unique(codes, return_inverse=True)
+        return places, len(distinct)
     there = np.zeros(most, dtype=bool)
     there[codes] = True
     numbers = np.cumsum(there) - 1
@@ -124,13 +124,13 @@ def densify(codes: NDArray[np.intp]) -> tuple[NDArray[np.intp], int]:
 
 
 def _rank_texts(texts: NDArray[np.bytes_]) -> NDArray[np.intp]:
-    """By numbers made of eight bytes each: numpy compares texts an order of magnitude more slowly."""
+    """Rank by numbers made of eight bytes each: numpy compares texts an order of magnitude more slowly."""
     words = max(1, -(-texts.dtype.itemsize // _WORD))
     padded = texts.astype(f"S{words * _WORD}").view(">u8").reshape(len(texts), words)
-    found = _rank_distinct(padded[:, 0].astype(np.uint64))
+    ranks = _rank_distinct(padded[:, 0].astype(np.uint64))
     for word in range(1, words):
-        found = combine(found, _rank_distinct(padded[:, word].astype(np.uint64)))
-    return found
+        ranks = combine(ranks, _rank_distinct(padded[:, word].astype(np.uint64)))
+    return ranks
 
 
 def _rank_distinct(array: NDArray[Any]) -> NDArray[np.intp]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .schema import Schema
 
 MOST_FIELDS = 10
-"""Of how many fields a common query asks at most."""
+"""How many fields a common query asks for at most."""
 
 
 def name_queries(queries: Sequence[Query]) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ _WORDS, _NUMBERS, _BITS = 2, 5, np.uint64(12)
 # A host's attributes follow from its number; neighbours differ in them, and so do workers.
 _WORKERS_APART = 7919
 _MOST_DEALT_BYTES = 1 << 24
-"""A worker keeps no more of the tags of events in turn."""
+"""The most that a worker keeps of the tags of events in turn."""
 _ATTRIBUTES_PERIOD = 1800
 """After so many hosts the attributes are the same again, but for the name."""
 

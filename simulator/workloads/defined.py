@@ -23,26 +23,27 @@ from .schema import EventBlock, LazyColumns, Schema, Tags
 from .signals import Points, Words
 
 WINDOW = 262_144
-"""Late events are put back by as many events of their worker as are in a window of so many, at most."""
+"""The length of a window: by how many events of their worker late events are put back at most."""
 
 _MOST_WINDOWS = 4
-"""Of more events, it makes no difference that the last window isn't complete."""
+"""For events of more windows, it makes no difference that the last one isn't complete."""
 
 _SEARCHED = 8_192
-"""Among so many events at once, late ones are found: arrays of these are in memory that is used again."""
+"""How many events are searched for late ones at once: arrays of this size are in memory that is used
+again."""
 
 _DEALT_STEP = 16_384
 _TAGS_SEED = 0
 """Tags follow from a device's name alone, whatever the seed."""
 
 _SAMPLED, _SAMPLED_TICKS = 1000, 101
-"""Events by which a value that is high is found, and how many ticks they are apart."""
+"""How many events are sampled to find a high value, and how many ticks they are apart."""
 
 
 def _read_epoch(value: object) -> str:
-    """In one form, to the millisecond at most."""
-    found = value if value == "" else read_epoch(value)
-    return _format_epoch(found) if isinstance(found, int) else str(found)
+    """The epoch in its one form, to the millisecond at most."""
+    epoch = value if value == "" else read_epoch(value)
+    return _format_epoch(epoch) if isinstance(epoch, int) else str(epoch)
 
 
 def _format_epoch(epoch_ms: int) -> str:
@@ -107,18 +108,18 @@ class Defined(Workload):
 
     def __init__(self, seed: int = 0, **options: Any) -> None:
         super().__init__(seed, **options)
-        given, definition = self.options, self.definition
-        assert isinstance(given, DefinedOptions)
-        if given.devices and given.device_spread:
+        chosen, definition = self.options, self.definition
+        assert isinstance(chosen, DefinedOptions)
+        if chosen.devices and chosen.device_spread:
             raise OptionError(
                 "devices are those in all, device_spread those of each worker: give one of them"
             )
         self._sharing, self._in_all = 1, 0
-        if given.device_spread or not (given.devices or definition.devices.in_all):
-            self.device_spread = given.device_spread or definition.devices.per_worker or 1
+        if chosen.device_spread or not (chosen.devices or definition.devices.in_all):
+            self.device_spread = chosen.device_spread or definition.devices.per_worker or 1
         else:
-            self._in_all = given.devices or definition.devices.in_all or 1
-            self._sharing = given.sharing_workers
+            self._in_all = chosen.devices or definition.devices.in_all or 1
+            self._sharing = chosen.sharing_workers
             if self._in_all < self._sharing:
                 raise OptionError(
                     f"workload {self.name} has {self._in_all} devices in all, too few for"
@@ -126,12 +127,12 @@ class Defined(Workload):
                 )
             self.device_spread = -(-self._in_all // self._sharing)
         self.schema = replace(self.schema, devices_per_worker=self.device_spread)
-        self._begin_at(given.epoch or definition.epoch)
+        self._begin_at(chosen.epoch or definition.epoch)
         self._late = definition.late
-        if given.late is not None:
+        if chosen.late is not None:
             # Without a definition of delays: up to ten intervals.
             late = definition.late or Late(share=0, most=f"{10 * definition.interval:.0f}ms")
-            self._late = late.model_copy(update={"share": given.late})
+            self._late = late.model_copy(update={"share": chosen.late})
         if self._late and not self._late.share:
             self._late = None
         self._order: SendOrder | None = None
@@ -144,7 +145,7 @@ class Defined(Workload):
 
     @property
     def interval_ms(self) -> int:
-        """Between two events of a device."""
+        """The time between two events of a device."""
         return int(self.definition.interval) * self.clock_factor
 
     @property
@@ -239,8 +240,8 @@ class Defined(Workload):
         missing = {
             name: signals.absent(points, salt, share) for name, (salt, share) in self._masks.items()
         }
-        found = LazyColumns(columns, apart) if apart else columns
-        return EventBlock(self.schema, worker, first, found, names, missing)
+        all_columns = LazyColumns(columns, apart) if apart else columns
+        return EventBlock(self.schema, worker, first, all_columns, names, missing)
 
     def locate(
         self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
@@ -273,12 +274,12 @@ class Defined(Workload):
 
     def _fleet(self, worker: int, count: int) -> _Fleet:
         """The worker's devices, for blocks of `count` events."""
-        found = self._fleets.get(worker)
-        if found is None or len(found.names) < found.devices + count:
+        fleet = self._fleets.get(worker)
+        if fleet is None or len(fleet.names) < fleet.devices + count:
             if len(self._fleets) >= 4:
                 self._fleets.clear()
-            found = self._fleets[worker] = self._make_fleet(worker, count)
-        return found
+            fleet = self._fleets[worker] = self._make_fleet(worker, count)
+        return fleet
 
     @overload
     def _own_devices(self, worker: int) -> tuple[int, int, int]: ...
@@ -287,11 +288,11 @@ class Defined(Workload):
     def _own_devices(self, worker: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any, Any]: ...
 
     def _own_devices(self, worker: Any) -> tuple[Any, Any, Any]:
-        """Whose devices they are, going by their names, the number of the first, and how many there are."""
+        """The worker that the devices are named after, the number of the first, and how many there are."""
         group, place = divmod(worker, self._sharing)
         if not self._in_all:
             return group, 0, self.device_spread
-        start, stop = (self._in_all * one // self._sharing for one in (place, place + 1))
+        start, stop = (self._in_all * border // self._sharing for border in (place, place + 1))
         return group, start, stop - start
 
     def _make_fleet(self, worker: int, count: int) -> _Fleet:
@@ -326,7 +327,8 @@ class Defined(Workload):
         self._late_from = tick
 
     def _find_late(self, worker: int, first: int, count: int) -> LateEvents:
-        """The late ones of events [first, first + count), as of `_begin_late`: so many are a window."""
+        """The late ones of events [first, first + count), counted from `_begin_late`: these are one
+        window."""
         late = self._late
         assert late is not None
         first += self._begin_late(worker)
@@ -339,13 +341,13 @@ class Defined(Workload):
             rows = numbers - ticks * own
             return self._points(ticks, *(key[rows] for key in keys))
 
-        found = []
+        parts = []
         # Some at a time: fresh memory for all of a window costs as much time as the arithmetic.
         for begin in range(first, first + count, _SEARCHED):
             numbers = np.arange(begin, min(begin + _SEARCHED, first + count), dtype=np.int64)
             salt = signals.salt("", "late")
-            found.append(numbers[signals.absent(locate(numbers), salt, late.share)])
-        numbers = np.concatenate(found)
+            parts.append(numbers[signals.absent(locate(numbers), salt, late.share)])
+        numbers = np.concatenate(parts)
         delays = _delays_ms(locate(numbers), late) * (own / self.interval_ms)
         return put_back(numbers - first, delays, count)
 

@@ -86,13 +86,13 @@ def read_epoch(value: object) -> int | Literal["now"]:
     if value == NOW:
         return NOW
     try:
-        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
-        found = None
-    if found is None:
+        moment = None
+    if moment is None:
         raise ValueError("write a time as 2024-01-01T00:00:00Z, or now")
-    found = found if found.tzinfo else found.replace(tzinfo=UTC)
-    epoch_ms = round(found.timestamp() * 1000)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    epoch_ms = round(moment.timestamp() * 1000)
     if not 0 <= epoch_ms <= _LAST_EPOCH_MS:
         raise ValueError("the epoch must be from 1970 to 2100")
     return epoch_ms
@@ -128,7 +128,7 @@ class ColumnDefinition(Part):
 
     @property
     def names(self) -> list[str]:
-        """Those of the columns that it stands for."""
+        """The names of the columns that it stands for."""
         if self.repeat is None:
             return [self.name]
         return [f"{self.name}_{number:03d}" for number in range(self.repeat)]
@@ -298,13 +298,13 @@ class Definition(Part):
             columns=tuple(
                 Column(
                     name,
-                    one.type,
-                    one.decimals,
-                    nullable=one.missing > 0,
-                    tag=one.tag,
-                    may_be_empty=one.may_be_empty,
+                    column.type,
+                    column.decimals,
+                    nullable=column.missing > 0,
+                    tag=column.tag,
+                    may_be_empty=column.may_be_empty,
                 )
-                for name, one in self.each_column()
+                for name, column in self.each_column()
             ),
             time=self.time,
             device=self.device,

@@ -42,7 +42,7 @@ class BoundQueries:
         return self.count
 
     def __getitem__(self, number: int) -> BoundQuery:
-        """Those of one execution, numbered from 0 on. IndexError if there is none."""
+        """The query with the parameters of one execution, numbered from 0 on. IndexError if there is none."""
         if not -self.count <= number < self.count:
             raise IndexError(f"execution {number} of {self.count}")
         names: list[bytes] | None = None if self.devices is None else self.devices[number].tolist()
@@ -57,11 +57,12 @@ class BoundQueries:
         return map(self.__getitem__, range(self.count))
 
     def list_parameters(self) -> list[list[Any]]:
-        """What was drawn, parameter by parameter: of each execution the first device's name, as UTF-8, and so
-        on for the others, then the start and the end of the window, as far as the query has them."""
+        """What was drawn, as a list for each parameter with a value for each execution: the first device's
+        name, as UTF-8, and so on for the other devices, then the start and the end of the window, as far as
+        the query has them."""
         names = [] if self.devices is None else self.devices.T.tolist()
-        windows = (one for one in (self.start_ms, self.end_ms) if one is not None)
-        return [*names, *(one.tolist() for one in windows)]
+        windows = (times for times in (self.start_ms, self.end_ms) if times is not None)
+        return [*names, *(times.tolist() for times in windows)]
 
 
 class Extent(Protocol):
@@ -73,7 +74,7 @@ class Extent(Protocol):
 
     @property
     def seed(self) -> int:
-        """By which parameters are drawn."""
+        """The seed by which parameters are drawn."""
 
     @property
     def span_ms(self) -> tuple[int, int]:
@@ -81,29 +82,30 @@ class Extent(Protocol):
 
     @property
     def device_count(self) -> int:
-        """Devices that have events."""
+        """How many devices have events."""
 
     @property
     def devices_are_certain(self) -> bool:
-        """Whether it's certain that each of them has events, and that none is counted twice."""
+        """Whether it's certain that each of these devices has events, and that none is counted twice."""
 
     @property
     def is_growing(self) -> bool:
-        """Whether events are added while it's asked about these."""
+        """Whether events are added while queries ask about these."""
 
     @property
     def instants_are_distinct(self) -> bool:
         """Whether no device has two events of one time."""
 
     def devices(self, numbers: NDArray[np.int64]) -> NDArray[np.bytes_]:
-        """The names of some of them, numbered from 0 on, in an array of the same shape."""
+        """The names of some of the devices, numbered from 0 on, in an array of the same shape."""
 
     @property
     def event_count(self) -> int:
-        """Stored events."""
+        """How many events are stored."""
 
     def events(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
-        """Devices and times (ms) of some of them, numbered from 0 on: two arrays of shape (numbers,)."""
+        """Devices and times (ms) of some of the events, numbered from 0 on: two arrays of shape
+        (numbers,)."""
 
 
 def bind(query: Query, epoch_ms: int) -> BoundQuery:
@@ -146,7 +148,7 @@ def draw_block(query: Query, stored: Extent, reader: int, first: int, count: int
 
 
 _TRIES = 30
-"""So many events are drawn until one is within the time that is to be asked about."""
+"""How many events are drawn at most until one is within the time that is to be asked about."""
 
 
 def _draw_events(

@@ -27,11 +27,11 @@ class History:
     every_ms: int
     count: int
     interval_ms: float
-    """Of the measured data: from one event of a device to the next."""
+    """The time from one event of a device to the next in the measured data."""
 
     @classmethod
     def of(cls, span_s: float, every_s: float, interval_ms: float) -> History:
-        """That of such options. OptionError, with the remedy, if there is none."""
+        """The history of such options. OptionError, with the remedy, if there is none."""
         every_ms, span_ms = round(1000 * every_s), round(1000 * span_s)
         if every_ms < interval_ms:
             raise OptionError(
@@ -61,7 +61,7 @@ class History:
 
     @property
     def ticks(self) -> int:
-        """That with which the measured data begin."""
+        """The tick with which the measured data begin."""
         return int(self.find_ticks(np.array([self.count], dtype=np.int64))[0])
 
 
@@ -135,13 +135,13 @@ class WithHistory(Workload):
         self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
     ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
         distinct, places = np.unique(workers, return_inverse=True)
-        counts = np.array([self._base.device_count(int(one)) for one in distinct])[places]
+        counts = np.array([self._base.device_count(int(worker)) for worker in distinct])[places]
         steps, devices = np.divmod(numbers, counts)
         return self._base.locate(workers, self.history.find_ticks(steps) * counts + devices)
 
 
 def add_history(workload: Workload, data: DataSet) -> Workload:
-    """The workload with the history of a data set that has one. OptionError if there is none such."""
+    """The workload with the history of a data set that has one. OptionError if such a history can't be."""
     if data.prefill_span_s is None or data.prefill_every_s is None:
         return workload
     interval_ms = workload.device_interval_ms

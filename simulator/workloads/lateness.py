@@ -13,7 +13,7 @@ from ..contract import MAX_WORKERS
 Numbers = NDArray[np.int64]
 
 _KEPT_LATE = 2_000_000
-"""So many late events are kept for finding single ones, more or less: 50 MB."""
+"""How many late events are kept for finding single ones, more or less: 50 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,14 @@ class LateEvents:
     sent in the order of their numbers."""
 
     numbers: Numbers
-    """Theirs, from the window's begin on."""
+    """The late events' numbers, counted from the window's beginning."""
     places: Numbers
     """The numbers as which they are sent, which rise."""
 
 
 def put_back(late: Numbers, delays: NDArray[np.float64], window: int) -> LateEvents:
-    """Late events of a window of so many, by number, each behind all whose numbers are up to its own and its
-    delay, in events; at the window's end at the latest."""
+    """Put back the late events of a window of so many events, given by number: each behind all events whose
+    numbers are up to its own plus its delay in events, at the window's end at the latest."""
     due = np.minimum(late + np.ceil(delays), window)
     sequence = np.argsort(due, kind="stable")
     due = due[sequence].astype(np.int64)
@@ -42,7 +42,7 @@ class SendOrder:
     """Which event of a worker is sent as which number."""
 
     def __init__(self, window: int, find_late: Callable[[int, int, int], LateEvents]) -> None:
-        """`window`: of so many numbers. `find_late` gets worker, first number and `window`."""
+        """`window`: how many numbers a window has. `find_late` gets worker, first number and `window`."""
         self._window = window
         self._find_late = find_late
         self._orders: dict[tuple[int, int], NDArray[np.int32]] = {}
@@ -60,13 +60,13 @@ class SendOrder:
 
     def _order(self, worker: int, window: int) -> NDArray[np.int32]:
         """The events of a window in the order in which they are sent."""
-        found = self._orders.get((worker, window))
-        if found is None:
+        order = self._orders.get((worker, window))
+        if order is None:
             while len(self._orders) >= 2:
                 self._orders.pop(next(iter(self._orders)))
             late = self._find_late(worker, window * self._window, self._window)
-            found = self._orders[worker, window] = self._write(late)
-        return found
+            order = self._orders[worker, window] = self._write(late)
+        return order
 
     def _write(self, late: LateEvents) -> NDArray[np.int32]:
         is_late, is_place = np.zeros((2, self._window), dtype=np.bool_)
@@ -84,19 +84,19 @@ class SendOrder:
         """
         windows, places = np.divmod(numbers, self._window)
         keys = windows * MAX_WORKERS + workers
-        known = self._known
-        slots, is_known = known.find_slots(keys)
+        cache = self._known
+        slots, is_known = cache.find_slots(keys)
         if not is_known.all():
-            if known.late_count > _KEPT_LATE:
-                known, is_known = _KnownWindows.none(self._window), np.zeros_like(is_known)
+            if cache.late_count > _KEPT_LATE:
+                cache, is_known = _KnownWindows.none(self._window), np.zeros_like(is_known)
             new = np.unique(keys[~is_known])
-            found = [
+            late_events = [
                 self._find_late(worker, window * self._window, self._window)
                 for window, worker in (divmod(key, MAX_WORKERS) for key in new.tolist())
             ]
-            self._known = known = known.extend(new, found)
-            slots, _ = known.find_slots(keys)
-        return numbers - places + known.find(slots, places)
+            self._known = cache = cache.extend(new, late_events)
+            slots, _ = cache.find_slots(keys)
+        return numbers - places + cache.find(slots, places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,40 +105,41 @@ class _KnownWindows:
 
     window: int
     keys: Numbers
-    """Which windows they are, and of which workers: rising, and at last a number above all."""
+    """Which windows they are, and of which workers: rising, and finally a number above all."""
     slots: Numbers
-    """Theirs; and 0."""
+    """The windows' slots; and 0."""
     starts: Numbers
     """How many late events there are before each slot, and in all."""
     numbers: Numbers
-    """Within their windows, in the order in which they are sent; and 0."""
+    """The late events' numbers within their windows, in the order in which they are sent; and 0."""
     places: Numbers
-    """As which they are sent, slot after slot; and a number above all."""
+    """The numbers as which they are sent, slot after slot; and a number above all."""
     punctual: Numbers
-    """Slot after slot, and in the order of their numbers: how many that aren't late are before each."""
+    """How many events that aren't late are before each late one: slot after slot, in the order of their
+    numbers."""
 
     @classmethod
     def none(cls, window: int) -> _KnownWindows:
-        """For windows of so many events."""
+        """No windows yet; they will be of so many events."""
         nothing, end = np.zeros(1, dtype=np.int64), np.full(1, np.iinfo(np.int64).max)
         return cls(window, end, nothing, nothing, nothing, end, nothing[:0])
 
     @property
     def late_count(self) -> int:
-        """All of them."""
+        """How many late events there are in all windows."""
         return int(self.starts[-1])
 
     def extend(self, keys: Numbers, found: Sequence[LateEvents]) -> _KnownWindows:
-        """These and more."""
+        """These windows and more, whose keys and late events are given."""
         numbers, places, punctual = [self.numbers[:-1]], [self.places[:-1]], [self.punctual]
-        known = len(self.keys) - 1
-        for slot, late in enumerate(found, known):
+        first_slot = len(self.keys) - 1
+        for slot, late in enumerate(found, first_slot):
             begin = self.window * slot
             numbers.append(late.numbers)
             places.append(begin + late.places)
             punctual.append(begin + np.sort(late.numbers) - np.arange(len(late.numbers)))
         counts = np.cumsum([len(late.numbers) for late in found])
-        slots = np.arange(known, known + len(found))
+        slots = np.arange(first_slot, first_slot + len(found))
         keys = np.concatenate([self.keys[:-1], keys, self.keys[-1:]])
         order = np.argsort(keys)
         return _KnownWindows(
@@ -153,15 +154,15 @@ class _KnownWindows:
 
     def find_slots(self, keys: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
         """The slot of each window, and whether it has one."""
-        found = np.searchsorted(self.keys, keys)
-        return self.slots[found], self.keys[found] == keys
+        places = np.searchsorted(self.keys, keys)
+        return self.slots[places], self.keys[places] == keys
 
     def find(self, slots: Numbers, places: Numbers) -> Numbers:
         """Which event of a slot's window is sent at each place of it."""
         begins, starts = slots * self.window, self.starts[slots]
         behind = np.searchsorted(self.places, begins + places)
         # One that isn't late is the n-th of these, and has a number higher by the late ones before it.
-        found = places - (behind - starts)
-        found += np.searchsorted(self.punctual, begins + found, side="right") - starts
+        numbers = places - (behind - starts)
+        numbers += np.searchsorted(self.punctual, begins + numbers, side="right") - starts
         is_late = self.places[behind] == begins + places
-        return np.where(is_late, self.numbers[behind], found)
+        return np.where(is_late, self.numbers[behind], numbers)

@@ -26,11 +26,11 @@ _DTYPES: dict[ColumnType, type[np.generic]] = {
 _FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
 
 Maker = Callable[[Points], NDArray[Any]]
-"""The values of a column."""
+"""Computes the values of a column."""
 
 
 def make_makers(definition: Definition, epoch_ms: int) -> dict[str, Maker]:
-    """Those of all columns with a signal but tags, for events from this time on."""
+    """The makers of all columns with a signal, except tags, for events from this time on."""
     return {
         name: make_maker(name, column, epoch_ms)
         for name, column in definition.each_column()

@@ -264,12 +264,12 @@ class Query(_Part):
 
     @property
     def parameters(self) -> list[str]:
-        """Those that a statement of the workload's own may have."""
+        """The parameters that a statement of the workload's own may have."""
         named = 0 if self.devices == "all" else self.devices
         count = named if isinstance(named, int) else len(named)
         in_time = self.window is not None or self.instant
         where = self.where
-        found = {
+        parameters = {
             statements.TABLE: True,
             statements.DEVICE: count == 1,
             statements.DEVICES: count > 0,
@@ -280,16 +280,16 @@ class Query(_Part):
             statements.BELOW: where is not None and where.below is not None,
             statements.LIMIT: self.limit is not None,
         }
-        return [name for name, there in found.items() if there]
+        return [name for name, applies in parameters.items() if applies]
 
     def shapes(self, schema: Schema) -> frozenset[Shape]:
-        """What it is made of."""
-        found = {
+        """The shapes that the query is made of."""
+        shapes = {
             Shape.DEVICES: self.devices != "all",
             Shape.WINDOW: self.window is not None or self.instant,
             Shape.WHERE: self.where is not None,
             Shape.COMPUTE: bool(self.compute),
-            Shape.LAST: any(one.function is Function.LAST for one in self.compute),
+            Shape.LAST: any(aggregate.function is Function.LAST for aggregate in self.compute),
             Shape.EVENTS: bool(self.events) and not self.newest,
             Shape.PER_DEVICE: schema.device in self.per,
             Shape.PER_TAG: any(isinstance(p, str) and p != schema.device for p in self.per),
@@ -297,7 +297,7 @@ class Query(_Part):
             Shape.NEWEST: self.newest,
             Shape.ORDER: self.order is not None,
         }
-        return frozenset(shape for shape, there in found.items() if there)
+        return frozenset(shape for shape, applies in shapes.items() if applies)
 
     def check(self, schema: Schema) -> None:
         """OptionError, which names what is wrong, if it can't be asked of such events."""
@@ -308,12 +308,12 @@ class Query(_Part):
         """All that keeps it from being asked of such events."""
         if self.where:
             yield from self._require_number(schema, self.where.column, "where", "column")
-        for number, one in enumerate(self.compute):
-            yield from self._check_aggregate(schema, one, number)
+        for number, aggregate in enumerate(self.compute):
+            yield from self._check_aggregate(schema, aggregate, number)
         for number, name in enumerate(self.events):
             yield from _require_column(schema, name, "events", number)
-            known = next((column for column in schema.columns if column.name == name), None)
-            if known and name != schema.device and known.type == "json":
+            column = next((column for column in schema.columns if column.name == name), None)
+            if column and name != schema.device and column.type == "json":
                 yield ("events", number), f"{name} is a document, no value"
         for number, part in enumerate(self.per):
             if isinstance(part, Every) or part == schema.device:
@@ -328,15 +328,19 @@ class Query(_Part):
             for problem in statements.find_problems(text, self.parameters):
                 yield ("statement", module), problem
 
-    def _check_aggregate(self, schema: Schema, one: Aggregate, number: int) -> Iterator[Problem]:
-        if one.column is None:
+    def _check_aggregate(
+        self, schema: Schema, aggregate: Aggregate, number: int
+    ) -> Iterator[Problem]:
+        if aggregate.column is None:
             return
-        if one.function in (Function.MIN, Function.MAX) and one.column == schema.time:
+        if aggregate.function in (Function.MIN, Function.MAX) and aggregate.column == schema.time:
             return
-        for way, problem in self._require_number(schema, one.column, "compute", number, "column"):
-            yield way, f"{one.function}: {problem}"
+        for way, problem in self._require_number(
+            schema, aggregate.column, "compute", number, "column"
+        ):
+            yield way, f"{aggregate.function}: {problem}"
         alone = schema.device in self.per or self.devices == 1
-        if one.function is Function.LAST and not alone:
+        if aggregate.function is Function.LAST and not alone:
             problem = (
                 f"last goes with per: [{schema.device}] or devices: 1, since several devices may have"
                 " an event at the newest time"
@@ -354,5 +358,5 @@ class Query(_Part):
 def _require_column(schema: Schema, name: str, *way: str | int) -> Iterator[Problem]:
     names = [column.name for column in schema.columns]
     if name not in names:
-        known = f"{did_you_mean(name, names)} (known: {list_names(names)})"
-        yield way, f"there is no column {name!r}{known}"
+        hint = f"{did_you_mean(name, names)} (known: {list_names(names)})"
+        yield way, f"there is no column {name!r}{hint}"

@@ -22,8 +22,8 @@ _LOW = 0xFFFF_FFFF
 _HALF = np.uint64(32)
 
 MOST_CHOSEN = 32
-"""Of larger samples, comparing each number with all before it costs more than numpy's generators. These have
-another way, too, for samples of many thousands; so it needn't be here."""
+"""For larger samples, comparing each number with all before it costs more than numpy's generators. These also
+have another way for samples of many thousands, which therefore needn't be here."""
 
 FEWEST_ROWS = 8
 """For fewer rows, numpy's generators are quicker."""
@@ -42,7 +42,7 @@ class Streams(Protocol):
 def open_streams(before: Sequence[int], numbers: range, after: int, size: int = 0) -> Streams:
     """The streams that are seeded with `[*before, number, after]`: a row for each number, one at least.
 
-    `size`: of the largest sample that is going to be taken. ValueError for a negative seed.
+    `size`: how large the largest sample is that is going to be taken. ValueError for a negative seed.
     """
     words = [word for value in before for word in _split(value)]
     is_plain = 2 <= len(words) <= _MOST_BEFORE and max(numbers.stop - 1, after) < 2**32
@@ -79,7 +79,7 @@ class NumpyStreams:
 
     def choose(self, count: int, size: int) -> NDArray[np.int64]:
         """As `Streams.choose`."""
-        drawn = [one.choice(count, size, replace=False) for one in self._generators]
+        drawn = [generator.choice(count, size, replace=False) for generator in self._generators]
         return np.array(drawn, dtype=np.int64).reshape(len(drawn), size)
 
 
@@ -102,25 +102,25 @@ class BlockStreams:
 
     def integers(self, low: int, high: int, rows: Rows | None = None) -> NDArray[np.int64]:
         """As `Streams.integers`."""
-        found = self._draw_below(high - low + 1, rows).view(np.int64)
-        found += low
-        return found
+        numbers = self._draw_below(high - low + 1, rows).view(np.int64)
+        numbers += low
+        return numbers
 
     def choose(self, count: int, size: int) -> NDArray[np.int64]:
         """As `Streams.choose`."""
-        found = np.empty((len(self._rows), size), dtype=np.int64)
+        samples = np.empty((len(self._rows), size), dtype=np.int64)
         for place, most in enumerate(range(count - size, count)):
             drawn = self.integers(0, most)
             if place:
-                is_there = (found[:, :place] == drawn[:, None]).any(axis=1)
+                is_there = (samples[:, :place] == drawn[:, None]).any(axis=1)
                 drawn[is_there] = most
-            found[:, place] = drawn
+            samples[:, place] = drawn
         for place in range(size - 1, 0, -1):
             other = self.integers(0, place)
-            drawn = found[self._rows, other]
-            found[self._rows, other] = found[:, place]
-            found[:, place] = drawn
-        return found
+            drawn = samples[self._rows, other]
+            samples[self._rows, other] = samples[:, place]
+            samples[:, place] = drawn
+        return samples
 
     def _draw_below(self, count: int, rows: Rows | None) -> Words:
         """A number below `count`, which is from 1 to 2**64 - 1, for each row."""
@@ -128,16 +128,16 @@ class BlockStreams:
         if count == 1:
             return np.zeros(length, dtype=np.uint64)
         draw = self._draw_small if count <= 1 << 32 else self._draw_great
-        found, rest = draw(count, rows)
+        numbers, rest = draw(count, rows)
         # Where the product's lower half is in its last, incomplete part, the number is drawn again.
         bits = 32 if count <= 1 << 32 else 64
         least = (1 << bits) % count
         places = np.flatnonzero(rest < least)
         while len(places):
-            of = places if rows is None else rows[places]
-            found[places], rest = draw(count, of)
+            retried = places if rows is None else rows[places]
+            numbers[places], rest = draw(count, retried)
             places = places[rest < least]
-        return found
+        return numbers
 
     def _draw_small(self, count: int, rows: Rows | None) -> tuple[Words, Words]:
         """The halves of the product of `count`, up to 2**32, and 32 random bits."""
@@ -156,12 +156,12 @@ class BlockStreams:
         has_kept = self._has_kept[chosen]
         lacking = np.flatnonzero(~has_kept)
         if len(lacking) < len(has_kept):
-            found: Words = self._kept[chosen].copy()
+            halves: Words = self._kept[chosen].copy()
             self._has_kept[chosen] = False
             if not len(lacking):
-                return found
-            found[lacking] = self._draw_half(lacking if rows is None else rows[lacking])
-            return found
+                return halves
+            halves[lacking] = self._draw_half(lacking if rows is None else rows[lacking])
+            return halves
         word = self._draw_word(rows)
         self._kept[chosen] = word >> _HALF
         self._has_kept[chosen] = True
@@ -228,8 +228,8 @@ _MOST_BEFORE = 6
 
 def _multiply_on(first: int, factor: int, count: int) -> NDArray[np.uint32]:
     """Powers of `factor` times `first`, in 32 bits: a column."""
-    found = [first * factor**power & _LOW for power in range(count)]
-    return np.array(found, dtype=np.uint32)[:, None]
+    powers = [first * factor**power & _LOW for power in range(count)]
+    return np.array(powers, dtype=np.uint32)[:, None]
 
 
 _MIXED_CALLS = _POOL + _POOL * (_POOL - 1) + _POOL * _POOL

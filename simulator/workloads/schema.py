@@ -172,7 +172,7 @@ class Schema:
 # instead of its name and tags.
 
 DEVICES_APART = 1_000_000
-"""Ids of one worker's devices begin so far behind those of the worker before it."""
+"""How far the ids of one worker's devices begin behind those of the worker before it."""
 
 _NAME, _NAME_BYTES = re.compile(rb"w\d{5}d\d{6}"), 13
 _DIGITS = range(7, 13)
@@ -196,7 +196,7 @@ def number_devices(names: NDArray[np.bytes_]) -> NDArray[np.int64]:
     for place in _DIGITS:
         ids *= 10
         ids += octets[:, place]
-    # What digits have more than their values, of each place; and the worker, which all names have.
+    # Take off what each place's digit exceeds its value by; and add the worker, which all names have.
     ids += int(octets[0, 1:6].tobytes()) * DEVICES_APART - ord("0") * 111_111
     return ids
 
@@ -224,7 +224,7 @@ class LazyColumns(Mapping[str, NDArray[Any]]):
         return len(self._made) + len(self._makers)
 
     def part(self, rows: slice) -> LazyColumns:
-        """The same of some rows."""
+        """The same columns, of some rows."""
 
         def take(name: str) -> Callable[[], NDArray[Any]]:
             return lambda: self[name][rows]

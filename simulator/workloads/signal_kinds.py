@@ -18,8 +18,8 @@ _SHARE = re.compile(r"(-?\d+(?:\.\d+)?) ?%")
 
 def _read_share(value: object) -> object:
     """A part of one: a number, or a text such as 2%."""
-    found = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
-    return float(found[1]) / 100 if found else value
+    match = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return float(match[1]) / 100 if match else value
 
 
 DurationMs = Annotated[float, BeforeValidator(read_duration_ms), Field(gt=0)]

@@ -28,7 +28,7 @@ _GOLDEN = 0x9E3779B97F4A7C15  # odd, and its bits are well spread: 2**64 / the g
 Picks = NDArray[np.uint16]
 
 PICKS = 65_536
-"""Values are picked by so many equally likely places: weights are rounded to that."""
+"""By how many equally likely places values are picked: weights are rounded to that."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class Points:
 def device_keys(
     seed: int, fleets: int | NDArray[np.int64], devices: NDArray[np.int64]
 ) -> tuple[Words, Words]:
-    """Two keys for each device, by number, that go with a seed. `fleets`: whose all are, or each is."""
+    """Two keys for each device, by number, that go with a seed. `fleets`: the fleet of all devices, or of
+    each."""
     # Hashed one after the other: a sum of the three would make one seed's device another's next.
     origin = _split_mix(np.array([seed], dtype=np.uint64))
     origin = _split_mix(origin + np.asarray(fleets).astype(np.uint64))
@@ -283,7 +284,7 @@ def rounded(values: NDArray[Any], decimals: int) -> NDArray[Any]:
     factor = values.dtype.type(10**decimals)
     values *= factor
     np.rint(values, out=values)
-    values += values.dtype.type(0)  # which makes of -0 a 0: texts would differ
+    values += values.dtype.type(0)  # which makes a 0 of -0: texts would differ
     values /= factor
     return values
 

@@ -63,25 +63,25 @@ def parse_statement(text: str) -> Parsed:
     parts, names, bare = [""], list[str](), list[str]()
     problem, at = None, 0
     text = text.strip()
-    for found in _TOKENS.finditer(text):
-        before, token = text[at : found.start()], found[0]
-        at = found.end()
+    for match in _TOKENS.finditer(text):
+        before, token = text[at : match.start()], match[0]
+        at = match.end()
         parts[-1] += before
         bare.append(before)
-        if found["open"]:
+        if match["open"]:
             problem = f"{token} is never closed (within a text, a quote is written twice)"
             parts[-1] += token
-        elif found["end"]:
+        elif match["end"]:
             if _has_more(text[at:]):
                 problem = "it is more than one statement: leave out what follows the `;`"
             return Parsed(tuple(parts), tuple(names), "".join(bare), problem)
-        elif found["name"]:
-            names.append(found["name"])
+        elif match["name"]:
+            names.append(match["name"])
             parts.append("")
             bare.append(token)
         else:
             parts[-1] += token
-            bare.append("''" if found["quoted"] else " ")
+            bare.append("''" if match["quoted"] else " ")
     parts[-1] += text[at:]
     bare.append(text[at:])
     return Parsed(tuple(parts), tuple(names), "".join(bare), problem)
@@ -90,12 +90,12 @@ def parse_statement(text: str) -> Parsed:
 def _has_more(rest: str) -> bool:
     """Whether there is anything but comments."""
     return bool(
-        _TOKENS.sub(lambda found: "" if found["comment"] else found[0], rest).strip(" \n\t;")
+        _TOKENS.sub(lambda match: "" if match["comment"] else match[0], rest).strip(" \n\t;")
     )
 
 
 def find_problems(text: str, known: Collection[str]) -> Iterator[str]:
-    """All that is wrong with a statement, whose parameters may be those that are known."""
+    """All that is wrong with a statement, which may have the parameters that are known."""
     parsed = parse_statement(text)
     if not parsed.bare.strip() and not parsed.problem:
         yield "the statement is empty: write one, or leave the key out"
@@ -103,7 +103,7 @@ def find_problems(text: str, known: Collection[str]) -> Iterator[str]:
         yield parsed.problem
     for name in dict.fromkeys(parsed.names):
         if name not in known:
-            listed = ", ".join(f":{one}" for one in known)
+            listed = ", ".join(f":{parameter}" for parameter in known)
             yield f"there is no parameter :{name}{did_you_mean(name, known)} (this query has {listed})"
     if changing := _CHANGING.search(parsed.bare):
         yield (

@@ -95,7 +95,8 @@ class Temperature(Workload):
         low: NDArray[np.uint64],
         devices: NDArray[np.bytes_],
     ) -> EventBlock:
-        """Events with these numbers, at these places in time, of a random word each; both are overwritten."""
+        """Events with these numbers, at these places in time, made of a random word each; places and words
+        are overwritten."""
         # In place where possible: on a machine with a busy server the caches are cold, and then
         # fresh memory costs more time than arithmetic.
         # One word holds both values: its upper half the temperature, its lower half the jitter.

@@ -24,8 +24,9 @@ _PARTS: dict[str, type[BaseModel]] = {
 """What stands below a key, by the last word of the way there."""
 
 MOST_BYTES = 100_000
-"""Of a definition as JSON: the settings of all runs of a series go into one Kubernetes Secret, which
-holds 1 MiB (https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size)."""
+"""The most that a definition may take as JSON: the settings of all runs of a series go into one Kubernetes
+Secret, which holds 1 MiB
+(https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size)."""
 
 
 FindProblem = Callable[[str], str | None]
@@ -66,12 +67,12 @@ def _take_document(
     taken: Collection[str],
     find_problem: FindProblem = _know_no_module,
 ) -> dict[str, Any]:
-    found = check_document(root, document, source, find_problem=find_problem)
-    if found["name"] in taken:
+    definition = check_document(root, document, source, find_problem=find_problem)
+    if definition["name"] in taken:
         line, _ = find_place(root, ["name"])
-        problem = f"{found['name']} is a workload of this tool: take another name"
+        problem = f"{definition['name']} is a workload of this tool: take another name"
         raise OptionError(f"{source}:{line}: name: {problem}")
-    return found
+    return definition
 
 
 def parse_definition(text: str, source: str) -> Definition:
@@ -109,8 +110,8 @@ def check_document(
             f"{source}: a definition of {len(octets):,} bytes is too large, {MOST_BYTES:,} are the most:"
             " use `repeat` for columns that are alike"
         )
-    found: dict[str, Any] = from_json(octets)
-    return found
+    content: dict[str, Any] = from_json(octets)
+    return content
 
 
 def _locate(
@@ -120,8 +121,8 @@ def _locate(
     # A key that there isn't comes before one that is missing: it may be that one, misspelt. Of a value that
     # may be one of several things, what it isn't at all comes last.
     weights = {"extra_forbidden": 0, "literal_error": 2, "string_type": 2}
-    found = error.errors(include_url=False, include_input=False)
-    first = min(found, key=lambda each: weights.get(each["type"], 1))
+    problems = error.errors(include_url=False, include_input=False)
+    first = min(problems, key=lambda problem: weights.get(problem["type"], 1))
     way, cause = tuple(first["loc"]), first.get("ctx", {}).get("error")
     if isinstance(cause, MisplacedError):
         way += cause.way
@@ -140,9 +141,9 @@ def _describe(kind: str, way: Sequence[str | int], message: str) -> str:
     parts = [step for step in way if isinstance(step, str)]
     if kind == "extra_forbidden":
         part = _PARTS.get(parts[-2] if len(parts) > 1 else "")
-        known = sorted(part.model_fields) if part else []
-        listed = f" (known: {list_names(known)})" if known else ""
-        return f"unknown key{did_you_mean(parts[-1], known)}{listed}"
+        keys = sorted(part.model_fields) if part else []
+        listed = f" (known: {list_names(keys)})" if keys else ""
+        return f"unknown key{did_you_mean(parts[-1], keys)}{listed}"
     if kind == "missing":
         return f"key `{parts[-1]}` is missing"
     if kind.startswith("union_tag"):

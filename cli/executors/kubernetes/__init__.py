@@ -33,7 +33,7 @@ _CAPACITY_POLL_S = 1.0
 
 
 class KubernetesExecutor(SingleExecutor):
-    """Installs a release per worker count, of a name of its own, and watches its Jobs and pods."""
+    """Installs a release per worker count, with a name of its own, and watches its Jobs and pods."""
 
     def __init__(self, interrupts: Interrupts, place: Place, values: Mapping[str, Any]) -> None:
         """`values`: of the chart, as the config file gives them."""
@@ -86,14 +86,14 @@ class KubernetesExecutor(SingleExecutor):
     def open_part(
         self, settings: Sequence[RunSettings], logs: Path, part: Part
     ) -> Iterator[PartSeries]:
-        # Who has no collector has nothing to ask, and one release for all runs.
+        # A part without collector has nothing to ask, and one release for all runs.
         by_log = part.leads and not may_use_proxy(self._client, self._place.namespace)
         with _Releases(self, settings, logs, part, by_log) as series:
             yield series
 
     def begin_start(self) -> float:
-        """When the start of the next run began, by `time.monotonic()`: that of the first with the executor,
-        which asks for helm's version, and whether there is room."""
+        """When the start of the next run began, by `time.monotonic()`. The first run's began with the
+        executor, which asks for helm's version, and whether there is room."""
         began, self._began = self._began, None
         return time.monotonic() if began is None else began
 
@@ -111,9 +111,9 @@ class KubernetesExecutor(SingleExecutor):
         """Say once who else is at work: each disturbs the other's figures, or its tables."""
         if not self._others_told:
             self._others_told = True
-            others = describe_others(self._client, self._place, own)
-            if others is not None:
-                note(f"note: {others}")
+            warning = describe_others(self._client, self._place, own)
+            if warning is not None:
+                note(f"note: {warning}")
 
     @contextmanager
     def install(
@@ -121,10 +121,10 @@ class KubernetesExecutor(SingleExecutor):
     ) -> Iterator[Release]:
         """One release for these runs, removed in the end."""
         settings = [
-            one.model_copy(
+            run.model_copy(
                 update={"ready_timeout_s": _READY_TIMEOUT_S + self._scheduling_patience_s}
             )
-            for one in settings
+            for run in settings
         ]
         release = Release(
             self._interrupts, self._place, self._helm, self._values, settings, logs, part, by_log,
@@ -138,11 +138,11 @@ class KubernetesExecutor(SingleExecutor):
             texts = [error.message]
             try:
                 release.clean_up(failed=True)
-            except RunFailed as left:
-                texts.append(left.message)
-            others = describe_others(self._client, self._place, settings[0].run_id)
-            if others is not None:
-                texts.append(others)
+            except RunFailed as leftover:
+                texts.append(leftover.message)
+            warning = describe_others(self._client, self._place, settings[0].run_id)
+            if warning is not None:
+                texts.append(warning)
             raise RunFailed("\n".join(texts)) from error
         except BaseException:
             release.clean_up(failed=True)
@@ -152,7 +152,7 @@ class KubernetesExecutor(SingleExecutor):
 
 
 def _read_patience(values: Mapping[str, Any]) -> float:
-    """How long a node for a pod is waited for, in seconds."""
+    """How many seconds to wait for a node for a pod."""
     try:
         return read_duration_s(values["scheduling_patience"])
     except ValueError as error:
@@ -179,7 +179,7 @@ class _Releases(PartSeries):
         self._installed = ExitStack()
         self._release: Release | None = None
         self._start_s = 0.0
-        """What it took to install the release, of which no run knows yet."""
+        """How long it took to install the release; no run has that time yet."""
         self._last: Report | None = None
 
     def __enter__(self) -> _Releases:
@@ -194,7 +194,7 @@ class _Releases(PartSeries):
         if self._release is None or self._release.by_log:
             self._remove(None, None, None)
             if self._by_log:
-                number = [one.run_id for one in self._settings].index(settings.run_id) + 1
+                number = [run.run_id for run in self._settings].index(settings.run_id) + 1
                 logs = self._logs / f"run-{number:02d}"
                 logs.mkdir()
                 self._install([settings], logs)
@@ -219,7 +219,7 @@ class _Releases(PartSeries):
         self._start_s = time.monotonic() - began
 
     def _remove(self, *error: Any) -> None:
-        """Remove the release, for as long as which its last run is cleaned up."""
+        """Remove the release; its last run's clean-up takes that long, too."""
         began = time.monotonic()
         self._release = None
         try:

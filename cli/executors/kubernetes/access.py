@@ -160,18 +160,18 @@ class CollectorAccess:
         if status in _ANSWERED:
             self.proxy_problem = None
         else:
-            said = one_line(read_refusal(body.decode(errors="replace")), 200)
-            self.proxy_problem = f"the API server's service proxy answers {status}: {said}"
+            reason = one_line(read_refusal(body.decode(errors="replace")), 200)
+            self.proxy_problem = f"the API server's service proxy answers {status}: {reason}"
         return status, body
 
     def _ask_for_status_once(self) -> bool:
         """Whether the collector has answered, or will be heard by its log from now on."""
         status, body = self._ask("status", _STATUS_TIMEOUT_S)
         if status == 200:
-            found = self._read(Status, body)
-            if found is not None:
-                self._events.put(found)
-            return found is not None
+            progress = self._read(Status, body)
+            if progress is not None:
+                self._events.put(progress)
+            return progress is not None
         if status == _FORBIDDEN:
             self._use_log()
         return status in (*_ANSWERED, _FORBIDDEN)
@@ -190,7 +190,8 @@ class CollectorAccess:
             return None
 
     def _ask_api_server(self) -> str | None:
-        """Ask it for something that no proxy has a part in; what keeps it from answering, or None."""
+        """Ask the API server for something that involves no proxy. Returns what keeps it from answering, or
+        None."""
         pod = self._find_pod()
         try:
             if pod is None:
@@ -211,7 +212,7 @@ class CollectorAccess:
             return
         self.by_log = True
         self._events.put(PartChanged(f"{self.proxy_problem}; the collector's log is read instead"))
-        # Whoever waits for its report asks once more, and that way.
+        # The thread that waits for the report asks once more, by the log.
         self._client.break_off()
 
     def _read_log(self) -> None:
@@ -260,8 +261,8 @@ def _explain_other_version(error: ValidationError) -> str:
 
 
 def read_log(lines: Iterable[str], run_id: str) -> Iterator[Event]:
-    """What the lines of the collector's log say of a run. Those of runs before it may stand there, too: each
-    begins with a status. After one that failed there is no other."""
+    """What the lines of the collector's log say about a run. Lines of earlier runs may stand there, too: each
+    run begins with a status. After a run that failed there is no other."""
     current = run_id
     for line in lines:
         if line.startswith(STATUS_PREFIX):

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 Amounts = Mapping[str, Decimal]
 """Resource -> how much, in cores, bytes, pieces."""
 
-# Steps for a suggestion, and below what a worker doesn't come to life.
+# The size of a step for a suggestion, and how many a worker needs at least to start.
 _STEPS = {"cpu": (Decimal("0.01"), 1), "memory": (Decimal(2**20 * 16), 5)}
 # Nodes that are made for one pod each: what is there now says nothing of what can be there.
 _MADE_FOR_THEIR_PODS = {"eks.amazonaws.com/compute-type": "fargate", "type": "virtual-kubelet"}
@@ -135,16 +135,16 @@ class _Needs:
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> _Needs:
-        """What the chart's values ask for, and a place among the node's pods."""
+        """What the chart's values request, and one place among the node's pods."""
         pairs = (("collectorResources", "collectorRequests"), ("resources", "requests"))
         place = {"pods": Decimal(1)}
-        given = [{**values[most], **(values[own] or {})} for most, own in pairs]
-        return cls(*(read_amounts(one) | place for one in given))
+        requests = [{**values[default], **(values[override] or {})} for default, override in pairs]
+        return cls(*(read_amounts(request) | place for request in requests))
 
     def only(self, name: str) -> tuple[Amounts, Amounts]:
         """The amounts of one resource alone, for collector and worker."""
-        one, other = self.collector.get(name, Decimal(0)), self.worker[name]
-        return {name: one}, {name: other}
+        collector, worker = self.collector.get(name, Decimal(0)), self.worker[name]
+        return {name: collector}, {name: worker}
 
 
 def count_workers(free: Sequence[Amounts], collector: Amounts, worker: Amounts) -> int:
@@ -205,9 +205,9 @@ def _describe_amount(name: str, amount: Decimal) -> str:
 
 def _describe_shortage(name: str, nodes: Sequence[Node], free: Sequence[Amounts]) -> str:
     whole = sum((node.allocatable.get(name, Decimal(0)) for node in nodes), Decimal(0))
-    left = sum((one.get(name, Decimal(0)) for one in free), Decimal(0))
-    what = "places for pods" if name == "pods" else name
-    return f"{what}: {_describe_amount(name, left)} of {_describe_amount(name, whole)} free"
+    unused = sum((amounts.get(name, Decimal(0)) for amounts in free), Decimal(0))
+    label = "places for pods" if name == "pods" else name
+    return f"{label}: {_describe_amount(name, unused)} of {_describe_amount(name, whole)} free"
 
 
 def _describe_obstacles(obstacles: Sequence[str]) -> str:
@@ -279,14 +279,14 @@ _CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
 def _is_tolerated(taint: Mapping[str, Any], tolerations: Sequence[Mapping[str, Any]]) -> bool:
     """https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/"""
-    for one in tolerations:
-        same_effect = one.get("effect") in (None, "", taint["effect"])
-        same_key = one.get("key") in (None, "", taint["key"])
-        exists = one.get("operator") == "Exists"
+    for toleration in tolerations:
+        same_effect = toleration.get("effect") in (None, "", taint["effect"])
+        same_key = toleration.get("key") in (None, "", taint["key"])
+        exists = toleration.get("operator") == "Exists"
         if (
             same_effect
             and same_key
-            and (exists or (one.get("value") or "") == taint.get("value", ""))
+            and (exists or (toleration.get("value") or "") == taint.get("value", ""))
         ):
             return True
     return False
@@ -302,23 +302,25 @@ def _satisfies_affinity(node: Node, affinity: Mapping[str, Any]) -> bool:
     fields = {"metadata.name": node.name}
     return any(
         (term.get("matchExpressions") or term.get("matchFields"))
-        and all(_matches(one, node.labels) for one in term.get("matchExpressions") or [])
-        and all(_matches(one, fields) for one in term.get("matchFields") or [])
+        and all(
+            _matches(expression, node.labels) for expression in term.get("matchExpressions") or []
+        )
+        and all(_matches(expression, fields) for expression in term.get("matchFields") or [])
         for term in required.get("nodeSelectorTerms") or []
     )
 
 
 def _matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#operators"""
-    found = labels.get(expression["key"])
-    given = [str(value) for value in expression.get("values") or []]
+    label = labels.get(expression["key"])
+    values = [str(value) for value in expression.get("values") or []]
     operators: dict[str, Callable[[], bool]] = {
-        "In": lambda: found in given,
-        "NotIn": lambda: found not in given,
-        "Exists": lambda: found is not None,
-        "DoesNotExist": lambda: found is None,
-        "Gt": lambda: found is not None and int(found) > int(given[0]),
-        "Lt": lambda: found is not None and int(found) < int(given[0]),
+        "In": lambda: label in values,
+        "NotIn": lambda: label not in values,
+        "Exists": lambda: label is not None,
+        "DoesNotExist": lambda: label is None,
+        "Gt": lambda: label is not None and int(label) > int(values[0]),
+        "Lt": lambda: label is not None and int(label) < int(values[0]),
     }
     operator = operators.get(expression["operator"])
     return operator is None or operator()
@@ -345,14 +347,14 @@ def read_amounts(given: Mapping[str, Any] | None) -> dict[str, Decimal]:
 def read_cluster(
     nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]
 ) -> list[Node]:
-    """Nodes with the pods that are on them, from the items of two lists of the API server's."""
-    there: dict[str, list[Pod]] = {}
+    """Nodes with the pods that are on them, from the items of two lists of the API server."""
+    by_node: dict[str, list[Pod]] = {}
     for pod in pods:
         meta, spec = pod["metadata"], pod["spec"]
         ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
         # One that is being deleted is gone by the time ours come.
         if spec.get("nodeName") and not ended and not meta.get("deletionTimestamp"):
-            there.setdefault(spec["nodeName"], []).append(
+            by_node.setdefault(spec["nodeName"], []).append(
                 Pod(meta.get("namespace", ""), meta.get("labels") or {}, count_requests(spec))
             )
     return [
@@ -362,7 +364,7 @@ def read_cluster(
             taints=node["spec"].get("taints") or [],
             cordoned=bool(node["spec"].get("unschedulable")),
             allocatable=read_amounts(node["status"].get("allocatable")),
-            pods=there.get(node["metadata"]["name"], []),
+            pods=by_node.get(node["metadata"]["name"], []),
         )
         for node in nodes
     ]
@@ -376,10 +378,10 @@ def count_requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
     running: Counter[str] = Counter({"pods": 1})
     peak: Counter[str] = Counter()
     for container in spec.get("initContainers") or []:
-        wanted = _container_requests(container)
-        peak |= running + wanted
+        requests = _container_requests(container)
+        peak |= running + requests
         if container.get("restartPolicy") == "Always":
-            running += wanted
+            running += requests
     for container in spec.get("containers") or []:
         running += _container_requests(container)
     total: dict[str, Any] = dict(running | peak)

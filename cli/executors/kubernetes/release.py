@@ -58,7 +58,7 @@ from . import access
 from .watching import Change, ReleaseWatch
 
 _GONE_PATIENCE_S = 15.0
-# Longer than a connection may take that is just being made.
+# Longer than it may take to make a connection.
 _THREADS_PATIENCE_S = 7.0
 _THREADS_POLL_S = 0.1
 _RETRY_S = 1.0
@@ -81,8 +81,8 @@ class Release(RunUnderWay, PartSeries):
         by_log: bool,
         scheduling_patience_s: float,
     ) -> None:
-        """`part`: what it has of the runs; `by_log`: the collector can't be asked, so there is one run, of
-        which its log tells; `scheduling_patience_s`: how long a node for a pod is waited for."""
+        """`part`: its part of the runs; `by_log`: the collector can't be asked, so there is one run, and its
+        log tells of it; `scheduling_patience_s`: how long to wait for a node for a pod."""
         super().__init__()
         self._interrupts = interrupts
         self._place = place
@@ -108,7 +108,7 @@ class Release(RunUnderWay, PartSeries):
         )  # fmt: skip
         self._scheduling_patience_s = scheduling_patience_s
         self._wait_told = False
-        """Whether the user knows that a node is waited for."""
+        """Whether the user knows that pods wait for a node."""
         self._threads: list[threading.Thread] = []
         self._installed = False
         self._refused = False
@@ -168,8 +168,8 @@ class Release(RunUnderWay, PartSeries):
             nodes = self._client.find(NODE)
         except ApiException:
             return dict(values)
-        found = sorted({cidr for node in nodes for cidr in node["spec"].get("podCIDRs") or []})
-        return merge_values(values, {"networkPolicy": {"podCidrs": found}})
+        cidrs = sorted({cidr for node in nodes for cidr in node["spec"].get("podCIDRs") or []})
+        return merge_values(values, {"networkPolicy": {"podCidrs": cidrs}})
 
     # --- a run -----------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class Release(RunUnderWay, PartSeries):
             self._watch.notice(news)
 
     def check(self) -> None:
-        """Whether the user has asked for the end once more, or should know what is waited for."""
+        """Raise if the user has asked for the end once more; note what a run has long been waiting for."""
         self._interrupts.insist()
         lasting = None if self._wait_told else self.problems.find_lasting(_TOLD_AFTER_S)
         if lasting is not None:
@@ -262,13 +262,13 @@ class Release(RunUnderWay, PartSeries):
         until = time.monotonic() + _THREADS_PATIENCE_S
         for thread in self._threads:
             while thread.is_alive() and time.monotonic() < until:
-                # Again, for who was just about to connect.
+                # Again, for a thread that was just about to connect.
                 self._watch.stop()
                 self._collector.stop()
                 thread.join(_THREADS_POLL_S)
 
     def _keep_evidence(self, failed: bool) -> None:
-        """The pods' logs, and of a run that failed its events, unless that would be waiting in vain."""
+        """Keep the pods' logs, and the events of a run that failed, unless that would be waiting in vain."""
         if self._collector.is_lost or self._interrupts.hurry.is_set():
             return
         with suppress(ApiException, *UNREACHABLE):
@@ -280,7 +280,7 @@ class Release(RunUnderWay, PartSeries):
             keep_events(self._client, self._place.namespace, self._name, self._logs)
 
     def _remove(self) -> None:
-        """Uninstall; again while the API server is away. RunFailed says what is left."""
+        """Uninstall, and try again while the API server is away. RunFailed says what is left."""
         deadline = time.monotonic() + access.LOST_PATIENCE_S
         while True:
             try:
@@ -302,9 +302,9 @@ class Release(RunUnderWay, PartSeries):
 
     def _await_gone(self) -> None:
         """Wait until the pods have ended: the next run must not share the nodes with them."""
-        left = {name for name, pod in self._watch.pods.items() if not has_ended(pod)}
+        remaining = {name for name, pod in self._watch.pods.items() if not has_ended(pod)}
         until = time.monotonic() + _GONE_PATIENCE_S
-        while left and time.monotonic() < until and not self._interrupts.hurry.is_set():
+        while remaining and time.monotonic() < until and not self._interrupts.hurry.is_set():
             try:
                 event = self.events.get(timeout=0.2)
             except Empty:
@@ -313,11 +313,11 @@ class Release(RunUnderWay, PartSeries):
             if not isinstance(change, Change) or change.kind is not POD:
                 continue
             if change.how == "DELETED" or has_ended(change.item):
-                left.discard(change.item["metadata"]["name"])
+                remaining.discard(change.item["metadata"]["name"])
 
 
 def describe_wait(patience_s: float) -> str:
-    """How long a node is waited for, and which setting says so."""
+    """How long pods wait for a node, and which setting says so."""
     limit = format_span(patience_s)
     return (
         f"waiting for a node, {limit} at most (`kubernetes: scheduling_patience:` in config.yaml)"
@@ -333,11 +333,11 @@ def _is_forbidden(error: RunFailed) -> bool:
 
 _LOG_READERS = 8
 MOST_LOGS = 40
-"""Pods whose logs are kept: each is a request, and of 1,000 workers nobody reads them all."""
+"""The most pods whose logs are kept: each takes a request, and nobody reads those of 1,000 workers."""
 
 
 def choose_logged(pods: Iterable[Item]) -> list[Item]:
-    """Whose logs to keep: the collector's, those of pods that failed, then of the others by their names."""
+    """The pods whose logs to keep: the collector's, then those that failed, then others by their names."""
 
     def order(pod: Item) -> tuple[bool, bool, str]:
         failed = pod["status"].get("phase") == "Failed"
@@ -347,7 +347,7 @@ def choose_logged(pods: Iterable[Item]) -> list[Item]:
 
 
 def keep_logs(client: KubeClient, namespace: str, pods: Iterable[Item], logs: Path) -> None:
-    """The logs of the pods, each in a file; of many the most telling."""
+    """Write the logs of the pods, each to a file; of many pods only the most telling."""
 
     def keep(pod: Item) -> None:
         name, container = pod["metadata"]["name"], read_component(pod) or COLLECTOR
@@ -359,7 +359,7 @@ def keep_logs(client: KubeClient, namespace: str, pods: Iterable[Item], logs: Pa
 
 
 def keep_events(client: KubeClient, namespace: str, release: str, logs: Path) -> None:
-    """The events of a release's objects, in a file."""
+    """Write the events of a release's objects to a file."""
     with suppress(ApiException, *UNREACHABLE):
         events = client.find(EVENT, namespace)
         lines = [
@@ -386,17 +386,17 @@ def describe_environment(client: KubeClient, pods: Mapping[str, Item]) -> dict[s
     with suppress(ApiException, *UNREACHABLE):
         version = client.read_version()
     placement = {name: pod["spec"].get("nodeName") for name, pod in sorted(pods.items())}
-    own = filter(None, map(find_own_container, pods.values()))
-    images = {status["imageID"] for status in own if status.get("imageID")}
-    found: dict[str, Item] = {}
+    statuses = filter(None, map(find_own_container, pods.values()))
+    images = {status["imageID"] for status in statuses if status.get("imageID")}
+    nodes: dict[str, Item] = {}
     with suppress(ApiException, *UNREACHABLE):
-        # At once: of many workers' nodes each would be a request.
-        found = {node["metadata"]["name"]: node for node in client.find(NODE)}
+        # All at once: with many workers, each node would be a request.
+        nodes = {node["metadata"]["name"]: node for node in client.find(NODE)}
     return {
         "version": version,
         "placement": placement,
         "nodes": {
-            name: _describe_node(found[name]) if name in found else None
+            name: _describe_node(nodes[name]) if name in nodes else None
             for name in sorted(set(filter(None, placement.values())))
         },
         "images": sorted(images),

@@ -109,10 +109,10 @@ class ReleaseWatch:
             if name not in self.pods:
                 self._seen[read_component(item)] += 1
             self.pods[name] = item
-            gone = change.how == "DELETED"
+            deleted = change.how == "DELETED"
             problem = (
                 Problem(f"pod {name} was deleted", 1.0)
-                if gone
+                if deleted
                 else pod_problem(item, self._scheduling_patience_s)
             )
             self._problems.note(f"pod {name}", problem)
@@ -129,8 +129,8 @@ class ReleaseWatch:
         if pod["status"].get("phase") != "Pending":
             self._problems.note(f"event Pod {pod['metadata']['name']}", None)
         component = read_component(pod)
-        wanted = self._workers if component == WORKER else 1
-        if self._seen[component] >= wanted:
+        expected = self._workers if component == WORKER else 1
+        if self._seen[component] >= expected:
             self._problems.note(f"event Job {self._release}-{component}", None)
 
     def find_collector(self) -> Item | None:
@@ -191,7 +191,7 @@ _REMEDIES = {
 
 
 def pod_problem(pod: Item, scheduling_patience_s: float) -> Problem | None:
-    """What is wrong with a pod, or None. `scheduling_patience_s`: how long a node for it is waited for."""
+    """What is wrong with a pod, or None. `scheduling_patience_s`: how long to wait for a node for it."""
     name, status = pod["metadata"]["name"], pod["status"]
     for condition in _find_conditions(status, "DisruptionTarget"):
         why = f"{condition.get('reason')}: {condition.get('message')}"
@@ -207,9 +207,9 @@ def pod_problem(pod: Item, scheduling_patience_s: float) -> Problem | None:
         if problem:
             return problem
     if status.get("phase") == "Failed":
-        said = (status.get("reason"), status.get("message"))
-        what = ": ".join(filter(None, said)) or "no reason given"
-        return Problem(f"pod {name} failed: {what}", 1.0)
+        parts = (status.get("reason"), status.get("message"))
+        reason = ": ".join(filter(None, parts)) or "no reason given"
+        return Problem(f"pod {name} failed: {reason}", 1.0)
     for condition in _find_conditions(status, "PodScheduled", "False"):
         if condition.get("reason") == "Unschedulable":
             message = condition.get("message") or ""
@@ -220,15 +220,15 @@ def pod_problem(pod: Item, scheduling_patience_s: float) -> Problem | None:
 
 
 def _find_conditions(status: Item, kind: str, holds: str = "True") -> Iterator[Item]:
-    """The conditions of a kind that hold, or of which that is false or unknown."""
+    """The conditions of a kind whose status is `holds`: True, False or Unknown."""
     for condition in status.get("conditions") or []:
         if condition["type"] == kind and condition["status"] == holds:
             yield condition
 
 
 def _container_problem(pod: str, container: Item, own: bool) -> Problem | None:
-    """What is wrong with a container, by its status. `own`: of the chart. Of an injected one it only matters
-    that the pod can't begin for it: what ends it, its pod or somebody else, is no matter of ours."""
+    """What is wrong with a container, by its status. `own`: it is the chart's. Of an injected one it only
+    matters whether it keeps the pod from starting: what ends it, its pod or somebody else, doesn't."""
     state = container.get("state") or {}
     waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
     reason = waiting.get("reason")
@@ -253,8 +253,8 @@ def _container_problem(pod: str, container: Item, own: bool) -> Problem | None:
 
 def _find_remedy(message: str, component: str) -> str:
     """What to do about what the scheduler says, on a line of its own."""
-    found = [remedy for said, remedy in _REMEDIES.items() if said in message]
-    text = "; ".join(found).format(resources=_name_resources(component))
+    remedies = [remedy for phrase, remedy in _REMEDIES.items() if phrase in message]
+    text = "; ".join(remedies).format(resources=_name_resources(component))
     return f"\n{text}" if text else ""
 
 
@@ -274,8 +274,8 @@ def job_problem(job: Item) -> Problem | None:
 
 
 def event_problem(event: Item) -> Problem | None:
-    """What an event says that no object's status does: pods that are refused, or that a node can't make
-    ready for their containers."""
+    """What only an event says, and no object's status: pods are refused, or a node can't make them ready for
+    their containers."""
     message, reason, concerned = (
         event.get("message") or "",
         event.get("reason"),

@@ -1,1 +1,1 @@
-"""The same by the kubelets' statistics, the Metrics API and cgroups of pods."""
+"""The same on Kubernetes: by the kubelets' statistics, the Metrics API and cgroups of pods."""

@@ -20,7 +20,7 @@ from .pods import DatabasePod
 _SLACK_S = 1.0
 """A step may begin so much before the load, or end so much after it: clocks differ, and workers begin."""
 _MEMORY_HOLDS_S = 30.0
-"""After that a container of which nothing more was heard is taken to have ended."""
+"""A container of which nothing was heard for longer is taken to have ended."""
 _BITS = 8
 
 _Key = tuple[PodName, str, int]
@@ -60,9 +60,9 @@ class Sum:
 
     amount: float
     covered_s: float
-    """Of how many seconds of all pods the counters tell."""
+    """How many seconds of all pods the counters cover."""
     lived_s: float
-    """How many there were."""
+    """How many seconds all pods lived."""
 
     @property
     def is_enough(self) -> bool:
@@ -80,19 +80,19 @@ class Consumption:
         self._memory: dict[tuple[PodName, str], list[tuple[float, float]]] = defaultdict(list)
         self._pods: dict[PodName, DatabasePod] = {}
         self.now: Collection[PodName] = ()
-        """Those of the pods that are there now."""
+        """The pods that are there now."""
         self._first_at: float | None = None
         self.node_cpus: dict[str, float] = {}
 
     def know(self, pods: Iterable[DatabasePod]) -> None:
         """These are the database's pods now."""
-        found = {pod.name: pod for pod in pods}
-        self._pods |= found
-        self.now = frozenset(found)
+        by_name = {pod.name: pod for pod in pods}
+        self._pods |= by_name
+        self.now = frozenset(by_name)
 
     @property
     def pods(self) -> list[DatabasePod]:
-        """All that have been seen."""
+        """All pods that have been seen."""
         return list(self._pods.values())
 
     @property
@@ -105,59 +105,59 @@ class Consumption:
         return bool(set(self.now) - {pod for pod, _, _ in self._tracks[kind]})
 
     def add_counts(self, counts: Iterable[Count]) -> bool:
-        """Take counters of a node; those of other pods are left out. Whether one of them was new."""
+        """Take counters of a node; those of other pods are left out. Returns whether one of them was new."""
         is_new = False
-        for one in counts:
-            if one.pod not in self._pods:
+        for count in counts:
+            if count.pod not in self._pods:
                 continue
             if self._first_at is None:
-                self._first_at = one.at
-            began = one.began_at or self._pods[one.pod].find_begin(one.owner)
-            key = one.pod, one.owner, round(one.began_at or 0)
-            track = self._tracks[one.kind].get(key)
+                self._first_at = count.at
+            began = count.began_at or self._pods[count.pod].find_begin(count.owner)
+            key = count.pod, count.owner, round(count.began_at or 0)
+            track = self._tracks[count.kind].get(key)
             if track is None:
-                track = self._tracks[one.kind][key] = _Track(one.kind)
-                if began is not None and self._first_at < began < one.at:
+                track = self._tracks[count.kind][key] = _Track(count.kind)
+                if began is not None and self._first_at < began < count.at:
                     track.began = began
                     track.add(began, 0.0)
             before = track.last
-            track.add(one.at, one.value)
+            track.add(count.at, count.value)
             is_new |= track.last != before
         return is_new
 
     def add_memory(self, sizes: Iterable[Memory]) -> None:
         """Take sizes of a node."""
-        for one in sizes:
-            if one.pod in self._pods:
-                self._remember(one.pod, one.owner, one.at, one.size)
+        for memory in sizes:
+            if memory.pod in self._pods:
+                self._remember(memory.pod, memory.owner, memory.at, memory.size)
 
     def add_means(self, means: Iterable[Mean]) -> bool:
-        """Take means of the metrics API. Whether one of them was new."""
+        """Take means of the metrics API. Returns whether one of them was new."""
         is_new = False
-        for one in means:
-            if one.pod not in self._pods:
+        for mean in means:
+            if mean.pod not in self._pods:
                 continue
-            track = self._tracks[Kind.CPU].setdefault((one.pod, one.owner, 0), _Track(Kind.CPU))
-            until = track.steps[-1].ended if track.steps else one.began
-            if one.ended > until:
+            track = self._tracks[Kind.CPU].setdefault((mean.pod, mean.owner, 0), _Track(Kind.CPU))
+            until = track.steps[-1].ended if track.steps else mean.began
+            if mean.ended > until:
                 is_new = True
-                began = max(one.began, until)
-                used_s = one.cpus * (one.ended - began)
-                track.steps.append(Step(began, one.ended, {Kind.CPU: used_s}))
-                track.last = one.ended, 0.0
-                self._remember(one.pod, one.owner, one.ended, one.memory)
+                began = max(mean.began, until)
+                used_s = mean.cpus * (mean.ended - began)
+                track.steps.append(Step(began, mean.ended, {Kind.CPU: used_s}))
+                track.last = mean.ended, 0.0
+                self._remember(mean.pod, mean.owner, mean.ended, mean.memory)
         return is_new
 
     def _remember(self, pod: PodName, owner: str, at: float, size: float) -> None:
-        known = self._memory[pod, owner]
-        if not known or known[-1][0] < at:
-            known.append((at, size))
+        readings = self._memory[pod, owner]
+        if not readings or readings[-1][0] < at:
+            readings.append((at, size))
 
     # --- what was used ----------------------------------------------------------------------------
 
     def add_up(self, kind: Kind, window: Window, pod: PodName | None = None) -> Sum | None:
         """What all pods, or one of them, used in the window; None if nothing is known of that kind."""
-        found = Sum(0.0, 0.0, 0.0)
+        total = Sum(0.0, 0.0, 0.0)
         tracks = {
             key: track
             for key, track in self._tracks[kind].items()
@@ -172,18 +172,18 @@ class Consumption:
             last = window.ended if key[0] in self.now else track.steps[-1].ended
             lived_s = min(last, window.ended) - max(first, window.began)
             if lived_s > 0:
-                found.lived_s += lived_s
-                found.covered_s += covered_s
-                found.amount += amount * lived_s / covered_s if covered_s else 0.0
-        return found if tracks else None
+                total.lived_s += lived_s
+                total.covered_s += covered_s
+                total.amount += amount * lived_s / covered_s if covered_s else 0.0
+        return total if tracks else None
 
     def find_use(self) -> DatabaseUse | None:
         """What the pods that are there now used when each was last counted; None if none was."""
         last: dict[tuple[PodName, str], Step] = {}
         for (pod, owner, _), track in self._tracks[Kind.CPU].items():
             if pod in self.now and track.steps:
-                known = last.get((pod, owner))
-                if known is None or known.ended < track.steps[-1].ended:
+                previous = last.get((pod, owner))
+                if previous is None or previous.ended < track.steps[-1].ended:
                     last[pod, owner] = track.steps[-1]
         if not last:
             return None
@@ -201,9 +201,9 @@ class Consumption:
         busiest, busiest_share = self._find_busiest(window)
         sums = {kind: self.add_up(kind, window) for kind in Kind}
         sizes = {
-            kind: round(found.amount)
-            for kind, found in sums.items()
-            if found is not None and found.is_enough and not self.lacks(kind)
+            kind: round(total.amount)
+            for kind, total in sums.items()
+            if total is not None and total.is_enough and not self.lacks(kind)
         }
         return Resources(
             source=f"{self.source}, every {self._interval_s(window):.0f} s",
@@ -254,7 +254,7 @@ class Consumption:
         return max(shares.items(), key=lambda pair: pair[1], default=(None, None))
 
     def _find_link_share(self, window: Window) -> float | None:
-        """Of the pod whose link is used most, in the direction in which it is."""
+        """The share of its link that the pod with the busiest one used, in the busier direction."""
         shares = []
         for name, pod in self._pods.items():
             speeds = ((Kind.RECEIVED, pod.ingress_bits_per_s), (Kind.SENT, pod.egress_bits_per_s))
@@ -268,16 +268,16 @@ class Consumption:
         """Containers that began anew, and pods that took the place of others."""
         tracks = self._tracks[Kind.CPU]
         began: dict[PodName, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        there: dict[PodName, bool] = {}
+        present: dict[PodName, bool] = {}
         for (pod, owner, _), track in tracks.items():
             is_new = track.began is not None and window.origin < track.began <= window.ended
-            there[pod] = there.get(pod, False) or not is_new
+            present[pod] = present.get(pod, False) or not is_new
             began[pod][owner] += is_new + sum(
                 window.origin < at <= window.ended + _SLACK_S for at in track.anew
             )
-        again = sum(max(began[pod].values()) for pod in began if there[pod])
-        new = sum(not was_there for was_there in there.values())
-        gone = sum(was_there and pod not in self.now for pod, was_there in there.items())
+        again = sum(max(began[pod].values()) for pod in began if present[pod])
+        new = sum(not was_there for was_there in present.values())
+        gone = sum(was_there and pod not in self.now for pod, was_there in present.items())
         return again + min(new, gone)
 
     def _grid(self, window: Window) -> list[Step]:
@@ -298,26 +298,28 @@ class Consumption:
         return lengths[len(lengths) // 2] if lengths else 0.0
 
     def _make_timeline(self, window: Window) -> list[tuple[int, float, int]]:
-        every = [step for track in self._tracks[Kind.CPU].values() for step in track.steps]
+        steps = [step for track in self._tracks[Kind.CPU].values() for step in track.steps]
         timeline = []
         for step in sorted(self._grid(window), key=lambda step: step.began):
-            used_s = sum(one.rate(Kind.CPU) * one.within_s(step.began, step.ended) for one in every)
+            used_s = sum(
+                part.rate(Kind.CPU) * part.within_s(step.began, step.ended) for part in steps
+            )
             second = max(0, int(step.began - window.origin))
             memory = round(self._memory_at(step.ended))
             timeline.append((second, used_s / step.length_s, memory))
         return timeline
 
     def _memory_at(self, at: float) -> float:
-        """Of all containers, by what was last said of each."""
+        """The memory of all containers, by the last reading of each."""
         whole = 0.0
-        for known in self._memory.values():
-            earlier = [(seen, size) for seen, size in known if seen <= at + _SLACK_S]
+        for readings in self._memory.values():
+            earlier = [(seen, size) for seen, size in readings if seen <= at + _SLACK_S]
             if earlier and at - earlier[-1][0] <= _MEMORY_HOLDS_S:
                 whole += earlier[-1][1]
         return whole
 
     def _list_memory(self, window: Window) -> Mapping[float, int]:
-        stamps = sorted({seen for known in self._memory.values() for seen, _ in known})
+        stamps = sorted({seen for readings in self._memory.values() for seen, _ in readings})
         within = [at for at in stamps if window.began <= at <= window.ended] or stamps[-1:]
         return {at: round(self._memory_at(at)) for at in within}
 

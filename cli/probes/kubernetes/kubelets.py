@@ -44,7 +44,7 @@ _NODE_EVERY_S = 1.0
 _READERS = 8
 _LAST_LOOK_S = 5.0
 _LONG_WINDOW_S = 30.0
-"""Most of so long a window is told of, wherever it begins."""
+"""Figures cover most of a window of this length, wherever it begins."""
 
 _KUBELETS, _METRICS_API = "the kubelets", "the metrics API"
 _ROLE = "see Permissions in docs/how-to/private-clusters.md"
@@ -64,13 +64,13 @@ class PodSampler:
     ) -> None:
         """`values`: the chart's; `options`: the module's; `find_own`: the run's pods; `patience`: how many
         times as long to wait between two looks."""
-        # Of its own, to be broken off.
+        # A client of its own, to be broken off.
         self._client = client.make_another()
         self._pods = DatabasePods(self._client, namespace, values, options)
         self._seen = Consumption(_KUBELETS)
         self._by_kubelets = True
         self._refusals: list[str] = []
-        """Why who was asked doesn't tell anything."""
+        """Why those that were asked don't tell anything."""
         self._summaries_help = True
         """Whether they have the network of pods that cAdvisor lacks."""
         self._listed_at = self._bytes_at = -1e9
@@ -91,7 +91,7 @@ class PodSampler:
             self._began.set()
 
     def finish(self) -> None:
-        """Look at the database's pods once more, and at nothing any more."""
+        """Look at the database's pods once more, and then at nothing."""
         self._ending.set()
         self._ended.wait(_LAST_LOOK_S)
 
@@ -109,8 +109,8 @@ class PodSampler:
             run.machines = [self._add_others(machine, own) for machine in run.machines]
         window = find_window(run) if self._ended.is_set() else None
         if window is not None:
-            found = self._seen.summarize(window)
-            run.resources = found or Resources(reason=self._explain(window.length_s))
+            resources = self._seen.summarize(window)
+            run.resources = resources or Resources(reason=self._explain(window.length_s))
 
     # --- the database's pods ----------------------------------------------------------------------
 
@@ -146,15 +146,15 @@ class PodSampler:
 
     def _list_pods(self) -> None:
         if self._ending.is_set() or self._is_over(self._listed_at, _LIST_EVERY_S):
-            found = self._pods.find()
+            pods = self._pods.find()
             self._listed_at = time.monotonic()
-            self._seen.know(found)
+            self._seen.know(pods)
 
     def _is_over(self, since: float, pause_s: float) -> bool:
         return time.monotonic() - since >= self._patience * pause_s
 
     def _look(self) -> bool:
-        """Whether there was something new."""
+        """Look at the pods. Returns whether there was something new."""
         if not self._seen.nodes:
             return False
         if self._by_kubelets:
@@ -181,21 +181,21 @@ class PodSampler:
         return is_new
 
     def _sample_bytes(self, nodes: Sequence[str]) -> None:
-        """Disk and network: texts that are long."""
-        known: set[PodName] = set()
+        """Sample disk and network, whose texts are long."""
+        covered: set[PodName] = set()
         for node, text in self._ask_all(nodes, "metrics/cadvisor").items():
             counts, cores = read_cadvisor_metrics(text)
             self._seen.add_counts(counts)
-            known |= {one.pod for one in counts if one.kind is Kind.RECEIVED}
+            covered |= {count.pod for count in counts if count.kind is Kind.RECEIVED}
             if cores is not None:
                 self._seen.node_cpus[node] = cores
-        if not self._summaries_help or known >= set(self._seen.now):
+        if not self._summaries_help or covered >= set(self._seen.now):
             return
-        found = []
+        network = []
         for text in self._ask_all(nodes, "stats/summary").values():
-            found += read_summary_network(json.loads(text))
-        self._seen.add_counts(one for one in found if one.pod not in known)
-        self._summaries_help = bool(found)
+            network += read_summary_network(json.loads(text))
+        self._seen.add_counts(count for count in network if count.pod not in covered)
+        self._summaries_help = bool(network)
 
     def _ask_all(self, nodes: Sequence[str], path: str) -> dict[str, str]:
         """What the nodes' kubelets say, as far as they can be reached. ApiException if it isn't allowed."""
@@ -216,9 +216,11 @@ class PodSampler:
 
     def _sample_metrics_api(self) -> bool:
         is_new = False
-        for one in self._pods.selections:
+        for selection in self._pods.selections:
             try:
-                found = self._client.find(POD_METRICS, one.namespace, labels=one.labels)
+                metrics = self._client.find(
+                    POD_METRICS, selection.namespace, labels=selection.labels
+                )
             except ApiException as error:
                 if error.status in (403, 404):
                     self._refusals.append(
@@ -229,7 +231,7 @@ class PodSampler:
                     return False
                 _log.debug("the metrics API can't be asked: %s", error)
                 continue
-            is_new |= self._seen.add_means(read_pod_metrics(found))
+            is_new |= self._seen.add_means(read_pod_metrics(metrics))
         return is_new
 
     def _explain(self, window_s: float) -> str:
@@ -254,8 +256,8 @@ class PodSampler:
     def _read_node(self, node: str) -> None:
         path = NODE.locate(None, node, "proxy", "stats", "summary")
         try:
-            found = self._client.read_json(path, only_cpu_and_memory="true")
-            self._nodes.setdefault(node, NodeUse()).add(found)
+            summary = self._client.read_json(path, only_cpu_and_memory="true")
+            self._nodes.setdefault(node, NodeUse()).add(summary)
         except (ApiException, ValueError, KeyError, *UNREACHABLE) as error:
             self._nodes_forbidden |= isinstance(error, ApiException) and error.status == 403
             _log.debug("the statistics of node %s can't be read: %s", node, error)
@@ -265,15 +267,15 @@ class PodSampler:
         if use is None or not machine.cpus:
             return machine
         here = [name for name, node in own.items() if node == machine.node]
-        found = use.share_of_others(here, machine.cpus)
-        if found is None:
+        taken = use.share_of_others(here, machine.cpus)
+        if taken is None:
             return machine
-        share, others = found
+        share, others = taken
         return machine.model_copy(update={"others_share": share, "others": others})
 
 
 def explain_too_little(source: str, window_s: float) -> str:
-    """Why so long a window is not told of, with a remedy if its length is the cause."""
+    """Why too little is known of so long a window, with a remedy if its length is the cause."""
     reason = f"{source} tell of less than half of the window"
     if window_s >= _LONG_WINDOW_S:
         return reason
@@ -305,8 +307,8 @@ class Series:
 
     @property
     def mean(self) -> float | None:
-        """Over the run, without the first figure, which is from before it, and the second, which is
-        partly so; None if there are no more: of runs below about 30 s."""
+        """The mean over the run, without the first figure, which is from before it, and the second, which is
+        partly so; None if there are no more, as in runs below about 30 s."""
         within = self.cores[2:]
         return sum(within) / len(within) if within else None
 
@@ -344,7 +346,7 @@ class NodeUse:
 
 
 def place_pods(namespace: str, pods: Iterable[Item]) -> dict[PodName, str]:
-    """Those of the pods that have a node, with it."""
+    """Pod -> its node, for the pods that have one."""
     return {
         (namespace, pod["metadata"]["name"]): pod["spec"]["nodeName"]
         for pod in pods

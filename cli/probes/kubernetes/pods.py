@@ -74,11 +74,11 @@ def select_services(
     client: KubeClient, namespace: str, options: Iterable[object]
 ) -> list[Selection]:
     """The pods behind the Services of the namespace that an option names."""
-    given = list(options)
+    values = list(options)
     return [
-        Selection(_write_labels(one["spec"]["selector"]), namespace)
-        for one in client.find(SERVICE, namespace)
-        if one["spec"].get("selector") and is_named(one["metadata"]["name"], given)
+        Selection(_write_labels(service["spec"]["selector"]), namespace)
+        for service in client.find(SERVICE, namespace)
+        if service["spec"].get("selector") and is_named(service["metadata"]["name"], values)
     ]
 
 
@@ -113,18 +113,18 @@ class DatabasePods:
 
     @property
     def selections(self) -> list[Selection]:
-        """By what they are looked for. ApiException if Services may not be listed."""
+        """The labels by which they are looked for. ApiException if Services may not be listed."""
         if self._selections is None:
-            found = read_selections(self._namespace, self._values)
+            selections = read_selections(self._namespace, self._values)
             if not self._values.get("database"):
-                found += select_services(self._client, self._namespace, self._options)
-            self._selections = list(dict.fromkeys(found))
+                selections += select_services(self._client, self._namespace, self._options)
+            self._selections = list(dict.fromkeys(selections))
         return self._selections
 
     def find(self) -> list[DatabasePod]:
-        """Those that run now. One of UNREACHABLE if nothing can be heard."""
+        """The pods that run now. Raises one of UNREACHABLE if nothing can be heard."""
         self.problem = None
-        found: dict[PodName, DatabasePod] = {}
+        by_name: dict[PodName, DatabasePod] = {}
         try:
             selections = self.selections
         except ApiException as error:
@@ -132,10 +132,10 @@ class DatabasePods:
             self.problem = f"Services can't be listed: {read_refusal(error.body)}"
         if not selections:
             self.problem = self.problem or NOT_NAMED
-        for one in selections:
+        for selection in selections:
             try:
                 listed = self._client.find(
-                    POD, one.namespace, labels=one.labels, fields="status.phase=Running"
+                    POD, selection.namespace, labels=selection.labels, fields="status.phase=Running"
                 )
             except ApiException as error:
                 self.problem = f"the database's pods can't be listed: {read_refusal(error.body)}"
@@ -143,10 +143,11 @@ class DatabasePods:
             pods = [read_pod(pod, self._values) for pod in listed]
             if not pods:
                 self.problem = (
-                    f"no pod with the labels {one.labels} runs in namespace {one.namespace}"
+                    f"no pod with the labels {selection.labels} runs in namespace"
+                    f" {selection.namespace}"
                 )
-            found |= {pod.name: pod for pod in pods if pod.node}
-        return list(found.values())
+            by_name |= {pod.name: pod for pod in pods if pod.node}
+        return list(by_name.values())
 
 
 def read_pod(pod: Item, values: Mapping[str, Any]) -> DatabasePod:
@@ -160,11 +161,11 @@ def read_pod(pod: Item, values: Mapping[str, Any]) -> DatabasePod:
         cpu_limit=_read_cpu_limit(spec),
         began_at=_read_begin(status.get("startTime")),
         container_begins={
-            one["name"]: begin
-            for one in status.get("containerStatuses") or []
+            container["name"]: begin
+            for container in status.get("containerStatuses") or []
             if (
                 begin := _read_begin(
-                    ((one.get("state") or {}).get("running") or {}).get("startedAt")
+                    ((container.get("state") or {}).get("running") or {}).get("startedAt")
                 )
             )
         },
@@ -178,23 +179,25 @@ def _read_begin(text: str | None) -> float | None:
 
 
 def _read_cpu_limit(spec: Mapping[str, Any]) -> float | None:
-    """Of the pod itself, or of all its containers and side-cars; None if one has none."""
+    """The limit of the pod itself, or of all its containers and side-cars; None if one has none."""
     whole = _read_quantity(((spec.get("resources") or {}).get("limits") or {}).get("cpu"))
     if whole is not None:
         return whole
     side_cars = [
-        one for one in spec.get("initContainers") or [] if one.get("restartPolicy") == "Always"
+        container
+        for container in spec.get("initContainers") or []
+        if container.get("restartPolicy") == "Always"
     ]
     limits = [
-        _read_quantity(((one.get("resources") or {}).get("limits") or {}).get("cpu"))
-        for one in [*spec["containers"], *side_cars]
+        _read_quantity(((container.get("resources") or {}).get("limits") or {}).get("cpu"))
+        for container in [*spec["containers"], *side_cars]
     ]
-    known = [limit for limit in limits if limit is not None]
-    return sum(known) if len(known) == len(limits) else None
+    amounts = [limit for limit in limits if limit is not None]
+    return sum(amounts) if len(amounts) == len(limits) else None
 
 
 def _read_quantity(text: object) -> float | None:
-    """None if there is none, or nobody can read it."""
+    """The quantity as a number; None if there is none, or if it can't be read."""
     try:
         return float(parse_quantity(text)) if text else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""What modules have in common that ask by one connection: the module, its writers, and tables of rows."""
+"""What modules that ask by one connection have in common: the module, its writers, and tables of rows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ConnectedModule(Module[OptionsT, EncodingT], Generic[OptionsT, EncodingT, 
 
 
 class ConnectedWriter(Writer, Generic[ConnectionT]):
-    """A writer with a connection like its module's, which the threads share that have requests in flight."""
+    """A writer with a connection like its module's, shared by the threads that have requests in flight."""
 
     def __init__(self, encoder: Encoder, module: ConnectedModule[Any, Any, ConnectionT]) -> None:
         super().__init__(encoder)
@@ -74,7 +74,7 @@ class ConnectedWriter(Writer, Generic[ConnectionT]):
 
 
 class CountingModule(ConnectedModule[OptionsT, EncodingT, ConnectionT]):
-    """One that counts table by table."""
+    """A module that counts table by table."""
 
     @property
     def tables(self) -> list[str]:
@@ -83,7 +83,7 @@ class CountingModule(ConnectedModule[OptionsT, EncodingT, ConnectionT]):
 
     @abstractmethod
     def count_rows(self, table: str) -> int:
-        """All that a reader would find now."""
+        """All rows that a reader would find now."""
 
     def count(self) -> int:
         return sum(map(self.count_rows, self.job.table_names))
@@ -94,7 +94,7 @@ class CountingModule(ConnectedModule[OptionsT, EncodingT, ConnectionT]):
 
 
 class TableModule(CountingModule[OptionsT, EncodingT, ConnectionT]):
-    """One whose tables have columns, with types."""
+    """A module whose tables have columns, with types."""
 
     @abstractmethod
     def read_columns(self, table: str) -> Mapping[str, str]:
@@ -111,17 +111,17 @@ class TableModule(CountingModule[OptionsT, EncodingT, ConnectionT]):
         return found == expected
 
     def check_columns(self, tables: Sequence[str], remedy: str) -> None:
-        """SimulatorError if one of these, or that of the tags, is there and has other columns than are needed
-        now; `remedy`: see `made_otherwise`."""
+        """SimulatorError if one of these tables, or that of the tags, is there and has other columns than are
+        needed now; `remedy`: see `made_otherwise`."""
         for table in [*tables, *self.job.tags_tables]:
-            # One that the user may not use has none, either; whoever asks for it is told.
-            if not (found := self.read_columns(table)):
+            # A table that the user may not use has none, either; whoever asks for it is told.
+            if not (columns := self.read_columns(table)):
                 continue
             for name, kind in self.expect_columns(table).items():
-                if name not in found:
+                if name not in columns:
                     raise made_otherwise(table, f"it has no column {name}", remedy)
-                if kind is not None and not self.fits(found[name], kind):
-                    raise made_otherwise(table, f"{name} is {found[name]} and not {kind}", remedy)
+                if kind is not None and not self.fits(columns[name], kind):
+                    raise made_otherwise(table, f"{name} is {columns[name]} and not {kind}", remedy)
 
     def prepare_queries(self) -> None:
         for table in (self.job.schema.table, *self.job.tags_tables):

@@ -53,9 +53,9 @@ def made_otherwise(table: str, reason: str, remedy: str) -> SimulatorError:
 
 
 INSERT_REMEDY = "run without --no-clean, or with the options"
-"""Of `made_otherwise`, for a run that inserts."""
+"""The remedy of `made_otherwise` for a run that inserts."""
 QUERY_REMEDY = "give the options"
-"""For one that asks."""
+"""The same for a run that asks."""
 
 
 def insert_command(job: Job) -> str:

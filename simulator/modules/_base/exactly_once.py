@@ -74,20 +74,20 @@ RequestT = TypeVar("RequestT", bound=Request)
 def keep_refused(
     request: Request, payload: Payload, meanings: Iterable[Retryable | SimulatorError | None]
 ) -> Retryable | None:
-    """Leave those events of a request to be sent again that were refused for a reason that passes.
+    """Leave to be sent again those events of a request that were refused for a reason that passes.
 
-    `meanings`: of the answer for each of its rows; None: stored. Returns the first such reason, None
-    if all are stored; raises the first error that ends the run.
+    `meanings`: what the answer means for each of its rows; None: it is stored. Returns the first such reason,
+    None if all are stored; raises the first error that ends the run.
     """
-    kept: list[int] = []
+    refused: list[int] = []
     reason: Retryable | None = None
     for position, meaning in enumerate(meanings):
         if isinstance(meaning, SimulatorError):
             raise meaning
         if meaning is not None:
             reason = reason or meaning
-            kept.append(position)
-    request.keep(kept, payload)
+            refused.append(position)
+    request.keep(refused, payload)
     return reason
 
 
@@ -96,18 +96,18 @@ def settle(
     payload: Payload,
     missing: Callable[[RequestT], Sequence[int]],
 ) -> bool:
-    """Settle the requests in doubt; whether nothing of the payload is left to be sent.
+    """Settle the requests in doubt; returns whether nothing of the payload is left to be sent.
 
     `missing`: asks the database for the positions of a request's rows that it doesn't have, when it
     is certain that the server isn't at work on the request any more.
     """
-    left = False
+    is_left = False
     for request in requests:
         if request.in_doubt:
             request.keep(missing(request), payload)
             request.in_doubt = False
-        left = left or bool(request.rows)
-    return not left
+        is_left = is_left or bool(request.rows)
+    return not is_left
 
 
 class Span(NamedTuple):
@@ -157,11 +157,12 @@ class SettlingWriter(ConnectedWriter[ConnectionT]):
     """Sends requests that may be stored in part: a payload's data is a list of `Request`."""
 
     LOOKUPS_APART_S: ClassVar[float | None] = None
-    """Of a server that doesn't tell what it is at work on: two look-ups, so far apart, must agree on what is
-    stored. None: one is enough, after `await_end`."""
+    """For a server that doesn't tell what it is at work on: two look-ups, this far apart, must agree on what
+    is stored. None: one is enough, after `await_end`."""
 
     REFUSES_KEYS: ClassVar[bool] = False
-    """Whether a key of the client's is refused that is there, so that such events may all be sent again."""
+    """Whether a client's key that is there already is refused, so that all events with such keys may be sent
+    again."""
 
     def __init__(self, encoder: Encoder, module: ConnectedModule[Any, Any, ConnectionT]) -> None:
         super().__init__(encoder, module)
@@ -188,11 +189,12 @@ class SettlingWriter(ConnectedWriter[ConnectionT]):
         """Returns when all events of a request are stored; raises as `send`, after `doubt` if they may be."""
 
     def settle(self, payload: Payload) -> bool:
-        """Find out what is stored of requests in doubt; whether nothing of them is left to be sent."""
+        """Find out what is stored of requests in doubt; returns whether nothing of them is left to be
+        sent."""
         if self.may_repeat:
-            return settle(payload.data, payload, lambda one: range(len(one.rows)))
+            return settle(payload.data, payload, lambda request: range(len(request.rows)))
         self.await_end(payload)
-        return settle(payload.data, payload, lambda one: self.find_missing(one, payload))
+        return settle(payload.data, payload, lambda request: self.find_missing(request, payload))
 
     def await_end(self, payload: Payload) -> None:
         """Wait until the server isn't at work any more on requests in doubt, if it tells; Retryable if that

@@ -86,7 +86,7 @@ def interpret_no_answer(
 
 
 def scheme_port(url: str) -> int:
-    """The port that a URL means which names none."""
+    """The port that a URL means if it names none."""
     return 443 if urlsplit(url).scheme == "https" else 80
 
 
@@ -118,7 +118,7 @@ class Probe:
 
 
 class HttpClient(ABC):
-    """Who sends requests. Each is sent once; its answer is whatever a server says."""
+    """Sends requests. Each is sent once; its answer is whatever a server says."""
 
     @abstractmethod
     def begin(self, request: HttpRequest, timeout_s: float | None = None) -> Connection:
@@ -132,7 +132,7 @@ class HttpClient(ABC):
 
     @abstractmethod
     def give_up(self, connection: Connection) -> Exception:
-        """Wait no longer for an answer; what that means."""
+        """Wait no longer for an answer; returns what that means."""
 
     def finish(self, connection: Connection) -> Answer:
         """Wait for the whole answer to what was begun."""
@@ -152,7 +152,7 @@ class HttpClient(ABC):
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Answer:
-        """As `exchange`, of a request that is put together here."""
+        """As `exchange`, with a request that is put together here."""
         return self.exchange(HttpRequest(method, target, body, headers), timeout_s)
 
 
@@ -173,8 +173,8 @@ class HttpPool(HttpClient):
         server to take a request or to answer; `tls`: for the https:// among `urls`; `stamped`: the
         kernel is to say when answers arrive.
 
-        Raises SimulatorError if a header holds a line break, as a secret does that was read from a
-        file with one, or what is not ASCII.
+        Raises SimulatorError if a header holds a line break, as a secret does that was read from a file with
+        one, or anything that is not ASCII.
         """
         self._nodes = [_Node(url, default_port, tls, stamped) for url in urls]
         self._live = tuple(self._nodes)
@@ -184,7 +184,7 @@ class HttpPool(HttpClient):
         self.probe = probe
         """What a dead node is asked."""
         self._lock = threading.Lock()
-        """For what becomes of nodes; requests to live ones don't need it."""
+        """Guards what becomes of nodes; requests to live ones don't need it."""
         self._probed: set[_Node] = set()
         self._closed = threading.Event()
 
@@ -242,7 +242,7 @@ class HttpPool(HttpClient):
         """What comes before the body."""
         method, target, body, headers = request
         known_method, known_target, known_headers, lines = node.head
-        # Whoever sends many requests has the same of these for all of them.
+        # Requests of one sender mostly have the same ones.
         if target is not known_target or headers is not known_headers or method != known_method:
             lines = (
                 f"{method} {node.path}{target} HTTP/1.1\r\nhost: {node.authority}\r\n"
@@ -254,7 +254,8 @@ class HttpPool(HttpClient):
     def _connect_elsewhere(
         self, node: _Node, error: NotConnected, timeout_s: float
     ) -> tuple[_Node, Connection]:
-        """A connection to the next node that can be reached, as this one can't; its error if none can."""
+        """A connection to the next node that can be reached, as this one can't; raises the last one's error
+        if none can."""
         deadline = time.monotonic() + timeout_s
         tried: list[_Node] = []
         while True:
@@ -287,14 +288,14 @@ class HttpPool(HttpClient):
             self._live = tuple(other for other in self._live if other is not node)
             # The way to it may be gone, and these connections with it, without a word.
             node.close_idle()
-            left = len(self._live)
+            remaining = len(self._live)
             if node not in self._probed and not self._closed.is_set():
                 self._probed.add(node)
                 name = f"probe {node.authority}"
                 threading.Thread(None, self._probe, name, [node], daemon=True).start()
         _log.warning(
             "%s is left out until it passes a probe (%s); %d of %d nodes are left",
-            node.authority, error, left, len(self._nodes),
+            node.authority, error, remaining, len(self._nodes),
         )  # fmt: skip
 
     def _declare_live(self, node: _Node) -> None:
@@ -367,7 +368,7 @@ class _Node:
         self.authority = f"{host}:{self._port}"
         self.path = parts.path.rstrip("/")
         self.head: tuple[str, str, Mapping[str, str] | None, bytes] = "", "", None, b""
-        """Of the last request: method, target, headers, and what is sent of them."""
+        """The last request's method, target and headers, and what is sent of them."""
         self._idle: list[Connection] = []
         self._reached = False
 
@@ -389,15 +390,15 @@ class _Node:
             return connection
         limit_s = min(timeout_s, CONNECT_TIMEOUT_S)
         try:
-            found = connect(self._host, self._port, self._tls, limit_s, self._stamped)
+            opened = connect(self._host, self._port, self._tls, limit_s, self._stamped)
         except HungUpInTls as error:
             # A server that was talked to and hangs up now is one that ends.
             if self._reached:
                 raise NotConnected(str(error)) from error
             raise
         self._reached = True
-        found.owner = self
-        return found
+        opened.owner = self
+        return opened
 
     def give_back(self, connection: Connection) -> None:
         """Keep a connection for the next request, if the server takes one."""

@@ -27,11 +27,11 @@ _SUCCESS = range(200, 300)
 
 Conversation = Generator[HttpRequest, bytes, Received]
 """The requests that a question takes, one after the other: each is given its answer's body, and the last one
-returns what was received. Retryable or SimulatorError if an answer is none."""
+returns what was received. Retryable or SimulatorError if an answer can't be used."""
 
 
 class Database(Closable, Protocol):
-    """What is asked: an `HttpDatabase`, or the like. Its errors are Retryable or SimulatorError."""
+    """What an asker asks: an `HttpDatabase`, or the like. Its errors are Retryable or SimulatorError."""
 
     def begin(self, request: HttpRequest, timeout_s: float | None = None) -> Connection:
         """As `HttpClient.begin`."""
@@ -46,7 +46,7 @@ class Database(Closable, Protocol):
         """As `HttpClient.give_up`."""
 
     def explain(self, answer: Answer) -> Retryable | SimulatorError:
-        """What an answer means that is no success."""
+        """What an answer that is no success means."""
 
 
 DatabaseT = TypeVar("DatabaseT", bound=Database)
@@ -66,7 +66,7 @@ class _Asked:
 
 class AnyHttpAsker(PolledAsker, Generic[DatabaseT]):
     """Asks by a database of its own, which has a connection for each question in flight. A node that is lost
-    is its affair, too."""
+    is the database's affair, too."""
 
     module: ConnectedModule[Any, Any, DatabaseT]
 
@@ -76,12 +76,12 @@ class AnyHttpAsker(PolledAsker, Generic[DatabaseT]):
         in_flight: int = 1,
         timeout_s: float | None = None,
     ) -> None:
-        """`timeout_s`: how long an answer may take; None: as any other."""
+        """`timeout_s`: how long an answer may take; None: as long as to any other request."""
         super().__init__(module, in_flight, timeout_s or module.options.request_timeout_s)
         self._database: DatabaseT | None = None
         self._begun: tuple[Conversation, Connection] | None = None
         self._asked: dict[int, _Asked] = {}
-        """By the descriptor of its connection."""
+        """Descriptor of a connection -> the question that is under way by it."""
 
     def open(self) -> None:
         self._database = self.module.connect()
@@ -89,8 +89,8 @@ class AnyHttpAsker(PolledAsker, Generic[DatabaseT]):
     def close(self) -> None:
         if self._begun is not None:
             self._begun[1].close()
-        for asked in self._asked.values():
-            asked.connection.close()
+        for question in self._asked.values():
+            question.connection.close()
         self._begun = None
         self._asked.clear()
         if self._database is not None:
@@ -108,7 +108,7 @@ class AnyHttpAsker(PolledAsker, Generic[DatabaseT]):
         """The requests of a question."""
 
     def _go_on(self, conversation: Conversation, answer: Answer) -> HttpRequest | Received:
-        """The next request, or what was received; Retryable or SimulatorError if the answer is none."""
+        """The next request, or what was received; Retryable or SimulatorError if the answer can't be used."""
         if answer.status not in _SUCCESS:
             raise self.database.explain(answer)
         try:
@@ -129,11 +129,11 @@ class AnyHttpAsker(PolledAsker, Generic[DatabaseT]):
         database = self.database
         while True:
             self._begun = None
-            found = self._go_on(conversation, database.finish(connection))
-            if isinstance(found, Received):
-                return found
+            result = self._go_on(conversation, database.finish(connection))
+            if isinstance(result, Received):
+                return result
             sent_s = find_sending(0.0)
-            connection = database.begin(found, self._timeout_s)
+            connection = database.begin(result, self._timeout_s)
             self._begun = conversation, connection
             # The question was sent with its first request.
             note_sending(sent_s)
@@ -151,7 +151,7 @@ class AnyHttpAsker(PolledAsker, Generic[DatabaseT]):
         request: HttpRequest,
         sent_s: float | None = None,
     ) -> None:
-        """The next request of a question, whose first one was sent then (None: this is it)."""
+        """Send the next request of a question. `sent_s`: when its first one was sent (None: this is it)."""
         latest_s = time.perf_counter()
         try:
             connection = self.database.begin(request, self._timeout_s)
@@ -166,29 +166,29 @@ class AnyHttpAsker(PolledAsker, Generic[DatabaseT]):
         self._poll.register(connection.descriptor, select.POLLIN)
 
     def list_asked(self) -> Iterable[tuple[int, float]]:
-        return ((descriptor, one.latest_s) for descriptor, one in self._asked.items())
+        return ((descriptor, question.latest_s) for descriptor, question in self._asked.items())
 
     def take(self, descriptor: int) -> None:
-        asked = self._asked[descriptor]
+        question = self._asked[descriptor]
         result: HttpRequest | Received | Exception
         try:
-            answer = self.database.receive(asked.connection)
+            answer = self.database.receive(question.connection)
             if answer is None:
                 return
-            result = self._go_on(asked.conversation, answer)
+            result = self._go_on(question.conversation, answer)
         except (Retryable, SimulatorError) as error:
             result = error
         self._forget(descriptor)
         if isinstance(result, HttpRequest):
-            self._send(asked.token, asked.conversation, result, asked.sent_s)
+            self._send(question.token, question.conversation, result, question.sent_s)
             return
-        answered_s = find_arrival(asked.latest_s)
-        self._found.append(Outcome(asked.token, answered_s, result, asked.sent_s))
+        answered_s = find_arrival(question.latest_s)
+        self._found.append(Outcome(question.token, answered_s, result, question.sent_s))
 
     def end_late(self, descriptor: int) -> None:
-        asked = self._forget(descriptor)
-        error = self.database.give_up(asked.connection)
-        self._found.append(Outcome(asked.token, time.perf_counter(), error, asked.sent_s))
+        question = self._forget(descriptor)
+        error = self.database.give_up(question.connection)
+        self._found.append(Outcome(question.token, time.perf_counter(), error, question.sent_s))
 
     def _forget(self, descriptor: int) -> _Asked:
         # A connection may be closed before it is used again, and its descriptor be another's.
@@ -212,13 +212,13 @@ class HttpAsker(AnyHttpAsker[DatabaseT]):
 def read_json(body: bytes, *path: str) -> Any:
     """An answer's JSON, or what it has below these keys; SimulatorError if it isn't that."""
     try:
-        found = orjson.loads(body)
+        document = orjson.loads(body)
         for key in path:
-            found = found[key]
+            document = document[key]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         text = one_line(body[-SHOWN:].decode(errors="replace"), SHOWN)
         raise SimulatorError(f"an answer makes no sense, or isn't complete ({text})") from error
-    return found
+    return document
 
 
 class SqlAsker(HttpAsker[DatabaseT]):
@@ -235,13 +235,13 @@ class SqlAsker(HttpAsker[DatabaseT]):
         super().__init__(module, in_flight, timeout_s)
         self._dialect = dialect
         self._templates: dict[str, Template] = {}
-        """Of each query, escaped."""
+        """Each query's template, escaped."""
 
     def encode(self, bounds: BoundQueries) -> Sequence[Any]:
         name = bounds.query.name
         if name not in self._templates:
-            made = make_template(bounds, self.write_statement, self._dialect)
-            self._templates[name] = self.prepare(made)
+            template = make_template(bounds, self.write_statement, self._dialect)
+            self._templates[name] = self.prepare(template)
         filled = self._templates[name].fill(bounds, self.write_text, self.write_instant)
         return list(map(self.make_request, filled))
 
@@ -250,7 +250,7 @@ class SqlAsker(HttpAsker[DatabaseT]):
         return self.make_request(whole.parts[0])
 
     def write_statement(self, bound: BoundQuery) -> str:
-        """What asks a query, as a text."""
+        """The statement that asks a query, as a text."""
         text: str = self.module.make_statement(bound)
         return text
 
@@ -260,11 +260,11 @@ class SqlAsker(HttpAsker[DatabaseT]):
         return Template(parts, template.places, template.devices)
 
     def write_text(self, text: str) -> str:
-        """A name as it stands there."""
+        """A name as it stands in a request."""
         return self.escape(self._dialect.text(text))
 
     def write_instant(self, time_ms: int) -> str:
-        """A time, in ms since 1970, as it stands there."""
+        """A time, in ms since 1970, as it stands in a request."""
         return self.escape(self._dialect.instant(time_ms))
 
     @abstractmethod

@@ -66,7 +66,7 @@ class ConnectionLost(NoAnswer):
     """There is no connection, or none any more: the server may have the request."""
 
     def __init__(self, text: str, end: bytes = b"") -> None:
-        """`end`: the last that came of an answer's body."""
+        """`end`: the last part of an answer's body that came."""
         super().__init__(text)
         self.end = end
 
@@ -125,9 +125,9 @@ class Answer(NamedTuple):
 
     def header(self, name: str) -> str | None:
         """The first header of that name, however it is written."""
-        wanted = name.lower().encode()
-        for found, value in self.headers:
-            if found.lower() == wanted:
+        lowered = name.lower().encode()
+        for key, value in self.headers:
+            if key.lower() == lowered:
                 return value.decode("latin-1")
         return None
 
@@ -171,8 +171,8 @@ def open_stream(
 
 
 def connect_socket(host: str, port: int, timeout_s: float) -> socket.socket:
-    """A connected socket, by several attempts within the limit, which is then that of its calls; OSError if
-    none came through."""
+    """A connected socket, made by several attempts within the limit, which its calls have then, too; OSError
+    if none came through."""
     deadline = time.monotonic() + timeout_s
     limit_s, left_s = _FIRST_CONNECT_S, timeout_s
     while True:
@@ -193,7 +193,7 @@ class Connection:
 
     def __init__(self, stream: socket.socket, stamped: bool = False) -> None:
         self.owner: Any = None
-        """Whom the pool has it from."""
+        """The node that the pool has it from."""
         self.descriptor = stream.fileno()
         self._stream = stream
         self._stamped = stamped
@@ -207,7 +207,7 @@ class Connection:
         self._fresh = True
         """Whether nothing of an answer has come yet."""
         self._known: dict[bytes, tuple[int, int, _Headers]] = {}
-        """By the heads of recent answers that came at once: status, length of the body, and headers."""
+        """Head of a recent answer that came at once -> status, length of the body, and headers."""
         self._body: list[bytes] = []
         # Called by the parser, which then calls nothing of Python's.
         self.on_body = self._body.append
@@ -219,7 +219,7 @@ class Connection:
         self.keeps_alive = False
         """Whether the server takes another request after the last one."""
         self._refused: OSError | None = None
-        """That the server hung up before it had read the whole request."""
+        """The error if the server hung up before it had read the whole request."""
 
     def close(self) -> None:
         self._stream.close()
@@ -229,7 +229,7 @@ class Connection:
         return bool(self._find_events(0))
 
     def begin(self, head: bytes, body: bytes, timeout_s: float) -> None:
-        """Send a request, whose answer `receive` is to read; each of both ends after so long."""
+        """Send a request, whose answer `receive` is to read; each of the two ends after `timeout_s`."""
         if timeout_s != self._timeout_s:
             limit_waits(self._stream, timeout_s)
             self._timeout_s = timeout_s
@@ -243,7 +243,7 @@ class Connection:
             else:
                 self._send_apart(head, body)
         except (BrokenPipeError, ConnectionResetError) as error:
-            # It may have said why.
+            # The server may have said why.
             self._refused = error
         except OSError as error:
             raise self._explain(error) from error
@@ -269,8 +269,8 @@ class Connection:
             if self._fresh:
                 # Most heads are the same as those of answers before, but for the time of day.
                 begin = self._bytes.find(_HEAD_END, 0, size) + len(_HEAD_END)
-                if known := self._known.get(bytes(self._buffer[:begin])):
-                    status, length, headers = known
+                if summary := self._known.get(bytes(self._buffer[:begin])):
+                    status, length, headers = summary
                     if begin + length == size and self._refused is None:
                         return Answer(status, bytes(self._buffer[begin:size]), headers)
                 self._fresh = False
@@ -290,7 +290,7 @@ class Connection:
         return answer
 
     def _parse(self, size: int) -> Answer | None:
-        """Go on with so many bytes that have come."""
+        """Go on with this many bytes that have come."""
         came = self._buffer[:size]
         at_once = not self._received
         self._received += size
@@ -312,7 +312,7 @@ class Connection:
         return Answer(status, body, _Headers(self._head))
 
     def _remember(self, head: bytes, status: int, length: int) -> None:
-        """The head of an answer, if its body is what came behind it."""
+        """Remember the head of an answer, if its body is what came behind it."""
         if head.endswith(_HEAD_END) and head.count(_HEAD_END) == 1:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
@@ -326,7 +326,7 @@ class Connection:
         self._is_complete = True
 
     def explain_delay(self) -> AnswerTimeout:
-        """That nothing came in time."""
+        """The error that nothing came in time."""
         return AnswerTimeout(f"no answer within {self._timeout_s:g} s")
 
     def _explain(self, error: Exception) -> NoAnswer:

@@ -88,7 +88,7 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
     @classmethod
     def connect(cls, options: HttpOptionsT, job: Job) -> Self:
         """A connection that has been let in; SimulatorError with the server's name and a remedy if none of
-        its nodes does."""
+        its nodes lets us in."""
         connection = cls(options, job)
         try:
             connection.check()
@@ -126,14 +126,14 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
             raise self.explain_silence(error) from error
 
     def receive(self, connection: Connection) -> Answer | None:
-        """Retryable if there is none."""
+        """Retryable if there is no answer."""
         try:
             return self.pool.receive(connection)
         except NoAnswer as error:
             raise self.explain_silence(error) from error
 
     def finish(self, connection: Connection) -> Answer:
-        """Retryable if there is none."""
+        """Retryable if there is no answer."""
         try:
             return self.pool.finish(connection)
         except NoAnswer as error:
@@ -160,9 +160,9 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
     def parse(self, answer: Answer, *path: str) -> Any:
         """An answer's JSON, or what it has below these keys; SimulatorError if it isn't that."""
         try:
-            found = orjson.loads(answer.body)
+            document = orjson.loads(answer.body)
             for key in path:
-                found = found[key]
+                document = document[key]
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             # One that comes in the middle of an answer ends it.
             text = one_line(answer.body[-SHOWN:].decode(errors="replace"), SHOWN)
@@ -170,19 +170,19 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
                 f"{self.place} gave an answer that makes no sense, or did not finish it ({text}): check that"
                 f" endpoint names {self.system}'s HTTP server"
             ) from error
-        return found
+        return document
 
     # --- errors -----------------------------------------------------------------------------------
 
     @abstractmethod
     def explain(self, answer: Answer) -> Retryable | SimulatorError:
-        """What an answer means that is no success: worth another try, or the end of the run."""
+        """What an answer that is no success means: worth another try, or the end of the run."""
 
     def explain_status(
         self, answer: Answer, text: str, kind: str | None = None
     ) -> Retryable | SimulatorError:
-        """What the status means of an answer whose body says no more than `text`; `kind`: of one that passes,
-        if the body tells."""
+        """What an answer's status means if its body says no more than `text`; `kind`: the kind of an error
+        that passes, if the body tells."""
         status, options = answer.status, self.options
         if passing := kind or self.PASSING.get(status):
             return Retryable(passing, text, at_least_s=read_retry_after_s(answer))

@@ -17,11 +17,11 @@ def tag_columns(schema: Schema) -> list[Column]:
 
 
 def field_columns(schema: Schema) -> list[Column]:
-    """The columns that become fields, those behind the others of which an event may lack the value: it
-    has no such field then."""
-    others = (schema.device, schema.time)
-    found = [c for c in schema.columns if c.name not in others and not c.tag]
-    return sorted(found, key=lambda column: column.nullable)
+    """The columns that become fields. Those whose value an event may lack are last: it has no such field
+    then."""
+    key_names = (schema.device, schema.time)
+    fields = [c for c in schema.columns if c.name not in key_names and not c.tag]
+    return sorted(fields, key=lambda column: column.nullable)
 
 
 def find_witness(schema: Schema) -> str:
@@ -41,15 +41,15 @@ class Labels:
         """Each value's text."""
         places = self._find(values)
         if places is None:
-            known = values if self._known is None else np.append(self._known, values)
-            self._known = np.unique(known)
+            seen = values if self._known is None else np.append(self._known, values)
+            self._known = np.unique(seen)
             self._texts = np.array([label(self._column, value) for value in self._known])
             places = np.searchsorted(self._known, values)
         texts: NDArray[Any] = self._texts[places]
         return texts
 
     def _find(self, values: NDArray[Any]) -> NDArray[np.intp] | None:
-        """Where each value is among the known ones; None if one isn't."""
+        """Where each value is among the known ones; None if one isn't there."""
         if self._known is None:
             return None
         places = np.minimum(np.searchsorted(self._known, values), len(self._known) - 1)

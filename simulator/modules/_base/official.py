@@ -53,7 +53,7 @@ class OfficialEncoder(Encoder):
 
     @abstractmethod
     def _requests(self, block: EventBlock, size: int) -> Sequence[Any]:
-        """What the writer's `send` is given, of `size` events each."""
+        """What the writer's `send` is given: requests of `size` events each."""
 
 
 @dataclass(slots=True)
@@ -85,8 +85,8 @@ class RowsEncoder(OfficialEncoder):
 
 
 class ClientWriter(ConnectedWriter[ConnectionT]):
-    """A writer with a vendor's client. The module's own connection is opened before it: that checks who lets
-    us in, with remedies, and tells what errors mean."""
+    """A writer with a vendor's client. The module's own connection is opened before it: that checks whether
+    we are let in, with remedies, and tells what errors mean."""
 
     def __init__(self, encoder: Encoder, module: ConnectedModule[Any, Any, ConnectionT]) -> None:
         super().__init__(encoder, module)
@@ -118,7 +118,7 @@ class ClientWriter(ConnectedWriter[ConnectionT]):
         return self._client
 
     def drop_client(self) -> None:
-        """Leave what is to be sent next to another one."""
+        """Close the client, so that what is sent next goes by another one."""
         client, self._client = self._client, None
         if client is not None:
             self.close_client(client)
@@ -130,7 +130,7 @@ class OfficialWriter(ClientWriter[ConnectionT]):
 
     @abstractmethod
     def insert(self, data: Any) -> None:
-        """What the encoder made, all of it; raises what the client does."""
+        """Insert all that the encoder made; raises what the client does."""
 
     @abstractmethod
     def explain(self, error: Exception) -> Retryable | SimulatorError | None:
@@ -179,7 +179,7 @@ class ClientAsker(Asker, Generic[ConnectionT]):
 
     @property
     def connection(self) -> ConnectionT:
-        """The module's own, of an open asker."""
+        """The module's own connection, of an open asker."""
         assert self._connection is not None
         return self._connection
 
@@ -203,8 +203,8 @@ class ClientAsker(Asker, Generic[ConnectionT]):
         try:
             rows = self.ask(client, request)
         except Exception as error:
-            known = isinstance(error, Retryable | SimulatorError)
-            meaning = error if known else self.explain(error)
+            is_ours = isinstance(error, Retryable | SimulatorError)
+            meaning = error if is_ours else self.explain(error)
             if isinstance(meaning, SimulatorError):
                 self._idle.append(client)
             else:
@@ -244,27 +244,28 @@ def list_columns(
     """Each column as a list of Python values: texts are `str`, a missing value is None, a document its
     text, or parsed."""
     return [
-        _list_values(one, values[one.name], missing.get(one.name), parse_json) for one in columns
+        _list_values(column, values[column.name], missing.get(column.name), parse_json)
+        for column in columns
     ]
 
 
 def _list_values(
     column: Column, values: NDArray[Any], missing: NDArray[np.bool_] | None, parse_json: bool
 ) -> list[Any]:
-    found: list[Any]
+    plain: list[Any]
     if column.type is ColumnType.JSON and parse_json:
-        found = [orjson.loads(text) for text in values.tolist()]
+        plain = [orjson.loads(text) for text in values.tolist()]
     elif column.type in _TEXTS:
-        found = [text.decode() for text in values.tolist()]
+        plain = [text.decode() for text in values.tolist()]
     elif column.type in FLOATS and column.decimals is not None:
         # 21.4, as an application has it, and not the float32 next to it as a float64.
-        found = np.round(values.astype(np.float64), column.decimals).tolist()
+        plain = np.round(values.astype(np.float64), column.decimals).tolist()
     else:
-        found = values.tolist()
+        plain = values.tolist()
     if missing is not None:
         for row in np.flatnonzero(missing).tolist():
-            found[row] = None
-    return found
+            plain[row] = None
+    return plain
 
 
 def list_rows(block: EventBlock, job: Job) -> list[tuple[Any, ...]]:

@@ -1,5 +1,5 @@
-"""Values computed of parts of what is asked about, put together to what is asked, as an application would:
-for databases that can't group as a query wants it."""
+"""Values computed of parts of the events, and put together to an answer, as an application would: for
+databases that can't group as a query wants it."""
 
 from __future__ import annotations
 
@@ -37,16 +37,22 @@ class Partials(ABC):
         self.every_ms = math.gcd(*buckets)
         """Length of the buckets of time: such that those of the query are made of them; 0: all time."""
         lasts = [
-            one.column for one in query.compute if one.function is Function.LAST and one.column
+            aggregate.column
+            for aggregate in query.compute
+            if aggregate.function is Function.LAST and aggregate.column
         ]
         times = [self.last_time(name) for name in (*lasts, schema.time)] if lasts else []
         self.newest = list(dict.fromkeys([*map(self.last, [*tags, *lasts]), *times]))
         """What is asked of a part's newest event."""
-        computed = [text for one in query.compute for text in self._list_computed(one)]
+        computed = [
+            expression
+            for aggregate in query.compute
+            for expression in self._list_computed(aggregate)
+        ]
         self.computed = list(dict.fromkeys([self.number(None), *computed]))
         """What is asked of all events of a part; their number comes first."""
-        asked = [*self.newest, *self.computed]
-        self._places = {text: place for place, text in enumerate(asked, _KEYS)}
+        expressions = [*self.newest, *self.computed]
+        self._places = {expression: place for place, expression in enumerate(expressions, _KEYS)}
 
     @abstractmethod
     def number(self, column: str | None) -> str:
@@ -73,7 +79,7 @@ class Partials(ABC):
         return value
 
     def put_together(self, parts: Iterable[Row]) -> list[Row]:
-        """The answer's rows, in any order, of the parts' rows."""
+        """The answer's rows, in any order, made of the parts' rows."""
         keys = [self._read_key(part) for part in self._query.per]
         count = self._places[self.number(None)]
         groups: dict[Row, list[Row]] = {} if keys else {(): []}
@@ -81,52 +87,52 @@ class Partials(ABC):
             if row[count]:
                 groups.setdefault(tuple([key(row) for key in keys]), []).append(row)
         return [
-            (*key, *(self._compute(one, rows) for one in self._query.compute))
+            (*key, *(self._compute(aggregate, rows) for aggregate in self._query.compute))
             for key, rows in groups.items()
         ]
 
     def _read_key(self, part: str | Every) -> Callable[[Row], Any]:
-        """What has, of a part's row, what groups are told apart by."""
+        """What reads from a part's row the value that groups are told apart by."""
         if isinstance(part, Every):
             every = part.every
             return lambda row: row[1] - row[1] % every
         return itemgetter(0 if part == self._schema.device else self._places[self.last(part)])
 
-    def _list_computed(self, one: Aggregate) -> list[str]:
-        """What is asked of all events of a part for a value."""
-        if one.column is None or one.function is Function.LAST:
+    def _list_computed(self, aggregate: Aggregate) -> list[str]:
+        """What is asked of all events of a part to compute an aggregate."""
+        if aggregate.column is None or aggregate.function is Function.LAST:
             return []
-        if one.function in (Function.MIN, Function.MAX):
-            return [self.extreme(one.function, one.column)]
-        counts = one.function is Function.AVG or self.COUNTS_SUMS
-        return [self.sum(one.column), *([self.number(one.column)] if counts else [])]
+        if aggregate.function in (Function.MIN, Function.MAX):
+            return [self.extreme(aggregate.function, aggregate.column)]
+        counts = aggregate.function is Function.AVG or self.COUNTS_SUMS
+        return [self.sum(aggregate.column), *([self.number(aggregate.column)] if counts else [])]
 
-    def _compute(self, one: Aggregate, rows: Sequence[Row]) -> Any:
-        """A value, of a group's parts."""
-        if one.column is None:
+    def _compute(self, aggregate: Aggregate, rows: Sequence[Row]) -> Any:
+        """The value of an aggregate, computed of a group's parts."""
+        if aggregate.column is None:
             return sum(self._list_values(self.number(None), rows))
-        if one.function is Function.LAST:
+        if aggregate.function is Function.LAST:
             time, own_time, value = (
-                self._places[text]
-                for text in (
+                self._places[expression]
+                for expression in (
                     self.last_time(self._schema.time),
-                    self.last_time(one.column),
-                    self.last(one.column),
+                    self.last_time(aggregate.column),
+                    self.last(aggregate.column),
                 )
             )
             newest = max(rows, key=itemgetter(time), default=None)
             return newest[value] if newest and newest[own_time] == newest[time] else None
-        asked, *number = self._list_computed(one)
-        values = self._list_values(asked, rows)
+        expression, *number = self._list_computed(aggregate)
+        values = self._list_values(expression, rows)
         count = sum(self._list_values(number[0], rows)) if number else len(values)
         if not values or not count:
             return None
-        if one.function in (Function.MIN, Function.MAX):
-            return self.read(min(values) if one.function is Function.MIN else max(values))
-        return sum(values) / count if one.function is Function.AVG else sum(values)
+        if aggregate.function in (Function.MIN, Function.MAX):
+            return self.read(min(values) if aggregate.function is Function.MIN else max(values))
+        return sum(values) / count if aggregate.function is Function.AVG else sum(values)
 
-    def _list_values(self, asked: str, rows: Iterable[Row]) -> list[Any]:
-        place = self._places[asked]
+    def _list_values(self, expression: str, rows: Iterable[Row]) -> list[Any]:
+        place = self._places[expression]
         return [row[place] for row in rows if row[place] is not None]
 
 

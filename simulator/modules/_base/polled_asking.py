@@ -28,7 +28,7 @@ class PolledAsker(SplitAsker):
 
     @abstractmethod
     def list_asked(self) -> Iterable[tuple[int, float]]:
-        """The descriptors of connections by which an answer is to come, and since when."""
+        """The descriptors of connections by which an answer is to come, and when its question was sent."""
 
     @abstractmethod
     def take(self, descriptor: int) -> None:
@@ -49,8 +49,8 @@ class PolledAsker(SplitAsker):
                 continue
             for descriptor, _ in self._poll.wait(min(until_s, self._late_at_s) - now_s):
                 self.take(descriptor)
-        found, self._found = self._found, []
-        return found
+        outcomes, self._found = self._found, []
+        return outcomes
 
     def _end_all_late(self, now_s: float) -> None:
         self._late_at_s = now_s + min(1.0, self._timeout_s / 4)

@@ -93,7 +93,7 @@ class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
         return f"CREATE TABLE IF NOT EXISTS {self.name_table(table)} ({columns}){self.finish_table(table)}"
 
     def create_tables(self) -> list[str]:
-        """Those statements for all tables of the job."""
+        """The statements that make all tables of the job."""
         return list(map(self.create_table, self.tables))
 
     def describe_schema(self) -> list[str]:

@@ -68,16 +68,16 @@ class SqlDialect:
         return f"{time} - {time} % {every_ms}"
 
     def group(self, places: int, buckets: Sequence[Every]) -> str:
-        """What follows the conditions of a statement that computes a row per something: its first values,
-        so many, the buckets of time among them."""
+        """What follows the conditions of a statement that computes a row per something. `places`: how many of
+        its first values that something is, the `buckets` of time among them."""
         return f" GROUP BY {_list_places(places)}" if places else ""
 
     def select(self, values: Sequence[str]) -> str:
-        """The values that a statement asks for, its last step apart."""
+        """The values that a statement asks for in its last step."""
         return ", ".join(values)
 
     def put_in_order(self, statement: str, query: Query) -> str:
-        """The statement with its rows in the query's order: nothing comes last."""
+        """The statement with its rows in the query's order: missing values come last."""
         assert query.order is not None
         if query.newest:
             statement = f"SELECT * FROM ({statement}) AS newest"
@@ -116,13 +116,13 @@ class SqlDialect:
         return quote_name(schema.tags_table)
 
     def among(self, column: str, statement: str, count: int | None) -> str:
-        """The condition that a statement finds a column's value, among `count` at most, if that is known;
-        none if `name_events` sees to it."""
+        """The condition that a column's value is among those that a statement finds: `count` at most, if that
+        is known. Empty if `name_events` sees to it."""
         return f"{column} {'=' if count == 1 else 'IN'} ({statement})"
 
     def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
-        """Of each device's newest event these values, the first of which tells devices apart. `source` is
-        what follows FROM, conditions included."""
+        """The statement for these values of each device's newest event; the first of them tells devices
+        apart. `source` is what follows FROM, conditions included."""
         # An index on device and time can make it fast.
         return (
             f"SELECT DISTINCT ON ({values[0]}) {list_aliased(values)} FROM {source}"
@@ -139,7 +139,7 @@ class NewestByFunction(SqlDialect):
     sorting, and NULL if that has no value."""
 
     NEWEST: ClassVar[str]
-    """Of a value and a time."""
+    """The function, of a value and a time."""
 
     def aggregate(self, one: Aggregate, schema: Schema) -> str:
         if one.function is Function.LAST:
@@ -147,16 +147,16 @@ class NewestByFunction(SqlDialect):
         return super().aggregate(one, schema)
 
     def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
-        device, *others = values
-        found = [
+        device, *rest = values
+        newest = [
             value
             if value == device
             else f"max({time})"
             if value == time
             else self._find_newest(value, time)
-            for value in others
+            for value in rest
         ]
-        return f"SELECT {list_aliased([device, *found])} FROM {source} GROUP BY 1"
+        return f"SELECT {list_aliased([device, *newest])} FROM {source} GROUP BY 1"
 
     def _find_newest(self, value: str, time: str) -> str:
         return f"{self.NEWEST}({value}, {time})"
@@ -165,8 +165,8 @@ class NewestByFunction(SqlDialect):
 def compile_query(
     bound: BoundQuery, schema: Schema, dialect: SqlDialect, newest: Newest = Newest.DIALECT
 ) -> str:
-    """The statement that asks what is bound, its parameters in it as they would be in an application
-    that puts its own together."""
+    """The statement that asks what is bound. Its parameters are in it, as they would be in an application
+    that puts its statements together itself."""
     query = bound.query
     conditions = _list_conditions(bound, schema, dialect)
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
@@ -183,34 +183,35 @@ def compile_query(
 
 
 def _list_conditions(bound: BoundQuery, schema: Schema, dialect: SqlDialect) -> list[str]:
-    found = []
+    conditions = []
     if bound.devices is not None:
         names = [dialect.text(name) for name in bound.devices]
         among = f"= {names[0]}" if len(names) == 1 else f"IN ({', '.join(names)})"
         named = f"{dialect.device(schema)} {among}"
         apart = schema.is_apart(schema.device)
-        found.append(_among_tags(named, len(names), schema, dialect) if apart else named)
+        conditions.append(_among_tags(named, len(names), schema, dialect) if apart else named)
     time = quote_name(schema.time)
     if bound.start_ms is not None and bound.end_ms is not None:
         if bound.end_ms == bound.start_ms + 1:
-            found.append(f"{time} = {dialect.instant(bound.start_ms)}")
+            conditions.append(f"{time} = {dialect.instant(bound.start_ms)}")
         else:
             start, end = dialect.instant(bound.start_ms), dialect.instant(bound.end_ms)
-            found.append(f"{time} >= {start} AND {time} < {end}")
+            conditions.append(f"{time} >= {start} AND {time} < {end}")
     if bound.query.where is not None:
         where = bound.query.where
         comparison = _compare(where, schema, dialect)
         apart = schema.is_apart(where.column)
-        found.append(_among_tags(comparison, None, schema, dialect) if apart else comparison)
-    return list(filter(None, found))
+        conditions.append(_among_tags(comparison, None, schema, dialect) if apart else comparison)
+    return list(filter(None, conditions))
 
 
 def _among_tags(condition: str, devices: int | None, schema: Schema, dialect: SqlDialect) -> str:
-    """A condition on names or tags, which so many devices fulfil at most, as one on the events' ids."""
-    found = f"SELECT {quote_name(ID)} FROM {quote_name(schema.tags_table)} WHERE {condition}"
+    """A condition on names or tags, which so many devices fulfil at most, turned into one on the events'
+    ids."""
+    statement = f"SELECT {quote_name(ID)} FROM {quote_name(schema.tags_table)} WHERE {condition}"
     # Where tables are joined, not all databases take the id's name alone.
     key = _name_id(schema.table)
-    return dialect.among(key, found, devices)
+    return dialect.among(key, statement, devices)
 
 
 def _compare(where: Where, schema: Schema, dialect: SqlDialect) -> str:
@@ -227,19 +228,19 @@ def _compute(query: Query, schema: Schema, dialect: SqlDialect, where: str) -> s
         else _name_column(part, schema, dialect)
         for part in query.per
     ]
-    values = [dialect.aggregate(one, schema) for one in query.compute]
+    values = [dialect.aggregate(aggregate, schema) for aggregate in query.compute]
     named = [part for part in query.per if isinstance(part, str)]
     buckets = [part for part in query.per if isinstance(part, Every)]
-    computed = [one.column for one in query.compute if one.column is not None]
+    computed = [aggregate.column for aggregate in query.compute if aggregate.column is not None]
     by_id = schema.is_apart(schema.device) and schema.device in named
     if by_id and not any(map(schema.is_apart, computed)):
         # By id first: names are looked up for groups, of which there are fewer than events.
         apart = [isinstance(part, str) for part in query.per] + [False] * len(values)
-        inner, asked = _split([*per, *values], apart)
+        inner, outer = _split([*per, *values], apart)
         return _join_tags(
             f"SELECT {list_aliased(inner)} FROM {dialect.name_events(schema)}{where}"
             f"{dialect.group(1 + len(buckets), buckets)}",
-            asked,
+            outer,
             schema,
             dialect,
         )
@@ -271,19 +272,20 @@ def list_aliased(values: Sequence[str]) -> str:
 
 
 def _split(values: Sequence[str], apart: Sequence[bool]) -> tuple[list[str], list[str]]:
-    """Of values of which some are in the tags' table: those to ask of events, the id first, and those to
-    ask of that and the tags."""
-    inner, asked = [quote_name(ID)], []
+    """Split values of which some are in the tags' table into those to ask of events, the id first, and those
+    to ask of these and the tags."""
+    inner, outer = [quote_name(ID)], []
     for value, is_apart in zip(values, apart, strict=True):
-        asked.append(value if is_apart else _ALIAS % len(inner))
+        outer.append(value if is_apart else _ALIAS % len(inner))
         inner += [] if is_apart else [value]
-    return inner, asked
+    return inner, outer
 
 
-def _join_tags(statement: str, asked: Sequence[str], schema: Schema, dialect: SqlDialect) -> str:
-    """What is asked, of a statement whose values are aliased, the first an id, and of its tags."""
+def _join_tags(statement: str, values: Sequence[str], schema: Schema, dialect: SqlDialect) -> str:
+    """The statement that asks these values of a statement, whose values are aliased, the first an id, and of
+    the tags."""
     return (
-        f"SELECT {dialect.select(asked)} FROM ({statement}) AS e"
+        f"SELECT {dialect.select(values)} FROM ({statement}) AS e"
         f" JOIN {dialect.name_tags(schema)} ON {_name_id(schema.tags_table)} = {_ALIAS % 0}"
     )
 
@@ -311,9 +313,9 @@ def _ask_newest(
         device = dialect.device(schema)
         return _find_newest(bound, schema, dialect, [device, *columns], where, newest)
     # By id first: names are looked up for those that were found.
-    inner, asked = _split(columns, [schema.is_apart(name) for name in names])
+    inner, outer = _split(columns, [schema.is_apart(name) for name in names])
     statement = _find_newest(bound, schema, dialect, inner, where, newest)
-    return _join_tags(statement, [dialect.device(schema), *asked], schema, dialect)
+    return _join_tags(statement, [dialect.device(schema), *outer], schema, dialect)
 
 
 def _find_newest(
@@ -324,16 +326,16 @@ def _find_newest(
     where: str,
     newest: Newest,
 ) -> str:
-    """Of each device's newest event these values, the first of which tells devices apart."""
+    """The statement for these values of each device's newest event; the first of them tells devices apart."""
     table, device, time = dialect.name_events(schema), values[0], quote_name(schema.time)
-    asked = list_aliased(values)
+    aliased = list_aliased(values)
     if bound.devices is not None and len(bound.devices) == 1:
         return dialect.select_newest_of_one(values, time, f"{table}{where}")
     if newest is Newest.JOIN and bound.devices is None:
-        found = list_aliased([device, f"max({time})"])
+        times = list_aliased([device, f"max({time})"])
         return (
-            f"SELECT DISTINCT ON ({device}) {asked} FROM {table}"
-            f" JOIN (SELECT {found} FROM {table}{where} GROUP BY 1) AS newest"
+            f"SELECT DISTINCT ON ({device}) {aliased} FROM {table}"
+            f" JOIN (SELECT {times} FROM {table}{where} GROUP BY 1) AS newest"
             f" ON {device} = newest.{_ALIAS % 0} AND {time} = newest.{_ALIAS % 1}{where} ORDER BY {device}"
         )
     if newest in (Newest.DIALECT, Newest.JOIN):
@@ -341,11 +343,11 @@ def _find_newest(
     if newest is Newest.SEEK:
         return (
             f"{_list_devices(bound, schema, dialect, device)} SELECT e.* FROM {_DEVICES} CROSS JOIN LATERAL"
-            f" (SELECT {asked} FROM {table} WHERE {device} = {_DEVICES}.{_ALIAS % 0}"
+            f" (SELECT {aliased} FROM {table} WHERE {device} = {_DEVICES}.{_ALIAS % 0}"
             f" ORDER BY {time} DESC LIMIT 1) AS e"
         )
     return (
-        f"SELECT {list_aliases(len(values))} FROM (SELECT {asked}, {time} AS happened,"
+        f"SELECT {list_aliases(len(values))} FROM (SELECT {aliased}, {time} AS happened,"
         f" max({time}) OVER (PARTITION BY {device}) AS newest FROM {table}{where}) AS e"
         " WHERE happened = newest"
     )
@@ -356,7 +358,7 @@ def _list_devices(bound: BoundQuery, schema: Schema, dialect: SqlDialect, device
     have events, by jumping from one to the next in the index
     (https://wiki.postgresql.org/wiki/Loose_indexscan)."""
     name = _ALIAS % 0
-    named = [f"({dialect.text(one)})" for one in bound.devices or ()]
+    named = [f"({dialect.text(device_name)})" for device_name in bound.devices or ()]
     if schema.is_apart(schema.device):
         among = f" WHERE {dialect.device(schema)} IN ({', '.join(named)})" if named else ""
         return f"WITH {_DEVICES} AS (SELECT {device} AS {name} FROM {dialect.name_tags(schema)}{among})"
@@ -413,7 +415,7 @@ class Template:
     places: tuple[int, ...]
     """Which parameter comes behind each part but the last."""
     devices: int
-    """So many parameters are names; the others are times, in ms since 1970."""
+    """How many parameters are names; the others are times, in ms since 1970."""
 
     def join(self, write: Callable[[int], str]) -> str:
         """The statement with what `write` makes of each parameter's number."""
@@ -427,12 +429,12 @@ class Template:
         if not self.places:
             return [self.parts[0]] * len(bounds)
         parameters = bounds.list_parameters()
-        columns = [[text(name.decode()) for name in one] for one in parameters[: self.devices]]
-        columns += [list(map(instant, one)) for one in parameters[self.devices :]]
+        columns = [[text(name.decode()) for name in names] for names in parameters[: self.devices]]
+        columns += [list(map(instant, times)) for times in parameters[self.devices :]]
         # Some 0.5 µs each, however many places there are.
         pattern = "%s".join(part.replace("%", "%%") for part in self.parts)
         values = zip(*(columns[place] for place in self.places), strict=True)
-        return [pattern % one for one in values]
+        return [pattern % row for row in values]
 
 
 def make_template(

@@ -40,7 +40,7 @@ def deal_block(block: EventBlock, tables: int) -> list[tuple[Share, EventBlock]]
 
 
 def deal_in_turn(block: EventBlock, tables: Sequence[TableT]) -> list[TableT]:
-    """The table of each event, out of these, whatever they are called by."""
+    """The table of each event, out of these, whatever stands for a table."""
     first = block.first % len(tables)
     turn = [*tables[first:], *tables[:first]]
     return (turn * -(-len(block) // len(tables)))[: len(block)]

@@ -48,12 +48,12 @@ def make_tls_context(
 def _load_client_cert(context: ssl.SSLContext, cert: str, key: str | None) -> None:
     with ExitStack() as files:
 
-        def find_file(given: str) -> str:
-            if not is_pem(given):
-                return given
+        def find_file(pem: str) -> str:
+            if not is_pem(pem):
+                return pem
             # OpenSSL reads files alone; nobody else may read this one, which is gone at once.
             file = files.enter_context(NamedTemporaryFile("w", suffix=".pem"))
-            file.write(given + "\n")
+            file.write(pem + "\n")
             file.flush()
             return file.name
 

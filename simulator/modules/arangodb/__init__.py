@@ -172,13 +172,13 @@ class Arangodb(
         }
 
     def _check_documents(self, tables: Iterable[str], remedy: str) -> None:
-        """SimulatorError if the first document of a collection has none of what tells events apart now."""
+        """SimulatorError if a collection's first document lacks a field that tells events apart now."""
         schema = self.job.schema
         names = schema.row_key
         fields = ", ".join(name_field(schema, name) for name in names)
         for table in tables:
             for values in self.connection.rows(f"FOR e IN `{table}` LIMIT 1 RETURN [{fields}]"):
-                lacking = [n for n, value in zip(names, values, strict=True) if value is None]
+                lacking = [name for name, value in zip(names, values, strict=True) if value is None]
                 if lacking:
                     raise made_otherwise(table, f"its documents have no {lacking[0]}", remedy)
 
@@ -218,19 +218,19 @@ class Arangodb(
 
     def list_indexes(self) -> Mapping[str, str]:
         return {
-            # Each collection calls that of its keys `primary`.
+            # Each collection calls the index of its keys `primary`.
             f"{table}_primary" if index["type"] == "primary" else index["name"]: f"{table}"
             f" {index['type']} ({', '.join(index['fields'])})"
             for table, index in self._ask_indexes()
         }
 
     def _ask_indexes(self) -> list[tuple[str, dict[str, Any]]]:
-        """All indexes, each with the collection that it is of."""
-        found = []
+        """All indexes, each with its collection."""
+        indexes = []
         for table in filter(self._is_there, self.tables):
             listed: Any = self.connection.ask(self._collection(table).indexes)
-            found += [(table, index) for index in listed]
-        return found
+            indexes += [(table, index) for index in listed]
+        return indexes
 
     def _indexes(self) -> dict[str, dict[str, list[str]]]:
         """Collection -> name -> fields of each index that `create_indices` gives it."""
@@ -241,11 +241,11 @@ class Arangodb(
         columns = {"device_ts": [first, schema.time, *values]} | (
             {"temp": values} if values else {}
         )
-        wanted = dict.fromkeys(self.job.table_names, columns)
-        wanted |= {table: {"device": [device]} for table in self.job.tags_tables}
+        tables = dict.fromkeys(self.job.table_names, columns)
+        tables |= {table: {"device": [device]} for table in self.job.tags_tables}
         return {
             table: {f"{table}_{name}": fields for name, fields in indexes.items()}
-            for table, indexes in wanted.items()
+            for table, indexes in tables.items()
         }
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
@@ -262,8 +262,8 @@ class Arangodb(
             )
 
     def count_rows(self, table: str) -> int:
-        found: Any = self.connection.ask(self._collection(table).count)
-        return int(found)
+        count: Any = self.connection.ask(self._collection(table).count)
+        return int(count)
 
     def storage(self) -> Storage:
         return self.connection.read_storage(self.tables)
@@ -290,9 +290,9 @@ class Arangodb(
         settings: dict[str, Any] = {"role": connection.ask(connection.database.role)}
         table = self.job.table_names[0]
         if self._is_there(table):
-            found: Any = connection.ask(self._collection(table).properties)
+            properties: Any = connection.ask(self._collection(table).properties)
             names = ("sync", "replication_factor", "write_concern", "shard_count", "key_options")
-            settings |= {name: found[name] for name in names if name in found}
+            settings |= {name: properties[name] for name in names if name in properties}
         edition = version.get("license", "")
         return {"version": f"ArangoDB {version['version']} {edition}".strip(), "settings": settings}
 

@@ -37,7 +37,7 @@ _FAILED = re.compile(rb'"error":\s*true')
 
 
 class ArangoAsker(SqlAsker[Connection]):
-    """Asks what `Arangodb.compile` gives. What is received: the pages."""
+    """Asks what `Arangodb.compile` gives, and receives the pages."""
 
     def __init__(self, module: Arangodb, in_flight: int) -> None:
         super().__init__(module, LITERALS, in_flight)
@@ -75,20 +75,20 @@ class ArangoAsker(SqlAsker[Connection]):
             request = HttpRequest("POST", self._following + following[1].decode())
 
     def count_rows(self, body: bytes) -> int:
-        """Those of all pages, which the first one tells."""
-        if found := _search_end(_COUNT, body, b'"count":'):
-            return int(found[1])
+        """The number of rows on all pages, which the first page tells."""
+        if match := _search_end(_COUNT, body, b'"count":'):
+            return int(match[1])
         raise self._refuse(body)
 
     def _has_more(self, body: bytes) -> bool:
         """Whether there are further pages. Retryable or SimulatorError if the page is an error."""
-        found = _search_end(_HAS_MORE, body, b'"hasMore":')
-        if found is None or not body.endswith(b"}") or _search_end(_FAILED, body, b'"error":'):
+        match = _search_end(_HAS_MORE, body, b'"hasMore":')
+        if match is None or not body.endswith(b"}") or _search_end(_FAILED, body, b'"error":'):
             raise self._refuse(body)
-        return found[1] == b"true"
+        return match[1] == b"true"
 
     def _refuse(self, body: bytes) -> Retryable | SimulatorError:
-        """What an answer means that was a success by its status."""
+        """What an answer means whose status was a success."""
         answer = read_json(body)
         if isinstance(answer, dict) and answer.get("error"):
             return self.database.interpret(answer.get("code", 200), answer)
@@ -100,7 +100,7 @@ class ArangoAsker(SqlAsker[Connection]):
 
 
 def _search_end(pattern: re.Pattern[bytes], body: bytes, name: bytes) -> re.Match[bytes] | None:
-    """The last member of that name, if its value is such."""
+    """The last member with this name, if its value matches the pattern."""
     at = body.rfind(name)
     return None if at < 0 else pattern.match(body, at)
 

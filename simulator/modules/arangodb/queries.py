@@ -13,7 +13,7 @@ from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, Schema
 
 SHAPES = frozenset(Shape)
-"""What can be compiled."""
+"""The shapes that can be compiled."""
 
 _FUNCTIONS = {
     Function.MIN: "MIN",
@@ -39,14 +39,14 @@ LITERALS = AqlLiterals()
 
 
 def name_field(schema: Schema, name: str) -> str:
-    """How AQL names that column of the event e, or of the tags t of its device; the device's by its id."""
+    """How AQL names a column of the event e, or of the tags t of its device; the device's by its id."""
     path = schema.device_path if name == schema.device else None
     document = "t" if _is_apart(schema, name) else "e"
     return f"{document}.`{name}`.`{path}`" if path else f"{document}.`{name}`"
 
 
 def _is_apart(schema: Schema, name: str) -> bool:
-    """Whether a column, or that of the id, is in the tags' collection and not in the events'."""
+    """Whether a column, or the id's, is in the tags' collection and not in the events'."""
     return any(column.name == name for column in schema.tags_row[1:])
 
 
@@ -54,18 +54,18 @@ _ID = f"e.`{ID}`"
 
 
 def compile_query(bound: BoundQuery, schema: Schema) -> str:
-    """The query that asks what is bound, its parameters in it as literals.
+    """The query for what is bound, with its parameters as literals.
 
     Missing values are `null`, which is less than anything else: conditions leave it out, and so does each
     aggregate function but COUNT.
     """
     query, table = bound.query, f"`{schema.table}`"
-    found: list[str] = []
-    conditions = list(_list_conditions(bound, schema, found))
+    lookups: list[str] = []
+    conditions = list(_list_conditions(bound, schema, lookups))
     if query.compute == (Aggregate(function=Function.COUNT),) and not (query.per or conditions):
         # A collection knows how many documents it has.
         return f"RETURN [LENGTH({table})]"
-    clauses = [*found, f"FOR e IN {table}"]
+    clauses = [*lookups, f"FOR e IN {table}"]
     if conditions:
         clauses.append(f"FILTER {' AND '.join(conditions)}")
     if query.newest and bound.devices is not None and len(bound.devices) == 1:
@@ -105,8 +105,8 @@ def _sort(query: Query, values: Sequence[str], schema: Schema) -> str:
 def _may_lack(query: Query, place: int, schema: Schema) -> bool:
     """Whether rows may have no value at that place."""
     values = [*query.per, *([schema.device] if query.newest else []), *query.compute, *query.events]
-    found = values[place]
-    name = found.column if isinstance(found, Aggregate) else found
+    value = values[place]
+    name = value.column if isinstance(value, Aggregate) else value
     return isinstance(name, str) and schema.column(name).nullable
 
 
@@ -122,18 +122,18 @@ def _finish(clauses: Sequence[str], values: Sequence[str]) -> str:
 # --- conditions -----------------------------------------------------------------------------------
 
 
-def _list_conditions(bound: BoundQuery, schema: Schema, found: list[str]) -> Iterator[str]:
-    """What events must fulfil. Added to `found`: clauses before all others, which find ids by tags."""
+def _list_conditions(bound: BoundQuery, schema: Schema, lookups: list[str]) -> Iterator[str]:
+    """What events must fulfil. Adds to `lookups` the clauses that find ids by tags, before all others."""
     if bound.devices is not None:
         device = name_field(schema, schema.device)
         names = list(map(LITERALS.text, bound.devices))
-        named = (
+        condition = (
             f"{device} == {names[0]}" if len(names) == 1 else f"{device} IN [{', '.join(names)}]"
         )
         if not schema.is_apart(schema.device):
-            yield named
+            yield condition
         else:
-            found.append(_find_ids("deviceIds", named, schema))
+            lookups.append(_find_ids("deviceIds", condition, schema))
             # An equality, after which an index tells the order of time.
             yield f"{_ID} == deviceIds[0]" if len(bound.devices) == 1 else f"{_ID} IN deviceIds"
     time = name_field(schema, schema.time)
@@ -148,7 +148,7 @@ def _list_conditions(bound: BoundQuery, schema: Schema, found: list[str]) -> Ite
         if not schema.is_apart(bound.query.where.column):
             yield comparison
         else:
-            found.append(_find_ids("tagIds", comparison, schema))
+            lookups.append(_find_ids("tagIds", comparison, schema))
             yield f"{_ID} IN tagIds"
 
 
@@ -181,7 +181,7 @@ def write_number(value: float, column: Column) -> str:
 
 
 def _collect_newest(clauses: list[str], names: Sequence[str], schema: Schema) -> list[str]:
-    """Add the clause that finds each device's newest event; the device's and the columns' values in it."""
+    """Add the clause that finds each device's newest event. Returns the device's and the columns' values."""
     columns = [name for name in names if name not in (schema.device, schema.time)]
     columns = [name for name in columns if not schema.is_apart(name)]
     places = {name: f"newest[{place}]" for place, name in enumerate([schema.time, *columns])}
@@ -203,7 +203,7 @@ def _begin_with_time(names: Sequence[str], schema: Schema) -> str:
 
 
 def _collect(clauses: list[str], bound: BoundQuery, schema: Schema) -> list[str]:
-    """Add the clause that computes of groups; the values of a row."""
+    """Add the clause that computes values of groups. Returns the values of a row."""
     query = bound.query
     keys = [f"key{place}" for place in range(len(query.per))]
     groups = dict(zip(keys, (_group(part, schema) for part in query.per), strict=True))
@@ -212,7 +212,7 @@ def _collect(clauses: list[str], bound: BoundQuery, schema: Schema) -> list[str]
         for key, part in zip(keys, query.per, strict=True)
         if isinstance(part, str) and schema.is_apart(part)
     }
-    computed = [one.column for one in query.compute if one.column is not None]
+    computed = [aggregate.column for aggregate in query.compute if aggregate.column is not None]
     reads_tags = any(map(schema.is_apart, computed))
     by_id = schema.is_apart(schema.device) and schema.device in query.per and not reads_tags
     if by_id:
@@ -223,20 +223,20 @@ def _collect(clauses: list[str], bound: BoundQuery, schema: Schema) -> list[str]
         clauses += _join_tags(_ID, schema)
     aggregates: dict[str, str] = {}
 
-    def compute(function: str, of: str) -> str:
-        """The variable of what is computed, the same each time."""
-        return aggregates.setdefault(f"{function}({of})", f"value{len(aggregates)}")
+    def compute(function: str, argument: str) -> str:
+        """The variable of a computed value, the same each time."""
+        return aggregates.setdefault(f"{function}({argument})", f"value{len(aggregates)}")
 
     values = []
-    for one in query.compute:
-        if one.column is None:
+    for aggregate in query.compute:
+        if aggregate.column is None:
             values.append(compute("COUNT", "1"))
-        elif one.function is Function.LAST:
-            values.append(f"{compute('MAX', _begin_with_time([one.column], schema))}[1]")
+        elif aggregate.function is Function.LAST:
+            values.append(f"{compute('MAX', _begin_with_time([aggregate.column], schema))}[1]")
         else:
-            field = name_field(schema, one.column)
-            value = compute(_FUNCTIONS[one.function], field)
-            if one.function is Function.SUM:
+            field = name_field(schema, aggregate.column)
+            value = compute(_FUNCTIONS[aggregate.function], field)
+            if aggregate.function is Function.SUM:
                 # The sum of nothing but `null` is 0.
                 value = f"({compute('MAX', field)} == null ? null : {value})"
             values.append(value)

@@ -34,7 +34,7 @@ _WRITE_CONFLICT, _NO_COLLECTION, _NO_DATABASE = 1200, 1203, 1228
 _QUEUE_FULL, _QUEUED_TOO_LONG = 21003, 21004
 # Come with 403, as if a right were missing: a server takes no writes for now, or a shard has too few copies.
 _READ_ONLY = (1004, 1429)
-# Of a shard that another server leads by now, or that none leads yet. Some come with 406.
+# Errors of a shard that another server leads by now, or that none leads yet. Some come with 406.
 _LEADERSHIP = range(1489, 1497)
 
 TOO_MANY_REQUESTS = "too_many_requests"
@@ -85,11 +85,11 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
         self.fetch("GET", f"{self._path}/_api/version", timeout_s=timeout_s)
 
     def post(self, path: str, body: bytes) -> Answer:
-        """POST a body to an API of the database: its answer, whatever it says. Retryable if there is none."""
+        """POST a body to an API of the database. Returns any answer; Retryable if there is none."""
         return self.request("POST", self._path + path, body, JSON)
 
     def rows(self, query: str, values: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """All rows of a query that returns arrays; `values`: of its bind variables."""
+        """All rows of a query that returns arrays; `values`: those of its bind variables."""
         question = {"query": query, "batchSize": PAGE, "bindVars": values or {}, "cache": False}
         path, body = f"{self._path}/_api/cursor", orjson.dumps(question)
         rows: list[tuple[Any, ...]] = []
@@ -123,7 +123,7 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
         data: Any = None,
         auth: Any = None,
     ) -> Response:
-        """What the client asks; errors that it would not tell apart are raised here."""
+        """Send what the client asks. Errors that it would not tell apart are raised here."""
         parts = urlsplit(url)
         target = f"{parts.path}?{urlencode(params)}" if params else parts.path
         content = data.encode() if isinstance(data, str) else data or b""
@@ -144,7 +144,7 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
         return self.interpret(answer.status, parse_body(answer.body))
 
     def interpret(self, status: int, answer: object) -> Retryable | SimulatorError:
-        """What an answer that is an error means, or what is said of one document."""
+        """What an error means, be it a whole answer or what an answer says of one document."""
         number = read_error_number(answer)
         message = answer.get("errorMessage", "") if isinstance(answer, dict) else answer
         text = f"{self.place}: {status} {one_line(message, SHOWN)}"
@@ -180,11 +180,11 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
         Raises Retryable, or SimulatorError if there are no figures.
         """
         source = _SOURCE + ("" if self._flush() else _NOT_FLUSHED)
-        found: list[Any] = [
+        statistics: list[Any] = [
             self.ask(self.database.collection(table).statistics) for table in tables
         ]
-        documents = sum(int(figures["documents_size"]) for figures in found)
-        indexes = sum(int(figures["indexes"]["size"]) for figures in found)
+        documents = sum(int(figures["documents_size"]) for figures in statistics)
+        indexes = sum(int(figures["indexes"]["size"]) for figures in statistics)
         return Storage(
             total_bytes=documents + indexes,
             data_bytes=documents,
@@ -200,7 +200,7 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
         return answer.status == 200
 
     def compact_all(self) -> None:
-        """Compact all that the server has, and wait for it: of a collection alone, it would only be begun.
+        """Compact all that the server has, and wait for it: for one collection, it would only be begun.
 
         Raises Retryable, or SimulatorError if the server doesn't let us.
         """

@@ -1,9 +1,9 @@
 """Sends documents to ArangoDB, each event once: by the lean path, and by python-arango as it comes
 (`client=official`): `insert_many`, `import_bulk` and `insert`, over its own HTTP layer.
 
-Of a request of the client's that failed, each event is looked up as by the lean path. With several
-endpoints it sends a request whose fate nobody knows to the next coordinator by itself, so those need keys
-that are made here.
+If a request of the client's failed, each of its events is looked up, as by the lean path. With several
+endpoints the client itself sends a request whose fate nobody knows to the next coordinator, so those need
+keys that are made here.
 
 https://docs.python-arango.com/en/main/document.html
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class DocumentWriter(SettlingWriter[Connection]):
-    """Knows how to find out what is stored of a request, however that is sent."""
+    """Finds out what is stored of a request, however that is sent."""
 
     LOOKUPS_APART_S: ClassVar[float | None] = 0.3
     REFUSES_KEYS: ClassVar[bool] = True
@@ -109,20 +109,20 @@ class ArangoWriter(DocumentWriter):
         # With `silent`, the answer says nothing of the documents that are stored.
         if status in (201, 202) and answer.body in (b"{}", b"[]"):
             return
-        found = parse_body(answer.body)
-        errors = found if status in (201, 202) else [found]
+        reply = parse_body(answer.body)
+        errors = reply if status in (201, 202) else [reply]
         if not isinstance(errors, list):
             raise SimulatorError(
                 f"ArangoDB gave an answer that makes no sense: {one_line(answer.body, SHOWN)}"
             )
         again = self.may_be_there(request)
-        left = [error for error in errors if not (again and read_error_number(error) == UNIQUE)]
-        if not left:
+        failures = [error for error in errors if not (again and read_error_number(error) == UNIQUE)]
+        if not failures:
             return
-        if errors is found:
+        if errors is reply:
             # The errors don't say which documents they are about.
             request.doubt()
-        meanings = [self.connection.interpret(status, error) for error in left]
+        meanings = [self.connection.interpret(status, error) for error in failures]
         ends = (meaning for meaning in meanings if isinstance(meaning, SimulatorError))
         raise next(ends, meanings[-1])
 
@@ -143,7 +143,7 @@ class ArangoWriter(DocumentWriter):
 
 
 def _import_path(table: str, sync: bool) -> str:
-    """Where documents are imported, but for what becomes of one that is there.
+    """The path for imports, but for what becomes of documents that are there.
 
     https://docs.arangodb.com/stable/develop/http-api/import/
     """
@@ -154,19 +154,19 @@ def _import_path(table: str, sync: bool) -> str:
 
 
 def _read_refusals(connection: Connection, answer: Answer, documents: int) -> list[str]:
-    """Why some of so many imported documents were refused; nothing, if all are there."""
+    """Why some of `documents` imported documents were refused; empty if all are there."""
     if answer.status != 201:
         raise connection.explain(answer)
-    found = parse_body(answer.body)
-    if found["created"] + found["ignored"] == documents:
+    reply = parse_body(answer.body)
+    if reply["created"] + reply["ignored"] == documents:
         return []
-    return found.get("details") or [one_line(answer.body, SHOWN)]
+    return reply.get("details") or [one_line(answer.body, SHOWN)]
 
 
 def import_missing(
     connection: Connection, table: str, body: bytes, documents: int, sync: bool
 ) -> None:
-    """Store documents with keys by the import API, but for those that are there; Retryable or
+    """Store documents with keys by the import API, except those that are there; Retryable or
     SimulatorError if some aren't stored."""
     answer = connection.post(f"{_import_path(table, sync)}ignore", body)
     if refusals := _read_refusals(connection, answer, documents):
@@ -205,7 +205,7 @@ class NamedHttpClient(DefaultHTTPClient):
         self._has_own_trust = options.ca_certs is not None or not options.verify_certs
 
     def create_session(self, host: str) -> Session:
-        """As the client's, with the name."""
+        """A session like the client's, with the name."""
         session = super().create_session(host)
         session.headers["user-agent"] = self._name
         session.cert = self._cert
@@ -216,7 +216,7 @@ class NamedHttpClient(DefaultHTTPClient):
         return session
 
     def send_request(self, session: Session, *args: Any, **more: Any) -> Response:
-        """As the client's, within what is left of the patience."""
+        """Sends as the client does, within what is left of the patience."""
         self.request_timeout = limit_wait(self._timeout_s)
         return super().send_request(session, *args, **more)
 
@@ -230,16 +230,16 @@ def make_client(connection: Connection, connections: int) -> tuple[ArangoClient,
         http_client=NamedHttpClient(connection.headers["user-agent"], options, connections),
         verify_override=options.find_file("ca_certs") or options.verify_certs,
     )
-    found = client.db(options.database, username=options.username, password=options.password)
-    return client, found
+    database = client.db(options.database, username=options.username, password=options.password)
+    return client, database
 
 
 UNANSWERED = (RequestException, ConnectionAbortedError)
-"""What the client raises that got no answer."""
+"""What the client raises if it got no answer."""
 
 
 def explain_silence(connection: Connection, error: Exception) -> Retryable:
-    """What one of them means."""
+    """What an error of `UNANSWERED` means."""
     text = f"{connection.options.server}: {error}"
     return Retryable("timeout", text) if isinstance(error, ReadTimeout) else connection_lost(text)
 
@@ -286,7 +286,7 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
             collection.import_bulk(documents, sync=self._sync, on_duplicate=repeated)
 
     def _is_there(self, request: Rows, error: ArangoServerError) -> bool:
-        """Whether an earlier try has stored the document that this is about."""
+        """Whether an earlier try has stored the document that the error is about."""
         return error.error_code == UNIQUE and self.may_be_there(request)
 
 

@@ -86,7 +86,9 @@ _COLUMN_TYPES = {
 
 def _define(columns: Iterable[Column]) -> str:
     """Columns' names and types."""
-    return ", ".join(f"{quote_name(one.name)}: {_COLUMN_TYPES[one.type]}" for one in columns)
+    return ", ".join(
+        f"{quote_name(column.name)}: {_COLUMN_TYPES[column.type]}" for column in columns
+    )
 
 
 class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
@@ -158,7 +160,9 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
                 _log.warning("the cache of schemas could not be cleared: %s", error)
 
     def describe_schema(self) -> list[str]:
-        commands = [one for table in self.job.table_names for one in self.table_commands(table)]
+        commands = [
+            command for table in self.job.table_names for command in self.table_commands(table)
+        ]
         return [*commands, self.tags_command()] if self.job.tags_tables else commands
 
     def table_commands(self, table: str) -> list[str]:
@@ -202,8 +206,8 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
             lacking = ~np.isin(ids, [row[0] for row in stored])
             if not lacking.any():
                 continue
-            left = {name: values[lacking] for name, values in columns.items()}
-            for text in encode_devices(schema, left):
+            devices = {name: values[lacking] for name, values in columns.items()}
+            for text in encode_devices(schema, devices):
                 table = quote_name(schema.tags_table)
                 self.connection.ask(f".ingest inline into table {table} <|\n{text.decode()}")
 
@@ -213,9 +217,11 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
     def storage(self) -> Storage:
         from .server import check_rows
 
-        found = self.storage_during()
-        check_rows(found.level.events if found.level else 0, sum(map(self.count_rows, self.tables)))
-        return found
+        storage = self.storage_during()
+        check_rows(
+            storage.level.events if storage.level else 0, sum(map(self.count_rows, self.tables))
+        )
+        return storage
 
     def storage_during(self) -> Storage:
         return self.connection.read_extents(self.tables)
@@ -238,9 +244,9 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
         [version] = self.connection.ask(".show version")
         settings: dict[str, Any] = {"ingestion": self.options.mode(self.job.load.batch)}
         for policy in ("ingestionbatching", "streamingingestion"):
-            found = self._policy(policy)
-            if found is not None:
-                settings[f"{policy} policy"] = found
+            setting = self._policy(policy)
+            if setting is not None:
+                settings[f"{policy} policy"] = setting
         return {"version": str(version[0]), "settings": settings}
 
     def _policy(self, policy: str) -> str | None:

@@ -55,7 +55,7 @@ class Question(NamedTuple):
 
 
 class AdxAsker(SqlAsker[Connection]):
-    """Asks what `AzureDataExplorer.compile` gives. What is received: how to read it, and the body."""
+    """Asks what `AzureDataExplorer.compile` gives. Receives the body, and how to read it."""
 
     module: AzureDataExplorer
 
@@ -64,7 +64,7 @@ class AdxAsker(SqlAsker[Connection]):
         super().__init__(module, KqlLiterals(), in_flight, limit_s)
         self._properties = make_properties(module.options).to_json()
         self._reads: dict[str, Sequence[Read]] = {}
-        """Of each query."""
+        """How to read the rows of each query."""
 
     def open(self) -> None:
         super().open()
@@ -114,13 +114,13 @@ class AdxAsker(SqlAsker[Connection]):
         return bare.count(b"[")
 
     def _explain_errors(self, body: bytes) -> Retryable | SimulatorError:
-        """What an answer means that came with 200 and is none."""
+        """What an answer means that came with 200 and has no result."""
         frames = read_json(body)
         errors = []
         for frame in frames if isinstance(frames, list) else []:
             rows = frame.get("Rows", ()) if isinstance(frame, dict) else ()
             errors += [
-                one for one in (frame, *rows) if isinstance(one, dict) and "OneApiErrors" in one
+                part for part in (frame, *rows) if isinstance(part, dict) and "OneApiErrors" in part
             ]
         if errors:
             return self.database.interpret(KustoMultiApiError(errors))

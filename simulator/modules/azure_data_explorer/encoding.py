@@ -25,7 +25,7 @@ _QUOTED = (ColumnType.TEXT, ColumnType.JSON)
 _ESCAPES = ((b'"', b'""'),)
 
 COMMAND_BYTES = 500_000
-"""Of CSV in one command, at most."""
+"""The most CSV in one command."""
 
 
 MAPPING = "iot_benchmark"
@@ -50,7 +50,7 @@ class Part:
     body: bytes
     size: int
     device: str | int
-    """Its device's name, or its id where tags have a table of their own."""
+    """The event's device: its name, or its id where tags have a table of their own."""
     time_ms: int
     in_doubt: bool = False
     """Whether it may be stored although nobody said so."""
@@ -119,7 +119,7 @@ class CsvEncoder(Encoder):
 
 
 def make_part(table: str, block: EventBlock, body: bytes, size: int) -> Part:
-    """What goes into a table of a whole block, which was `size` bytes of CSV."""
+    """A whole block as what goes into a table; it was `size` bytes of CSV."""
     schema = block.schema
     last = block.part(len(block) - 1, len(block))
     apart = schema.is_apart(schema.device)

@@ -49,7 +49,7 @@ class StreamingIngestion(Service):
         self._query = f"?streamFormat={DataFormat.CSV.kusto_value}&mappingName={MAPPING}"
 
     def put(self, table: str, body: bytes) -> None:
-        """One request of compressed CSV; KustoError if it is refused, NoAnswer if nobody knows."""
+        """Send one request of compressed CSV; KustoError if it is refused, NoAnswer if nobody knows."""
         headers = {"content-encoding": "gzip", **name_request("stream")}
         target = f"{self._path}{quote(table, safe='')}{self._query}"
         answer = self.request("POST", target, body, headers)
@@ -82,7 +82,7 @@ class _Resource:
 class QueuedIngestion:
     """Requests of a blob and a message that names it.
 
-    What Microsoft's ingestion client does, too, but that makes new clients for each request.
+    Microsoft's ingestion client does the same, but makes new clients for each request.
     https://learn.microsoft.com/azure/data-explorer/kusto/api/netfx/kusto-ingest-client-rest
     """
 
@@ -111,12 +111,14 @@ class QueuedIngestion:
         with self._lock:
             if time.monotonic() < self._renew_at:
                 return
-            found = self._ask(".get ingestion resources")
+            resources = self._ask(".get ingestion resources")
             [[self._token]] = self._ask(".get kusto identity token")
-            self._containers = [self._resource(uri) for kind, uri in found if kind == "TempStorage"]
+            self._containers = [
+                self._resource(uri) for kind, uri in resources if kind == "TempStorage"
+            ]
             self._queues = [
                 self._resource(uri)
-                for kind, uri in found
+                for kind, uri in resources
                 if kind == "SecuredReadyForAggregationQueue"
             ]
             self._renew_at = time.monotonic() + _RESOURCES_GOOD_S
@@ -200,7 +202,7 @@ def report_unclear(reason: str) -> SimulatorError:
 
 
 def make_message(blob: str, size: int, database: str, table: str, token: str) -> bytes:
-    """The message that has the blob at a URI ingested.
+    """The message that makes the service ingest the blob at a URI.
 
     https://learn.microsoft.com/azure/data-explorer/kusto/api/netfx/kusto-ingest-client-rest#ingestion-message-internal-structure
     """

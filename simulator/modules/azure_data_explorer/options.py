@@ -110,12 +110,12 @@ class AdxOptions(EncodingOptions):
 
     def check_login(self) -> None:
         """OptionError unless there is a way to log in, or no need to (a stand-in on this machine)."""
-        given = {
+        login = {
             name: getattr(self, name)
             for name in ("adx_aad_app_id", "adx_app_key", "adx_authority_id")
         }
-        missing = [name for name, value in given.items() if not value]
-        nobody = len(missing) == len(given)
+        missing = [name for name, value in login.items() if not value]
+        nobody = len(missing) == len(login)
         if missing and not (nobody and urlsplit(self.kusto_uri).scheme == "http"):
             raise OptionError(
                 f"no login for {self.kusto_uri}: option {', '.join(missing)} is missing (on Kubernetes"

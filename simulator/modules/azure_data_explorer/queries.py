@@ -41,7 +41,7 @@ class Compiled:
     reads: Sequence[Read]
 
     def read(self, rows: Sequence[Sequence[Any]]) -> list[Row]:
-        """The answer's rows; SimulatorError if they have other values than so many."""
+        """The answer's rows; SimulatorError if they have another number of values."""
         for row in rows[:1]:
             if len(row) != len(self.reads):
                 raise SimulatorError(f"a row has {len(row)} values, not {len(self.reads)}")
@@ -51,7 +51,7 @@ class Compiled:
 
 
 def compile_query(bound: BoundQuery, schema: Schema) -> Compiled:
-    """What is bound in KQL, and how to read its answer. A row's values are called v0, v1, ..."""
+    """The bound query in KQL, and how to read its answer. A row's values are called v0, v1, ..."""
     query = bound.query
     steps = [quote_name(schema.table), *_list_conditions(bound, schema)]
     names = _name_values(0, query.width)
@@ -84,12 +84,12 @@ def take_statement(text: str, bound: BoundQuery, schema: Schema) -> Compiled:
 
 
 def _list_conditions(bound: BoundQuery, schema: Schema) -> list[str]:
-    found = []
+    conditions = []
     # Times first: they tell which extents needn't be looked into.
     if bound.start_ms is not None and bound.end_ms is not None:
         time = quote_name(schema.time)
         start, end = _write_time(bound.start_ms), _write_time(bound.end_ms)
-        found.append(
+        conditions.append(
             f"where {time} == {start}"
             if bound.end_ms == bound.start_ms + 1
             else f"where {time} >= {start} and {time} < {end}"
@@ -97,21 +97,23 @@ def _list_conditions(bound: BoundQuery, schema: Schema) -> list[str]:
     if bound.devices is not None:
         names = [quote_text(name) for name in bound.devices]
         among = f"== {names[0]}" if len(names) == 1 else f"in ({', '.join(names)})"
-        named = f"where {_name_column(schema.device, schema)} {among}"
+        condition = f"where {_name_column(schema.device, schema)} {among}"
         apart = schema.is_apart(schema.device)
-        found.append(_find_ids(named, schema, alone=len(names) == 1) if apart else named)
+        conditions.append(
+            _find_ids(condition, schema, alone=len(names) == 1) if apart else condition
+        )
     if bound.query.where is not None:
         comparison = _compare(bound.query.where, schema)
         apart = schema.is_apart(bound.query.where.column)
-        found.append(_find_ids(comparison, schema) if apart else comparison)
-    return found
+        conditions.append(_find_ids(comparison, schema) if apart else comparison)
+    return conditions
 
 
 _ID = f"['{ID}']"
 
 
 def _find_ids(condition: str, schema: Schema, alone: bool = False) -> str:
-    """A condition on names or tags, which one device alone may fulfil, as one on the events' ids."""
+    """A condition on names or tags as one on the events' ids; `alone`: a single device fulfils it."""
     ids = f"{quote_name(schema.tags_table)} | {condition} | project {_ID}"
     return f"where {_ID} == toscalar({ids})" if alone else f"where {_ID} in (({ids}))"
 
@@ -167,17 +169,19 @@ def _write_span(span_ms: int) -> str:
 
 
 def _ask_newest(query: Query, schema: Schema) -> list[str]:
-    """By `arg_max`, as `partition` would end at 64 devices."""
-    newest, known = _ask_last([n for n in query.events if not schema.is_apart(n)], schema)
+    """The steps that find newest events: by `arg_max`, as `partition` would end at 64 devices."""
+    newest, aliases = _ask_last(
+        [name for name in query.events if not schema.is_apart(name)], schema
+    )
     names = _name_values(0, query.width)
     if schema.is_apart(schema.device):
         # By id first: tags are looked up for what was found.
-        asked = (schema.device, *query.events)
-        lookup, tags = _look_up(asked, schema)
-        known |= tags
-        row = [known[name] for name in asked]
+        columns = (schema.device, *query.events)
+        lookup, tags = _look_up(columns, schema)
+        aliases |= tags
+        row = [aliases[name] for name in columns]
         return [f"summarize {newest} by {_ID}", lookup, f"project {_assign(names, row)}"]
-    row = [known[name] for name in query.events]
+    row = [aliases[name] for name in query.events]
     return [
         f"summarize {newest} by v0 = {_name_column(schema.device, schema)}",
         f"project v0, {_assign(names[1:], row)}",
@@ -185,7 +189,7 @@ def _ask_newest(query: Query, schema: Schema) -> list[str]:
 
 
 def _join_tags(names: Iterable[str], schema: Schema) -> list[str]:
-    """The step that adds to events those of the columns that are in the tags' table, if any are."""
+    """The step that adds to events the columns that are in the tags' table, if any are."""
     columns = [quote_name(name) for name in dict.fromkeys(names) if schema.is_apart(name)]
     if not columns:
         return []
@@ -194,12 +198,12 @@ def _join_tags(names: Iterable[str], schema: Schema) -> list[str]:
 
 
 def _look_up(names: Iterable[str], schema: Schema) -> tuple[str, dict[str, str]]:
-    """The step that adds them to what was found by id, and what each is called then."""
+    """The step that adds columns of tags to what was found by id, and what each is called then."""
     apart = [name for name in dict.fromkeys(names) if schema.is_apart(name)]
-    known = {name: f"t{place}" for place, name in enumerate(apart)}
-    values = _assign(known.values(), (_name_column(name, schema) for name in apart))
+    aliases = {name: f"t{place}" for place, name in enumerate(apart)}
+    values = _assign(aliases.values(), (_name_column(name, schema) for name in apart))
     tags = f"{quote_name(schema.tags_table)} | project {_ID}, {values}"
-    return f"lookup kind=inner ({tags}) on {_ID}", known
+    return f"lookup kind=inner ({tags}) on {_ID}", aliases
 
 
 def _compute(query: Query, schema: Schema) -> list[str]:
@@ -211,11 +215,15 @@ def _compute(query: Query, schema: Schema) -> list[str]:
         for key, part in zip(keys, query.per, strict=True)
         if isinstance(part, str) and schema.is_apart(part)
     }
-    of = [one.column for one in query.compute if one.column is not None]
-    by_id = schema.device in apart.values() and not any(map(schema.is_apart, of))
-    steps = [] if by_id else _join_tags([*apart.values(), *of], schema)
-    last = [one.column for one in query.compute if one.column and one.function is Function.LAST]
-    newest, known = _ask_last(last, schema) if last else ("", {})
+    columns = [aggregate.column for aggregate in query.compute if aggregate.column is not None]
+    by_id = schema.device in apart.values() and not any(map(schema.is_apart, columns))
+    steps = [] if by_id else _join_tags([*apart.values(), *columns], schema)
+    last = [
+        aggregate.column
+        for aggregate in query.compute
+        if aggregate.column and aggregate.function is Function.LAST
+    ]
+    newest, aliases = _ask_last(last, schema) if last else ("", {})
     row, computed, after = list(keys), [], []
     if by_id:
         # Tags are looked up for groups, of which there are fewer than events.
@@ -223,13 +231,15 @@ def _compute(query: Query, schema: Schema) -> list[str]:
         lookup, tags = _look_up(apart.values(), schema)
         row = [tags[apart[key]] if key in apart else key for key in keys]
         after = [lookup]
-    for name, one in zip(names[query.keys :], query.compute, strict=True):
-        if one.function is Function.LAST:
-            row.append(known[one.column or ""])
+    for name, aggregate in zip(names[query.keys :], query.compute, strict=True):
+        if aggregate.function is Function.LAST:
+            row.append(aliases[aggregate.column or ""])
             continue
         row.append(name)
-        nothing = not query.per or (one.column is not None and schema.column(one.column).nullable)
-        computed.append(f"{name} = {_aggregate(one, schema, nothing)}")
+        nothing = not query.per or (
+            aggregate.column is not None and schema.column(aggregate.column).nullable
+        )
+        computed.append(f"{name} = {_aggregate(aggregate, schema, nothing)}")
     step = f"summarize {', '.join([*computed, newest] if newest else computed)}"
     if query.per:
         step += f" by {_assign(groups, groups.values())}"
@@ -239,27 +249,27 @@ def _compute(query: Query, schema: Schema) -> list[str]:
 
 
 def _ask_last(names: Iterable[str], schema: Schema) -> tuple[str, dict[str, str]]:
-    """What finds these columns of the newest event of a group, and what each is called there."""
-    known = {schema.time: "happened"}
+    """The expression for these columns of a group's newest event, and what each is called there."""
+    aliases = {schema.time: "happened"}
     for name in names:
-        known.setdefault(name, f"c{len(known)}")
-    time, *others = (_name_column(name, schema) for name in known)
-    if not others:
-        return f"happened = max({time})", known
-    return f"({', '.join(known.values())}) = arg_max({', '.join([time, *others])})", known
+        aliases.setdefault(name, f"c{len(aliases)}")
+    time, *columns = (_name_column(name, schema) for name in aliases)
+    if not columns:
+        return f"happened = max({time})", aliases
+    return f"({', '.join(aliases.values())}) = arg_max({', '.join([time, *columns])})", aliases
 
 
-def _aggregate(one: Aggregate, schema: Schema, nothing: bool) -> str:
-    """What computes a value of a group's events; `nothing`: there may be no values."""
-    if one.column is None:
+def _aggregate(aggregate: Aggregate, schema: Schema, nothing: bool) -> str:
+    """The expression for a value of a group's events; `nothing`: there may be no values."""
+    if aggregate.column is None:
         return "count()"
-    column = quote_name(one.column)
-    found = f"{one.function}({column})"
-    if one.function is Function.SUM and nothing:
+    column = quote_name(aggregate.column)
+    value = f"{aggregate.function}({column})"
+    if aggregate.function is Function.SUM and nothing:
         # It would be 0.
-        real = schema.column(one.column).type in (ColumnType.FLOAT32, ColumnType.FLOAT64)
-        return f"iff(isnull(min({column})), {'real' if real else 'long'}(null), {found})"
-    return found
+        real = schema.column(aggregate.column).type in (ColumnType.FLOAT32, ColumnType.FLOAT64)
+        return f"iff(isnull(min({column})), {'real' if real else 'long'}(null), {value})"
+    return value
 
 
 def _name_group(part: str | Every, schema: Schema) -> str:
@@ -331,7 +341,7 @@ def _read_text(value: str | None) -> str | None:
 
 
 def _read_mean(value: float | str | None) -> float | str | None:
-    # The mean of nothing.
+    # NaN is the mean of nothing.
     return None if value == "NaN" else value
 
 
@@ -343,7 +353,7 @@ def _choose_reads(query: Query, schema: Schema) -> list[Read]:
     """How each value of a row is read."""
     own = (schema.device, *query.events) if query.newest else query.events or query.per
     reads = [_choose_read(schema, part) for part in own]
-    return reads + [_choose_read_computed(schema, one) for one in query.compute]
+    return reads + [_choose_read_computed(schema, aggregate) for aggregate in query.compute]
 
 
 def _choose_read(schema: Schema, part: str | Every) -> Read:
@@ -355,7 +365,7 @@ def _choose_read(schema: Schema, part: str | Every) -> Read:
     return _read_text if column.type is ColumnType.TEXT and column.nullable else _read_as_it_is
 
 
-def _choose_read_computed(schema: Schema, one: Aggregate) -> Read:
-    if one.function is Function.AVG:
+def _choose_read_computed(schema: Schema, aggregate: Aggregate) -> Read:
+    if aggregate.function is Function.AVG:
         return _read_mean
-    return _read_as_it_is if one.column is None else _choose_read(schema, one.column)
+    return _read_as_it_is if aggregate.column is None else _choose_read(schema, aggregate.column)

@@ -52,19 +52,19 @@ class Connection(HttpClient):
         self._queue: QueuedIngestion | None = None
         self._service: Service | None = None
         self.properties = make_properties(options)
-        """Of each query."""
+        """The properties of each query."""
 
     def describe_place(self, uri: str) -> KustoConnectionStringBuilder:
         """How a client of Microsoft's reaches a URI, and as whom."""
         options = self.options
         if options.adx_aad_app_id and options.adx_app_key and options.adx_authority_id:
-            found = KustoConnectionStringBuilder.with_aad_application_key_authentication(
+            builder = KustoConnectionStringBuilder.with_aad_application_key_authentication(
                 uri, options.adx_aad_app_id, options.adx_app_key, options.adx_authority_id
             )
         else:
-            found = KustoConnectionStringBuilder.with_no_authentication(uri)
-        found.application_for_tracing = f"iot-benchmark/{self._job.run_id}"
-        return found
+            builder = KustoConnectionStringBuilder.with_no_authentication(uri)
+        builder.application_for_tracing = f"iot-benchmark/{self._job.run_id}"
+        return builder
 
     def close(self) -> None:
         """Close all connections."""
@@ -76,7 +76,7 @@ class Connection(HttpClient):
     def call(
         self, call: Callable[..., _ResultT], *arguments: Any, uri: str | None = None
     ) -> _ResultT:
-        """What a call of a client, or of an ingestion, returns; its errors translated. `uri`: whom it calls
+        """What a call of a client, or of an ingestion, returns; its errors translated. `uri`: what it calls
         (default: `kusto_uri`)."""
         try:
             return call(*arguments)
@@ -93,8 +93,8 @@ class Connection(HttpClient):
         return rows
 
     def reach(self, first: Callable[[], object]) -> None:
-        """Get to the cluster by a first call; else SimulatorError with its name and a remedy, and all is
-        closed."""
+        """Reach the cluster by a first call. If that fails, all is closed; SimulatorError with the
+        cluster's name and a remedy."""
         try:
             first()
         except Retryable as error:
@@ -120,11 +120,11 @@ class Connection(HttpClient):
         return self._service
 
     def begin(self, request: HttpRequest, timeout_s: float | None = None) -> HttpConnection:
-        """Retryable or SimulatorError if it can't be sent."""
+        """Send a request; Retryable or SimulatorError if it can't be sent."""
         return self.call(self.service.begin, request, timeout_s)
 
     def receive(self, connection: HttpConnection) -> Answer | None:
-        """Retryable or SimulatorError if there is none."""
+        """The answer, if it is complete; Retryable or SimulatorError if there is none."""
         return self.call(self.service.receive, connection)
 
     def give_up(self, connection: HttpConnection) -> Retryable | SimulatorError:
@@ -135,7 +135,7 @@ class Connection(HttpClient):
         return interpret_no_answer(error, "Azure Data Explorer", host, "REQUESTS_CA_BUNDLE")
 
     def explain(self, answer: Answer) -> Retryable | SimulatorError:
-        """What an answer means that is no success by its status."""
+        """What an answer means whose status is no success."""
         return self.interpret(read_error(answer))
 
     def open_streaming(self) -> None:
@@ -169,8 +169,8 @@ class Connection(HttpClient):
         By `.show table extents` rather than `.show table details`, whose figures may be 15 minutes old:
         https://learn.microsoft.com/kusto/management/show-extents
         """
-        found = [self.ask(ask_extents(table))[0] for table in tables]
-        total, index, rows = (sum(int(row[number] or 0) for row in found) for number in range(3))
+        sums = [self.ask(ask_extents(table))[0] for table in tables]
+        total, index, rows = (sum(int(row[number] or 0) for row in sums) for number in range(3))
         return Storage(
             total_bytes=total,
             data_bytes=total - index,
@@ -192,10 +192,12 @@ class Connection(HttpClient):
                 " adx_app_key and adx_authority_id"
             )
         text = one_line(error, SHOWN)
-        found = _find_api_error(error)
-        if found is not None:
-            text = f"{found.code}: {one_line(found.description or found.message, SHOWN)}"
-            if found.permanent is False:
+        api_error = _find_api_error(error)
+        if api_error is not None:
+            text = (
+                f"{api_error.code}: {one_line(api_error.description or api_error.message, SHOWN)}"
+            )
+            if api_error.permanent is False:
                 return Retryable("server_error", text, backoff_s=0.5)
         if "Failed to resolve table" in text or "EntityNotFound" in text:
             return missing_table(f"{host}: {text}", self._job)
@@ -208,7 +210,7 @@ class Connection(HttpClient):
 
 
 def _find_api_error(error: KustoError) -> OneApiError | None:
-    """What the service says of an error, or of the first one that an answer has in it."""
+    """What the service says of an error, or of the first error in an answer."""
     if isinstance(error, KustoApiError):
         return error.get_api_error()
     if isinstance(error, KustoMultiApiError) and error.get_api_errors():
@@ -217,7 +219,7 @@ def _find_api_error(error: KustoError) -> OneApiError | None:
 
 
 def make_properties(options: AdxOptions) -> ClientRequestProperties:
-    """What is said of each query besides its text."""
+    """What each query says besides its text."""
     properties = ClientRequestProperties()
     # Otherwise an answer of more than 500,000 rows would be an error.
     # https://learn.microsoft.com/azure/data-explorer/kusto/concepts/querylimits

@@ -52,10 +52,10 @@ def make_pool(uri: str, headers: Mapping[str, str], timeout_s: float) -> HttpPoo
 
 
 class Service(HttpClient):
-    """A cluster's URI, asked as who a client of Microsoft's is."""
+    """A cluster's URI, asked with the login of a client of Microsoft's."""
 
     def __init__(self, client: KustoClient, uri: str, timeout_s: float) -> None:
-        """`client` is that of the same URI: requests say who they are as it does."""
+        """`client`: Microsoft's, of the same URI. Requests identify themselves as it does."""
         # There is no public way to the client's token.
         self._helper = client._aad_helper
         self._login: dict[str, str] = {}

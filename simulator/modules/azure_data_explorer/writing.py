@@ -129,7 +129,7 @@ def _write_lines(block: EventBlock) -> bytes:
 
 
 def _list_fields(column: Column, block: EventBlock, values: list[Any]) -> list[Any]:
-    """What the service knows otherwise than Python writes it: times and truth values."""
+    """A column's values, times and truth values as the service and not as Python writes them."""
     if column.type is ColumnType.TIMESTAMP_MS:
         times = block.row_columns[column.name].astype("datetime64[ms]").tolist()
         return [

@@ -44,7 +44,7 @@ class BlackholeOptions(InFlightOptions):
         try:
             module = load_module(str(values.get("encoder", cls.model_fields["encoder"].default)))
         except OptionError:
-            return [*own, *values]  # that is the error to be told of
+            return [*own, *values]  # that is the error to report
         return [*own, *module.encoding_options_model.model_fields]
 
     def encoding(self) -> tuple[type[AnyModule], Options]:
@@ -52,12 +52,12 @@ class BlackholeOptions(InFlightOptions):
         module = load_module(self.encoder)
         own = set(Options.model_fields)
         values = {name: getattr(self, name) for name in own} | (self.model_extra or {})
-        known = [name for name in type(self).model_fields if name not in own]
+        names = [name for name in type(self).model_fields if name not in own]
 
         def where(_: str) -> str:
             return f"encoder {self.encoder}"
 
-        return module, parse_options(module.encoding_options_model, values, where, known)
+        return module, parse_options(module.encoding_options_model, values, where, names)
 
 
 class BlackholeWriter(Writer):
@@ -68,7 +68,7 @@ class BlackholeWriter(Writer):
         self.max_in_flight = options.in_flight(job.load)
         self._delay_s = options.delay_ms / 1000
         self._held: deque[tuple[float, object, int]] = deque()
-        """When each request ends, in order, the request, and its events."""
+        """When each request ends, the request, and its events; in the order of their ends."""
 
     def open(self) -> None:
         """Nothing to connect to."""

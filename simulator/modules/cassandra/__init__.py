@@ -102,7 +102,7 @@ _COLUMN_TYPES = {
     ColumnType.FLOAT64: "double",
     ColumnType.BOOL: "boolean",
     ColumnType.TEXT: "text",
-    # Neither has Cassandra a type for it, nor the driver one for YCQL's jsonb.
+    # Cassandra has no type for it, and the driver has none for YCQL's jsonb.
     ColumnType.JSON: "text",
 }
 _KEY_TYPES = {PrimaryKey.CLIENT: "text", PrimaryKey.UUID: "uuid"}
@@ -208,10 +208,10 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         keyspace = self.options.keyspace
         replication = self._replication()
         self._ask(self._create_keyspace(replication))
-        found, _ = self._read_keyspace()
-        if self.options.flavor is not Flavor.YCQL and found != replication:
+        current, _ = self._read_keyspace()
+        if self.options.flavor is not Flavor.YCQL and current != replication:
             raise SimulatorError(
-                f"keyspace {keyspace} has replication {found}, not {replication}: drop or alter it,"
+                f"keyspace {keyspace} has replication {current}, not {replication}: drop or alter it,"
                 " or change replication_factor, replication_strategy or keyspace"
             )
         present = self._find_tables()
@@ -242,16 +242,16 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
 
     def _replication(self, datacenter: str | None = None) -> dict[str, str]:
         """The replication that the options ask for, as the server shows it; `datacenter`: the local one, if
-        it isn't to be asked for."""
-        wanted = self.options.replication
+        no node is to be asked for it."""
+        replication = self.options.replication
         if self.options.replication_strategy is ReplicationStrategy.SIMPLE:
-            return wanted
+            return replication
         datacenter = datacenter or self.session.datacenter
-        return {"class": wanted["class"], datacenter: wanted["replication_factor"]}
+        return {"class": replication["class"], datacenter: replication["replication_factor"]}
 
     def _read_keyspace(self) -> tuple[dict[str, str], bool]:
         """The keyspace's replication, and whether its writes go to the commit log; of one that is still to be
-        made what it will have."""
+        made, what it will have."""
         rows = self._ask(
             "SELECT replication, durable_writes FROM system_schema.keyspaces"
             " WHERE keyspace_name = %s",
@@ -259,8 +259,8 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         )
         if not rows:
             return self._replication(), True
-        found = dict(rows[0][0])
-        return found | {"class": found["class"].rpartition(".")[2]}, bool(rows[0][1])
+        replication = dict(rows[0][0])
+        return replication | {"class": replication["class"].rpartition(".")[2]}, bool(rows[0][1])
 
     def _find_tables(self) -> set[str]:
         """The keyspace's tables."""
@@ -277,7 +277,9 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         """Columns, key and properties of CREATE TABLE."""
         schema, options = self.job.schema, self.options
         device = quote_name(schema.device_path or schema.device)
-        columns = [f"{quote_name(c.name)} {_COLUMN_TYPES[c.type]}" for c in schema.columns]
+        columns = [
+            f"{quote_name(column.name)} {_COLUMN_TYPES[column.type]}" for column in schema.columns
+        ]
         if schema.device_path:
             columns.insert(0, f"{device} text")
         clustering = [schema.time]
@@ -345,7 +347,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         return describe_statement(statement, self.options, self.job.schema)
 
     def begin(self, plan: Plan) -> Steps:
-        """What is asked to carry out a plan, and what the client makes of it."""
+        """The steps that carry out a plan: what is asked, and what the client makes of it."""
         return self._queries.begin(plan)
 
     def make_asker(self, in_flight: int) -> Asker:

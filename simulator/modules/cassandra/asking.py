@@ -51,23 +51,23 @@ class Request(NamedTuple):
 
     asked: Statement | Plan
     executions: Sequence[Execution]
-    """Of a statement."""
+    """The executions of a statement."""
 
 
 @dataclass(slots=True, eq=False)
 class _Question:
-    """One that is under way."""
+    """A question that is under way."""
 
     token: object
     steps: Steps | None = None
-    """Of a plan."""
+    """The steps of a plan."""
     text: str = ""
     """The statement that is being asked."""
     known: Known | None = None
     may_be_late: bool = False
     executions: Sequence[Execution] = ()
     sent: int = 0
-    """How many of them."""
+    """How many executions have been sent."""
     under_way: int = 0
     parts: list[list[Reply] | None] = field(default_factory=list)
     """The pages of each execution, as far as they have come; None: it took the server too long."""
@@ -81,7 +81,7 @@ class _Sent(NamedTuple):
 
     question: _Question
     number: int
-    """Of the execution."""
+    """The number of the execution."""
     following: bytes | None = None
     """Which page it asks for; None: the first."""
     is_again: bool = False
@@ -109,7 +109,7 @@ class CassandraAsker(Asker):
         if is_own or isinstance(first, Plan) or bounds.devices is None or not first.asked:
             return super().encode(bounds)
         statement = self._expect(first.statement)
-        return [Request(statement, one) for one in encode_block(first, bounds)]
+        return [Request(statement, executions) for executions in encode_block(first, bounds)]
 
     def encode_statement(self, statement: Selection | Plan) -> Request:
         if isinstance(statement, Plan):
@@ -117,7 +117,7 @@ class CassandraAsker(Asker):
         return Request(self._expect(statement.statement), encode_executions(*statement))
 
     def _expect(self, statement: Statement) -> Statement:
-        """A statement that will be asked."""
+        """Note a statement that will be asked."""
         self._expected[statement.text] = None
         return statement
 
@@ -132,7 +132,7 @@ class CassandraAsker(Asker):
         )
         try:
             for text in self._expected:
-                # Whoever asks what is refused is told.
+                # Whoever asks a refused statement gets the error.
                 with suppress(RequestValidationException, ErrorMessage):
                     self._prepare(text)
             self._pool.open()
@@ -140,12 +140,12 @@ class CassandraAsker(Asker):
             raise SimulatorError(str(self._translate(error))) from error
 
     def _connect(self, node: Node) -> Connection:
-        """A connection to a node, which has the statements prepared. In any thread."""
-        known = dict(self._known)
-        connection, prepared = self.module.connection.connect(node, list(known))
-        if prepared != [one.prepared for one in known.values()]:
+        """A connection to a node, which has the statements prepared. Works in any thread."""
+        statements = dict(self._known)
+        connection, prepared = self.module.connection.connect(node, list(statements))
+        if prepared != [statement.prepared for statement in statements.values()]:
             connection.close()
-            # They follow from the statements' texts and the table.
+            # The ids follow from the statements' texts and the table.
             raise ConnectionException("the node calls statements otherwise than the others")
         if self.module.job.stamps_arrivals:
             connection.stamp_arrivals()
@@ -153,20 +153,20 @@ class CassandraAsker(Asker):
 
     def _prepare(self, text: str, again: bool = False) -> Known:
         """A prepared statement. Raises `ERRORS`; Retryable if no node answers."""
-        known = self._known.get(text)
-        if known is None or again:
+        statement = self._known.get(text)
+        if statement is None or again:
             self._known.pop(text, None)
             session = self.module.session
-            made = session.prepare(text, again)
-            names = made.query_id, made.result_metadata_id or b""
-            known = Known(
-                Prepared(*names, made.result_metadata or ()),
-                len(made.column_metadata or ()),
+            prepared = session.prepare(text, again)
+            names = prepared.query_id, prepared.result_metadata_id or b""
+            statement = Known(
+                Prepared(*names, prepared.result_metadata or ()),
+                len(prepared.column_metadata or ()),
                 self.module.options.consistency_level,
                 session.version,
             )
-            self._known[text] = known
-        return known
+            self._known[text] = statement
+        return statement
 
     def _translate(self, error: Exception) -> Retryable | SimulatorError:
         return self.module.connection.translate(error)
@@ -193,10 +193,10 @@ class CassandraAsker(Asker):
     def send(self, request: Request) -> Received:
         executions = request.executions
         text = request.asked.text if isinstance(request.asked, Statement) else ""
-        known = self._known.get(text)
-        if known is None or len(executions) != 1:
+        statement = self._known.get(text)
+        if statement is None or len(executions) != 1:
             self.submit(request, None)
-        elif received := self._send_alone(_Question(None, None, text, known), executions):
+        elif received := self._send_alone(_Question(None, None, text, statement), executions):
             return received
         while not (ended := self.outcomes(None)):
             continue
@@ -206,17 +206,17 @@ class CassandraAsker(Asker):
         return result
 
     def _send_alone(self, question: _Question, executions: Sequence[Execution]) -> Received | None:
-        """Ask one execution while nothing else is under way: its answer, if that is of one page, as most are.
-        None: `outcomes` tells how it goes on."""
+        """Ask one execution while nothing else is under way. Returns its answer if that has one page, as most
+        have; None: `outcomes` tells how it goes on."""
         assert question.known is not None
         question.executions, question.sent, question.parts = executions, 1, [[]]
         sent = _Sent(question, 0)
         self._send(sent)
         outcome = None
         while outcome is None:
-            # Others are of questions that are over.
-            found = self.pool.outcomes(None)
-            outcome = next((one for one in found if one.request is sent), None)
+            # Other outcomes are of questions that are over.
+            outcomes = self.pool.outcomes(None)
+            outcome = next((outcome for outcome in outcomes if outcome.request is sent), None)
         result: Any = outcome.result
         if isinstance(result, Reply) and len(result.body) <= most_answer_bytes():
             page = read_page(result)
@@ -244,8 +244,8 @@ class CassandraAsker(Asker):
                 if not sent.question.is_over:
                     result: Any = outcome.result
                     self._take(sent, result, outcome.answered_s)
-        found, self._found = self._found, []
-        return found
+        outcomes, self._found = self._found, []
+        return outcomes
 
     def stop_submitting(self) -> None:
         """What is under way is cut off by `close`."""
@@ -275,7 +275,7 @@ class CassandraAsker(Asker):
             self._end(question, self._collect(question))
 
     def _name(self, question: _Question, again: bool = False) -> bool:
-        """Have the question's statement prepared; False, and its end, if it can't be."""
+        """Have the question's statement prepared. False if it can't be, which ends the question."""
         try:
             question.known = self._prepare(question.text, again)
         except ERRORS as error:
@@ -300,7 +300,7 @@ class CassandraAsker(Asker):
         self.pool.submit(partition, _EXECUTE, body, sent, None)
 
     def _take(self, sent: _Sent, result: Reply | Exception, answered_s: float) -> None:
-        """The answer to one execution has come."""
+        """Take in the answer to one execution."""
         question, number, _, is_again = sent
         question.under_way -= 1
         if isinstance(result, PreparedQueryNotFound) and not is_again:
@@ -336,7 +336,7 @@ class CassandraAsker(Asker):
             self._finish(question, answered_s)
 
     def _finish(self, question: _Question, answered_s: float) -> None:
-        """All of a statement's executions are answered."""
+        """Go on when all of a statement's executions are answered."""
         if question.steps is None:
             self._end(question, self._collect(question), answered_s)
             return

@@ -1,4 +1,4 @@
-"""What is asked, for a person to read: each statement, and what it is asked with."""
+"""What is asked, for a person to read: each statement, and its parameters."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from .queries import BUCKETS_SINCE, CassandraQueries
 from .statements import Plan, Selection, Step
 
 _DEVICE = "<each device>"
-"""Stands for those that a statement finds."""
+"""Stands for the devices that a statement finds."""
 _SHOWN = 2
-"""Of what a statement is asked with."""
+"""How many of the rows of parameters of a statement are shown."""
 
 
 def describe_statement(
     statement: Selection | Plan, options: CassandraOptions, schema: Schema
 ) -> str:
     """The statements of a question. Of a plan, those that are asked as long as none takes the server too
-    long, of a Cassandra that groups by buckets of time."""
+    long, by a Cassandra that groups by buckets of time."""
     if isinstance(statement, Selection):
         return _describe(Step(*statement, may_be_late=False))
     queries = CassandraQueries(options, schema, lambda: BUCKETS_SINCE)
-    steps, found = queries.begin(statement), list[str]()
+    steps, lines = queries.begin(statement), list[str]()
     answers: list[list[Row]] = []
     while True:
         try:
-            step = steps.send(answers) if found else next(steps)
+            step = steps.send(answers) if lines else next(steps)
         except StopIteration:
-            return "\n".join([*found, "what they find is put together by the client"])
-        found.append(_describe(step))
+            return "\n".join([*lines, "what they find is put together by the client"])
+        lines.append(_describe(step))
         answers = [[] for _ in step.asked]
         if step.statement.text.startswith("SELECT DISTINCT "):
             answers[0].append((_DEVICE,))

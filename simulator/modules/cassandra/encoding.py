@@ -68,9 +68,9 @@ class Prepared:
 
     statement_id: bytes
     metadata_id: bytes
-    """Of the result, which an INSERT doesn't have; asked for since protocol version 5."""
+    """The id of the result, which an INSERT doesn't have; needed since protocol version 5."""
     columns: Sequence[Any] = field(default=(), compare=False)
-    """Of its rows, as the driver decodes them by."""
+    """The columns of its rows, by which the driver decodes them."""
 
 
 # As long as the real ones, to measure encoding without a server.
@@ -157,7 +157,7 @@ class CassandraEncoder(Encoder):
         block: EventBlock,
         order: NDArray[np.intp] | slice = slice(None),
     ) -> bytes | NDArray[np.void]:
-        """What each event's row begins with, in this order, by its table; one for all of one table."""
+        """What each event's row begins with, by its table, in this order; one prefix for a single table."""
         if len(self._statements) == 1:
             return prefix_of(0)
         prefixes = [prefix_of(table) for table in range(len(self._statements))]
@@ -228,7 +228,7 @@ def random_uuids(count: int) -> NDArray[np.void]:
 def begin_execute(
     statement: Prepared, consistency: bytes, flags: int, values: int, protocol_version: int
 ) -> bytes:
-    """An EXECUTE up to its values, so many."""
+    """An EXECUTE up to its values; `values`: how many."""
     parts = [_short_bytes(statement.statement_id)]
     if protocol_version >= _INT_FLAGS_SINCE:
         parts.append(_short_bytes(statement.metadata_id))

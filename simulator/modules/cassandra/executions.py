@@ -44,10 +44,10 @@ _TRACED, _PAYLOAD, _WARNED = 0x02, 0x04, 0x08
 
 
 class Execution(NamedTuple):
-    """One of a statement's, ready to be sent but for the statement's id."""
+    """One execution of a statement, ready to be sent but for the statement's id."""
 
     partition: bytes | None
-    """The key of the one that it reads; None: it reads several."""
+    """The key of the partition that it reads; None: it reads several."""
     values: bytes
 
 
@@ -56,7 +56,7 @@ class Page(NamedTuple):
 
     rows: int
     following: bytes | None
-    """What asks for the next one."""
+    """What asks for the next page."""
 
 
 class Known:
@@ -89,17 +89,19 @@ class Answer(NamedTuple):
 
 
 def encode_executions(statement: Statement, asked: Sequence[Row]) -> list[Execution]:
-    """A statement with each of these for its parameters."""
-    found = []
+    """The executions of a statement with each row of `asked` as parameters."""
+    executions = []
     for values in asked:
         packed = _pack(statement, values)
-        found.append(Execution(packed[0] if statement.is_of_partition else None, _join(packed)))
-    return found
+        executions.append(
+            Execution(packed[0] if statement.is_of_partition else None, _join(packed))
+        )
+    return executions
 
 
 def encode_block(selection: Selection, bounds: BoundQueries) -> list[list[Execution]]:
-    """The same of each of a block's questions about devices, of which `selection` is the first: they differ
-    in devices and windows alone."""
+    """The executions of each of a block's questions about devices. `selection` is the first of these; they
+    differ in devices and windows alone."""
     assert bounds.devices is not None
     windows, behind = [b""] * len(bounds), 1
     if bounds.start_ms is not None and bounds.end_ms is not None:
@@ -124,7 +126,7 @@ def _join(packed: Iterable[bytes]) -> bytes:
 
 
 def read_page(reply: Reply) -> Page:
-    """Raises SimulatorError if it isn't one with rows."""
+    """The head of a page; SimulatorError if that isn't one with rows."""
     flags, body = reply
     try:
         at = _skip(flags, body) if flags & (_TRACED | _PAYLOAD | _WARNED) else 0
@@ -149,7 +151,7 @@ def read_page(reply: Reply) -> Page:
 
 
 def _skip(flags: int, body: bytes) -> int:
-    """Where the result begins behind the number of a trace, warnings and others' additions."""
+    """Where the result begins, after a trace's number, warnings and others' additions."""
     at = 16 if flags & _TRACED else 0
     if flags & _WARNED:
         (count,) = _SHORT.unpack_from(body, at)
@@ -166,11 +168,11 @@ def _skip(flags: int, body: bytes) -> int:
 
 
 def read_rows(answer: Answer) -> list[Row]:
-    """The rows of an answer. SimulatorError if it is not in the form of one."""
-    found: list[Row] = []
+    """The rows of an answer. SimulatorError if it doesn't have the form of one."""
+    rows: list[Row] = []
     try:
         for page in answer.pages:
-            found += decode_rows(page, answer.known.version, answer.known.prepared.columns)
+            rows += decode_rows(page, answer.known.version, answer.known.prepared.columns)
     except (*ERRORS, EOFError, ValueError, TypeError, LookupError) as error:
         raise SimulatorError(f"Cassandra's answer can't be read: {one_line(error)}") from error
-    return found
+    return rows

@@ -98,7 +98,7 @@ class OfficialWriter(SessionWriter):
     _profile: Any
 
     def _prepare(self) -> None:
-        # Its timeout is that of queries.
+        # The session's timeout is that of queries.
         self._profile = self.session.driver.execution_profile_clone_update(
             EXEC_PROFILE_DEFAULT, request_timeout=self._options.request_timeout
         )
@@ -135,7 +135,7 @@ class OfficialWriter(SessionWriter):
 
 
 def make_writer(lean: CassandraEncoder, options: CassandraOptions, job: Job) -> OfficialWriter:
-    """A writer by the way that the options name; `lean`: the encoder of the same requests."""
+    """A writer that sends as the options say; `lean`: the encoder of the same requests."""
     by_device = lean.batched and options.client != EXECUTE_CONCURRENT
     statements = lean.insert_statements(options.keyspace)
     return OfficialWriter(RowsEncoder(lean, job, by_device), statements, options, job)
@@ -186,25 +186,25 @@ class OfficialAsker(Asker):
             rows: list[Row] = end.value
             return rows
 
-    def _ask(self, statement: Statement, asked: Sequence[Row], may_be_late: bool) -> Parts:
-        """The rows of a statement with each of `asked`; None where it is too late, if it may be."""
+    def _ask(self, statement: Statement, parameters: Sequence[Row], may_be_late: bool) -> Parts:
+        """The rows of a statement with each of `parameters`; None where it is too late, if it may be."""
         driver, prepared = self.module.session.driver, self.module.session.prepare(statement.text)
         answers: list[Any]
-        if len(asked) == 1:
+        if len(parameters) == 1:
             try:
-                answers = [driver.execute(prepared, asked[0], execution_profile=self._profile)]
+                answers = [driver.execute(prepared, parameters[0], execution_profile=self._profile)]
             except ERRORS as error:
                 answers = [error]
         else:
-            found = execute_concurrent_with_args(
+            results = execute_concurrent_with_args(
                 driver,
                 prepared,
-                asked,
+                parameters,
                 AT_ONCE,
                 raise_on_first_error=not may_be_late,
                 execution_profile=self._profile,
             )
-            answers = [answer.result_or_exc for answer in found]
+            answers = [answer.result_or_exc for answer in results]
         return [_take(answer, may_be_late) for answer in answers]
 
     def decode(self, received: Received) -> Rows:
@@ -213,8 +213,8 @@ class OfficialAsker(Asker):
 
 
 def _take(answer: Any, may_be_late: bool) -> list[Row] | None:
-    """The rows that the driver has; None if it took the server too long, and may. Raises what else went
-    wrong."""
+    """The rows that the driver has; None if it took the server too long, and may. Raises all other
+    errors."""
     try:
         if isinstance(answer, Exception):
             raise answer

@@ -24,14 +24,14 @@ class Topology(Protocol):
     """What is known of a cluster at the moment."""
 
     def nodes(self) -> Sequence[Node]:
-        """Those to connect to."""
+        """The nodes to connect to."""
 
     def replicas(self, partition: bytes) -> Sequence[Node]:
-        """Those that have a partition, the one to ask first at first; may name others, too."""
+        """The nodes that have a partition, beginning with the one to ask first; may name others, too."""
 
     @property
     def version(self) -> int:
-        """Another one whenever nodes came or went."""
+        """Another number whenever nodes came or went."""
 
 
 class ConnectionPool:
@@ -57,7 +57,7 @@ class ConnectionPool:
         self._version = topology.version
         self._wanted: frozenset[Node] = frozenset()
         self._connections: dict[int, Connection] = {}
-        """By the descriptors that poll knows them by; one to a node at most."""
+        """Connections by the descriptors that poll has; one to a node at most."""
         self._by_partition: dict[bytes | None, Connection] = {}
         """What `_choose` found, until a connection comes or goes."""
         self._turn = itertools.count()
@@ -67,14 +67,14 @@ class ConnectionPool:
         """When to look for late answers next."""
         self._lock = threading.Lock()
         self._joining: deque[Connection] = deque()
-        """Those that were made in the background."""
+        """Connections that were made in the background."""
         self._joined = threading.Event()
         self._failure: Exception = ConnectionResetError("no node is known")
         """Why the last attempt to connect failed."""
         self._closed = threading.Event()
 
     def open(self) -> None:
-        """Connect to all nodes. Raises what the last said if none could be connected to."""
+        """Connect to all nodes. Raises the last one's error if none could be connected to."""
         self._wanted = frozenset(self._topology.nodes())
         if self._wanted:
             with ThreadPoolExecutor(len(self._wanted), "connect") as threads:
@@ -82,7 +82,7 @@ class ConnectionPool:
         self._take_joining()
         if not self._connections:
             raise self._failure
-        for node in self._wanted - {found.node for found in self._connections.values()}:
+        for node in self._wanted - {connection.node for connection in self._connections.values()}:
             self._reconnect(node)
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class ConnectionPool:
         events: int | None,
     ) -> None:
         """Send a request; `outcomes` tells how it ended, and sends what its node doesn't take at once:
-        others, to nodes that do, must not wait for that.
+        requests to other nodes must not wait for that.
 
         `partition`: None: of no certain one; `events`: as `Pending` has it.
         """
@@ -125,16 +125,15 @@ class ConnectionPool:
             self._poll.register(connection.fileno(), select.POLLIN | select.POLLOUT)
 
     def outcomes(self, timeout_s: float | None) -> list[Outcome[Any]]:
-        """As `Requester.outcomes`; what a request results in is its events, or a `Reply` to one that has
-        none."""
+        """As `Requester.outcomes`; the result of a request is its events, or a `Reply` if it has none."""
         until_s = None if timeout_s is None else time.perf_counter() + timeout_s
         while not self._ended:
             left_s = None if until_s is None else until_s - time.perf_counter()
             if left_s is not None and left_s <= 0:
                 break
             self._serve(left_s)
-        found, self._ended = self._ended, []
-        return found
+        outcomes, self._ended = self._ended, []
+        return outcomes
 
     def finish(self) -> None:
         """Wait for all answers, `LAST_ANSWERS_S` at most."""
@@ -168,15 +167,15 @@ class ConnectionPool:
         by_node = {connection.node: connection for connection in connections}
         for node in self._topology.replicas(partition):
             if node in by_node:
-                found = by_node[node]
+                connection = by_node[node]
                 break
         else:
-            found = connections[next(self._turn) % len(connections)]
-        self._by_partition[partition] = found
-        return found
+            connection = connections[next(self._turn) % len(connections)]
+        self._by_partition[partition] = connection
+        return connection
 
     def _serve(self, timeout_s: float | None) -> None:
-        """Send and receive what can be; wait until something can, but not longer than that."""
+        """Send and receive what can be; wait until something can, but no longer than `timeout_s`."""
         wait_s = self._late_at_s - time.perf_counter()
         if timeout_s is not None:
             wait_s = min(wait_s, timeout_s)
@@ -196,7 +195,7 @@ class ConnectionPool:
             self._give_up_late(now_s)
 
     def _take(self, connection: Connection) -> None:
-        """The answers that have come."""
+        """Take in the answers that have come."""
         fatal: Exception | None = None
         answers = connection.receive()
         answered_s = connection.heard_s
@@ -235,8 +234,8 @@ class ConnectionPool:
         version = self._topology.version
         if version != self._version:
             self._version = version
-            wanted = frozenset(self._topology.nodes())
-            new, self._wanted = wanted - self._wanted, wanted
+            nodes = frozenset(self._topology.nodes())
+            new, self._wanted = nodes - self._wanted, nodes
             for node in new:
                 self._reconnect(node)
             self._by_partition.clear()
@@ -245,7 +244,7 @@ class ConnectionPool:
     def _take_joining(self) -> None:
         while self._joining:
             connection = self._joining.popleft()
-            if any(known.node == connection.node for known in self._connections.values()):
+            if any(connected.node == connection.node for connected in self._connections.values()):
                 connection.close()
                 continue
             self._connections[connection.fileno()] = connection
@@ -253,7 +252,7 @@ class ConnectionPool:
             self._by_partition.clear()
 
     def _lose(self, connection: Connection, error: Exception) -> None:
-        """The requests by this connection fail, and it is made again."""
+        """Fail the requests of this connection, and make it again."""
         node = connection.node
         del self._connections[connection.fileno()]
         self._by_partition.clear()

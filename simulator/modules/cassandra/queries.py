@@ -31,7 +31,7 @@ from .statements import Parts, Plan, Selection, Statement, Step, Steps, ask
 _SLICES = 16
 """Parts of a partition's time that are asked about, if all of it takes the server too long."""
 BUCKETS_SINCE = (4, 1)
-"""The Cassandra that can group by buckets of time."""
+"""The first version of Cassandra that can group by buckets of time."""
 
 # Times that are computed come as datetimes without a zone, in UTC.
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1), timedelta(milliseconds=1)  # noqa: DTZ001
@@ -53,7 +53,7 @@ Slice = tuple[str, int, int]
 
 
 def read_column(name: str, schema: Schema) -> str:
-    """How a column of an event is selected: times in ms since 1970, of documents the device in them."""
+    """How a column of an event is selected: times in ms since 1970, a document by the device in it."""
     if name == schema.device:
         return quote_name(schema.device_path or name)
     if schema.column(name).type is ColumnType.TIMESTAMP_MS:
@@ -121,9 +121,9 @@ class _Source:
 
     table: str
     one_device: bool
-    """Of one device; or of a range of tokens."""
+    """Whether it asks about one device; otherwise about a range of tokens."""
     in_time: bool
-    """Of a span of time."""
+    """Whether it asks about a span of time."""
     bound: BoundQuery
     """It may have a condition on a value."""
 
@@ -148,10 +148,10 @@ class CassandraQueries:
         self._device = quote_name(schema.device_path or schema.device)
         self._time = quote_name(schema.time)
         self._late: set[Statement] = set()
-        """Those that proved to take the server too long."""
+        """Statements that proved to take the server too long."""
 
     def compile(self, bound: BoundQuery) -> Selection | Plan:
-        """What is bound, as it is to be asked."""
+        """The bound query, as it is to be asked."""
         query = bound.query
         lists_devices = query.newest and bound.devices is None and self._is_ycql
         if query.compute or query.order or lists_devices:
@@ -178,7 +178,7 @@ class CassandraQueries:
         return Selection(Statement("".join(marked), tuple(kinds)), [tuple(values)])
 
     def count(self, table: str) -> Plan:
-        """What asks for the number of events in a table: one row with one value."""
+        """The plan that asks for the number of events in a table: one row with one value."""
         query = Description(name="count", compute=(Aggregate(function=Function.COUNT),))
         return Plan(BoundQuery(query), table)
 
@@ -186,11 +186,11 @@ class CassandraQueries:
         """What a plan asks, and what it makes of the answers. Raises Retryable if a single event takes the
         server too long."""
         if plan.bound.query.compute:
-            what = Computation(plan.bound, self._schema, self._is_ycql)
-            found = what.put_together((yield from self._ask_parts(what, plan.table)))
+            computation = Computation(plan.bound, self._schema, self._is_ycql)
+            rows = computation.put_together((yield from self._ask_parts(computation, plan.table)))
         else:
-            found = yield from self._ask_events(plan.bound)
-        return put_in_order(plan.bound.query, found)
+            rows = yield from self._ask_events(plan.bound)
+        return put_in_order(plan.bound.query, rows)
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -199,13 +199,13 @@ class CassandraQueries:
         if devices is None and self._count_first(bound) and self._is_ycql:
             devices = yield from self._list_devices(self._schema.table, self._ring)
         source, statement = self._select_events(bound, devices)
-        found = yield from ask(statement, self._list_asked(source, devices))
-        return list(chain.from_iterable(found))
+        answers = yield from ask(statement, self._list_asked(source, devices))
+        return list(chain.from_iterable(answers))
 
     def _select_events(
         self, bound: BoundQuery, devices: Sequence[str] | None = None
     ) -> tuple[_Source, Statement]:
-        """What asks for events' columns, of these devices or those that are bound."""
+        """The statement for events' columns, of these devices or the bound ones, and what it asks about."""
         query = bound.query
         one_device = bound.devices is not None or devices is not None
         source = _Source(self._schema.table, one_device, bound.start_ms is not None, bound)
@@ -218,7 +218,7 @@ class CassandraQueries:
         return source, self._select(columns, source, limit)
 
     def _count_first(self, bound: BoundQuery) -> int | None:
-        """Of how many newest events of each device all others can be left out; None: of no number."""
+        """How many newest events of each device suffice for the answer; None: no number does."""
         query, order = bound.query, bound.query.order
         if query.newest:
             return 1
@@ -229,112 +229,114 @@ class CassandraQueries:
 
     # --- computed values --------------------------------------------------------------------------
 
-    def _ask_parts(self, what: Computation, table: str) -> Steps:
-        """What is computed of parts of the events: of ranges of tokens; of each device, if that takes too
+    def _ask_parts(self, computation: Computation, table: str) -> Steps:
+        """The values computed of parts of the events: of ranges of tokens; of each device, if that takes too
         long or the server doesn't group; of slices of a device's time, if that takes too long in turn."""
-        found: list[Row] = []
-        devices: Sequence[str] | None = what.bound.devices
+        rows: list[Row] = []
+        devices: Sequence[str] | None = computation.bound.devices
         if devices is None:
             late: list[Row] = list(self._ring)
-            if self._groups(what) or not what.by_device:
-                late = yield from self._ask_whole(what, table, None, found)
+            if self._groups(computation) or not computation.by_device:
+                late = yield from self._ask_whole(computation, table, None, rows)
             devices = (
                 (yield from self._list_devices(table, [part[:2] for part in late])) if late else ()
             )
-        if self._groups(what) or not what.every_ms:
-            late = yield from self._ask_whole(what, table, devices, found)
+        if self._groups(computation) or not computation.every_ms:
+            late = yield from self._ask_whole(computation, table, devices, rows)
             devices = [part[0] for part in late]
-        slices = yield from self._cut(what, table, devices)
-        return found + (yield from self._ask_slices(what, table, slices))
+        slices = yield from self._cut(computation, table, devices)
+        return rows + (yield from self._ask_slices(computation, table, slices))
 
     def _ask_whole(
-        self, what: Computation, table: str, devices: Sequence[str] | None, found: list[Row]
+        self, computation: Computation, table: str, devices: Sequence[str] | None, rows: list[Row]
     ) -> Steps:
-        """Add to `found` what is computed of all that is asked about of each device, or range of tokens.
-        Tells which of them take the server too long."""
-        source = _Source(table, devices is not None, what.bound.start_ms is not None, what.bound)
-        asked = self._list_asked(source, devices)
-        statement = self._select(", ".join(what.computed), source)
+        """Add to `rows` what is computed of each device, or range of tokens, over all that is asked about.
+        Returns those that take the server too long."""
+        source = _Source(
+            table, devices is not None, computation.bound.start_ms is not None, computation.bound
+        )
+        parameters = self._list_asked(source, devices)
+        statement = self._select(", ".join(computation.computed), source)
         if statement in self._late:
-            return asked
-        answers = yield from self._ask_groups(what, source, asked)
-        found += [row for rows in answers for row in rows or ()]
-        late = [part for part, rows in zip(asked, answers, strict=True) if rows is None]
+            return parameters
+        answers = yield from self._ask_groups(computation, source, parameters)
+        rows += [row for answer in answers for row in answer or ()]
+        late = [part for part, answer in zip(parameters, answers, strict=True) if answer is None]
         if late:
             self._late.add(statement)
         return late
 
-    def _groups(self, what: Computation) -> bool:
-        """Whether the server groups as is wanted."""
+    def _groups(self, computation: Computation) -> bool:
+        """Whether the server groups as the query wants."""
         if self._is_ycql:
             return False
-        return not what.every_ms or self._release() >= BUCKETS_SINCE
+        return not computation.every_ms or self._release() >= BUCKETS_SINCE
 
     def _ask_groups(
-        self, what: Computation, source: _Source, asked: Sequence[Row]
+        self, computation: Computation, source: _Source, parameters: Sequence[Row]
     ) -> Generator[Step, Parts, list[list[Row] | None]]:
-        """Device, bucket of time (None: not told apart), and what is computed, with each of `asked`; None
-        where the server took too long."""
-        if not asked:
+        """Device, bucket of time (None: not told apart), and what is computed, with each of `parameters`;
+        None where the server took too long."""
+        if not parameters:
             return []
-        grouping = self._groups(what)
+        grouping = self._groups(computation)
         keys: list[str] = []
-        if grouping and what.by_device and (what.every_ms or not source.one_device):
+        if grouping and computation.by_device and (computation.every_ms or not source.one_device):
             keys.append(self._device)
-        if grouping and what.every_ms:
-            keys.append(f"floor({self._time}, {what.every_ms}ms)")
+        if grouping and computation.every_ms:
+            keys.append(f"floor({self._time}, {computation.every_ms}ms)")
         columns = [*keys[:1], *(f"tounixtimestamp({key})" for key in keys[1:])]
         group = f" GROUP BY {', '.join(keys)}" if keys else ""
-        newest: list[list[Row]] = [[()]] * len(asked)
-        if what.newest and self._is_ycql:
+        newest: list[list[Row]] = [[()]] * len(parameters)
+        if computation.newest and self._is_ycql:
             # It computes of many rows or shows some, but not both at once.
-            statement = self._select(", ".join(what.newest), source, " LIMIT 1")
-            nothing = (None,) * len(what.newest)
-            newest = [rows or [nothing] for rows in (yield from ask(statement, asked))]
+            statement = self._select(", ".join(computation.newest), source, " LIMIT 1")
+            nothing = (None,) * len(computation.newest)
+            newest = [rows or [nothing] for rows in (yield from ask(statement, parameters))]
         else:
-            columns += what.newest
-        statement = self._select(", ".join([*columns, *what.computed]), source, group)
-        answers = yield Step(statement, asked, may_be_late=True)
-        found: list[list[Row] | None] = []
-        for values, [last], rows in zip(asked, newest, answers, strict=True):
+            columns += computation.newest
+        statement = self._select(", ".join([*columns, *computation.computed]), source, group)
+        answers = yield Step(statement, parameters, may_be_late=True)
+        results: list[list[Row] | None] = []
+        for values, [last], rows in zip(parameters, newest, answers, strict=True):
             if rows is None or len(keys) == 2:
-                found.append(rows)
+                results.append(rows)
             elif keys:
-                found.append([(row[0], None, *row[1:]) for row in rows])
+                results.append([(row[0], None, *row[1:]) for row in rows])
             else:
                 device = values[0] if source.one_device else None
-                bucket = what.bucket_of(values[1]) if what.every_ms else None
-                found.append([(device, bucket, *last, *row) for row in rows])
-        return found
+                bucket = computation.bucket_of(values[1]) if computation.every_ms else None
+                results.append([(device, bucket, *last, *row) for row in rows])
+        return results
 
-    def _ask_slices(self, what: Computation, table: str, slices: list[Slice]) -> Steps:
-        """As `_ask_groups`, of all slices: in halves what takes too long."""
-        source = _Source(table, True, True, what.bound)
-        found: list[Row] = []
+    def _ask_slices(self, computation: Computation, table: str, slices: list[Slice]) -> Steps:
+        """As `_ask_groups`, for all slices; what takes too long is asked in halves."""
+        source = _Source(table, True, True, computation.bound)
+        rows: list[Row] = []
         while slices:
             late: list[Slice] = []
-            asked = [(*part, *self._list_limits(what.bound)) for part in slices]
-            answers = yield from self._ask_groups(what, source, asked)
-            for part, rows in zip(slices, answers, strict=True):
-                if rows is not None:
-                    found += rows
+            parameters = [(*part, *self._list_limits(computation.bound)) for part in slices]
+            answers = yield from self._ask_groups(computation, source, parameters)
+            for part, answer in zip(slices, answers, strict=True):
+                if answer is not None:
+                    rows += answer
                     continue
                 device, begin, end = part
                 if begin == end:
                     raise Retryable("read_timeout", f"{table}: too slow to be read")
                 late += [(device, *half) for half in cut_time(begin, end, 2)]
             slices = late
-        return found
+        return rows
 
     def _cut(
-        self, what: Computation, table: str, devices: Sequence[str]
+        self, computation: Computation, table: str, devices: Sequence[str]
     ) -> Generator[Step, Parts, list[Slice]]:
         """The devices' time in slices, each in one bucket of time unless the server groups."""
         slices: list[Slice] = []
-        for device, first, last in (yield from self._find_spans(what.bound, table, devices)):
+        for device, first, last in (yield from self._find_spans(computation.bound, table, devices)):
             parts = (
-                cut_buckets(first, last, what.every_ms)
-                if what.every_ms and not self._groups(what)
+                cut_buckets(first, last, computation.every_ms)
+                if computation.every_ms and not self._groups(computation)
                 else cut_time(first, last, _SLICES)
             )
             slices += [(device, *part) for part in parts]
@@ -343,7 +345,7 @@ class CassandraQueries:
     def _find_spans(
         self, bound: BoundQuery, table: str, devices: Sequence[str]
     ) -> Generator[Step, Parts, list[Slice]]:
-        """The time that is asked about, of each device; all of its own if there is no window."""
+        """The time that is asked about, for each device; all of its own if there is no window."""
         if bound.start_ms is not None and bound.end_ms is not None:
             return [(device, bound.start_ms, bound.end_ms - 1) for device in devices]
         ends = []
@@ -366,13 +368,13 @@ class CassandraQueries:
             f"SELECT DISTINCT {self._device} FROM {self._name(table)}"
             f" WHERE token({self._device}) >= ? AND token({self._device}) <= ?"
         )
-        found = yield from ask(Statement(text, _TOKEN_KINDS), ranges)
-        return [device for rows in found for (device,) in rows]
+        answers = yield from ask(Statement(text, _TOKEN_KINDS), ranges)
+        return [device for rows in answers for (device,) in rows]
 
     # --- statements -------------------------------------------------------------------------------
 
     def _select(self, columns: str, source: _Source, rest: str = "") -> Statement:
-        """The statement; it takes what `_list_asked` has."""
+        """The statement; it takes the parameters of `_list_asked`."""
         token = f"token({self._device})"
         conditions = [
             f"{self._device} = ?" if source.one_device else f"{token} >= ? AND {token} <= ?"
@@ -393,7 +395,7 @@ class CassandraQueries:
         return Statement(text, tuple(kinds))
 
     def _list_asked(self, source: _Source, devices: Sequence[str] | None) -> list[Row]:
-        """What is asked: devices or ranges of tokens, each with the window and the value's limit."""
+        """The parameters: devices or ranges of tokens, each with the window and the value's limit."""
         bound = source.bound
         window: Row = ()
         if bound.start_ms is not None and bound.end_ms is not None:

@@ -101,7 +101,7 @@ class ClusterSession:
         if options.username is not None:
             auth = PlainTextAuthProvider(options.username, options.password)
         self.version = options.protocol_version or (4 if options.flavor is Flavor.YCQL else 5)
-        """Of the protocol; the driver takes no other than this."""
+        """The version of the protocol; the driver takes no other than this."""
         self._auth = auth
         self._tls = options.make_context() if options.tls else None
         self._name = f"iot-benchmark {job.run_id}"
@@ -138,15 +138,15 @@ class ClusterSession:
     @property
     def release(self) -> tuple[int, int]:
         """The version of the nodes, as (5, 0): the oldest, while they are being upgraded."""
-        found = [str(host.release_version) for host in self._cluster.metadata.all_hosts()]
-        numbers = [re.match(r"(\d+)\.(\d+)", version) for version in found]
-        return min(((int(n[1]), int(n[2])) for n in numbers if n), default=(0, 0))
+        versions = [str(host.release_version) for host in self._cluster.metadata.all_hosts()]
+        matches = [re.match(r"(\d+)\.(\d+)", version) for version in versions]
+        return min(((int(match[1]), int(match[2])) for match in matches if match), default=(0, 0))
 
     def close(self) -> None:
         self._cluster.shutdown()
 
     def ask(self, statement: str, values: Sequence[Any] = (), host: object = None) -> list[Row]:
-        """All rows of a statement about keyspaces, tables or a node: such has no other copies. `host`: which
+        """All rows of a statement about keyspaces, tables or a node: these have no other copies. `host`: the
         node to ask, if not any."""
         try:
             return list(self.driver.execute(_ask_one_node(statement), values or None, host=host))
@@ -154,8 +154,8 @@ class ClusterSession:
             raise self.translate(error) from error
 
     def repeat(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
-        """A prepared statement without an answer with each of these values, several at once. Raises Retryable
-        or SimulatorError."""
+        """Execute a prepared statement without an answer for each of these values, several at once. Raises
+        Retryable or SimulatorError."""
         try:
             prepared = self.prepare(statement)
             execute_concurrent_with_args(self.driver, prepared, values, concurrency=AT_ONCE)
@@ -213,12 +213,12 @@ class ClusterSession:
             try:
                 self.driver.execute(_ask_one_node(_PROBE), timeout=self._options.connect_timeout)
             except ERRORS as error:
-                left = deadline - time.monotonic()
-                if left <= 0:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
                     raise connection_lost(
                         f"{self._options.servers}: {find_cause(error)}"
                     ) from error
-                self.topology.changed.wait(min(left, RECONNECT_INTERVAL_S))
+                self.topology.changed.wait(min(left_s, RECONNECT_INTERVAL_S))
             else:
                 self._lost = False
                 return
@@ -243,7 +243,9 @@ class _DriverTopology(HostStateListener):  # type: ignore[misc]
 
     def nodes(self) -> Sequence[wire.Node]:
         hosts = self._metadata.all_hosts()
-        return [h.endpoint for h in hosts if self._policy.distance(h) == HostDistance.LOCAL]
+        return [
+            host.endpoint for host in hosts if self._policy.distance(host) == HostDistance.LOCAL
+        ]
 
     def replicas(self, partition: bytes) -> Sequence[wire.Node]:
         return [host.endpoint for host in self._metadata.get_replicas(self._keyspace, partition)]
@@ -287,8 +289,8 @@ def explain_failure(
     elif any(isinstance(cause, ProtocolVersionUnsupported) for cause in causes):
         remedy = "set protocol_version to one that the server speaks"
     elif options.local_datacenter and datacenters and options.local_datacenter not in datacenters:
-        known = ", ".join(sorted(map(str, datacenters)))
-        remedy = f"set local_datacenter to one that there is: {known}"
+        names = ", ".join(sorted(map(str, datacenters)))
+        remedy = f"set local_datacenter to one that there is: {names}"
     else:
         remedy = "check that the server runs and that contact_points, port and tls are right"
     return f"can't connect to Cassandra at {options.servers}: {reason}; {remedy}"
@@ -311,8 +313,8 @@ def find_cause(error: Exception) -> str:
 def translate(
     error: Exception, options: CassandraOptions, job: Job, expects_tables: bool = False
 ) -> Retryable | SimulatorError:
-    """What an error means: worth another try, or the end of the run. `expects_tables`: the run has made them,
-    so that a node that doesn't know them has not caught up."""
+    """What an error means: worth another try, or the end of the run. `expects_tables`: the run has made
+    its tables, so that a node that doesn't know them has not caught up."""
     text = find_cause(error)
     for kind, name in (
         (WriteTimeout, "write_timeout"),
@@ -323,7 +325,7 @@ def translate(
         (PreparedQueryNotFound, "unprepared"),
         (CoordinationFailure, "replica_failure"),
         (IsBootstrappingErrorMessage, "unavailable"),
-        # What a node says that is about to end, for one.
+        # Said by a node that is about to end, for one.
         (ServerError, "server_error"),
     ):
         if any(isinstance(cause, kind) for cause in _find_causes(error)):

@@ -20,7 +20,7 @@ class Statement(NamedTuple):
 
     @property
     def is_of_partition(self) -> bool:
-        """Whether the first of them is a partition's key."""
+        """Whether the first of its parameters is a partition's key."""
         return self.kinds[:1] == (ColumnType.TEXT,)
 
 
@@ -40,16 +40,16 @@ class Plan:
 
 
 class Step(NamedTuple):
-    """What a plan asks next, one at least."""
+    """What a plan asks next, with one row of parameters at least."""
 
     statement: Statement
     asked: Sequence[Row]
     may_be_late: bool
-    """Whether it can go on without what takes the server too long; otherwise that is an error."""
+    """Whether the plan can go on without what takes the server too long; otherwise that is an error."""
 
 
 Parts = Sequence[list[Row] | None]
-"""The rows of a statement with each of what was asked; None: it took the server too long."""
+"""The rows of a statement with each row of parameters; None: it took the server too long."""
 Steps = Generator[Step, Parts, list[Row]]
 """The rows of an answer, by what is asked on the way."""
 
@@ -58,5 +58,5 @@ def ask(statement: Statement, asked: Sequence[Row]) -> Generator[Step, Parts, li
     """The rows of a statement with each of `asked`."""
     if not asked:
         return []
-    found = yield Step(statement, asked, may_be_late=False)
-    return [rows for rows in found if rows is not None]
+    answers = yield Step(statement, asked, may_be_late=False)
+    return [rows for rows in answers if rows is not None]

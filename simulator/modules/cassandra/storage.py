@@ -34,11 +34,11 @@ _SOURCE = (
 ALLOCATION = Allocation(
     unit_bytes=MIB, cause="Cassandra tells sizes in whole MiB per node and table"
 )
-"""Of a table on a node."""
+"""The allocation of a table on a node."""
 # Sizes stand still once they have been the same for so long, and no node was flushing.
 _STILL_S = 0.5
 _PAUSE_S = 0.1
-# Of flushes that were not done by then, the size is not known.
+# If flushes are not done by then, the size is not known.
 _PATIENCE_S = 20.0
 
 
@@ -75,13 +75,13 @@ def _await_sizes(session: ClusterSession, keyspace: str, tables: set[str]) -> li
     since = time.monotonic()
     while True:
         busy = any(any(row) for rows in session.ask_each_node(_FLUSHES) for row in rows)
-        found = [
+        latest = [
             sum(int(mebibytes) for table, mebibytes in rows if table in tables)
             for rows in session.ask_each_node(_SIZES, [keyspace])
         ]
         now = time.monotonic()
-        if busy or found != sizes:
-            sizes, since = found, now
+        if busy or latest != sizes:
+            sizes, since = latest, now
         elif now - since >= _STILL_S:
             return sizes
         if now >= deadline:

@@ -63,9 +63,9 @@ class Pending(NamedTuple):
     """A request that is not answered yet."""
 
     request: object
-    """The caller's."""
+    """The caller's request."""
     events: int | None
-    """How many an INSERT has; None: its answer is wanted."""
+    """How many events an INSERT has; None: its answer is wanted."""
     sent_s: float
     late_s: float
     """When its answer is not awaited any longer."""
@@ -87,7 +87,7 @@ class Connection:
     def __init__(self, stream: socket.socket, version: int, node: Node) -> None:
         """`version`: of the protocol."""
         self.node = node
-        """Whom it leads to."""
+        """The node that it leads to."""
         self._stream = stream
         self._is_tls = isinstance(stream, ssl.SSLSocket)
         self._stamped = False
@@ -113,7 +113,7 @@ class Connection:
         """When the node last sent anything, by `time.perf_counter`."""
 
     def fileno(self) -> int:
-        """For poll."""
+        """The descriptor, for poll."""
         return self._stream.fileno()
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class Connection:
     # --- setting up
 
     def ask(self, message: Any) -> Any:
-        """A message of the driver's, and the answer to it. Raises what the server says, or OSError."""
+        """Send a message of the driver's; its answer. Raises what the server says, or OSError."""
         frame = ProtocolHandler.encode_message(message, 0, self._version, None, False)
         self._stream.sendall(_pack_segments(frame, b"") if self._segmented else frame)
         while True:
@@ -134,7 +134,7 @@ class Connection:
                 return answer
 
     def use_segments(self) -> None:
-        """From the answer to STARTUP on, if the version has them."""
+        """Use segments from the answer to STARTUP on, if the version has them."""
         self._segmented = self._version >= _SEGMENTS_SINCE
 
     def stamp_arrivals(self) -> None:
@@ -184,28 +184,30 @@ class Connection:
 
         Raises OSError if the connection is lost.
         """
-        found: list[tuple[Pending, Reply | Exception]] = []
+        answers: list[tuple[Pending, Reply | Exception]] = []
         try:
             # Over TLS, poll sees only what the library has not read yet, so all of it is read here.
-            while not found or self._is_tls:
+            while not answers or self._is_tls:
                 for flags, number, operation, body in self._read_frames():
                     request = self.pending.pop(number, None)
                     if request is None:
                         self._given_up.discard(number)
                     else:
-                        found.append((request, self._read(flags, number, operation, body)))
+                        answers.append((request, self._read(flags, number, operation, body)))
                     self._free.append(number)
         except _WOULD_BLOCK:
             pass
         except OSError:
             # It will come again, after what has been answered before.
-            if not found:
+            if not answers:
                 raise
-        return found
+        return answers
 
     def give_up(self, now_s: float) -> Iterator[Pending]:
         """The requests that are late by now, for whose answers nobody waits any longer."""
-        for number in [n for n, pending in self.pending.items() if pending.late_s <= now_s]:
+        for number in [
+            number for number, pending in self.pending.items() if pending.late_s <= now_s
+        ]:
             self._given_up.add(number)
             yield self.pending.pop(number)
 
@@ -244,7 +246,7 @@ class Connection:
         self._parts = [data[at:]] if self._have else []
 
     def _unpack(self, data: bytes) -> bytes:
-        """What the segments hold that are complete by now."""
+        """The content of the segments that are complete by now."""
         data = self._incoming + data
         at, parts = 0, []
         while len(data) - at >= _SEGMENT_HEADER_BYTES:
@@ -278,7 +280,7 @@ class Connection:
 
 
 def decode_rows(reply: Reply, version: int, columns: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """The rows of a prepared statement's answer. Raises what the driver does if it is none."""
+    """The rows of a prepared statement's answer. Raises what the driver does if it isn't one."""
     answer = ProtocolHandler.decode_message(
         version, {}, 0, reply.flags, _RESULT, reply.body, None, list(columns)
     )
@@ -287,9 +289,9 @@ def decode_rows(reply: Reply, version: int, columns: Sequence[Any]) -> list[tupl
 
 
 def _make_exception(answer: ErrorMessage) -> Exception:
-    """What the driver raises for it."""
-    found: Exception = answer.to_exception() if hasattr(answer, "to_exception") else answer
-    return found
+    """The exception that the driver raises for an error."""
+    exception: Exception = answer.to_exception() if hasattr(answer, "to_exception") else answer
+    return exception
 
 
 def _pack_segments(head: bytes, body: bytes) -> bytes:
@@ -352,7 +354,8 @@ def connect(
         stream.close()
         raise
     return connection, [
-        Prepared(p.query_id, p.result_metadata_id or b"", p.column_metadata or ()) for p in prepared
+        Prepared(result.query_id, result.result_metadata_id or b"", result.column_metadata or ())
+        for result in prepared
     ]
 
 

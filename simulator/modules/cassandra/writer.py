@@ -1,4 +1,4 @@
-"""Writers: a session of the driver's, and INSERTs that are prepared; and the one that sends what
+"""Writers with a session of the driver's and prepared INSERTs; among them the one that sends what
 `CassandraEncoder` makes."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .wire import Connection, Node
 
 
 class SessionWriter(Writer):
-    """One with a session of the driver's."""
+    """A writer with a session of the driver's."""
 
     def __init__(
         self, encoder: Encoder, statements: Sequence[str], options: CassandraOptions, job: Job

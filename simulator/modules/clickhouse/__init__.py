@@ -161,10 +161,10 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
         self._check_tokens()
         database = self.options.database
         # In no database: there may be none.
-        known = self.connection.ask(
+        databases = self.connection.ask(
             f"SELECT 1 FROM system.databases WHERE name = {quote_text(database)}"
         )
-        if not known:
+        if not databases:
             self.execute(self._create_database())
         super().prepare()
 
@@ -188,7 +188,7 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
             )
 
     def drop_database(self) -> None:
-        """Drop it with all that is in it."""
+        """Drop the database with all that is in it."""
         database = quote_name(self.options.database)
         self.execute(f"DROP DATABASE IF EXISTS {database}{self._on_cluster} SYNC")
 
@@ -236,22 +236,22 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
         return f"{quote_name(column.name)} {kind}{codec}"
 
     def define_columns(self, table: str) -> list[str]:
-        found = super().define_columns(table)
+        definitions = super().define_columns(table)
         if self.has_key(table):
-            found[0] += self._codec(ColumnType.TEXT)
-        return found
+            definitions[0] += self._codec(ColumnType.TEXT)
+        return definitions
 
     def _codec(self, kind: ColumnType) -> str:
         codecs = self.options.codecs
         if codecs is Codecs.DEFAULT:
             return ""
-        named = _SERIES.get(kind, "ZSTD") if codecs is Codecs.SERIES else "ZSTD"
-        return f" CODEC({named})"
+        codec = _SERIES.get(kind, "ZSTD") if codecs is Codecs.SERIES else "ZSTD"
+        return f" CODEC({codec})"
 
     def expect_columns(self, table: str) -> Mapping[str, str | None]:
         schema = self.job.schema
         columns = schema.tags_row if table in self.job.tags_tables else schema.row
-        return {one.name: self._plain_type_of(one) for one in columns}
+        return {column.name: self._plain_type_of(column) for column in columns}
 
     def fits(self, found: str, expected: str) -> bool:
         if expected.startswith("JSON("):
@@ -264,18 +264,18 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
         assert self.job.retention is not None
         first = before_ms // self.job.retention.step_ms
         for table in self.job.table_names:
-            found = self.ask(
+            steps = self.ask(
                 "SELECT DISTINCT toInt64(partition) AS step FROM system.parts WHERE active"
                 f" AND database = {quote_text(self.options.database)} AND table = {quote_text(table)}"
                 f" AND step < {first} ORDER BY step"
             )
-            if found:
-                dropped = ", ".join(f"DROP PARTITION {step}" for (step,) in found)
+            if steps:
+                dropped = ", ".join(f"DROP PARTITION {step}" for (step,) in steps)
                 self.execute(f"ALTER TABLE {self.name_table(table)} {dropped}")
 
     def check_tables(self) -> None:
-        """SimulatorError if a table has replicas and shouldn't, or the reverse. Others remember as many
-        INSERTs as are asked for."""
+        """SimulatorError if a table has replicas and shouldn't, or the reverse. Makes the others
+        remember as many INSERTs as the options say."""
         for table in self.job.table_names:
             [(engine,)] = self.ask(
                 f"SELECT engine FROM system.tables WHERE database = {quote_text(self.options.database)}"

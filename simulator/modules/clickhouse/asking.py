@@ -44,8 +44,8 @@ class ClickhouseAsker(SqlAsker[Connection]):
             return count_rows(body)
         except NotNative as error:
             # An error in the middle of an answer is the last of it.
-            if found := find_exception(body):
-                raise self.database.explain(found) from error
+            if exception := find_exception(body):
+                raise self.database.explain(exception) from error
             raise SimulatorError(
                 f"{self.database.place} gave an answer that can't be read: {error}"
             ) from error
@@ -72,7 +72,7 @@ class OfficialClickhouseAsker(ClientAsker[Connection]):
     def explain(self, error: Exception) -> Retryable | SimulatorError | None:
         from clickhouse_connect.driver.exceptions import Error, OperationalError, StreamFailureError
 
-        # What a request's status says, its pool has told in the tool's words.
+        # The client's pool has told in the tool's words what a request's status says.
         if isinstance(error, OperationalError | StreamFailureError):
             return connection_lost(f"{self.connection.options.server}: {error}")
         if isinstance(error, Error):

@@ -40,7 +40,7 @@ TYPES = {
     ColumnType.TEXT: "String",
     ColumnType.JSON: "String",
 }
-"""What columns are sent as. The server makes of it what a table has."""
+"""The types that columns are sent as. The server makes of them what a table has."""
 
 _LITTLE_ENDIAN = {
     ColumnType.TIMESTAMP_MS: "<i8",
@@ -113,7 +113,7 @@ class _Varying(_Values):
     """Values of different lengths, one behind the other."""
 
     def __init__(self, octets: memoryview, begins: Sequence[int]) -> None:
-        """`begins`: of each value, and the end of the last."""
+        """`begins`: where each value begins, and the end of the last."""
         self._octets, self._begins = octets, begins
 
     def part(self, start: int, stop: int) -> memoryview:
@@ -145,12 +145,12 @@ def _write_texts(data: NDArray[np.bytes_]) -> _Values:
 
 
 def _with_length(octets: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
-    """Texts of one length, and that before each."""
+    """Texts of one length, each with its length before it."""
     length = np.frombuffer(write_number(width), dtype=np.uint8)
-    found = np.empty((len(octets), len(length) + width), dtype=np.uint8)
-    found[:, : len(length)] = length
-    found[:, len(length) :] = octets
-    return found
+    texts = np.empty((len(octets), len(length) + width), dtype=np.uint8)
+    texts[:, : len(length)] = length
+    texts[:, len(length) :] = octets
+    return texts
 
 
 def _write_values(column: Column, data: NDArray[Any]) -> _Values:
@@ -161,7 +161,7 @@ def _write_values(column: Column, data: NDArray[Any]) -> _Values:
 
 
 class NativeBlock:
-    """Rows as blocks of any of them."""
+    """Rows, any span of which can be made a block."""
 
     def __init__(
         self,
@@ -181,11 +181,11 @@ class NativeBlock:
                 self._parts.append((head + write_text(kind.encode()), _write_values(column, data)))
                 continue
             head += write_text(f"Nullable({kind})".encode())
-            gone = missing.get(column.name)
-            if gone is None:
+            mask = missing.get(column.name)
+            if mask is None:
                 self._parts.append((head, _Constant(b"\0")))
             else:
-                self._parts.append((head, _Fixed(octets_of(gone))))
+                self._parts.append((head, _Fixed(octets_of(mask))))
             self._parts.append((_NO_BYTES, _write_values(column, data)))
 
     def join(self, start: int, stop: int) -> bytes:
@@ -202,7 +202,7 @@ class NativeBlock:
 
 @dataclass(slots=True)
 class Part:
-    """One INSERT: those of a payload's events that go to one table."""
+    """One INSERT: the events of a payload that go to one table."""
 
     table: int
     body: bytes

@@ -1,4 +1,4 @@
-"""Reads answers in the Native format: counts their rows, which is done of each, and decodes them.
+"""Reads answers in the Native format: counts the rows of each, and decodes them.
 
 A block is the numbers of its columns and rows, then each column: name, type, values (see `encoding`). Of a
 LowCardinality column a block has a dictionary and each row's place in it.
@@ -22,7 +22,7 @@ _NUMPY = {
     # ms since 1970
     "DateTime64(3)": "<i8", "DateTime64(3, 'UTC')": "<i8",
 }  # fmt: skip
-_WIDTHS = {kind.encode(): np.dtype(one).itemsize for kind, one in _NUMPY.items()}
+_WIDTHS = {kind.encode(): np.dtype(dtype).itemsize for kind, dtype in _NUMPY.items()}
 
 _VERSION_BYTES, _COUNT_BYTES = 8, 8
 """Before a LowCardinality column's dictionary, and before its places."""
@@ -57,11 +57,11 @@ def count_rows(body: bytes) -> int:
 
 
 def read_rows(body: bytes) -> list[tuple[Any, ...]]:
-    """The rows of an answer, of which `count_rows` has seen that it is whole. Texts are `str`, times ms since
-    1970, a missing value is None."""
+    """The rows of an answer that `count_rows` has found to be whole. Texts are `str`, times ms since 1970, a
+    missing value is None."""
     rows: list[tuple[Any, ...]] = []
     for block in _walk(body):
-        values = [_read(one.kind, body, one.begin, one.rows) for one in block]
+        values = [_read(column.kind, body, column.begin, column.rows) for column in block]
         rows += zip(*values, strict=True)
     return rows
 
@@ -108,7 +108,7 @@ def _inner(kind: bytes, outer: bytes) -> bytes | None:
 
 
 def _skip(kind: bytes, body: bytes, at: int, rows: int) -> int:
-    """Where a column's values end that begin at a place. IndexError if they don't."""
+    """Where a column's values end, which begin at a place. IndexError if they don't end."""
     if (width := _WIDTHS.get(kind)) is not None:
         return at + width * rows
     if not rows:
@@ -141,7 +141,7 @@ class _Dictionary(NamedTuple):
 
 
 def _open_dictionary(inner: bytes, body: bytes, at: int) -> _Dictionary:
-    """That of a LowCardinality column, whose values begin at a place."""
+    """The dictionary of a LowCardinality column whose values begin at a place."""
     flags, size = struct.unpack_from("<QQ", body, at + _VERSION_BYTES)
     begin = at + _VERSION_BYTES + struct.calcsize("<QQ")
     # Of Nullable texts, the first stands for nothing.
@@ -166,13 +166,15 @@ def _read(kind: bytes, body: bytes, at: int, rows: int) -> list[Any]:
     if (inner := _inner(kind, b"Nullable")) is not None:
         missing = np.frombuffer(body, "?", rows, at).tolist()
         values = _read(inner, body, at + rows, rows)
-        return [None if gone else one for gone, one in zip(missing, values, strict=True)]
+        return [
+            None if is_missing else value for is_missing, value in zip(missing, values, strict=True)
+        ]
     inner = _inner(kind, b"LowCardinality")
     assert inner is not None
     texts = _open_dictionary(inner, body, at)
-    known: list[Any] = _read(texts.kind, body, texts.begin, texts.size)
+    entries: list[Any] = _read(texts.kind, body, texts.begin, texts.size)
     if texts.kind != inner:
-        known[0] = None
+        entries[0] = None
     at = _skip(texts.kind, body, texts.begin, texts.size) + _COUNT_BYTES
     places = np.frombuffer(body, f"<u{texts.width}", rows, at)
-    return [known[place] for place in places.tolist()]
+    return [entries[place] for place in places.tolist()]

@@ -75,7 +75,7 @@ def _in_ms(time: str) -> str:
 
 
 def compile_statement(bound: BoundQuery, schema: Schema) -> str:
-    """The statement that asks what is bound."""
+    """The statement for a bound query."""
     settings = []
     if bound.query.compute and not bound.query.per:
         # Else the lowest of no values would be 0.

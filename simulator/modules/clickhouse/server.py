@@ -53,7 +53,7 @@ _PASSING = {
 _VERSION = re.compile(r" \(version [^)]*\)$")
 _EXCEPTION = re.compile(rb"Code: (\d+)\. DB::Exception: [^\r\n]*")
 _EXCEPTION_BYTES = 1 << 14
-"""At the end of an answer."""
+"""How much of the end of an answer is searched."""
 
 _SERVER_SETTINGS = (
     "async_insert_busy_timeout_max_ms", "async_insert_busy_timeout_min_ms", "async_insert_max_data_size",
@@ -86,12 +86,12 @@ class Connection(HttpDatabase[ClickhouseOptions]):
         503: "unavailable",
         504: "unavailable",
     }
-    """Of answers without a number of ClickHouse's."""
+    """Kinds of errors of answers without a number of ClickHouse's."""
 
     def __init__(self, options: ClickhouseOptions, job: Job) -> None:
         super().__init__(options, job)
         self.insert_headers = {}
-        """Of an INSERT of events, besides `headers`."""
+        """The headers of an INSERT of events, besides `headers`."""
         if options.compression is not Compression.NONE:
             self.insert_headers["content-encoding"] = options.compression.value
         columns = ", ".join(map(quote_name, sent_columns(job)))
@@ -106,13 +106,13 @@ class Connection(HttpDatabase[ClickhouseOptions]):
         """The settings of an INSERT, but for its token."""
         options = self.options
         # Newer servers have 1 as their default.
-        found = {"async_insert": str(int(options.async_insert))}
+        settings = {"async_insert": str(int(options.async_insert))}
         if options.async_insert:
-            found["wait_for_async_insert"] = str(int(options.wait_for_async_insert))
-            found["async_insert_deduplicate"] = "1"
+            settings["wait_for_async_insert"] = str(int(options.wait_for_async_insert))
+            settings["async_insert_deduplicate"] = "1"
         if options.insert_quorum is not None:
-            found["insert_quorum"] = str(options.insert_quorum)
-        return found
+            settings["insert_quorum"] = str(options.insert_quorum)
+        return settings
 
     def _insert(self, table: str, columns: str) -> dict[str, str]:
         """The parameters of an INSERT whose body is its rows."""
@@ -131,13 +131,13 @@ class Connection(HttpDatabase[ClickhouseOptions]):
         self.fetch("POST", self.find_target(part), part.body, self.insert_headers)
 
     def store(self, table: str, columns: Sequence[str], body: bytes) -> None:
-        """Insert rows that may be there more than once; Retryable."""
+        """Insert rows that may be there more than once. Raises Retryable."""
         names = ", ".join(map(quote_name, columns))
         settings = self._insert(table, names) | {"async_insert": "0"}
         self.fetch("POST", f"/?{urlencode(settings)}", body)
 
     def run(self, statement: str, timeout_s: float | None = None, **settings: str) -> None:
-        """A statement without an answer, in no database; Retryable or SimulatorError."""
+        """Run a statement without an answer, in no database. Raises Retryable or SimulatorError."""
         target = f"/?{urlencode(settings)}" if settings else "/"
         self.fetch("POST", target, statement.encode(), timeout_s=timeout_s)
 
@@ -155,8 +155,8 @@ class Connection(HttpDatabase[ClickhouseOptions]):
 
     def explain_silence(self, error: NoAnswer) -> Retryable | SimulatorError:
         # Newer servers hang up behind an error in the middle of an answer.
-        found = find_exception(error.end) if isinstance(error, ConnectionLost) else None
-        return self.explain(found) if found else super().explain_silence(error)
+        exception = find_exception(error.end) if isinstance(error, ConnectionLost) else None
+        return self.explain(exception) if exception else super().explain_silence(error)
 
     def explain(self, answer: Answer) -> Retryable | SimulatorError:
         options = self.options
@@ -226,12 +226,12 @@ class Connection(HttpDatabase[ClickhouseOptions]):
 
 def find_exception(body: bytes) -> Answer | None:
     """The error at the end of an answer that had begun, as an answer of its own; None if there is none."""
-    found = _EXCEPTION.search(body[-_EXCEPTION_BYTES:])
-    return Answer(500, found[0], [(_CODE.encode(), found[1])]) if found else None
+    match = _EXCEPTION.search(body[-_EXCEPTION_BYTES:])
+    return Answer(500, match[0], [(_CODE.encode(), match[1])]) if match else None
 
 
 def read_table_settings(engine: str) -> dict[str, str]:
     """The settings in a table's definition."""
     _, _, listed = engine.partition(" SETTINGS ")
-    pairs = (one.partition(" = ") for one in listed.split(", ") if one)
+    pairs = (setting.partition(" = ") for setting in listed.split(", ") if setting)
     return {name: value.strip("'") for name, _, value in pairs}

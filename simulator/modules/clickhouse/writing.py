@@ -5,7 +5,7 @@ A request whose fate is unknown is sent again as it is: the server knows each IN
 The client inserts as its documentation has it for many INSERTs into one table: one `insert` with an
 InsertContext for each request, with the client's defaults: rows of Python values, of which it makes the
 Native format, compressed by LZ4. It sends a request again by itself when a connection ends; here the loop
-does, and counts it, so the client is given a pool that says of no failure that it was that.
+does, and counts it, so the client is given a pool that tells of no failure that it was such an end.
 
 https://clickhouse.com/docs/integrations/language-clients/python/advanced-inserting
 """
@@ -47,7 +47,7 @@ class OfficialClickhouseWriter(ClientWriter[Connection]):
         self._tokens = make_tokens()
         self._pool: PoolManager | None = None
         self._contexts: dict[int, Any] = {}
-        """Of each table."""
+        """The context of each table."""
 
     def make_client(self) -> Any:
         options = self.connection.options
@@ -107,7 +107,7 @@ def make_client(connection: Connection, timeout_s: float) -> tuple[Any, PoolMana
 
 
 def _make_pool(connection: Connection, timeout_s: float) -> PoolManager:
-    """What the client sends requests by."""
+    """The pool by which the client sends requests."""
     import urllib3
     from urllib3.exceptions import HTTPError, ReadTimeoutError
 

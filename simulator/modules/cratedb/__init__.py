@@ -187,7 +187,7 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
         return columns
 
     def delete_older(self, before_ms: int) -> None:
-        """By the column of the partitions alone, they are dropped whole:
+        """A condition on the partitions' column alone drops them whole:
         https://cratedb.com/docs/crate/reference/en/latest/general/ddl/partitioned-tables.html#delete"""
         assert self.job.retention is not None
         first = before_ms // self.job.retention.step_ms
@@ -196,10 +196,12 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
 
     def finish_table(self, table: str) -> str:
         shards, replicas = self.options.shards, self.options.replicas
-        found = "" if shards is None else f" CLUSTERED INTO {shards} SHARDS"
+        clauses = "" if shards is None else f" CLUSTERED INTO {shards} SHARDS"
         if self.job.retention is not None and table not in self.job.tags_tables:
-            found = f" PARTITIONED BY ({_STEP}){found}"
-        return found if replicas is None else f"{found} WITH (number_of_replicas = '{replicas}')"
+            clauses = f" PARTITIONED BY ({_STEP}){clauses}"
+        return (
+            clauses if replicas is None else f"{clauses} WITH (number_of_replicas = '{replicas}')"
+        )
 
     def prepare_queries(self) -> None:
         schema = self.job.schema

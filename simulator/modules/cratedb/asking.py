@@ -57,8 +57,8 @@ class CratedbAsker(SqlAsker[Connection]):
         return HttpRequest("POST", "/_sql", escaped.encode())
 
     def count_rows(self, body: bytes) -> int:
-        if found := _END.search(body, max(0, len(body) - _END_BYTES)):
-            return int(found[1])
+        if match := _END.search(body, max(0, len(body) - _END_BYTES)):
+            return int(match[1])
         # In another order, as any JSON may be.
         return int(read_json(body, "rowcount"))
 

@@ -88,7 +88,7 @@ def list_statements(job: Job, mode: InsertMode) -> list[str]:
 
 
 def encode_devices(schema: Schema, rows: Mapping[str, NDArray[Any]]) -> bytes:
-    """A request that stores rows of the tags' table, but for those that are there."""
+    """A request that stores rows of the tags' table, except those that are there."""
     columns = schema.tags_row
     names = ", ".join(quote_name(column.name) for column in columns)
     marks = ", ".join("?" * len(columns))
@@ -141,9 +141,9 @@ class StatementEncoder(Encoder):
                 [Part((0,), b'%b,"args":%b}' % (self._begins[table], row), self, table=table)],
                 1,
                 block,
-                n,
+                place,
             )
-            for n, (table, row) in enumerate(zip(tables, rows, strict=True))
+            for place, (table, row) in enumerate(zip(tables, rows, strict=True))
         ]
 
     def encode_rows(self, table: int, block: EventBlock, rows: Sequence[int]) -> bytes:

@@ -30,10 +30,10 @@ _UNAUTHORIZED, _TOO_LARGE, _TOO_MANY_REQUESTS = 401, 413, 429
 BAD_REQUEST, SERVER_ERROR = 400, 500
 _NOT_AUTHORIZED, _MISSING_PRIVILEGE = 4010, 4011
 _SHARD_UNKNOWN = 4040
-"""Of a shard that a node has no longer, or not yet: `IllegalIndexShardStateException`, for one."""
+"""A node has a shard no longer, or not yet: `IllegalIndexShardStateException`, for one."""
 _UNKNOWN_NODE = "Unknown node: "
 """Comes as a syntax error (4000) while the node that was asked doesn't know yet that another has left."""
-# What a node says whose queue of writes is full, or that is out of memory for now.
+# Said by a node whose queue of writes is full, or that is out of memory for now.
 _OVERLOADED = ("EsRejectedExecutionException", "rejected execution", "CircuitBreakingException")
 # Comes as an internal error, which it is not.
 _OUT_OF_RANGE = "exceeds allowed range for column"
@@ -47,7 +47,7 @@ _SHARDS = (
 ALLOCATION = Allocation(
     unit_bytes=2 * MIB, cause="small segments, below 2 MB, are merged before others"
 )
-"""Of a shard."""
+"""The allocation of a shard."""
 _SOURCE = (
     "sys.segments, after a flush: Lucene's files of all shards and replicas, in which rows and what they are"
     " found by can't be told apart; without the translog"
@@ -84,7 +84,7 @@ class Connection(HttpDatabase[CratedbOptions]):
         self.pool.probe = Probe("POST", "/_sql", orjson.dumps(question), _is_known)
 
     def send(self, body: bytes, timeout_s: float | None = None) -> Answer:
-        """A request and its answer, whatever that says; Retryable if there is none."""
+        """Send a request; its answer, whatever that says. Retryable if there is none."""
         return self.request("POST", "/_sql", body, timeout_s=timeout_s)
 
     def ask(
@@ -111,7 +111,7 @@ class Connection(HttpDatabase[CratedbOptions]):
         return self.interpret(answer.status, parse_body(answer.body))
 
     def interpret(self, status: int, answer: Any) -> Retryable | SimulatorError:
-        """What an answer, or one row's result in it, means that is an error."""
+        """What an error means, be it a whole answer or one row's result in it."""
         code, message = reason(answer)
         text = f"{self.place}: {code or status} {message}"
         if status == _UNAUTHORIZED or code == _NOT_AUTHORIZED:
@@ -138,7 +138,7 @@ class Connection(HttpDatabase[CratedbOptions]):
         return f"GRANT DQL, DML, DDL ON SCHEMA {schema} TO {user}"
 
     def _explain_missing(self, text: str) -> Retryable | SimulatorError:
-        """Of tables that its user may not use, CrateDB says that there are none:
+        """CrateDB says of tables that its user may not use that there are none:
         https://github.com/crate/crate/pull/7182"""
         if self._expects_tables:
             return lost_table(text)
@@ -172,7 +172,7 @@ class Connection(HttpDatabase[CratedbOptions]):
         """Version and number of the nodes, and the settings of a table that change a result."""
         nodes = self.ask("SELECT version['number'] FROM sys.nodes ORDER BY 1")
         settings: dict[str, Any] = {"nodes": len(nodes)}
-        found = self.ask(
+        rows = self.ask(
             "SELECT number_of_shards, number_of_replicas, settings['refresh_interval'],"
             " settings['translog']['durability'], settings['translog']['sync_interval'],"
             " settings['codec'] FROM information_schema.tables"
@@ -183,7 +183,7 @@ class Connection(HttpDatabase[CratedbOptions]):
             "number_of_shards", "number_of_replicas", "refresh_interval", "translog.durability",
             "translog.sync_interval", "codec",
         )  # fmt: skip
-        for row in found:
+        for row in rows:
             settings |= dict(zip(names, row, strict=True))
         return {"version": f"CrateDB {nodes[0][0]}", "settings": settings}
 
@@ -205,7 +205,7 @@ class Connection(HttpDatabase[CratedbOptions]):
         )
 
     def flush(self, tables: Sequence[str]) -> None:
-        """Have all on disk; SimulatorError if the user may not."""
+        """Write all to disk; SimulatorError if the user may not."""
         # Merges nothing, as no row was deleted, and flushes.
         self._optimize(tables, "only_expunge_deletes = true")
 
@@ -221,7 +221,7 @@ class Connection(HttpDatabase[CratedbOptions]):
 
 
 def count_copies(shards: Sequence[tuple[bool, int]]) -> int:
-    """Of each row, by the numbers of primary (true) shards and replicas; 0 if no primary is there."""
+    """Copies of each row, by the numbers of primary (true) shards and replicas; 0 without a primary."""
     counts = dict(shards)
     primaries = counts.get(True, 0)
     return round(sum(counts.values()) / primaries) if primaries else 0

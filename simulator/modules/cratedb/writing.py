@@ -37,8 +37,8 @@ _STORED = b'"rowcount":1}'
 
 
 class RowWriter(SettlingWriter[Connection]):
-    """Knows what became of rows, however they are sent. Several threads share it if several requests may be
-    in flight."""
+    """Finds out what became of rows, however they are sent. Several threads share it if several requests may
+    be in flight."""
 
     def open(self) -> None:
         super().open()
@@ -47,8 +47,8 @@ class RowWriter(SettlingWriter[Connection]):
     def sort_out(
         self, request: Request, payload: Payload, results: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Nothing, if all rows are stored; else the first refused one's error, with only those that
-        may be sent again left in the request."""
+        """Return if all rows are stored; else raise the first refused one's error, with only those
+        left in the request that may be sent again."""
         failure = keep_refused(request, payload, self._judge_rows(request, results))
         if failure is not None:
             request.doubt()
@@ -161,7 +161,7 @@ class CratedbWriter(RowWriter):
 
 
 class ObjectsEncoder(RowsEncoder):
-    """Rows of which what is stored as an object is a dictionary."""
+    """Rows in which values that are stored as objects are dictionaries."""
 
     def list_values(self, block: EventBlock) -> Sequence[Any]:
         rows, schema = super().list_values(block), block.schema
@@ -180,7 +180,7 @@ class OfficialCratedbWriter(RowWriter, ClientWriter[Connection]):
         self._mode = module.options.mode(batch)
         self._statements = list_statements(self.job, self._mode)
         self._errors: Any = None
-        """The module with the client's."""
+        """The module with the client's errors."""
 
     def make_client(self) -> Any:
         from crate.client import exceptions
@@ -205,7 +205,7 @@ class OfficialCratedbWriter(RowWriter, ClientWriter[Connection]):
                 self.sort_out(request, payload, results)
 
     def _insert(self, request: Rows) -> Sequence[Mapping[str, Any]]:
-        """What the client says of each row."""
+        """Insert the rows; what the client says of each."""
         cursor = self.client.cursor()
         statement = self._statements[request.table]
         if self._mode is InsertMode.BULK:
@@ -221,7 +221,7 @@ class OfficialCratedbWriter(RowWriter, ClientWriter[Connection]):
 
 
 def read_status(text: str) -> int:
-    """Of an error of the client's."""
+    """The status of an error of the client's."""
     return SERVER_ERROR if "Server Error" in text else BAD_REQUEST
 
 

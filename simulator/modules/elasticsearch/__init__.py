@@ -158,14 +158,16 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         self.connection.expects_tables = True
 
     def describe_schema(self) -> list[str]:
-        requests = [one for table in self.job.table_names for one in self._list_requests(table)]
+        requests = [
+            request for table in self.job.table_names for request in self._list_requests(table)
+        ]
         return [
             f"{method} {target}" + (f"\n{json.dumps(body, indent=2)}" if body else "")
             for method, target, body in requests
         ]
 
     def _list_requests(self, table: str) -> list[tuple[str, str, dict[str, Any] | None]]:
-        """Method, target and body of what makes a table: its index, and the alias for writing."""
+        """Method, target and body of the requests that make a table: its index, and the alias for writing."""
         index, alias = self.options.index(table), self.options.alias(table)
         return [("PUT", f"/{index}", self._index()), ("PUT", f"/{index}/_alias/{alias}", None)]
 
@@ -208,8 +210,8 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
                     }
                 }
             ]
-        given = {name: value for name, value in settings.items() if value is not None}
-        return {"settings": {"index": given}, "mappings": mapping}
+        chosen = {name: value for name, value in settings.items() if value is not None}
+        return {"settings": {"index": chosen}, "mappings": mapping}
 
     def prepare_queries(self) -> None:
         index = self.options.index(self.job.schema.table)
@@ -229,11 +231,11 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
 
     def delete_older(self, before_ms: int) -> None:
         """https://www.elastic.co/docs/api/doc/elasticsearch/operation/operation-delete-by-query"""
-        older = {"range": {self.job.schema.time: {"lt": before_ms, "format": "epoch_millis"}}}
+        query = {"range": {self.job.schema.time: {"lt": before_ms, "format": "epoch_millis"}}}
         # What was stored since the last refresh would not be found.
         target = f"/{self._names}/_delete_by_query?refresh=true&conflicts=proceed"
         self.connection.refresh(self._names)
-        self.connection.ask("POST", target, {"query": older}, self.options.database_timeout_s)
+        self.connection.ask("POST", target, {"query": query}, self.options.database_timeout_s)
 
     def storage(self) -> Storage:
         self.connection.flush(self._names)
@@ -256,9 +258,13 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         }
         index = self.options.index(self.job.table_names[0])
         with suppress(MissingTable):
-            found = self._ask("GET", f"/{index}/_settings?include_defaults=true&flat_settings=true")
-            known = found[index].get("defaults", {}) | found[index]["settings"]
-            settings |= {name: known[name] for name in _INDEX_SETTINGS if name in known}
+            answer = self._ask(
+                "GET", f"/{index}/_settings?include_defaults=true&flat_settings=true"
+            )
+            index_settings = answer[index].get("defaults", {}) | answer[index]["settings"]
+            settings |= {
+                name: index_settings[name] for name in _INDEX_SETTINGS if name in index_settings
+            }
         name = version.get("distribution", Flavor.ELASTICSEARCH.value)
         return {
             "version": f"{name} {version['number']} (Lucene {version['lucene_version']})",
@@ -287,8 +293,8 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         if self._shards is None and self._connection is not None:
             with suppress(MissingTable):
                 path = "*.settings.index.number_of_shards"
-                found = self._ask("GET", f"/{index}/_settings?filter_path={path}")
-                self._shards = int(found[index]["settings"]["index"]["number_of_shards"])
+                answer = self._ask("GET", f"/{index}/_settings?filter_path={path}")
+                self._shards = int(answer[index]["settings"]["index"]["number_of_shards"])
         return self._shards
 
     @property

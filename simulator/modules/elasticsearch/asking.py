@@ -1,8 +1,8 @@
 """Asks Elasticsearch and OpenSearch: by searches, into whose bodies parameters are put; hits and groups are
 counted where they stand in an answer. With `client=official` the vendor's client asks by its `search`.
 
-A query of several pages is several searches, one after the other. An answer that isn't of all shards, or of
-which the server gave up the rest, is none.
+A query of several pages is several searches, one after the other. An answer counts as none if it isn't
+of all shards, or if the server gave up the rest of it.
 
 https://www.elastic.co/docs/reference/elasticsearch/rest-apis/paginate-search-results#search-after
 https://www.elastic.co/docs/reference/aggregations/search-aggregations-bucket-composite-aggregation#_pagination
@@ -47,7 +47,7 @@ class SearchRequest(NamedTuple):
     body: bytes
     headers: Mapping[str, str]
     begin: int
-    """So many bytes of the body say which events it is about."""
+    """How many bytes of the body say which events it is about."""
     plan: Plan
 
 
@@ -67,7 +67,7 @@ _LITERALS = JsonLiterals()
 
 
 class ElasticsearchAsker(AnyHttpAsker[Connection]):
-    """Asks what `Elasticsearch.compile` gives. What is received: a plan, and its pages."""
+    """Asks what `Elasticsearch.compile` gives. Receives a plan, and its pages."""
 
     module: Elasticsearch
 
@@ -76,7 +76,7 @@ class ElasticsearchAsker(AnyHttpAsker[Connection]):
         self._target = find_target(module.options.index(module.job.schema.table))
         self._headers = Connection.name_requests(module.job)
         self._made: dict[str, tuple[Template, Plan]] = {}
-        """Of each query."""
+        """The template and the plan of each query."""
 
     def encode(self, bounds: BoundQueries) -> Sequence[SearchRequest]:
         name = bounds.query.name
@@ -125,10 +125,10 @@ def read_rows(plan: Plan, answers: Sequence[Any]) -> Rows:
 
 
 class _Request(NamedTuple):
-    """What the client's asker is given."""
+    """A question as the client's asker gets it."""
 
     name: str
-    """The index's."""
+    """The name of the index."""
     body: bytes
     begin: bytes
     plan: Plan
@@ -140,12 +140,12 @@ class OfficialElasticsearchAsker(ClientAsker[Connection]):
     """Asks by the client's `search`."""
 
     _errors: tuple[type[Exception], ...] = ()
-    """The client's own."""
+    """The client's own errors."""
 
     def make_client(self) -> Any:
-        made = make_client(self.connection.options)
-        self._errors = made.errors
-        return made, *made.name(self.connection.name, self.connection.options.request_timeout_s)
+        client = make_client(self.connection.options)
+        self._errors = client.errors
+        return client, *client.name(self.connection.name, self.connection.options.request_timeout_s)
 
     def close_client(self, client: Any) -> None:
         client[0].close()
@@ -156,19 +156,19 @@ class OfficialElasticsearchAsker(ClientAsker[Connection]):
         return _Request(name, body, statement.begin, statement.plan, orjson.loads(body))
 
     def ask(self, client: Any, statement: _Request) -> Rows:
-        _, own, more = client
+        _, own, arguments = client
         name, first, begin, plan, question = statement
 
         def search(body: bytes) -> ParsedPage:
-            asked = question if body is first else orjson.loads(body)
-            found = own.search(
+            parsed = question if body is first else orjson.loads(body)
+            response = own.search(
                 index=name,
-                body=asked,
+                body=parsed,
                 request_cache=False,
                 allow_partial_search_results=False,
-                **more,
+                **arguments,
             )
-            answer = getattr(found, "body", found)
+            answer = getattr(response, "body", response)
             self.connection.check_shards(answer)
             return ParsedPage(answer)
 

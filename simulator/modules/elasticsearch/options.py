@@ -27,7 +27,7 @@ class Flavor(StrEnum):
 ALLOCATION = Allocation(
     unit_bytes=2 * MIB, cause="small segments, below 2 MB, are merged before others"
 )
-"""Of a shard."""
+"""The allocation of a shard."""
 
 STREAMING_BULK = "streaming_bulk"
 
@@ -79,7 +79,7 @@ class EncodingOptions(Options):
         return ",".join(map(self.index, tables))
 
     def alias(self, table: str) -> str:
-        """What a table is written to by."""
+        """The alias by which a table is written to."""
         return f"{self.index_prefix}{table}-write"
 
 

@@ -23,31 +23,31 @@ Bucket = Mapping[str, Any]
 """A group's part of an answer."""
 
 GROUPS = "groups"
-"""What groups are called in a search, and those within them."""
+"""What groups are called in a search, and the groups within them."""
 
 
 class Page(ABC):
     """A complete answer to a search, as far as it must be known to count it and to ask for the next one."""
 
     size: int
-    """In bytes; 0 if nobody knows."""
+    """The size in bytes; 0 if nobody knows."""
 
     @abstractmethod
     def count_hits(self) -> int:
-        """Events."""
+        """The number of events."""
 
     @abstractmethod
     def count_groups(self) -> int:
-        """Groups that have no groups within them."""
+        """The number of groups that have no groups within them."""
 
     @abstractmethod
     def find_after(self) -> bytes:
-        """The JSON behind which the next groups come."""
+        """The JSON after which the next groups come."""
 
     @abstractmethod
     def find_whole(self) -> tuple[int, bytes]:
-        """How many events, of some, are like the last one in what they are sorted by; and the JSON of what
-        the event before them is sorted by, if there is one."""
+        """How many events are like the last one, if there is one, in what they are sorted by; and the JSON
+        of what the event before them is sorted by, if there is one."""
 
 
 _HIT, _BUCKET, _SORT = b'{"_index":"', b'"doc_count":', b'"sort":'
@@ -74,10 +74,10 @@ class ScannedPage(Page):
         return self.body.count(_BUCKET) - above + 1 if above else 0
 
     def find_after(self) -> bytes:
-        found = _AFTER.search(self.body)
-        if found is None:
+        match = _AFTER.search(self.body)
+        if match is None:
             raise SimulatorError("an answer doesn't say behind which group the next ones come")
-        return found[1]
+        return match[1]
 
     def find_whole(self) -> tuple[int, bytes]:
         # From the end, since a page is long and those that are alike are few.
@@ -90,10 +90,10 @@ class ScannedPage(Page):
         return alike, b"" if at < 0 else self._read_sort(at)
 
     def _read_sort(self, at: int) -> bytes:
-        found = _SORTED.match(self.body, max(0, at))
-        if found is None:
+        match = _SORTED.match(self.body, max(0, at))
+        if match is None:
             raise SimulatorError("an answer doesn't say how its events are sorted")
-        return found[1]
+        return match[1]
 
 
 class ParsedPage(Page):
@@ -108,7 +108,7 @@ class ParsedPage(Page):
         return len(self.answer["hits"]["hits"])
 
     def count_groups(self) -> int:
-        # The outermost: there are none within them where there are pages.
+        # The outermost groups: there are none within them where there are pages.
         return len(self.answer["aggregations"][GROUPS]["buckets"])
 
     def find_after(self) -> bytes:
@@ -128,9 +128,9 @@ class Taken(NamedTuple):
 
     rows: int
     tail: bytes = b""
-    """Of the next search; empty: there is none."""
+    """The tail of the next search; empty: there is none."""
     plan: Plan | None = None
-    """By which that is read; what has come so far is not."""
+    """The plan by which that is read; what has come so far is not read."""
 
 
 class Plan(ABC):
@@ -139,7 +139,7 @@ class Plan(ABC):
     FURTHER: ClassVar[str] = ""
     """How it goes on after the first search, for a person to read; empty: it doesn't."""
     tail: bytes
-    """Of the first search."""
+    """The tail of the first search."""
     most: int | None = None
     """How many rows an answer has at most."""
 
@@ -161,7 +161,7 @@ class Totals(Plan):
     """A single row of what is computed of all events."""
 
     def __init__(self, aggregations: Question, read: Callable[[Any], Row]) -> None:
-        """`read`: an answer."""
+        """`read`: reads an answer."""
         self.tail = write_tail({"size": 0, "aggs": aggregations})
         self._read = read
 
@@ -178,7 +178,7 @@ class Groups(Plan):
     def __init__(
         self, query: Query, groups: Question, read: Callable[[Bucket], Iterable[Row]]
     ) -> None:
-        """`read`: what is aggregated of all events."""
+        """`read`: reads what is aggregated of all events."""
         self.tail = write_tail({"size": 0, "aggs": groups})
         self.most = query.limit if query.order else None
         self._query = query
@@ -204,9 +204,9 @@ class GroupPages(Plan):
         page: int,
         query: Query | None = None,
     ) -> None:
-        """`sources`: what events are grouped by, by name; `read`: a group; `page`: groups in one; `query`: it
-        says the rows' order and how many there are."""
-        composite = {"sources": [{name: one} for name, one in sources.items()], "size": page}
+        """`sources`: what events are grouped by, by name; `read`: reads a group; `page`: groups in one;
+        `query`: says the rows' order and how many there are."""
+        composite = {"sources": [{name: source} for name, source in sources.items()], "size": page}
         groups = {"aggs": aggregations, "composite": composite}
         self.tail = write_tail({"size": 0, "aggs": {GROUPS: groups}})
         self.most = query.limit if query and query.order else None
@@ -236,7 +236,7 @@ class EventPages(Plan):
     def __init__(
         self, asked: Question, read: Callable[[Any], Row], page: int, limit: int | None
     ) -> None:
-        """`asked`: fields and their order; `read`: a hit; `page`: events in one."""
+        """`asked`: fields and their order; `read`: reads a hit; `page`: events in one."""
         self.most = limit
         self._begin = write_tail(asked)[:-1]
         self._read = read
@@ -244,14 +244,14 @@ class EventPages(Plan):
         self.tail = b'%b,"size":%d}' % (self._begin, self._size(0))
 
     def _size(self, before: int) -> int:
-        """Of the page that comes after so many rows."""
+        """The size of the page that comes after `before` rows."""
         return self._page if self.most is None else min(self._page, self.most - before)
 
     def take(self, page: Page, before: int) -> Taken:
         hits, size = page.count_hits(), self._size(before)
         if hits < size or before + hits == self.most:
             return Taken(hits)
-        # The page may end amid events that nothing tells apart: those come with the next one.
+        # The page may end amid events that nothing tells apart: those come with the next page.
         alike, after = page.find_whole()
         if alike == hits:
             raise SimulatorError(
@@ -280,8 +280,8 @@ class Newest(Plan):
     def __init__(
         self, query: Query, asked: Question, read: Callable[[Any], Row], page: int, more: Plan
     ) -> None:
-        """`asked`: fields, their order, and what is collapsed; `read`: a hit; `more`: how more devices are
-        asked about."""
+        """`asked`: fields, their order, and what is collapsed; `read`: reads a hit; `more`: how more
+        devices are asked about."""
         self.tail = write_tail({**asked, "size": page})
         self.most = query.limit if query.order else None
         self._query = query
@@ -310,7 +310,7 @@ class Statement(NamedTuple):
 
     @property
     def begin(self) -> bytes:
-        """That part as it is sent."""
+        """The first part as it is sent."""
         return orjson.dumps(self.events)[:-1]
 
 
@@ -318,17 +318,17 @@ PageT = TypeVar("PageT", bound=Page)
 
 
 class Fetched(NamedTuple, Generic[PageT]):
-    """All pages of an answer, and by what plan they are read."""
+    """All pages of an answer, and the plan by which they are read."""
 
     plan: Plan
     pages: Sequence[PageT]
     rows: int
     size: int
-    """In bytes, with those that came and aren't read."""
+    """The size in bytes, with pages that came and aren't read."""
 
 
 Pages = Generator[bytes, PageT, Fetched[PageT]]
-"""The searches that an answer takes, one after the other: each is given its page."""
+"""The searches that an answer takes, one after the other: each gets its page."""
 
 
 def list_pages(first: bytes, begin: bytes, plan: Plan) -> Pages[PageT]:

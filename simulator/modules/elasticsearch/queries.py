@@ -6,8 +6,8 @@ over several shards would be approximate. Only of an index with a single shard t
 value are asked for as such; otherwise all groups are fetched and put in order here.
 
 Each device's newest event comes by a search whose hits are collapsed by device, which takes half of the time
-of a `top_hits` in each group. That stands for more devices than a page holds, and for the last value of a
-group; `top_metrics`, which would be cheaper, is in Elastic's own distribution only.
+of a `top_hits` in each group. `top_hits` serves for more devices than a page holds, and for the last value
+of a group; `top_metrics`, which would be cheaper, is in Elastic's own distribution only.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _RANGES = {
 
 
 def compile_query(bound: BoundQuery, schema: Schema, shards: int | None = None) -> Statement:
-    """What is bound; all but its devices and times is the same for each execution of a query. `shards`: how
-    many the index has, None if that isn't known."""
+    """A bound query; all but its devices and times is the same for each execution. `shards`: how many the
+    index has, None if that isn't known."""
     query = bound.query
     events: Question = {"track_total_hits": False, **_build_filter(bound, schema)}
     if query.newest:
@@ -150,8 +150,8 @@ class _Columns:
 
     def read(self, hit: Mapping[str, Any]) -> Row:
         """The columns' values, None where there is none."""
-        found = hit.get("fields", {})
-        return tuple(self._read(name, found.get(name)) for name in self._fields)
+        fields = hit.get("fields", {})
+        return tuple(self._read(name, fields.get(name)) for name in self._fields)
 
     def _read(self, name: str, values: Sequence[Any] | None) -> Any:
         if values is None:
@@ -169,8 +169,8 @@ def _plan_events(query: Query, schema: Schema) -> Plan:
         sort = {by: {"order": direction, "missing": "_last"}} | {
             name: how for name, how in sort.items() if name != by
         }
-    asked = columns.question | {"sort": [{name: how} for name, how in sort.items()]}
-    return EventPages(asked, columns.read, PAGE, query.limit)
+    question = columns.question | {"sort": [{name: how} for name, how in sort.items()]}
+    return EventPages(question, columns.read, PAGE, query.limit)
 
 
 def _plan_newest(bound: BoundQuery, schema: Schema) -> Plan:
@@ -185,9 +185,9 @@ def _plan_newest(bound: BoundQuery, schema: Schema) -> Plan:
         return columns.read(group["newest"]["hits"]["hits"][0])
 
     top = {"newest": {"top_hits": newest}}
-    more = GroupPages({"device": device}, top, read, PAGE, bound.query)
+    pages = GroupPages({"device": device}, top, read, PAGE, bound.query)
     collapsed = newest | {"collapse": device["terms"]}
-    return Newest(bound.query, collapsed, columns.read, PAGE, more)
+    return Newest(bound.query, collapsed, columns.read, PAGE, pages)
 
 
 def _ask_newest(columns: _Columns, schema: Schema) -> Question:
@@ -198,42 +198,46 @@ def _ask_newest(columns: _Columns, schema: Schema) -> Question:
 
 
 class _Computed:
-    """What is computed of a group of events: as aggregations, and read from their answer."""
+    """Values computed of a group of events: as aggregations, and read from their answer."""
 
     def __init__(self, compute: Sequence[Aggregate], schema: Schema) -> None:
         self._compute = compute
         self._schema = schema
-        self.counts = any(one.function is Function.COUNT for one in compute)
+        self.counts = any(aggregate.function is Function.COUNT for aggregate in compute)
         """Whether the number of events is asked for."""
         self.aggregations: Question = {}
         self._places: list[tuple[str, str]] = []
-        """Of each value: which aggregation, and which of its members."""
-        last = [one.column for one in compute if one.column and one.function is Function.LAST]
+        """The aggregation of each value, and which of its members the value is."""
+        last = [
+            aggregate.column
+            for aggregate in compute
+            if aggregate.column and aggregate.function is Function.LAST
+        ]
         self._last = _Columns(last, schema)
         if last:
             self.aggregations["last"] = {"top_hits": _ask_newest(self._last, schema)}
         by_column: dict[str, set[Function]] = {}
-        for one in compute:
-            if one.column is not None:
-                by_column.setdefault(one.column, set()).add(one.function)
-        for one in compute:
-            together = by_column.get(one.column or "", set()) - {Function.LAST}
-            self._places.append(self._aggregate(one, together))
+        for aggregate in compute:
+            if aggregate.column is not None:
+                by_column.setdefault(aggregate.column, set()).add(aggregate.function)
+        for aggregate in compute:
+            together = by_column.get(aggregate.column or "", set()) - {Function.LAST}
+            self._places.append(self._aggregate(aggregate, together))
 
-    def _aggregate(self, one: Aggregate, together: Collection[Function]) -> tuple[str, str]:
+    def _aggregate(self, aggregate: Aggregate, together: Collection[Function]) -> tuple[str, str]:
         """`together`: all that is computed of the column."""
-        if one.column is None or one.function is Function.LAST:
+        if aggregate.column is None or aggregate.function is Function.LAST:
             return "", ""
         # One pass for all statistics of a column. Least and greatest alone can take a short cut, and a
         # sum needs the number of its values: that of none is 0.
         if Function.SUM in together or (Function.AVG in together and len(together) > 1):
-            return self._name({"stats": {"field": one.column}}), one.function.value
-        return self._name({one.function.value: {"field": one.column}}), "value"
+            return self._name({"stats": {"field": aggregate.column}}), aggregate.function.value
+        return self._name({aggregate.function.value: {"field": aggregate.column}}), "value"
 
     def _name(self, aggregation: Question) -> str:
-        """What an aggregation is called, which is asked for once."""
-        for name, known in self.aggregations.items():
-            if known == aggregation:
+        """The name of an aggregation; the same one is asked for once."""
+        for name, earlier in self.aggregations.items():
+            if earlier == aggregation:
                 return name
         name = f"c{len(self.aggregations)}"
         self.aggregations[name] = aggregation
@@ -243,16 +247,16 @@ class _Computed:
         """The values of a group, in the order in which they were asked for."""
         hits = bucket["last"]["hits"]["hits"] if "last" in self.aggregations else []
         last = iter(self._last.read(hits[0]) if hits else ())
-        found: list[Any] = []
-        for one, (name, member) in zip(self._compute, self._places, strict=True):
-            if one.column is None:
-                found.append(bucket["doc_count"])
-            elif one.function is Function.LAST:
-                found.append(next(last, None))
+        values: list[Any] = []
+        for aggregate, (name, member) in zip(self._compute, self._places, strict=True):
+            if aggregate.column is None:
+                values.append(bucket["doc_count"])
+            elif aggregate.function is Function.LAST:
+                values.append(next(last, None))
             else:
                 statistics = bucket[name]
-                found.append(None if statistics.get("count") == 0 else statistics[member])
-        return tuple(found)
+                values.append(None if statistics.get("count") == 0 else statistics[member])
+        return tuple(values)
 
     def read_all(self, answer: Any) -> Row:
         """The values of all events that were asked about."""
@@ -271,13 +275,16 @@ class _Computed:
         direction = "desc" if order.descending else "asc"
         if order.by == 0:
             return [{"_key": direction}]
-        one = self._compute[order.by - 1]
-        if shards != 1 or one.function is Function.LAST:
+        aggregate = self._compute[order.by - 1]
+        if shards != 1 or aggregate.function is Function.LAST:
             return None
-        if one.column is None:
+        if aggregate.column is None:
             return [{"_count": direction}, {"_key": "asc"}]
         # Of no values, the greatest and the like are some number, which would not come last.
-        if one.function is not Function.AVG and self._schema.column(one.column).nullable:
+        if (
+            aggregate.function is not Function.AVG
+            and self._schema.column(aggregate.column).nullable
+        ):
             return None
         path = ".".join(self._places[order.by - 1])
         return [{path: direction}, {"_key": "asc"}]
@@ -309,14 +316,14 @@ def _nest(
     computed: _Computed,
     order: Sequence[Question] = (),
 ) -> Question:
-    """Groups within groups, so many at most, that hold what is computed."""
-    found = computed.aggregations
+    """Groups within groups, of at most these sizes, that hold what is computed."""
+    aggregations = computed.aggregations
     for part, size in zip(reversed(query.per), reversed(sizes), strict=True):
         [(kind, grouping)] = _group_by(part, schema).items()
         grouping |= {"min_doc_count": 1} if isinstance(part, Every) else {"size": size}
         grouping |= {"order": order} if order else {}
-        found = {GROUPS: {kind: grouping, "aggs": found}}
-    return found
+        aggregations = {GROUPS: {kind: grouping, "aggs": aggregations}}
+    return aggregations
 
 
 def _unnest(answer: Bucket, key: Row, depth: int, computed: _Computed) -> Iterator[Row]:

@@ -66,7 +66,7 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
         self._named = self.name_requests(job)
         self.name = self._named["x-opaque-id"]
         """The name under which the server lists the requests."""
-        # It refuses all other servers.
+        # Elastic's client refuses all other servers.
         is_elastic = options.flavor is Flavor.ELASTICSEARCH
         self._client = _make_client(self) if is_elastic else None
 
@@ -95,7 +95,7 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
     def ask(
         self, method: str, target: str, body: object = None, timeout_s: float | None = None
     ) -> Any:
-        """A request and its parsed answer; Retryable or SimulatorError if there is none."""
+        """Send a request; its parsed answer. Retryable or SimulatorError if there is none."""
         text = b"" if body is None else orjson.dumps(body)
         answer = self.fetch(method, target, text, self._named, timeout_s, (OK, CREATED))
         return parse_body(answer.body)
@@ -103,9 +103,11 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
     def require_module(self, name: str, what_for: str) -> None:
         """SimulatorError if the servers were built without a module that all have by default."""
         # With their names, or a node without any module would not be there.
-        found = self.ask("GET", "/_nodes/plugins?filter_path=nodes.*.name,nodes.*.modules.name")
-        nodes = found.get("nodes", {}).values()
-        if not all(name in {one["name"] for one in node.get("modules", ())} for node in nodes):
+        answer = self.ask("GET", "/_nodes/plugins?filter_path=nodes.*.name,nodes.*.modules.name")
+        nodes = answer.get("nodes", {}).values()
+        if not all(
+            name in {module["name"] for module in node.get("modules", ())} for node in nodes
+        ):
             raise SimulatorError(f"{self.place} lacks the module {name}: {what_for}")
 
     def search(self, names: str, body: bytes) -> bytes:
@@ -114,11 +116,11 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
         return self.check_whole(answer.body)
 
     def check_whole(self, body: bytes) -> bytes:
-        """An answer to a search, which is of all shards and has its end; else Retryable or SimulatorError."""
+        """An answer to a search, if it is of all shards and complete; else Retryable or SimulatorError."""
         # numpy counts the brackets of megabytes in a seventh of the time. Texts may have some, too: then the
         # answer is parsed, and found to be whole or not.
         codes = np.frombuffer(body, np.uint8)
-        opened, closed = (np.count_nonzero(codes == ord(one)) for one in "{}")
+        opened, closed = (np.count_nonzero(codes == ord(bracket)) for bracket in "{}")
         if not (_WHOLE.match(body) and opened == closed):
             self.check_shards(read_json(body))
         return body
@@ -166,7 +168,7 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
         return self.interpret(answer.status, parse_body(answer.body))
 
     def interpret(self, status: int, answer: object) -> Retryable | SimulatorError:
-        """What an answer that is an error means, or one item of a bulk answer."""
+        """What an error means, be it a whole answer or one item of a bulk answer."""
         text = f"{self.place}: {status} {describe_error(answer)}"
         if status == _UNAUTHORIZED:
             return SimulatorError(f"{text}; check {self.options.LOGIN}")
@@ -273,13 +275,15 @@ def _make_client(database: Connection) -> ElasticClient:
             request_timeout: Any = None,
         ) -> NodeApiResponse:
             answer = database.request(method, target, body or b"", headers, request_timeout)
-            found = HttpHeaders([(name.decode(), value.decode()) for name, value in answer.headers])
-            meta = ApiResponseMeta(answer.status, "1.1", found, 0.0, self.config)
+            received = HttpHeaders(
+                [(name.decode(), value.decode()) for name, value in answer.headers]
+            )
+            meta = ApiResponseMeta(answer.status, "1.1", received, 0.0, self.config)
             return NodeApiResponse(meta, answer.body)
 
     parts = urlsplit(database.options.endpoint[0])
     assert parts.hostname is not None
-    one = NodeConfig(parts.scheme, parts.hostname, parts.port or database.options.DEFAULT_PORT)
+    node = NodeConfig(parts.scheme, parts.hostname, parts.port or database.options.DEFAULT_PORT)
     return ElasticClient(
-        [one], node_class=Node, meta_header=False, max_retries=0, retry_on_status=()
+        [node], node_class=Node, meta_header=False, max_retries=0, retry_on_status=()
     )

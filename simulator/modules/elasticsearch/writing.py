@@ -57,7 +57,7 @@ _STORED = b'"status":20'
 
 
 class DocumentWriter(SettlingWriter[Connection]):
-    """Knows how to find out what is stored of a request, however that is sent."""
+    """Finds out what is stored of a request, however that is sent."""
 
     REFUSES_KEYS: ClassVar[bool] = True
 
@@ -125,8 +125,8 @@ class DocumentWriter(SettlingWriter[Connection]):
             {"track_total_hits": False, "query": require_all(*conditions)}, plan
         ).begin
         ask = partial(self.connection.search, self._names)
-        found = fetch_pages(lambda body: ScannedPage(ask(body)), begin + plan.tail, begin, plan)
-        return set(plan.read([orjson.loads(page.body) for page in found.pages]))
+        fetched = fetch_pages(lambda body: ScannedPage(ask(body)), begin + plan.tail, begin, plan)
+        return set(plan.read([orjson.loads(page.body) for page in fetched.pages]))
 
 
 class ElasticsearchWriter(DocumentWriter):
@@ -161,7 +161,7 @@ class ElasticsearchWriter(DocumentWriter):
     def _interpret_items(
         self, request: Request, name: str, items: Iterable[Mapping[str, Any]]
     ) -> Iterable[Retryable | SimulatorError | None]:
-        """What is said of each event of a bulk request; None: it is stored."""
+        """What the answer says of each event of a bulk request; None: it is stored."""
         sent_before = request.sent_before
         for item in items:
             [result] = item.values()
@@ -208,9 +208,9 @@ class Client(NamedTuple):
     helpers: Any
     """The module with its helpers."""
     errors: tuple[type[Exception], ...]
-    """Its own."""
+    """The client's own errors."""
     name: Callable[[str, float], tuple[Any, dict[str, Any]]]
-    """Of the name of a request and its time limit: the client to call, and what its calls take besides."""
+    """Takes a request's name and time limit; returns the client to call, and what its calls take besides."""
 
     def close(self) -> None:
         """Disconnect."""
@@ -248,26 +248,29 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
         ]
         if meanings:
             self.doubt(request, name)
-            raise next((one for one in meanings if isinstance(one, SimulatorError)), meanings[0])
+            raise next(
+                (meaning for meaning in meanings if isinstance(meaning, SimulatorError)),
+                meanings[0],
+            )
 
     def _write(self, actions: Sequence[Mapping[str, Any]], name: str) -> list[dict[str, Any]]:
-        """Store all documents; what the server says of those that it refused."""
+        """Store all documents. Returns what the server says of those that it refused."""
         options, helpers = self.connection.options, self.client.helpers
-        client, more = self.client.name(name, limit_wait(options.request_timeout_s))
-        more["require_alias"] = True
+        client, arguments = self.client.name(name, limit_wait(options.request_timeout_s))
+        arguments["require_alias"] = True
         if self._is_single:
             [action] = actions
-            place = {"index": action["_index"], "body": action["_source"], **more}
+            place = {"index": action["_index"], "body": action["_source"], **arguments}
             if "_id" in action:
                 client.create(id=action["_id"], **place)
             else:
                 client.index(**place)
             return []
         if options.client == STREAMING_BULK:
-            answers = helpers.streaming_bulk(client, actions, raise_on_error=False, **more)
+            answers = helpers.streaming_bulk(client, actions, raise_on_error=False, **arguments)
             errors = [answer for stored, answer in answers if not stored]
         else:
-            _, errors = helpers.bulk(client, actions, raise_on_error=False, **more)
+            _, errors = helpers.bulk(client, actions, raise_on_error=False, **arguments)
         return [result for answer in errors for result in answer.values()]
 
 
@@ -275,8 +278,8 @@ def explain_error(connection: Connection, error: Exception) -> Retryable | Simul
     """What an error of a vendor's client means (`Client.errors`)."""
     status: Any = getattr(error, "status_code", None)
     if isinstance(status, int):
-        said: Any = getattr(error, "body", None) or getattr(error, "info", None)
-        return connection.interpret(status, said or getattr(error, "error", ""))
+        body: Any = getattr(error, "body", None) or getattr(error, "info", None)
+        return connection.interpret(status, body or getattr(error, "error", ""))
     kinds = {"ConnectionTimeout": AnswerTimeout, "TlsError": TlsRefused, "SSLError": TlsRefused}
     kind: type[NoAnswer] = kinds.get(type(error).__name__, ConnectionLost)
     return connection.explain_silence(kind(one_line(error)))

@@ -235,7 +235,7 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
     def count(self) -> int:
         counted = 0
         for table in self.job.table_names:
-            # Of each series in storage, then of all.
+            # Counted for each series in storage, then for all.
             query = f"{self._select_events(table)} |> count() |> group() |> sum()"
             counted += sum(row[0] for row in self.connection.rows(query, ["_value"]))
         return counted
@@ -272,8 +272,8 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
             for rule in bucket.retention_rules:
                 settings["bucket_shard_group_duration_s"] = rule.shard_group_duration_seconds
         try:
-            found = connection.ask(ConfigService(client).get_config).config
-            settings |= {name: found[name] for name in _SETTINGS if name in found}
+            config = connection.ask(ConfigService(client).get_config).config
+            settings |= {name: config[name] for name in _SETTINGS if name in config}
         except SimulatorError:
             # Only an operator's token may read them.
             settings["storage"] = "not shown to this token"

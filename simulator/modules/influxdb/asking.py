@@ -34,7 +34,7 @@ class FluxRequest(NamedTuple):
     """A question, ready to be sent."""
 
     question: Question
-    """By which the answer is counted and read; another execution's will do if it `is_scanned`."""
+    """Counts and reads the answer; another execution's question will do if it `is_scanned`."""
     http: HttpRequest
 
 
@@ -54,7 +54,7 @@ _LITERALS = FluxLiterals()
 
 
 class InfluxAsker(AnyHttpAsker[Connection]):
-    """Asks what `Influxdb.compile` gives. What is received: the question, and its answers."""
+    """Asks what `Influxdb.compile` gives. Receives the question, and its answers."""
 
     module: Influxdb
 
@@ -62,7 +62,7 @@ class InfluxAsker(AnyHttpAsker[Connection]):
         super().__init__(module, in_flight, module.options.query_timeout_s)
         self._target = name_query_target(module.options)
         self._made: dict[str, tuple[Question, Template]] = {}
-        """Of each query whose executions are read alike."""
+        """The question and template of each query whose executions are read alike."""
 
     def encode(self, bounds: BoundQueries) -> Sequence[FluxRequest]:
         name = bounds.query.name
@@ -87,9 +87,9 @@ class InfluxAsker(AnyHttpAsker[Connection]):
         lines = count_lines(bodies[0], question.counted)
         if question.is_scanned:
             return Received(question.count(lines), len(bodies[0]), (question, bodies))
-        more = question.find_missing(_parse(question, bodies[0]))
-        if more is not None:
-            bodies.append((yield make_question(self._target, more)))
+        missing = question.find_missing(_parse(question, bodies[0]))
+        if missing is not None:
+            bodies.append((yield make_question(self._target, missing)))
             count_lines(bodies[1], None)
         rows = len(_read(question, bodies))
         return Received(rows, sum(map(len, bodies)), (question, bodies))
@@ -99,7 +99,7 @@ class InfluxAsker(AnyHttpAsker[Connection]):
 
 
 def _read(question: Question, bodies: Sequence[bytes]) -> Rows:
-    """The rows of answers; SimulatorError if they aren't in the form of one."""
+    """The rows of answers; SimulatorError if they don't have the form of one."""
     return question.read([_parse(question, body) for body in bodies])
 
 
@@ -121,9 +121,9 @@ class OfficialInfluxAsker(ClientAsker[Connection]):
 
     def ask(self, client: QueryApi, statement: Question) -> Rows:
         answers = [self._query(client, statement, statement.text)]
-        more = statement.find_missing(answers[0])
-        if more is not None:
-            answers.append(self._query(client, statement, more))
+        missing = statement.find_missing(answers[0])
+        if missing is not None:
+            answers.append(self._query(client, statement, missing))
         return statement.read(answers)
 
     def _query(self, client: QueryApi, question: Question, text: str) -> list[Result]:
@@ -138,7 +138,7 @@ class OfficialInfluxAsker(ClientAsker[Connection]):
 
 
 def read_tables(tables: Sequence[FluxTable], columns: Sequence[str]) -> Iterator[Result]:
-    """What `parse_results` gives, of the client's records."""
+    """What `parse_results` gives, from the client's records."""
     for table in tables:
         kinds = {column.label: column.data_type for column in table.columns}
         readers = [(name, _find_reader(kinds.get(name))) for name in columns]
@@ -148,7 +148,7 @@ def read_tables(tables: Sequence[FluxTable], columns: Sequence[str]) -> Iterator
 
 
 def _find_reader(kind: str | None) -> Callable[[Any], Any]:
-    """What makes a value as `parse_results` has it of the client's."""
+    """The function that makes a value as `parse_results` has it of the client's."""
     if kind == "string":
         return lambda text: text or ""
     return _read_time if kind is not None and kind.startswith("dateTime") else _keep

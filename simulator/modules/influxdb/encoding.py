@@ -62,7 +62,9 @@ class LineEncoder(Encoder):
                 "InfluxDB needs a column besides time, device and tags that is never missing"
             )
         self._tags = _order_tags(job.schema)
-        self._labels = {c.name: Labels(c) for c in self._tags if c.type not in _TEXTS}
+        self._labels = {
+            column.name: Labels(column) for column in self._tags if column.type not in _TEXTS
+        }
         self._forms = [self._field_form(column) for column in self._fields]
         self._measurements = [escape_name(name) for name in job.table_names]
         name = b"%b" if job.load.tables is Tables.MULTIPLE else _literal(job.schema.table)
@@ -71,7 +73,7 @@ class LineEncoder(Encoder):
 
     def _tag_form(self, column: Column) -> bytes:
         if column.name != self._schema.device:
-            # Its begin with the comma, and its value: both are gone where there is none.
+            # The tag's begin with the comma, and its value: both are gone where there is none.
             return b"%b%b"
         # A set of tags brings its own comma.
         return b"%b" if self._schema.device_path else b"," + _literal(column.name) + b"=%b"
@@ -139,14 +141,14 @@ class LineEncoder(Encoder):
 
 def _order_tags(schema: Schema) -> list[Column]:
     """All tags in the order of their names, as the server wants them most; a document stays in front."""
-    device, others = schema.column(schema.device), tag_columns(schema)
+    device, tags = schema.column(schema.device), tag_columns(schema)
     if schema.device_path:
-        return [device, *others]
-    return sorted([device, *others], key=lambda column: column.name)
+        return [device, *tags]
+    return sorted([device, *tags], key=lambda column: column.name)
 
 
 def _check_tag(name: str, text: bytes) -> None:
-    """SimulatorError if the protocol has no way to write it."""
+    """SimulatorError if the protocol has no way to write the text."""
     if b"\n" in text or text.endswith(b"\\"):
         raise SimulatorError(f"tag {name}: InfluxDB takes no line break or final backslash")
 

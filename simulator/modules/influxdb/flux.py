@@ -52,7 +52,7 @@ def write_time(time_ms: int) -> str:
 
 def write_duration(span_ms: int) -> str:
     """A duration literal, in the largest unit."""
-    unit, length_ms = next(found for found in _UNITS_MS if span_ms % found[1] == 0)
+    unit, length_ms = next(pair for pair in _UNITS_MS if span_ms % pair[1] == 0)
     return f"{span_ms // length_ms}{unit}"
 
 
@@ -90,8 +90,8 @@ def _write_limit(limit: float, where: Where, column: Column) -> str:
 def any_of(name: str, values: Sequence[str]) -> str:
     """The condition that a tag has one of these values."""
     column = f"r[{quote_text(name)}]"
-    found = " or ".join(f"{column} == {quote_text(value)}" for value in values)
-    return f"({found})" if len(values) > 1 else found
+    condition = " or ".join(f"{column} == {quote_text(value)}" for value in values)
+    return f"({condition})" if len(values) > 1 else condition
 
 
 def name_device(schema: Schema) -> str:
@@ -104,10 +104,10 @@ def select_events(
 ) -> str:
     """Flux for a table's points in [start, stop), of these fields (none: of all): what storage itself
     can do, if all comes right behind each other."""
-    found = [f'r["_measurement"] == {quote_text(table)}']
+    filters = [f'r["_measurement"] == {quote_text(table)}']
     if fields:
-        found.append(any_of("_field", fields))
-    condition = " and ".join([*found, *conditions])
+        filters.append(any_of("_field", fields))
+    condition = " and ".join([*filters, *conditions])
     return (
         f"from(bucket: {quote_text(bucket)}) |> range(start: {span[0]}, stop: {span[1]})"
         f" |> filter(fn: (r) => {condition})"
@@ -133,7 +133,7 @@ def select_bound(
 
 
 def write_sort(columns: Sequence[str], descending: bool, limit: int | None) -> str:
-    """A step that sorts rows, and leaves so many of them."""
+    """A step that sorts rows, and leaves `limit` of them."""
     text = f"sort(columns: {quote_texts(columns)}, desc: {str(descending).lower()})"
     return text if limit is None else f"{text} |> limit(n: {limit})"
 
@@ -141,7 +141,7 @@ def write_sort(columns: Sequence[str], descending: bool, limit: int | None) -> s
 # --- answers --------------------------------------------------------------------------------------
 
 _RESULT, _FIRST_COLUMN = 1, 3
-"""Where a row has the name of its result, and its own columns from."""
+"""Where a row has the name of its result, and where its own columns begin."""
 
 _CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "long": int,
@@ -159,15 +159,15 @@ Result = tuple[str, Row]
 def parse_csv(text: str, columns: Sequence[str]) -> list[Row]:
     """The values of these columns in annotated CSV, of all its tables. Times are in ms since 1970.
 
-    A value that is missing, or of a column that a table hasn't, is None; but CSV has one form for a missing
-    text and an empty one, which is read as empty.
+    A value that is missing, or of a column that a table doesn't have, is None; but CSV has one form for a
+    missing text and an empty one, which is read as empty.
     Raises SimulatorError if the query failed when part of the answer was on its way already.
     """
     return [row for _, row in parse_results(text, columns)]
 
 
 def parse_results(text: str, columns: Sequence[str]) -> Iterator[Result]:
-    """The rows of `parse_csv`, and which result each is of."""
+    """The rows of `parse_csv`, and the result that each belongs to."""
     types: list[str] = []
     header: list[str] = []
     places: list[tuple[Callable[[str], Any], int]] = []

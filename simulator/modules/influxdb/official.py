@@ -84,13 +84,13 @@ class PointsEncoder(OfficialEncoder):
         ]
 
     def _count_breaks(self, block: EventBlock, fields: Sequence[Sequence[Any]]) -> list[int]:
-        """Of each event those in its texts; nothing if there is none."""
-        found: list[int] = []
+        """The line breaks in the texts of each event; empty if there are none."""
+        breaks: list[int] = []
         for column, values in zip(self._fields, fields, strict=True):
             if column.type in _TEXTS and b"\n" in block.columns[column.name].tobytes():
                 counts = [value.count("\n") if value else 0 for value in values]
-                found = list(map(add, found, counts)) if found else counts
-        return found
+                breaks = list(map(add, breaks, counts)) if breaks else counts
+        return breaks
 
 
 def _list_labels(column: Column, block: EventBlock) -> list[str]:
@@ -121,7 +121,7 @@ class PointsWriter(OfficialWriter[Connection]):
 
 
 class BatchingWriter(PointsWriter):
-    """By the API that writes in the background: callbacks say what became of points."""
+    """Uses the API that writes in the background: callbacks say what became of points."""
 
     def __init__(self, module: Influxdb, batch: int) -> None:
         super().__init__(PointsEncoder(module.job), module)

@@ -8,8 +8,8 @@ aggregate is a result of its own (`yield`) and reads the events again: a stream 
 handed to Flux as it is. https://docs.influxdata.com/influxdb/v2/query-data/optimize-queries/
 
 Fields of an event come together by `pivot`, which is Flux's work, and so is a condition on one of several.
-An event that lacks a value has no such field: what there are rows for, and which event is the newest, says
-a field that every event has. It is asked for afterwards, if there are fewer rows than there may be.
+An event that lacks a value has no such field: a field that every event has says what there are rows for,
+and which event is the newest. It is asked for afterwards, if there are fewer rows than there may be.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .question import Question
 
 
 def compile_query(bound: BoundQuery, schema: Schema, bucket: str) -> Question:
-    """The query that asks what is bound, its parameters in it."""
+    """The query for what is bound, with its parameters in it."""
     return (_Aggregation if bound.query.compute else _Listing)(bound, schema, bucket)
 
 
@@ -75,8 +75,8 @@ class _Listing(Question):
 
     def _list_fields(self) -> list[str]:
         """The fields that have to be read."""
-        asked = [name for name in self._query.events if name in self._fields]
-        needed = list(dict.fromkeys([*asked, *([self._filtered] if self._filtered else [])]))
+        fields = [name for name in self._query.events if name in self._fields]
+        needed = list(dict.fromkeys([*fields, *([self._filtered] if self._filtered else [])]))
         # An event is there even if it has none of these values.
         if not any(map(self._is_certain, needed)):
             needed.append(self._witness)
@@ -96,11 +96,11 @@ class _Listing(Question):
         if query.limit is None or is_there:
             return f"{text} |> {sort} |> {keep}"
         # Flux has missing values first, and empty tags are missing.
-        there = f"exists r[{quote_text(by)}]"
+        exists = f"exists r[{quote_text(by)}]"
         return (
             f"rows = {text}\n"
-            f'rows |> filter(fn: (r) => {there}) |> {sort} |> {keep} |> yield(name: "some")\n'
-            f"rows |> filter(fn: (r) => not {there}) |> limit(n: {query.limit}) |> {keep}"
+            f'rows |> filter(fn: (r) => {exists}) |> {sort} |> {keep} |> yield(name: "some")\n'
+            f"rows |> filter(fn: (r) => not {exists}) |> limit(n: {query.limit}) |> {keep}"
             ' |> yield(name: "none")'
         )
 
@@ -113,7 +113,7 @@ class _Listing(Question):
         return put_in_order(self._query, rows)
 
     def _find_reader(self, name: str) -> Callable[[Any], Any] | None:
-        """What makes a value of what CSV has; None: it is that."""
+        """The function that makes a value of what CSV has; None: they are the same."""
         column = self._schema.column(name)
         if column.tag:
             return partial(read_tag, column)
@@ -155,24 +155,27 @@ class _Limited(Enum):
 
 
 class _Aggregation(Question):
-    """Values computed of groups of events. Counted are the rows of a result that has each group, as often as
-    it has fields; a query of nullable columns alone has none, and its rows are read to be counted."""
+    """Values computed of groups of events. The rows that are counted are those of a result that has each
+    group, as often as it has fields; a query of nullable columns alone has no such result, and its rows are
+    read to be counted."""
 
     def __init__(self, bound: BoundQuery, schema: Schema, bucket: str) -> None:
         super().__init__(bound, schema, bucket)
         query = self._query
         self._every = _choose_window(query)
         self._tags = [self._name_tag(part) for part in query.per if isinstance(part, str)]
-        """Those that make groups."""
+        """The tags that make groups."""
         one_device = bound.devices is not None and len(bound.devices) == 1
         self._is_one_series = schema.device in query.per or one_device
         """Whether all events of a group are of one device."""
-        asked = {one.column for one in query.compute if one.column in self._fields}
-        self._is_pivoted = self._filtered is not None and not asked <= {self._filtered}
-        parts = [part for one in query.compute for part in self._split(one)]
+        columns = {
+            aggregate.column for aggregate in query.compute if aggregate.column in self._fields
+        }
+        self._is_pivoted = self._filtered is not None and not columns <= {self._filtered}
+        parts = [part for aggregate in query.compute for part in self._split(aggregate)]
         certain = [part for part in parts if self._is_certain(part[1])]
         self._complete = certain[0] if certain else ("first", self._witness)
-        """What every group has."""
+        """The part that every group has."""
         self._parts = list(dict.fromkeys(parts))
         self._timed = self._find_timed()
         self._limited = self._find_limited()
@@ -192,35 +195,39 @@ class _Aggregation(Question):
     def count(self, lines: int) -> int:
         return super().count(lines) if self._query.per else 1
 
-    def _split(self, one: Aggregate) -> list[_Part]:
-        """What a value is made of."""
-        if one.column is None:
+    def _split(self, aggregate: Aggregate) -> list[_Part]:
+        """The parts that a value is made of."""
+        if aggregate.column is None:
             return [("count", self._witness)]
-        if one.column == self._schema.time:
-            return [("first" if one.function is Function.MIN else "last", self._witness)]
-        if one.function is Function.LAST:
-            newest = [] if self._is_certain(one.column) else [self._witness]
-            return [("last", name) for name in (one.column, *newest)]
-        if one.function is not Function.AVG:
-            return [(one.function.value, one.column)]
+        if aggregate.column == self._schema.time:
+            return [("first" if aggregate.function is Function.MIN else "last", self._witness)]
+        if aggregate.function is Function.LAST:
+            newest = [] if self._is_certain(aggregate.column) else [self._witness]
+            return [("last", name) for name in (aggregate.column, *newest)]
+        if aggregate.function is not Function.AVG:
+            return [(aggregate.function.value, aggregate.column)]
         is_whole = self._is_one_series or self._is_pivoted
         functions = ["mean"] if is_whole else ["sum", "count"]
-        return [(function, one.column) for function in functions]
+        return [(function, aggregate.column) for function in functions]
 
     def _find_timed(self) -> set[str]:
         """The functions for which the events' own times are needed."""
-        found = set()
-        for one in self._query.compute:
-            parts = self._split(one)
+        functions = set()
+        for aggregate in self._query.compute:
+            parts = self._split(aggregate)
             # The rows of a pivot are in no order.
-            is_timed_last = one.function is Function.LAST and (len(parts) > 1 or self._is_pivoted)
-            if one.column == self._schema.time or is_timed_last:
-                found.add(parts[0][0])
-        return found
+            is_timed_last = aggregate.function is Function.LAST and (
+                len(parts) > 1 or self._is_pivoted
+            )
+            if aggregate.column == self._schema.time or is_timed_last:
+                functions.add(parts[0][0])
+        return functions
 
     def _write(self, parts: Sequence[_Part]) -> _Written:
         streams = list(self._list_streams(parts))
-        texts = [f'{one.text} |> yield(name: "{number}")' for number, one in enumerate(streams)]
+        texts = [
+            f'{stream.text} |> yield(name: "{number}")' for number, stream in enumerate(streams)
+        ]
         if self._is_pivoted:
             fields = [name for _, name in parts if name in self._fields]
             needed = list(dict.fromkeys([*fields, self._witness]))
@@ -229,7 +236,7 @@ class _Aggregation(Question):
 
     def _list_streams(self, parts: Sequence[_Part]) -> Iterator[_Stream]:
         for function in dict.fromkeys(function for function, _ in parts):
-            names = [name for one, name in parts if one == function]
+            names = [name for applied, name in parts if applied == function]
             if self._is_pivoted:
                 for name in names:
                     yield _Stream(function, [name], self._ask_rows(function, name))
@@ -268,7 +275,7 @@ class _Aggregation(Question):
         return " |> ".join([*steps, *self._finish(function)])
 
     def _apply(self, function: str, unordered: bool = False) -> list[str]:
-        """A function of the values of each bucket of time, or of all. `unordered`: of several series."""
+        """Steps for a function of each time bucket's values, or of all. `unordered`: of several series."""
         every = write_duration(self._every) if self._every is not None else None
         call = f"{function}()"
         if function in self._timed:
@@ -287,7 +294,7 @@ class _Aggregation(Question):
         """The last steps of a stream: the rows that are wanted, and their columns."""
         bucket = "_start" if function in self._timed else "_time"
         keys = [
-            bucket if isinstance(one, Every) else self._name_tag(one) for one in self._query.per
+            bucket if isinstance(part, Every) else self._name_tag(part) for part in self._query.per
         ]
         value = "_time" if function in self._timed else "_value"
         steps = []
@@ -310,7 +317,7 @@ class _Aggregation(Question):
         if function == self._parts[0][0]:
             value = "_time" if self._query.compute[0].column == self._schema.time else "_value"
             return [value, *(() if order.descending else keys)], order.descending
-        # Those without a value come last, in the order of their keys.
+        # Groups without a value come last, in the order of their keys.
         return keys, False
 
     def _find_limited(self) -> _Limited:
@@ -330,7 +337,7 @@ class _Aggregation(Question):
             return None
         groups: dict[Row, _Found] = {}
         self._collect(groups, self._written, answer)
-        # Some may have no values, but events.
+        # Some groups may have events, but no values.
         return self._ask_complete().text if len(groups) < self._count_groups() else None
 
     def _ask_complete(self) -> _Written:
@@ -341,12 +348,12 @@ class _Aggregation(Question):
         self._collect(groups, self._written, answers[0])
         for answer in answers[1:]:
             self._collect(groups, self._ask_complete(), answer)
-        computed = [(one, self._split(one)) for one in self._query.compute]
+        computed = [(aggregate, self._split(aggregate)) for aggregate in self._query.compute]
         rows = [
-            (*key, *[_find_value(one, parts, found) for one, parts in computed])
-            for key, found in groups.items()
-            # The others may lack values that have fallen victim to the limit.
-            if self._limited is not _Limited.BY_KEY or self._complete in found
+            (*key, *[_find_value(aggregate, parts, values) for aggregate, parts in computed])
+            for key, values in groups.items()
+            # Other groups may lack values that the limit has cut off.
+            if self._limited is not _Limited.BY_KEY or self._complete in values
         ]
         return put_in_order(self._query, rows)
 
@@ -358,8 +365,8 @@ class _Aggregation(Question):
         for result, row in answer:
             start, time, field, value = row[len(self._tags) :]
             begin = time if start is None else start
-            found = groups.setdefault(tuple([read(row, begin) for read in keys]), {})
-            found[written.streams[int(result)].function, field] = time, value
+            values = groups.setdefault(tuple([read(row, begin) for read in keys]), {})
+            values[written.streams[int(result)].function, field] = time, value
         if not keys:
             groups.setdefault((), {})
 
@@ -370,18 +377,18 @@ class _Aggregation(Question):
             return 1
         if self._limited is not _Limited.NOT:
             return query.limit or 0 if self._limited is _Limited.BY_VALUE else math.inf
-        found: float = 1
+        most: float = 1
         if self._tags:
             by_device = self._schema.device in query.per and bound.devices is not None
-            found = len(bound.devices or ()) if by_device else math.inf
+            most = len(bound.devices or ()) if by_device else math.inf
         if self._every is not None:
             if bound.start_ms is None or bound.end_ms is None:
                 return math.inf
-            found *= (bound.end_ms - 1) // self._every - bound.start_ms // self._every + 1
-        return found
+            most *= (bound.end_ms - 1) // self._every - bound.start_ms // self._every + 1
+        return most
 
     def _read_key(self, part: str | Every) -> Callable[[Row, int], Any]:
-        """What makes a value of a key of a row, which begins with the tags, and its time."""
+        """The function that makes a key's value of a row, which begins with the tags, and of its time."""
         if isinstance(part, Every):
             every = part.every
             # The range may have cut off the first bucket's begin.
@@ -395,7 +402,7 @@ class _Aggregation(Question):
 def _choose_window(query: Query) -> int | None:
     """The length in ms of the shortest buckets of time, if there are any; OptionError if others end within
     one of them."""
-    spans = sorted(one.every for one in query.per if isinstance(one, Every))
+    spans = sorted(part.every for part in query.per if isinstance(part, Every))
     for span in spans:
         if span % spans[0]:
             raise OptionError(
@@ -405,17 +412,17 @@ def _choose_window(query: Query) -> int | None:
     return spans[0] if spans else None
 
 
-def _find_value(one: Aggregate, parts: Sequence[_Part], found: _Found) -> Any:
+def _find_value(aggregate: Aggregate, parts: Sequence[_Part], values: _Found) -> Any:
     """A value of a row, which is made of these parts."""
-    time, value = found.get(parts[0], (None, None))
-    if one.column is None:
+    time, value = values.get(parts[0], (None, None))
+    if aggregate.column is None:
         return value or 0
-    if parts[0][0] in ("first", "last") and one.function is not Function.LAST:
+    if parts[0][0] in ("first", "last") and aggregate.function is not Function.LAST:
         return time
     if len(parts) == 1 or value is None:
         return value
-    other_time, other = found[parts[1]]
-    if one.function is Function.LAST:
+    other_time, other = values[parts[1]]
+    if aggregate.function is Function.LAST:
         # The newest event may lack the value.
         return value if time == other_time else None
     return value / other

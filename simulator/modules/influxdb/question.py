@@ -17,34 +17,36 @@ _AS_COLUMNS = 'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_va
 
 
 class Question(ABC):
-    """What is bound, in Flux, and how the rows are counted in the answer and read from it."""
+    """A bound query in Flux, and how the rows are counted in the answer and read from it."""
 
     text: str
     columns: Sequence[str]
-    """What is read of an answer's rows."""
+    """The columns that are read of an answer's rows."""
     counted: str | None = None
     """The result whose rows are counted; None: all rows."""
     repeated: int = 1
-    """So many rows of an answer are one."""
+    """How many counted rows make one row of the answer."""
     is_scanned: bool = True
-    """Whether rows are counted so, and nothing has to be asked afterwards. Otherwise they must be read, by
-    what this very question is about."""
+    """Whether rows are counted this way, and nothing has to be asked afterwards. Otherwise they must be
+    read, by what this very question is about."""
 
     def __init__(self, bound: BoundQuery, schema: Schema, bucket: str) -> None:
         self._bound, self._schema, self._bucket = bound, schema, bucket
         self._query: Query = bound.query
         where = bound.query.where
         self._filtered = None if where is None or schema.column(where.column).tag else where.column
-        """The field that there is a condition on."""
+        """The field with a condition, if there is one."""
         self._witness = self._filtered or find_witness(schema)
-        """A field that each event has that is asked about."""
-        self._fields: Mapping[str, Column] = {one.name: one for one in field_columns(schema)}
+        """A field that each event that is asked about has."""
+        self._fields: Mapping[str, Column] = {
+            column.name: column for column in field_columns(schema)
+        }
 
     def count(self, lines: int) -> int:
-        """The answer's rows, of those that were counted."""
+        """How many rows the answer has, by those that were counted."""
         limit = self._query.limit if self._query.order else None
-        found = lines // self.repeated
-        return found if limit is None else min(found, limit)
+        rows = lines // self.repeated
+        return rows if limit is None else min(rows, limit)
 
     def find_missing(self, answer: Sequence[Result]) -> str | None:
         """Flux for what this answer may lack; None: nothing."""
@@ -52,7 +54,7 @@ class Question(ABC):
 
     @abstractmethod
     def read(self, answers: Sequence[Sequence[Result]]) -> list[Row]:
-        """The rows of the answer, and of that to `find_missing` if it was asked."""
+        """The rows of the answer, and of the one to `find_missing` if that was asked."""
 
     def _name_tag(self, name: str) -> str:
         return name_device(self._schema) if name == self._schema.device else name

@@ -90,12 +90,12 @@ class Connection(HttpDatabase[InfluxOptions]):
         write = {"org": options.org, "bucket": options.bucket, "precision": PRECISION}
         self.write_target = f"/api/v2/write?{urlencode(write)}"
         self.write_headers = {"content-encoding": "gzip"} if options.gzip else {}
-        """Of a write, besides `headers`."""
+        """The headers of a write, besides `headers`."""
         self._query_target = name_query_target(options)
 
     def close(self) -> None:
         super().close()
-        # Its own way leaves that to the garbage collector, which is off while a run is measured.
+        # The client's own way leaves that to the garbage collector, which is off while a run is measured.
         pools = self.client.api_client.rest_client.pool_manager.pools
         for key in pools.keys():  # noqa: SIM118 - it can't be iterated over
             pools[key].close()
@@ -106,7 +106,7 @@ class Connection(HttpDatabase[InfluxOptions]):
         self.find_bucket()
 
     def write(self, body: bytes) -> None:
-        """One write request; Retryable if it may be sent again."""
+        """Send a write request; Retryable if it may be sent again."""
         answer = self.request("POST", self.write_target, body, self.write_headers)
         if answer.status == 204:
             return
@@ -217,7 +217,9 @@ class Connection(HttpDatabase[InfluxOptions]):
         if isinstance(error, ApiException) and error.status:
             body = error.body or error.reason or ""
             content = body if isinstance(body, bytes) else body.encode()
-            headers = [(k.encode(), v.encode()) for k, v in (error.headers or {}).items()]
+            headers = [
+                (name.encode(), value.encode()) for name, value in (error.headers or {}).items()
+            ]
             return self.explain(Answer(error.status, content, headers))
         kind: type[NoAnswer] = ConnectionLost
         if isinstance(error, ApiException | SSLError):
@@ -228,8 +230,8 @@ class Connection(HttpDatabase[InfluxOptions]):
 
     def explain(self, answer: Answer) -> Retryable | SimulatorError:
         options, status = self.options, answer.status
-        found = parse_body(answer.body)
-        text = one_line(found.get("message", found) if isinstance(found, dict) else found, SHOWN)
+        reply = parse_body(answer.body)
+        text = one_line(reply.get("message", reply) if isinstance(reply, dict) else reply, SHOWN)
         if status in self.PASSING:
             wait_s = read_retry_after_s(answer)
             if wait_s > _MAX_RETRY_AFTER_S:
@@ -259,7 +261,7 @@ def name_query_target(options: InfluxOptions) -> str:
 
 
 def make_question(target: str, query: str) -> HttpRequest:
-    """The request for what Flux asks."""
+    """The request for a query in Flux."""
     body = b'{"query":' + orjson.dumps(query) + _QUESTION_END
     return HttpRequest("POST", target, body, _QUESTION_HEADERS)
 

@@ -29,13 +29,13 @@ class Answer:
 
     def __init__(self, result: Fields, size: int) -> None:
         """`result`: what executing it returned, in a frame of so many bytes. Raises ThriftError if a block is
-        none, as `add`."""
+        none, as `add` does."""
         self.number: int = result.get(2) or 0
-        """By which the server knows it."""
-        # What tells of no columns has no rows, whatever else it says.
+        """The number by which the server knows the answer."""
+        # A result that tells of no columns has no rows, whatever else it says.
         self._columns = len(result.get(3) or ())
         self._places: Sequence[int] = result.get(17) or range(self._columns)
-        # Of the tree's answers, the time is no column.
+        # In the tree's answers, the time is no column.
         self._has_time = not result.get(5, True)
         self.blocks: list[bytes] = []
         self.rows = 0
@@ -78,15 +78,20 @@ def count_rows(block: bytes) -> int:
 
 
 def count_texts(answer: Answer, ends: Sequence[bytes]) -> int:
-    """How many texts of an answer end so: by what stands behind them, the first byte of the next one's length
-    or of the next column."""
+    """How many texts of an answer have one of these ends. They are told by what stands behind them: the first
+    byte of the next one's length or of the next column."""
     behind = (b"\0", b"\1")
-    return sum(block.count(end + one) for block in answer.blocks for end in ends for one in behind)
+    return sum(
+        block.count(end + following)
+        for block in answer.blocks
+        for end in ends
+        for following in behind
+    )
 
 
 def read_blocks(blocks: Sequence[bytes], places: Sequence[int]) -> Iterator[Row]:
-    """The rows of an answer's blocks. `places`: of each value of a row its column in the blocks; -1 is
-    the time."""
+    """The rows of an answer's blocks. `places`: the column in the blocks of each value of a row; -1 is the
+    time."""
     for block in blocks:
         columns = _read_block(block)
         yield from zip(*(columns[place + 1] for place in places), strict=True)
@@ -117,18 +122,18 @@ def _read_column(
         values, at = _read_column(block, at + 1, block[at], kind, 1)
         return values * rows, at
     is_null, at = _read_bits(block, at + 1, rows) if block[at] else (None, at + 1)
-    given = rows if is_null is None else rows - int(np.count_nonzero(is_null))
+    count = rows if is_null is None else rows - int(np.count_nonzero(is_null))
     if encoding == _BYTES:
         # These alone have a place for what is null, too.
         bits, at = _read_bits(block, at, rows)
         values = (bits if is_null is None else bits[~is_null]).tolist()
     elif encoding == _BINARY:
-        values, at = _read_texts(block, at, given, kind in _TEXTS)
+        values, at = _read_texts(block, at, count, kind in _TEXTS)
     else:
         size = 4 if encoding == _FOUR else 8
         code = "f" if kind in (_FLOAT, _DOUBLE) else "i"
-        values = np.frombuffer(block, f">{code}{size}", given, at).tolist()
-        at += size * given
+        values = np.frombuffer(block, f">{code}{size}", count, at).tolist()
+        at += size * count
     if is_null is not None:
         present = iter(values)
         values = [None if null else next(present) for null in is_null.tolist()]

@@ -35,11 +35,11 @@ class Request(NamedTuple):
     question: Question | None
     """None: the statements follow from what is asked."""
     asked: Selection | Computation | None
-    """None: rows are the answer's as they are."""
+    """None: the rows are the answer's, as they are."""
 
 
 class Rowed(Protocol):
-    """An answer."""
+    """An answer that has rows."""
 
     rows: int
     bytes: int
@@ -140,10 +140,10 @@ class IotdbAsker(Asker):
         try:
             return self._idle.pop()
         except IndexError:
-            made = self._connector.connect()
+            session = self._connector.connect()
             with suppress(IndexError):
                 self._lost.pop()
-            return made
+            return session
 
     # --- asking
 
@@ -167,8 +167,8 @@ class IotdbAsker(Asker):
         rows = answer.rows if selection is None else selection.count(answer)
         return Received(rows, answer.bytes, Collected(answer, selection))
 
-    def _compute(self, session: Session, asked: Computation) -> Received:
-        steps, size = asked.begin(), 0
+    def _compute(self, session: Session, computation: Computation) -> Received:
+        steps, size = computation.begin(), 0
         try:
             statement = next(steps)
             while True:

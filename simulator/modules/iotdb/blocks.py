@@ -35,14 +35,15 @@ class Rows(NamedTuple):
     places: NDArray[np.intp] | slice
     size: int
     turns: int = 0
-    """Of a whole block whose devices take turns in the order of their names, how many do; else 0."""
+    """How many devices take turns, if these are the rows of a whole block in which devices do so in the order
+    of their names; else 0."""
 
     @property
     def runs(self) -> int:
         return self.chosen.size
 
     def pick(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Their values, in a row for each run."""
+        """The rows' values, in a row for each run."""
         if self.turns:
             values = values.reshape(-1, self.size, self.turns).transpose(0, 2, 1)
             return values.reshape(self.runs, self.size)
@@ -53,7 +54,7 @@ class Runs(NamedTuple):
     """A block's runs of one request's, one table's and one device's events, by time."""
 
     order: NDArray[np.intp] | None
-    """The block's rows in the runs' order; None: they are in it."""
+    """The block's rows in the runs' order; None: they are in that order."""
     starts: NDArray[np.intp]
     firsts: NDArray[np.intp]
     """The block's row with which each run starts."""
@@ -121,7 +122,7 @@ def find_runs(block: EventBlock, time: str, batch: int, tables: int) -> Runs:
 
 
 def _sort(keys: NDArray[Any], times: NDArray[np.int64], is_sorted: bool) -> NDArray[np.intp]:
-    """The order by key and time. `is_sorted`: by time they are already."""
+    """The order by key and time. `is_sorted`: they are in the order of time already."""
     return np.argsort(keys, kind="stable") if is_sorted else np.lexsort((times, keys))
 
 
@@ -148,17 +149,17 @@ class Values(NamedTuple):
     """Numpy's type of the bytes that are sent; None: a text."""
     data: NDArray[Any]
     missing: NDArray[np.bool_] | None = None
-    """Where there is none."""
+    """Where there is no value."""
     lengths: NDArray[np.int64] | None = None
-    """Of texts that differ in length, 0 where one is missing."""
+    """The lengths of texts that differ in length, 0 where one is missing."""
     length: int = 0
-    """Of all texts that don't."""
+    """The length of all texts that don't."""
     per_run: bool = False
     """Whether there is one value for each run, and not for each event."""
 
     @property
     def width(self) -> int:
-        """How many bytes a value takes, of those that all take as many."""
+        """How many bytes each value takes, where all take equally many."""
         return np.dtype(self.kind).itemsize if self.kind else 4 + self.length
 
     def pick(self, rows: Rows) -> Any:
@@ -172,7 +173,7 @@ class Values(NamedTuple):
         return np.repeat(self.data, runs.sizes) if self.per_run else runs.arrange(self.data)
 
     def spell(self, places: NDArray[np.intp] | slice) -> list[bytes]:
-        """The values at these places as bytes, each on its own; of a missing one something."""
+        """The values at these places as bytes, each on its own; something stands for a missing one."""
         values = self.data[places]
         if self.kind is not None:
             packed = np.ascontiguousarray(values.astype(self.kind))
@@ -180,13 +181,13 @@ class Values(NamedTuple):
             return spelt
         texts: list[bytes] = values.tolist()
         if self.missing is not None:
-            gone = self.missing[places].tolist()
-            texts = [b"" if no else text for text, no in zip(texts, gone, strict=True)]
+            gaps = self.missing[places].tolist()
+            texts = [b"" if is_gap else text for text, is_gap in zip(texts, gaps, strict=True)]
         # A call for each would take a third longer.
         return [len(text).to_bytes(4, "big") + text for text in texts]
 
     def add_to(self, run: Run) -> None:
-        """Make a value, of those that all take as many bytes, a field of a row."""
+        """Make a value a field of a row, where all values take equally many bytes."""
         if self.kind is not None:
             run.take(self.kind, self.data)
         elif is_constant(self.data):
@@ -223,12 +224,12 @@ def measure(column: TableColumn, block: EventBlock, runs: Runs | None = None) ->
 
 
 def measure_times(times: NDArray[np.int64]) -> Values:
-    """When a block's events were."""
+    """The times of a block's events."""
     return Values(BIG_ENDIAN[ColumnType.TIMESTAMP_MS], times)
 
 
 def join_parts(parts: Sequence[bytes | Values], count: int) -> list[bytes]:
-    """Of each event these parts as bytes, one after the other: what is the same in each, and values."""
+    """These parts of each event as bytes, one after the other: what is the same in each, and values."""
     pieces: list[list[bytes]] = []
     run = Run()
     for part in parts:
@@ -251,9 +252,9 @@ def _make_records(run: Run, count: int) -> list[list[bytes]]:
 def pack_bits(
     gaps: Sequence[NDArray[np.bool_] | None], tablets: int, size: int
 ) -> NDArray[np.uint8]:
-    """Of each tablet of so many events where values are missing, of all columns: nothing if none is.
+    """For each tablet of so many events where values are missing, column by column: nothing if none is.
 
-    `gaps`: of each column a row for each tablet; None: it has all values.
+    `gaps`: for each column a row for each tablet; None: it has all values.
     """
     if not any(gap is not None and gap.any() for gap in gaps):
         return np.empty((tablets, 0), np.uint8)

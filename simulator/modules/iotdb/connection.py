@@ -42,7 +42,7 @@ _FRAME = struct.Struct("!i")
 _MOST_BYTES = 1 << 28
 """A larger frame is no answer."""
 _ALERT = b"\x15\x03"
-"""With that TLS tells somebody off who doesn't speak it; no frame is so large."""
+"""With this, TLS rejects whoever doesn't speak it; no frame is so large."""
 _CLOSE_S = 1.0
 _MOST_PIECES = 1024
 """Linux takes no more with one call (IOV_MAX: https://man7.org/linux/man-pages/man2/sendmsg.2.html)."""
@@ -86,7 +86,7 @@ class Question:
         self.call = _EXECUTE + self._text
 
     def call_more(self, number: int) -> bytes:
-        """For more of its rows, by the number that the server gave the answer."""
+        """The call for more of its rows, by the number that the server gave the answer."""
         return _FETCH + self._text + put_i64(4, number)
 
 
@@ -136,8 +136,8 @@ class Connection:
         )
         check_status(opened[1])
         self._session = opened[3]
-        asked = call_plainly("requestStatementId", put_i64(1, self._session))
-        statement = _read_frame(self._exchange(asked))
+        request = call_plainly("requestStatementId", put_i64(1, self._session))
+        statement = _read_frame(self._exchange(request))
         session = put_i64(1, self._session)
         self._end = session + END_CALL
         self._ask_end = session + put_i64(3, statement) + END_CALL
@@ -160,7 +160,7 @@ class Connection:
         return self._stream.fileno() >= 0
 
     def insert(self, requests: Sequence[Sequence[Piece]], timeout_s: float) -> None:
-        """Have tablets stored: calls in pieces, but for the session's number and their end. Raises OSError,
+        """Have tablets stored: calls in pieces, except the session's number and their end. Raises OSError,
         one of `TIMEOUTS` perhaps, ThriftError or ServerError, the first."""
         self._limit(timeout_s)
         if self._stamped:
@@ -216,7 +216,7 @@ class Connection:
             self._timeout_s = timeout_s
 
     def _exchange(self, message: bytes, end: bytes = b"") -> bytes:
-        """Send a message that has this end; the frame of its answer."""
+        """Send a message that has this end; returns the frame of its answer."""
         self._send([[message]], end)
         return self._receive()
 
@@ -273,15 +273,15 @@ def _read_frame(frame: bytes) -> Any:
 
 
 def _read_struct(frame: bytes) -> Fields:
-    """What a call returned that returns a struct."""
-    found = _read_frame(frame)
-    if not isinstance(found, dict):
+    """The struct that a call returned."""
+    fields = _read_frame(frame)
+    if not isinstance(fields, dict):
         raise ThriftError("the answer has not what was asked for")
-    return found
+    return fields
 
 
 def _read_result(frame: bytes) -> Fields:
     """What a statement, or a call for more of its rows, returned. Raises ServerError for what is refused."""
-    found = _read_struct(frame)
-    check_status(found.get(1) or {})
-    return found
+    fields = _read_struct(frame)
+    check_status(fields.get(1) or {})
+    return fields

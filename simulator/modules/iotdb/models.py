@@ -1,11 +1,11 @@
 """How IoTDB's two models keep a workload's events, and the statements for that.
 
 In the tree model a device is a path, `root.<database>.<table>.<device>`, a column a measurement of it. All
-measurements of a device are aligned: they share its times. What identifies a device is in its path, and
-no more: IoTDB's documentation has it so ("Only include unique identifiers in the path",
+measurements of a device are aligned: they share its times. What identifies a device is in its path, and no
+more: IoTDB's documentation has it so ("Only include unique identifiers in the path",
 https://iotdb.apache.org/UserGuide/latest/Background-knowledge/Data-Model-and-Terminology_apache.html). The
-name does that alone, so tags are measurements, stored with each event as `tags=row` says. Were they levels of
-the path, whoever asks of one device would have to know them, or have them searched for.
+name does that alone, so tags are measurements, stored with each event as `tags=row` says. If they were levels
+of the path, whoever asks about one device would have to know them, or have them searched for.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Ask = Callable[[str, float], list[Row]]
 _PROBE = "iot_database_benchmark_regions"
 """A table that is there for a moment."""
 _DEVICES = 16
-"""So many are in it."""
+"""How many devices are in it."""
 _REGIONS_S = 30.0
 
 
@@ -162,7 +162,7 @@ class Layout(ABC):
 
     @abstractmethod
     def compile(self, bound: BoundQuery) -> Statement:
-        """What is bound, as it is asked."""
+        """What a bound query becomes, to be asked."""
 
 
 class Tables(Layout):
@@ -182,15 +182,17 @@ class Tables(Layout):
         return {row[0] for row in self.ask(f"SHOW TABLES FROM {quote_name(self.database)}")}
 
     def create_tables(self) -> list[str]:
-        found = []
+        statements = []
         for table, schema in self._describe(self.job.table_names).items():
             columns = [f"{TIME} TIMESTAMP TIME"]
             columns += [
                 f"{quote_name(column.name)} {column.type} {'TAG' if column.is_tag else 'FIELD'}"
                 for column in list_columns(schema)
             ]
-            found.append(f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({', '.join(columns)})")
-        return found
+            statements.append(
+                f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({', '.join(columns)})"
+            )
+        return statements
 
     def check_tables(self) -> None:
         self.check_columns(self.job.table_names, INSERT_REMEDY)
@@ -199,18 +201,19 @@ class Tables(Layout):
         needed = self._describe(tables)
         super().check_columns([*needed], remedy)
         for table, schema in needed.items():
-            found = {row[0] for row in self.ask(f"DESC {quote_name(table)}")}
+            names = {row[0] for row in self.ask(f"DESC {quote_name(table)}")}
             for column in list_columns(schema):
-                if column.name.lower() not in found:
+                if column.name.lower() not in names:
                     raise made_otherwise(table, f"it has no column {column.name}", remedy)
 
     def _describe(self, tables: Sequence[str]) -> dict[str, Schema]:
-        """What is stored in each of these, and in the tags' table if there is to be one."""
+        """The schema of what is stored in each of these tables, and in the tags' table if there is to be
+        one."""
         schema = self.job.schema
-        found = dict.fromkeys(tables, schema)
+        schemas = dict.fromkeys(tables, schema)
         if schema.tags is Tags.TABLE:
-            found[schema.tags_table] = describe_tags(schema)
-        return found
+            schemas[schema.tags_table] = describe_tags(schema)
+        return schemas
 
     def drop_table(self, table: str) -> None:
         # Or rows that came out of the order of time are in the next table of that name (2.0.1).

@@ -83,10 +83,10 @@ class OfficialSession:
 
     def _ask(self, statement: str, timeout_ms: int) -> list[Row]:
         rows = []
-        with self._session.execute_query_statement(statement, timeout_ms) as found:
-            has_time = not found.iotdb_rpc_data_set.ignore_timestamp
-            while found.has_next():
-                record = found.next()
+        with self._session.execute_query_statement(statement, timeout_ms) as data_set:
+            has_time = not data_set.iotdb_rpc_data_set.ignore_timestamp
+            while data_set.has_next():
+                record = data_set.next()
                 values = map(_read, record.get_fields())
                 rows.append((int(record.get_timestamp()), *values) if has_time else tuple(values))
         return rows

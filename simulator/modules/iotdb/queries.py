@@ -34,13 +34,13 @@ class IotdbDialect(NewestByFunction):
     def name_events(self, schema: Schema) -> str:
         table = quote_name(schema.table)
         columns = ", ".join(f"{table}.{quote_name(column.name)}" for column in schema.row)
-        found = table
+        source = table
         for statement in self._chosen:
-            found = (
-                f"(SELECT {columns} FROM {found} JOIN ({statement}) AS chosen"
+            source = (
+                f"(SELECT {columns} FROM {source} JOIN ({statement}) AS chosen"
                 f" ON {table}.{quote_name(ID)} = chosen.{quote_name(ID)}) AS {table}"
             )
-        return found
+        return source
 
     def name_tags(self, schema: Schema) -> str:
         # Without their time, which is called as that of events is.
@@ -78,7 +78,7 @@ def _round(where: Where, schema: Schema) -> Where:
 
 
 def _rename_column(schema: Schema) -> Schema:
-    """The schema as it is stored: the column of time is called so in every table."""
+    """The schema as it is stored: the column of time is called `time` in every table."""
     columns = tuple(
         replace(column, name=TIME) if column.name == schema.time else column
         for column in schema.columns
@@ -90,7 +90,7 @@ def _rename_column(schema: Schema) -> Schema:
 def _rename_time(query: Query, time: str) -> Query:
     events = tuple(TIME if name == time else name for name in query.events)
     compute = tuple(
-        one.model_copy(update={"column": TIME}) if one.column == time else one
-        for one in query.compute
+        aggregate.model_copy(update={"column": TIME}) if aggregate.column == time else aggregate
+        for aggregate in query.compute
     )
     return query.model_copy(update={"events": events, "compute": compute})

@@ -33,7 +33,7 @@ _CODES = {
 }  # fmt: skip
 
 LEVEL = 2
-"""Of a table in a path of the tree; root is 0."""
+"""The level of a table in a path of the tree; root is 0."""
 
 _ID_DIGITS = 11
 _ILLEGAL = ("time", "timestamp")
@@ -41,7 +41,7 @@ _ILLEGAL = ("time", "timestamp")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NODE = re.compile(r"`(?:[^`]|``)*`|[^.]+")
 _MOST_PATHS = 100_000
-"""So many devices' paths are kept, some ten megabytes."""
+"""How many devices' paths are kept, some ten megabytes."""
 
 
 class TableColumn(NamedTuple):
@@ -58,12 +58,12 @@ class TableColumn(NamedTuple):
 
     @property
     def type(self) -> str:
-        """As SQL calls it."""
+        """The type as SQL calls it."""
         return TYPES[self.column.type]
 
     @property
     def code(self) -> int:
-        """Of the type, as requests have it."""
+        """The type's code, as requests have it."""
         return _CODES[self.type]
 
     def take(self, block: EventBlock) -> NDArray[Any]:
@@ -88,18 +88,18 @@ def list_columns(schema: Schema) -> list[TableColumn]:
             for column in schema.row
             if column.name != schema.time
         ]
-    found = []
+    columns = []
     if schema.device_path:
         device = Column(schema.device_path, ColumnType.TEXT)
-        found.append(TableColumn(schema.device_path, device, True, True, True))
+        columns.append(TableColumn(schema.device_path, device, True, True, True))
     for column in schema.columns:
         if column.name == schema.time:
             continue
         is_device = column.name == schema.device and not schema.device_path
         is_tag = is_device or (column.tag and column.type is ColumnType.TEXT)
         is_of_device = column.tag or column.name == schema.device
-        found.append(TableColumn(column.name, column, is_tag, is_device, is_of_device))
-    return found
+        columns.append(TableColumn(column.name, column, is_tag, is_device, is_of_device))
+    return columns
 
 
 def check_names(schema: Schema) -> None:
@@ -128,11 +128,11 @@ def describe_tags(schema: Schema) -> Schema:
 def make_tags(schema: Schema, columns: Mapping[str, NDArray[Any]]) -> EventBlock:
     """Rows of the tags' table, given as in `Schema.tags_row`, as events of `describe_tags`."""
     ids = _spell_ids(columns[ID])
-    found = {**columns, ID: ids, TIME: np.zeros(len(ids), dtype=np.int64)}
+    all_columns = {**columns, ID: ids, TIME: np.zeros(len(ids), dtype=np.int64)}
     if schema.device_path:
         names = np.insert(octets_of(ids), (0, 5), [ord("w"), ord("d")], axis=1)
-        found[schema.device_path] = names.view(f"S{names.shape[1]}")[:, 0]
-    return EventBlock(describe_tags(schema), 0, 0, found, ids)
+        all_columns[schema.device_path] = names.view(f"S{names.shape[1]}")[:, 0]
+    return EventBlock(describe_tags(schema), 0, 0, all_columns, ids)
 
 
 def _spell_ids(ids: NDArray[np.int64]) -> NDArray[np.bytes_]:
@@ -151,13 +151,13 @@ def list_measurements(schema: Schema) -> list[TableColumn]:
 
 def find_steady(schema: Schema) -> str:
     """A measurement that each event has, a number if possible; OptionError if there is none."""
-    steady = [one for one in list_measurements(schema) if not one.column.nullable]
+    steady = [column for column in list_measurements(schema) if not column.column.nullable]
     if not steady:
         raise OptionError(
             "model=tree stores no event without any value, and this workload may have some: use"
             " model=table"
         )
-    return next((one.name for one in steady if one.column.is_number), steady[0].name)
+    return next((column.name for column in steady if column.column.is_number), steady[0].name)
 
 
 def check_measurements(schema: Schema) -> None:
@@ -179,7 +179,7 @@ def quote(name: str) -> str:
 
 
 def write_node(name: str) -> str:
-    """A name as a path has it that is no part of a statement: quoted if it must be."""
+    """A name as it stands in a path that is no part of a statement: quoted if it must be."""
     return name if _PLAIN.fullmatch(name) else quote(name)
 
 
@@ -197,10 +197,11 @@ def name_table(database: str, table: str) -> str:
 
 
 class Paths(dict[bytes, bytes]):
-    """By a device's name its path below a table, with its length before it. Made when it is asked for."""
+    """Name of a device -> its path below a table, with its length before it. A path is made when it is asked
+    for."""
 
     def __init__(self, table: str) -> None:
-        """`table`: its path."""
+        """`table`: the table's path."""
         super().__init__()
         self._table = table
 

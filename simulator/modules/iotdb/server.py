@@ -67,7 +67,8 @@ _PASSES = {
 }
 """Code -> what it is counted as, if the same may work a little later."""
 _NO_REGION = "no available"
-"""Said of regions, also with the general code 301, while the nodes of a database's regions don't answer."""
+"""What is said of regions, also with the general code 301, while the nodes of a database's regions don't
+answer."""
 _MISSING = (500, 508, 550)
 """Database, path or table."""
 _REFUSED = (801, 802, 803, 804)
@@ -83,7 +84,7 @@ ALLOCATION = Allocation(unit_bytes=1_600_000, cause="IoTDB merges chunks later i
 _APART_S = 11.0
 """The config node hears of sizes every ten seconds."""
 _UNDER_WAY_S = 1.0
-"""What it hears so soon after a flush may be of before."""
+"""What it hears so soon after a flush may be of the time before."""
 _PAUSE_S = 0.2
 
 
@@ -94,7 +95,7 @@ class Connector(Generic[SessionT]):
     """Makes sessions with the data nodes, which get them in turn."""
 
     def __init__(self, options: IotdbOptions, job: Job, make: Callable[..., SessionT]) -> None:
-        """`make`: a session, of what `Connection` takes."""
+        """`make`: makes a session of what `Connection` takes."""
         self._make = make
         self._options = options
         self._job = job
@@ -104,11 +105,11 @@ class Connector(Generic[SessionT]):
         self._configuration = {
             "version": "V_1_0",
             "sql_dialect": options.model,
-            # Nobody asks for it but who reads the wire.
+            # For whoever reads the wire; nobody else asks for it.
             "client": f"iot-benchmark {job.run_id}",
         }
         if options.model is Model.TABLE:
-            # There need be none of that name yet. Paths name theirs.
+            # No database of that name needs to be there yet. Paths name theirs.
             self._configuration["db"] = options.database
 
     @cached_property
@@ -124,7 +125,7 @@ class Connector(Generic[SessionT]):
         for number in range(len(hosts)):
             address = (hosts[(first + number) % len(hosts)], self._options.port)
             try:
-                found = self._make(
+                session = self._make(
                     address,
                     min(CONNECT_TIMEOUT_S, self._options.request_timeout_s),
                     (self._options.username, self._options.password),
@@ -138,7 +139,7 @@ class Connector(Generic[SessionT]):
                     raise failure from error
             else:
                 self._reached = True
-                return found
+                return session
         raise AssertionError
 
     def connect_first(self) -> SessionT:
@@ -206,7 +207,7 @@ class Server:
 
     @contextmanager
     def _session(self) -> Iterator[Connection]:
-        """The session. What goes wrong with it is translated; after most of that it is of no use."""
+        """The session. Its errors are translated; after most of them it is of no use."""
         connection = self._connection = self._connection or self._connector.connect()
         try:
             yield connection
@@ -223,8 +224,10 @@ class Server:
         nodes = self.ask("SHOW DATANODES", timeout_s)
         with self._session() as connection:
             template, own = connection.read_configuration(nodes[0][0])
-        found = dict(_read_properties(template)) | dict(_read_properties(own))
-        settings: dict[str, Any] = {name: found[name] for name in _SETTINGS if name in found}
+        properties = dict(_read_properties(template)) | dict(_read_properties(own))
+        settings: dict[str, Any] = {
+            name: properties[name] for name in _SETTINGS if name in properties
+        }
         for name, value in self.ask("SHOW VARIABLES", timeout_s):
             if name in _OF_CLUSTER:
                 settings[_OF_CLUSTER[name]] = value
@@ -235,7 +238,7 @@ class Server:
         }
 
     def describe_database(self, database: str) -> dict[str, Any]:
-        """Its own settings; none if there is no such database."""
+        """The database's own settings; none if there is no such database."""
         # The table model has a time to live there in addition.
         before = 2 if self._options.model is Model.TABLE else 1
         for row in self.ask("SHOW DATABASES", self._options.database_timeout_s):
@@ -260,11 +263,11 @@ class Server:
         while (now := time.monotonic()) < until:
             # There is no event for it.
             time.sleep(_PAUSE_S)
-            found = self._list_sizes(database)
-            if found != before:
+            current = self._list_sizes(database)
+            if current != before:
                 if now > flushed + _UNDER_WAY_S:
                     break
-                before, until = found, now + _APART_S
+                before, until = current, now + _APART_S
         texts = self._list_sizes(database)
         sizes = list(map(_SIZE.fullmatch, texts))
         if not texts or None in sizes:

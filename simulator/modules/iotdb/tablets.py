@@ -51,16 +51,16 @@ from .thrift import (
 
 _TAG, _FIELD = 0, 1
 _ROWS_OF_RUN = 24
-"""What takes as long for so many rows as for one run."""
+"""How many rows take as long as one run."""
 _FEW_PIECES = 64
-"""More of them, of some bytes each, are put together quicker than they are sent one by one."""
+"""More pieces than this, of some bytes each, are put together quicker than they are sent one by one."""
 
 Cut = Callable[[int, int], list[Piece]]
 """The bytes of the rows [begin, end) of the block in its runs' order, column by column."""
 
 
 class TabletEncoder(Encoder):
-    """Encodes tablets. A payload's data: for each table that gets events the call but for the session's
+    """Encodes tablets. A payload's data: for each table that gets events the call, except the session's
     number and its end, in pieces."""
 
     def __init__(self, job: Job, batch: int) -> None:
@@ -91,7 +91,9 @@ class TabletEncoder(Encoder):
         columns = [measure(column, block, runs) for column in self._columns]
         stamps = measure_times(block.columns[self._time])
         cut_stamps, cut_values = _pack([stamps], runs, count), _pack(columns, runs, count)
-        gaps = [None if one.missing is None else runs.arrange(one.missing) for one in columns]
+        gaps = [
+            None if column.missing is None else runs.arrange(column.missing) for column in columns
+        ]
         incomplete = _find_incomplete(gaps, count)
         payloads: list[Payload] = []
         requests: list[list[Sequence[Piece]]] = [[] for _ in range(0, count, batch)]
@@ -135,11 +137,11 @@ class TabletEncoder(Encoder):
         count = len(block)
         columns = [measure(column, block) for column in self._columns]
         stamps = measure_times(block.columns[self._time])
-        if all(one.lengths is None and one.missing is None for one in columns):
-            size = begin_bytes(4, sum(one.width for one in columns))
+        if all(column.lengths is None and column.missing is None for column in columns):
+            size = begin_bytes(4, sum(column.width for column in columns))
             return join_parts([before, stamps, size, *columns], count)
         values = join_parts(columns, count)
-        gaps = [one.missing for one in columns]
+        gaps = [column.missing for column in columns]
         for row in np.flatnonzero(_find_incomplete(gaps, count)).tolist():
             parts = [gap if gap is None else gap[None, row : row + 1] for gap in gaps]
             values[row] += pack_bits(parts, 1, 1).tobytes()
@@ -150,21 +152,21 @@ class TabletEncoder(Encoder):
 
 def _find_incomplete(gaps: Sequence[NDArray[np.bool_] | None], count: int) -> NDArray[np.bool_]:
     """Which events miss any of their values."""
-    found = [gap for gap in gaps if gap is not None]
-    return np.any(found, axis=0) if found else np.zeros(count, bool)
+    masks = [gap for gap in gaps if gap is not None]
+    return np.any(masks, axis=0) if masks else np.zeros(count, bool)
 
 
 def _pack(columns: Sequence[Values], runs: Runs, count: int) -> Cut:
-    """The bytes of columns, of neighbours of one type together."""
+    """The bytes of columns; neighbours of one type are packed together."""
     cuts: list[Cut] = []
-    for kind, alike in groupby(columns, lambda one: one.kind):
+    for kind, alike in groupby(columns, lambda column: column.kind):
         if kind is None:
-            cuts += [_pack_texts(one, runs, count) for one in alike]
+            cuts += [_pack_texts(column, runs, count) for column in alike]
             continue
-        given = list(alike)
-        values = np.empty((len(given), count), kind)
-        for row, one in zip(values, given, strict=True):
-            row[:] = one.arrange(runs)
+        members = list(alike)
+        values = np.empty((len(members), count), kind)
+        for row, column in zip(values, members, strict=True):
+            row[:] = column.arrange(runs)
         cuts.append(_cut_rows(values))
 
     def cut(begin: int, end: int) -> list[Piece]:
@@ -173,22 +175,22 @@ def _pack(columns: Sequence[Values], runs: Runs, count: int) -> Cut:
     return cut
 
 
-def _pack_texts(one: Values, runs: Runs, count: int) -> Cut:
-    if is_constant(one.data) and one.missing is None:
-        repeat = cache(with_length(one.data[0]).__mul__)
+def _pack_texts(column: Values, runs: Runs, count: int) -> Cut:
+    if is_constant(column.data) and column.missing is None:
+        repeat = cache(with_length(column.data[0]).__mul__)
         return lambda begin, end: [repeat(end - begin)]
     # If they are of the same length, numpy is quicker with a text for each row than Python with one for
     # each of many runs.
-    if one.per_run and (_ROWS_OF_RUN * len(one.data) <= count or one.lengths is not None):
-        return _cut_runs(one.data.tolist(), [*runs.starts.tolist(), count])
-    values = one.arrange(runs)
-    if one.lengths is None:
+    if column.per_run and (_ROWS_OF_RUN * len(column.data) <= count or column.lengths is not None):
+        return _cut_runs(column.data.tolist(), [*runs.starts.tolist(), count])
+    values = column.arrange(runs)
+    if column.lengths is None:
         texts = np.empty((1, count), [("length", ">i4"), ("text", values.dtype)])
-        texts["length"], texts["text"] = one.length, values
+        texts["length"], texts["text"] = column.length, values
         return _cut_rows(texts)
-    missing = {} if one.missing is None else {"text": runs.arrange(one.missing)}
-    column = [Column("text", ColumnType.TEXT)]
-    rows = BinaryRows((column, {"text": values}), b"", missing=missing, missing_length=0)
+    missing = {} if column.missing is None else {"text": runs.arrange(column.missing)}
+    layout = [Column("text", ColumnType.TEXT)]
+    rows = BinaryRows((layout, {"text": values}), b"", missing=missing, missing_length=0)
     octets = memoryview(rows.join(0, count))
     ends = np.append(0, np.cumsum(rows.lengths)).tolist()
     return lambda begin, end: [octets[ends[begin] : ends[end]]]
@@ -204,17 +206,17 @@ def _cut_rows(values: NDArray[Any]) -> Cut:
 def _cut_runs(texts: Sequence[bytes], bounds: Sequence[int]) -> Cut:
     """Texts that are the same in each run. `bounds`: where each begins, and where the last one ends."""
     # A device's runs are mostly of one length, and their bytes are the same in each request.
-    known: dict[tuple[bytes, int], bytes] = {}
+    packed: dict[tuple[bytes, int], bytes] = {}
     runs: list[Piece] = []
     for text, (begin, end) in zip(texts, pairwise(bounds), strict=True):
-        run = known.get((text, end - begin))
+        run = packed.get((text, end - begin))
         if run is None:
-            run = known[text, end - begin] = with_length(text) * (end - begin)
+            run = packed[text, end - begin] = with_length(text) * (end - begin)
         runs.append(run)
 
     def cut(begin: int, end: int) -> list[Piece]:
         first = bisect_left(bounds, begin)
-        found = runs[first : bisect_left(bounds, end, first)]
-        return found if len(found) <= _FEW_PIECES else [b"".join(found)]
+        pieces = runs[first : bisect_left(bounds, end, first)]
+        return pieces if len(pieces) <= _FEW_PIECES else [b"".join(pieces)]
 
     return cut

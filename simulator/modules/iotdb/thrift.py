@@ -68,7 +68,7 @@ def _begin(name: str) -> bytes:
 
 
 def put_bool(number: int, value: bool) -> bytes:
-    """A field of that number; as all of these."""
+    """A field of that number, as by all of these functions."""
     return _HEAD.pack(_BOOL, number) + bytes([value])
 
 
@@ -85,7 +85,7 @@ def put_text(number: int, text: str) -> bytes:
 
 
 def put_list(number: int, values: bytes) -> bytes:
-    """`values`: as `write_texts` and its like have them."""
+    """`values`: as `write_texts` and its like write them."""
     return _HEAD.pack(LIST, number) + values
 
 
@@ -165,15 +165,15 @@ def _read(kind: int, data: bytes, at: int) -> tuple[Any, int]:
         return _read_several([part] * count, data, at + _LIST_HEAD.size)
     if kind == _MAP:
         key, value, count = _MAP_HEAD.unpack_from(data, at)
-        found, at = _read_several([key, value] * count, data, at + _MAP_HEAD.size)
-        return dict(zip(found[::2], found[1::2], strict=True)), at
+        values, at = _read_several([key, value] * count, data, at + _MAP_HEAD.size)
+        return dict(zip(values[::2], values[1::2], strict=True)), at
     fixed = _FIXED[kind]
     return fixed.unpack_from(data, at)[0], at + fixed.size
 
 
 def _read_several(kinds: Sequence[int], data: bytes, at: int) -> tuple[list[Any], int]:
-    found = []
+    values = []
     for kind in kinds:
         value, at = _read(kind, data, at)
-        found.append(value)
-    return found, at
+        values.append(value)
+    return values, at

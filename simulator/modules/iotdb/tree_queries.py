@@ -54,15 +54,16 @@ class Selection(ABC):
         return self.text
 
     def expect(self, rows: int) -> None:  # noqa: B027 - most may find nothing
-        """The statement has found so many. Raises what is raised if there are no timeseries."""
+        """Note that the statement has found so many rows. Raises what is raised if there are no
+        timeseries."""
 
     @abstractmethod
     def count(self, answer: Answer) -> int:
-        """How many rows `read` makes of it."""
+        """How many rows `read` makes of an answer."""
 
     @abstractmethod
     def read(self, rows: list[Row]) -> list[Row]:
-        """The rows, of those that came."""
+        """The rows that are asked for, made of those that came."""
 
 
 class Computation(ABC):
@@ -80,14 +81,18 @@ class Computation(ABC):
 def compile_question(
     bound: BoundQuery, schema: Schema, path: str, missing: Missing | None = None
 ) -> Selection | Computation:
-    """What is bound, to be asked of the devices below a path. `missing`: what is raised if there are none;
-    None: there may be none."""
+    """What is bound, to be asked of the devices below a path. `missing`: makes what is raised if there are no
+    devices; None: there may be none."""
     source, query = _Source(bound, schema, path, missing), bound.query
     if query.newest:
         return _newest(source, query.events)
     if query.events:
         return _Events(source)
-    lasts = [one.column for one in query.compute if one.function is Function.LAST and one.column]
+    lasts = [
+        aggregate.column
+        for aggregate in query.compute
+        if aggregate.function is Function.LAST and aggregate.column
+    ]
     is_plain = query.per == (schema.device,) and bound.start_ms is None and query.where is None
     if is_plain and len(lasts) == len(query.compute):
         return _newest(source, lasts)
@@ -110,23 +115,23 @@ class _Source:
         self.paths = ", ".join(f"{path}.{name}" for name in names)
 
     def expect(self, rows: int) -> None:
-        """An answer that has a row at least for each device that there is, or for all of them, has so many.
-        Raises what is raised if there is none."""
+        """Note that an answer has so many rows: it has one at least for each device that there is, or for all
+        of them. Raises what is raised if there is none."""
         if not rows and self.devices is None and self._missing is not None:
             raise self._missing()
 
     def conditions(self) -> str:
         """The statement's WHERE, or nothing."""
-        found = []
+        conditions = []
         if self.start_ms is not None and self.end_ms is not None:
             if self.end_ms == self.start_ms + 1:
-                found.append(f"time = {self.start_ms}")
+                conditions.append(f"time = {self.start_ms}")
             else:
-                found.append(f"time >= {self.start_ms} AND time < {self.end_ms}")
+                conditions.append(f"time >= {self.start_ms} AND time < {self.end_ms}")
         if self.query.where is not None:
             sign, limit = compare(self.query.where, self.schema)
-            found.append(f"{quote(self.query.where.column)} {sign} {limit!r}")
-        return f" WHERE {' AND '.join(found)}" if found else ""
+            conditions.append(f"{quote(self.query.where.column)} {sign} {limit!r}")
+        return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
     def find_span(self) -> Generator[str, list[Row], tuple[int, int] | None]:
         """From the first event that is asked for to just behind the last; None: there is none."""
@@ -150,15 +155,15 @@ class _Events(Selection):
     def __init__(self, source: _Source) -> None:
         query, schema = source.query, source.schema
         own = (schema.time, schema.device)
-        asked = list(dict.fromkeys(name for name in query.events if name not in own))
-        if source.steady not in asked:
+        measurements = list(dict.fromkeys(name for name in query.events if name not in own))
+        if source.steady not in measurements:
             # A row without any value would not be in the answer.
-            asked.append(source.steady)
-        known = {name: place for place, name in enumerate([*own, *asked])}
-        self._places = [known[name] for name in query.events]
+            measurements.append(source.steady)
+        places = {name: place for place, name in enumerate([*own, *measurements])}
+        self._places = [places[name] for name in query.events]
         self._names_device = schema.device in query.events
         self.text = (
-            f"SELECT {', '.join(map(quote, asked))} FROM {source.paths}{source.conditions()}"
+            f"SELECT {', '.join(map(quote, measurements))} FROM {source.paths}{source.conditions()}"
             f"{_order(query, schema)} ALIGN BY DEVICE"
         )
 
@@ -178,8 +183,8 @@ def _order(query: Query, schema: Schema) -> str:
     name = query.events[query.order.by]
     key = {schema.time: "time", schema.device: "device"}.get(name)
     direction = "DESC" if query.order.descending else "ASC"
-    found = f" ORDER BY {f'{quote(name)} {direction} NULLS LAST' if key is None else f'{key} {direction}'}"
-    return found if query.limit is None else f"{found} LIMIT {query.limit}"
+    clause = f" ORDER BY {f'{quote(name)} {direction} NULLS LAST' if key is None else f'{key} {direction}'}"
+    return clause if query.limit is None else f"{clause} LIMIT {query.limit}"
 
 
 def _name(path: str) -> str:
@@ -189,23 +194,23 @@ def _name(path: str) -> str:
 
 def _newest(source: _Source, names: Sequence[str]) -> Selection | Computation:
     """These columns of each device's newest event."""
-    found = _Newest(source, names)
-    return found if source.query.order is None else _Ordered(found, source.query)
+    newest = _Newest(source, names)
+    return newest if source.query.order is None else _Ordered(newest, source.query)
 
 
 class _Newest(Selection):
-    """Columns of each device's newest event: of each measurement the last value, with its time."""
+    """Columns of each device's newest event, by the last value of each measurement, with its time."""
 
     def __init__(self, source: _Source, names: Sequence[str]) -> None:
         self._source = source
         self._schema, self._steady = source.schema, source.steady
         self._columns = [self._schema.column(name) for name in names]
         own = (self._schema.time, self._schema.device)
-        asked = {name: None for name in names if name not in own}
-        asked[self._steady] = None
-        kinds = {self._schema.column(name).type for name in asked}
+        measurements = {name: None for name in names if name not in own}
+        measurements[self._steady] = None
+        kinds = {self._schema.column(name).type for name in measurements}
         self._has_texts = not kinds.isdisjoint((ColumnType.TEXT, ColumnType.JSON))
-        self.text = f"SELECT LAST {', '.join(map(quote, asked))} FROM {source.paths}"
+        self.text = f"SELECT LAST {', '.join(map(quote, measurements))} FROM {source.paths}"
 
     def expect(self, rows: int) -> None:
         self._source.expect(rows)
@@ -224,17 +229,19 @@ class _Newest(Selection):
             *_, device, measurement = split_path(series)
             devices.setdefault(device, {})[measurement] = (time_ms, value)
         return [
-            (device, *(self._read_value(device, found, column) for column in self._columns))
-            for device, found in devices.items()
-            if self._steady in found
+            (device, *(self._read_value(device, measurements, column) for column in self._columns))
+            for device, measurements in devices.items()
+            if self._steady in measurements
         ]
 
-    def _read_value(self, device: str, found: dict[str, tuple[int, str]], column: Column) -> Any:
-        newest_ms = found[self._steady][0]
+    def _read_value(
+        self, device: str, measurements: dict[str, tuple[int, str]], column: Column
+    ) -> Any:
+        newest_ms = measurements[self._steady][0]
         if column.name in (self._schema.time, self._schema.device):
             return newest_ms if column.name == self._schema.time else device
-        # One that is older is of an event before.
-        time_ms, text = found.get(column.name, (None, ""))
+        # A value that is older is an earlier event's.
+        time_ms, text = measurements.get(column.name, (None, ""))
         return _parse(text, column) if time_ms == newest_ms else None
 
 
@@ -303,7 +310,7 @@ class _Computed(Computation):
             not any(isinstance(part, str) for part in query.per)
             and source.devices is None
             and query.where is None
-            and all(one.function is not Function.LAST for one in query.compute)
+            and all(aggregate.function is not Function.LAST for aggregate in query.compute)
         )
 
     def describe(self) -> str:
@@ -314,8 +321,8 @@ class _Computed(Computation):
 
     def begin(self) -> Steps:
         source, values = self._source, self._values
-        asked = ", ".join([*values.newest, *values.computed])
-        statement = f"SELECT {asked} FROM {source.paths}{source.conditions()}"
+        expressions = ", ".join([*values.newest, *values.computed])
+        statement = f"SELECT {expressions} FROM {source.paths}{source.conditions()}"
         groups = []
         if values.every_ms:
             span = yield from source.find_span()

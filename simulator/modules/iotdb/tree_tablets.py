@@ -49,18 +49,18 @@ from .thrift import (
 )
 
 _FEW = 8
-"""For so many events of a request an array of their own takes as long as each tablet on its own."""
+"""For how many events of a request an array of their own takes as long as each tablet on its own."""
 
 _MANY = 512
-"""So many rows of a device are copied on their own at least as fast as they are picked one by one."""
+"""How many rows of a device are copied on their own at least as fast as they are picked one by one."""
 
 _Octets = NDArray[np.uint8]
 """Bytes, a row of the array for each tablet or request."""
 
 
 class TreeEncoder(Encoder):
-    """Encodes tablets of devices. A payload's data: the one call but for the session's number and its end,
-    in pieces."""
+    """Encodes tablets of devices. A payload's data: the one call, except the session's number and its end, in
+    pieces."""
 
     def __init__(self, job: Job, database: str) -> None:
         self._columns = list_measurements(job.schema)
@@ -149,31 +149,38 @@ class TreeEncoder(Encoder):
     def _list_values(
         self, columns: Sequence[Values], count: int
     ) -> tuple[Sequence[bytes], Sequence[bytes]]:
-        """Of each event the names of its measurements, as a field, and their values."""
+        """For each event the names of its measurements, as a field, and their values."""
         codes = [bytes([code]) for code in self._codes]
-        masks = [np.zeros(count, bool) if one.missing is None else one.missing for one in columns]
-        if all(one.missing is None for one in columns):
+        masks = [
+            np.zeros(count, bool) if column.missing is None else column.missing
+            for column in columns
+        ]
+        if all(column.missing is None for column in columns):
             parts: list[bytes | Values] = []
             for code, column in zip(codes, columns, strict=True):
                 parts += [code, column]
             return [put_list(3, self._written_names)] * count, join_parts(parts, count)
         names, values = [], []
-        known: dict[tuple[bool, ...], bytes] = {}
-        rows = zip(*(one.spell(slice(None)) for one in columns), strict=True)
-        for gone, row in zip(
+        fields: dict[tuple[bool, ...], bytes] = {}
+        rows = zip(*(column.spell(slice(None)) for column in columns), strict=True)
+        for gaps, row in zip(
             zip(*(mask.tolist() for mask in masks), strict=True), rows, strict=True
         ):
-            if gone not in known:
-                given = [name for name, no in zip(self._names, gone, strict=True) if not no]
-                known[gone] = put_list(3, write_texts(given))
-            names.append(known[gone])
-            typed = (c + value for c, value, no in zip(codes, row, gone, strict=True) if not no)
+            if gaps not in fields:
+                present = [
+                    name for name, is_gap in zip(self._names, gaps, strict=True) if not is_gap
+                ]
+                fields[gaps] = put_list(3, write_texts(present))
+            names.append(fields[gaps])
+            typed = (
+                c + value for c, value, is_gap in zip(codes, row, gaps, strict=True) if not is_gap
+            )
             values.append(b"".join(typed))
         return names, values
 
 
 class _Group:
-    """Tablets of all of a block's requests that are made together: all of so many events."""
+    """Tablets of all of a block's requests that are made together: all have the same number of events."""
 
     def __init__(
         self,
@@ -192,14 +199,15 @@ class _Group:
         self.stamps = stamps.reshape(-1).data
 
     def cut_values(self, begin: int, end: int) -> Sequence[Piece]:
-        """Those of the runs [begin, end) of this group, which are all that it has of some requests."""
+        """The values of the runs [begin, end) of this group, which are all that it has of some requests."""
         values = self._values
         if isinstance(values, memoryview):
             return [self.cut(values, begin, end)]
         return values[begin:end]
 
     def cut(self, octets: memoryview, begin: int, end: int) -> memoryview:
-        """Either all runs take as many bytes, or all requests do and have as many runs."""
+        """The bytes of the runs [begin, end). Either all runs take equally many, or all requests do and have
+        equally many runs."""
         runs = len(self.paths)
         return octets[len(octets) * begin // runs : len(octets) * end // runs]
 
@@ -207,7 +215,7 @@ class _Group:
 def _make_groups(
     runs: Runs, requests: int, columns: Sequence[Values], stamps: Values, paths: Sequence[bytes]
 ) -> list[_Group]:
-    """The tablets of so many requests. `paths`: of each run the device's."""
+    """The tablets of so many requests. `paths`: that of each run's device."""
     kinds = list(_sort(runs, requests, columns))
     if len(kinds) > 1 and _can_take_turns(runs, requests, columns):
         order = np.concatenate([chosen[chosen < runs.turns] for chosen, _ in kinds])
@@ -216,7 +224,7 @@ def _make_groups(
     for chosen, widths in kinds:
         size = int(runs.sizes[chosen[0]])
         rows = runs.find_rows(chosen, size)
-        gaps = [None if one.missing is None else rows.pick(one.missing) for one in columns]
+        gaps = [None if column.missing is None else rows.pick(column.missing) for column in columns]
         bits = pack_bits(gaps, rows.runs, size)
         values = (
             _join(columns, rows, bits) if widths is None else _fill(columns, widths, rows, bits)
@@ -231,12 +239,12 @@ def _can_take_turns(runs: Runs, requests: int, columns: Sequence[Values]) -> boo
     rows."""
     if not runs.turns or int(runs.sizes[0]) * requests < _MANY:
         return False
-    for one in columns:
-        if one.missing is not None:
+    for column in columns:
+        if column.missing is not None:
             return False
-        if one.lengths is not None:
-            after = one.lengths[runs.turns :]
-            if not one.per_run or not np.array_equal(after, one.lengths[: -runs.turns]):
+        if column.lengths is not None:
+            after = column.lengths[runs.turns :]
+            if not column.per_run or not np.array_equal(after, column.lengths[: -runs.turns]):
                 return False
     return True
 
@@ -254,7 +262,8 @@ def _take_turns(
     taken = []
     for run in order.tolist():
         widths = [
-            one.width if one.lengths is None else 4 + int(one.lengths[run]) for one in columns
+            column.width if column.lengths is None else 4 + int(column.lengths[run])
+            for column in columns
         ]
         taken.append((runs.find_turns(run), widths))
     width = sum(4 + size * sum(widths) for _, widths in taken)
@@ -273,23 +282,23 @@ def _sort(
 ) -> Iterator[tuple[NDArray[np.intp], Sequence[int] | None]]:
     """Runs that can be made together, and the bytes of a value of each column, unless they differ."""
     plain = 2 * runs.sizes
-    masks = [one.missing for one in columns if one.missing is not None]
+    masks = [column.missing for column in columns if column.missing is not None]
     if masks:
         # Those with gaps apart from those without.
         gaps = runs.arrange(np.logical_or.reduce(masks))
         plain += np.logical_or.reduceat(gaps, runs.starts)
     kinds, are_alike = plain, np.ones(len(plain), bool)
-    found: list[NDArray[np.int64] | None] = []
-    for one in columns:
-        least = one.lengths
+    shortest: list[NDArray[np.int64] | None] = []
+    for column in columns:
+        least = column.lengths
         if least is not None:
-            if not one.per_run:
+            if not column.per_run:
                 lengths = runs.arrange(least)
                 least = np.minimum.reduceat(lengths, runs.starts)
                 are_alike &= least == np.maximum.reduceat(lengths, runs.starts)
             # Numbered anew for each column, kinds can't become too large.
-            _, kinds = np.unique(kinds * (1 + one.data.itemsize) + least, return_inverse=True)
-        found.append(least)
+            _, kinds = np.unique(kinds * (1 + column.data.itemsize) + least, return_inverse=True)
+        shortest.append(least)
     if kinds is not plain:
         events = np.bincount(kinds, runs.sizes)
         are_alike &= events[kinds] >= _FEW * requests
@@ -298,8 +307,8 @@ def _sort(
         chosen = np.flatnonzero(kinds == kind)
         first = int(chosen[0])
         widths = [
-            one.width if least is None else 4 + int(least[first])
-            for one, least in zip(columns, found, strict=True)
+            column.width if least is None else 4 + int(least[first])
+            for column, least in zip(columns, shortest, strict=True)
         ]
         yield chosen, widths if are_alike[first] else None
 
@@ -322,24 +331,24 @@ def _put(
     rows: Rows,
     more: int = 0,
 ) -> int:
-    """Puts the values of a run of these into each row of `octets`, from there on. The length before them says
-    that so many bytes more follow. Returns where the values end."""
+    """Put the values of `rows` into `octets`, a run into each row, from `at` on. The length before them
+    counts `more` bytes that follow. Returns where the values end."""
     size = rows.size
     _view(octets, at, ">i4", 1, 4)[:] = size * sum(widths) + more
     at += 4
-    for one, width in zip(columns, widths, strict=True):
-        if one.kind:
-            _view(octets, at, one.kind, size, width)[:] = one.pick(rows)
+    for column, width in zip(columns, widths, strict=True):
+        if column.kind:
+            _view(octets, at, column.kind, size, width)[:] = column.pick(rows)
         else:
             _view(octets, at, ">i4", size, width)[:] = width - 4
             if width > 4:
-                _view(octets, at + 4, f"S{width - 4}", size, width)[:] = one.pick(rows)
+                _view(octets, at + 4, f"S{width - 4}", size, width)[:] = column.pick(rows)
         at += size * width
     return at
 
 
 def _view(octets: _Octets, at: int, kind: str, count: int, step: int) -> NDArray[Any]:
-    """Values of a type in each row, so many, the first of them there."""
+    """A view of `count` values of a type in each row, the first of them at `at`."""
     shape = (len(octets), count)
     return np.ndarray(shape, kind, octets.data, at, (octets.shape[1], step))
 
@@ -348,11 +357,11 @@ def _join(columns: Sequence[Values], rows: Rows, bits: _Octets) -> list[bytes]:
     """The same as `_fill`, each tablet on its own."""
     size = rows.size
     repeated = np.repeat(rows.chosen, size)
-    given = [one.spell(repeated if one.per_run else rows.places) for one in columns]
+    parts = [column.spell(repeated if column.per_run else rows.places) for column in columns]
     if size > 1:
         begins = range(0, rows.runs * size, size)
-        given = [[b"".join(values[at : at + size]) for at in begins] for values in given]
+        parts = [[b"".join(values[at : at + size]) for at in begins] for values in parts]
     if bits.shape[1]:
-        given.append([row.tobytes() for row in bits])
-    bodies = map(b"".join, zip(*given, strict=True))
+        parts.append([row.tobytes() for row in bits])
+    bodies = map(b"".join, zip(*parts, strict=True))
     return [len(body).to_bytes(4, "big") + body for body in bodies]

@@ -223,24 +223,24 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         ]
 
     def _create_tables(self) -> list[str]:
-        """The statements that make the job's tables, that of the tags with them."""
+        """The statements that make the job's tables, including that of the tags."""
         schema = self.job.schema
         columns, suffix = ", ".join(self._columns()), self.options.table_suffix()
         bounds = self._list_bounds()
         ranges = f" PARTITION BY RANGE ({quote_name(schema.time)})" if bounds else ""
-        found = []
+        statements = []
         for table in self.job.table_names:
-            found.append(
+            statements.append(
                 f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({columns}){ranges}{suffix}"
             )
-            found += create_partitions(table, bounds) if bounds else []
+            statements += create_partitions(table, bounds) if bounds else []
         for table in self.job.tags_tables:
             columns = ", ".join(map(_define_column, schema.tags_row))
-            found.append(
+            statements.append(
                 f"CREATE TABLE IF NOT EXISTS {quote_name(table)}"
                 f" ({columns}, PRIMARY KEY ({quote_name(ID)}))"
             )
-        return found
+        return statements
 
     def _list_bounds(self) -> list[int]:
         """Where partitions end by which older events are dropped; none without a retention."""
@@ -273,7 +273,7 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
                 stored = None
             fitting = _KEYS_OF_TYPE.get(stored, ())
             if key not in fitting:
-                remedy = " or ".join(f"--primary-key {one}" for one in fitting)
+                remedy = " or ".join(f"--primary-key {kind}" for kind in fitting)
                 raise SimulatorError(
                     f"table {table} was made with another primary key than --primary-key {key}:"
                     f" run without --no-clean{remedy and f', or with {remedy}'}"
@@ -282,10 +282,10 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
     def _check_columns(self, tables: Sequence[str], remedy: str) -> None:
         """SimulatorError if a table that was there before has other columns than events have now."""
         schema = self.job.schema
-        found = dict.fromkeys(tables, schema.row)
+        expected = dict.fromkeys(tables, schema.row)
         if schema.tags is Tags.TABLE:
-            found[schema.tags_table] = schema.tags_row
-        for table, columns in found.items():
+            expected[schema.tags_table] = schema.tags_row
+        for table, columns in expected.items():
             names = ", ".join(quote_name(column.name) for column in columns)
             reason = None
             try:
@@ -322,7 +322,7 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         """The key of a table with an `id`, unless the options name another."""
         if self.KEY_CONSTRAINT is None or self.job.retention is None:
             return self.KEY_CONSTRAINT
-        # Of a table in partitions, a key has the column that they go by.
+        # The key of a table in partitions has the column that they go by.
         return f"PRIMARY KEY (id, {quote_name(self.job.schema.time)})"
 
     def prepare_queries(self) -> None:
@@ -392,7 +392,7 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         return self.storage()  # the files are as long as they are: there is nothing to flush
 
     def _tables(self) -> list[str]:
-        """Those of the job, the tags' with them."""
+        """The job's tables, including that of the tags."""
         return [*self.job.table_names, *self.job.tags_tables]
 
     def compact(self) -> bool:
@@ -422,7 +422,7 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
 
     @property
     def _plain_newest(self) -> Newest | None:
-        """The same without one."""
+        """How it is asked for without an index; None: as `NEWEST` says."""
         return self.dialect.PLAIN_NEWEST
 
     def reads_window_by_time(self, query: Query) -> bool:

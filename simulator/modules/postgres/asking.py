@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def _make_text(statement: str) -> Question:
-    """By the simple protocol."""
+    """A question by the simple protocol."""
     text = statement.encode()
     return Question(None, HEADER.pack(b"Q", len(text) + 5) + text + b"\0", ())
 
@@ -45,12 +45,12 @@ class PostgresAsker(PolledAsker):
     """Asks what `Postgres.compile` gives."""
 
     RESULTS: ClassVar[pq.Format] = pq.Format.TEXT
-    """What values of answers to prepared statements are to be."""
+    """The format of values in answers to prepared statements."""
     PLANS_ANEW: ClassVar[bool] = True
     """Whether a window of all devices is asked about by its text. PostgreSQL has, after five executions of a
     prepared statement, one plan for windows of any length, and takes them for 0.5 % of the events: it sorted
-    500,000 where it needed but a hash. A plan of its own takes 0.1 ms. By an index on time alone
-    it read all of a window even for one device."""
+    500,000 where it only needed a hash. A plan of its own takes 0.1 ms. By an index on time alone it read all
+    of a window even for one device."""
     module: Postgres
 
     def __init__(self, module: Postgres, in_flight: int) -> None:
@@ -63,7 +63,7 @@ class PostgresAsker(PolledAsker):
         """What makes a question of an execution's parameters, for each query."""
         self._lines: list[Line] = []
         self._idle: deque[Line] = deque()
-        """Those by which nothing is under way."""
+        """Lines by which nothing is under way."""
         self._asked: dict[int, tuple[Line, object, float]] = {}
         """Descriptor -> what is under way there, the caller's name for it, and when it was sent."""
 
@@ -106,10 +106,12 @@ class PostgresAsker(PolledAsker):
 
     def _name(self, text: str, types: tuple[int, ...]) -> Prepared:
         """A statement that is prepared from now on."""
-        known = self._statements
-        if text not in known:
-            known[text] = Prepared(b"ask%d" % len(known), text.encode(), types, self.RESULTS)
-        return known[text]
+        statements = self._statements
+        if text not in statements:
+            statements[text] = Prepared(
+                b"ask%d" % len(statements), text.encode(), types, self.RESULTS
+            )
+        return statements[text]
 
     # --- connections
 
@@ -118,16 +120,16 @@ class PostgresAsker(PolledAsker):
 
     def _connect(self) -> Line:
         stamped = self.module.job.stamps_arrivals
-        made = self._connector.connect(
+        connection = self._connector.connect(
             lambda parameters: Connection(parameters, self._timeout_s, stamped=stamped)
         )
-        kind = LibpqLine if made.is_encrypted else MessageLine
-        line = kind(made, self._timeout_s)
+        kind = LibpqLine if connection.is_encrypted else MessageLine
+        line = kind(connection, self._timeout_s)
         for statement in self._statements.values():
             try:
                 line.prepare(statement)
             except ServerError:
-                # Whoever asks it is told.
+                # Whoever asks this statement is told.
                 continue
             except OSError as error:
                 raise self._explain(error) from error
@@ -161,7 +163,7 @@ class PostgresAsker(PolledAsker):
         return translate(error, self.module.dialect, self.module.job)
 
     def _fail(self, line: Line, error: Exception) -> Retryable | SimulatorError:
-        """What an error means that came by a connection, which may be lost by it."""
+        """What an error that came by a connection means; the connection may be lost by it."""
         if isinstance(error, SimulatorError):
             self._lose(line)
             return error
@@ -208,18 +210,18 @@ class PostgresAsker(PolledAsker):
         return ((descriptor, sent_s) for descriptor, (_, _, sent_s) in self._asked.items())
 
     def take(self, descriptor: int) -> None:
-        asked = self._asked.get(descriptor)
-        if asked is None:
-            # To one that is idle a server has nothing to say but that it hangs up.
+        pending = self._asked.get(descriptor)
+        if pending is None:
+            # By an idle line, a server has nothing to say but that it hangs up.
             self._lose(next(line for line in self._idle if line.descriptor == descriptor))
             return
         try:
-            result = asked[0].receive()
+            result = pending[0].receive()
         except (OSError, ServerError, SimulatorError) as error:
-            self._end(*asked, error)
+            self._end(*pending, error)
         else:
             if result is not None:
-                self._end(*asked, result)
+                self._end(*pending, result)
 
     def _end(self, line: Line, token: object, sent_s: float, result: Received | Exception) -> None:
         """The question by this connection is over."""

@@ -62,22 +62,24 @@ _TOLD = (
 
 
 def make_error(result: pq.abc.PGresult) -> ServerError | ConnectionResetError:
-    """What a failed request's result says: an error of the server's, or of libpq, that it is lost."""
+    """The error that a failed request's result tells: the server's, or libpq's that the connection is
+    lost."""
     code = result.error_field(pq.DiagnosticField.SQLSTATE)
     if code is None:
         return lost(result.get_error_message())
-    told = [(name, result.error_field(field)) for name, field in _TOLD]
-    text = "\n".join(name + said.decode(errors="replace") for name, said in told if said)
+    fields = [(name, result.error_field(field)) for name, field in _TOLD]
+    text = "\n".join(name + octets.decode(errors="replace") for name, octets in fields if octets)
     return ServerError(code.decode(), text or "an error without a text")
 
 
 def lost(said: object) -> ConnectionResetError:
-    """The connection is. What libpq guesses on further lines is no sentence in ours."""
+    """The error that the connection is lost. What libpq guesses on further lines is left out, as it is no
+    sentence in ours."""
     return ConnectionResetError(str(said).partition("\n\tThis probably means")[0].strip())
 
 
 def no_answer(timeout_s: float) -> TimeoutError:
-    """The answer to a request takes too long."""
+    """The error that the answer to a request takes too long."""
     return TimeoutError(f"no answer within {timeout_s:g} s")
 
 
@@ -170,7 +172,7 @@ class Connection:
 
     @contextmanager
     def _lost_if_refused(self) -> Iterator[None]:
-        """libpq sends nothing by a connection that is lost."""
+        """OSError if libpq refuses to send: it does so only by a connection that is lost."""
         try:
             yield
         except psycopg.Error as error:

@@ -21,7 +21,8 @@ NEWEST = {"newest-per-device": Newest.WINDOW}
 """What is asked otherwise than by DISTINCT ON, which sorts all events where no index serves it."""
 
 MOST_IN_ARRAY = 100
-"""Of how many devices an array is made. Without an index, each event is compared with each of them."""
+"""Of how many devices an array is made at most. Without an index, each event is compared with each of
+them."""
 
 
 class PostgresSql(SqlDialect):
@@ -68,13 +69,13 @@ class Dialect:
     IS_REPEATABLE: ClassVar[bool] = False
     """Whether a request that is stored already may be sent again: the database drops what it has."""
     SQL: SqlDialect = PostgresSql()
-    """In which queries are asked."""
+    """The SQL in which queries are asked."""
     INDEXED_NEWEST: ClassVar[Newest | None] = Newest.SEEK
     """How each device's newest event is asked for where an index serves it; None: as `NEWEST` says."""
     PLAIN_NEWEST: ClassVar[Newest | None] = Newest.JOIN
-    """How it is asked for without; None: by DISTINCT ON, but for `NEWEST`."""
+    """How it is asked for without an index; None: by DISTINCT ON, except for `NEWEST`."""
     SETTINGS: ClassVar[Sequence[str]] = ()
-    """More than those of PostgreSQL that `server_info` tells."""
+    """Settings that `server_info` tells besides those of PostgreSQL."""
     FACTS: ClassVar[Mapping[str, str]] = {}
     """Name -> statement whose answer `server_info` tells, if the user may ask it."""
 
@@ -121,7 +122,7 @@ class Dialect:
         lost_for_s: float,
         connect_to: Callable[[str, int], Connection],
     ) -> bool:
-        """End a lost connection's `backend`; whether it has ended, so that nothing of it can be
+        """End a lost connection's `backend`; returns whether it has ended, so that nothing of it can be
         committed any more. `connect_to(host, port)` connects to another node of a cluster, or raises
         OSError."""
         return not _row(
@@ -223,7 +224,7 @@ class YugabyteDB(Dialect):
     # A transaction without heartbeats ends after 5 s (10 periods of 500 ms):
     # https://docs.yugabyte.com/stable/architecture/transactions/transactional-io-path/
     UNREACHABLE_S: ClassVar[float] = 10.0
-    """A backend on a node that can't be reached has ended so long after its connection was lost."""
+    """How long after its connection was lost a backend on a node that can't be reached has ended."""
 
     def table_suffix(self, tablets: int | None, colocation: bool | None) -> str:
         # https://docs.yugabyte.com/stable/api/ysql/the-sql-language/statements/ddl_create_table/

@@ -160,7 +160,7 @@ class PostgresEncoder(Encoder):
         ]
 
     def _deal(self, block: EventBlock) -> list[Insert]:
-        """One request of several tables."""
+        """The inserts of one request, which goes to several tables."""
         return [
             insert
             for share, part in deal_block(block, len(self._tables))
@@ -168,10 +168,12 @@ class PostgresEncoder(Encoder):
         ]
 
     def _deal_singly(self, block: EventBlock) -> list[list[Insert]]:
-        found: list[list[Insert]] = [[]] * len(block)
+        requests: list[list[Insert]] = [[]] * len(block)
         for share, part in deal_block(block, len(self._tables)):
-            found[share.rows.start :: len(self._tables)] = self._list_inserts(part, 1, share.table)
-        return found
+            requests[share.rows.start :: len(self._tables)] = self._list_inserts(
+                part, 1, share.table
+            )
+        return requests
 
     def _list_inserts(self, block: EventBlock, size: int, table: int) -> list[list[Insert]]:
         """What inserts the block's rows into one table, `size` rows to each request."""
@@ -206,7 +208,7 @@ _NONE_MISSING: Missing = {}
 # https://www.postgresql.org/docs/current/protocol-message-formats.html
 _BIND = struct.Struct("!cI")
 _TAIL = bytes(2)
-"""Of a Bind: no result has columns whose format could be asked for."""
+"""The end of a Bind: no result has columns whose format could be asked for."""
 _EXECUTE = b"E\0\0\0\x09\0\0\0\0\0"
 _SYNC = b"S\0\0\0\x04"
 
@@ -239,7 +241,8 @@ class ValueCutter:
 
     def __init__(self) -> None:
         self._length = 0
-        """Of the last Bind whose values were all there; `_layout` and `_sizes` are theirs."""
+        """The length of the last Bind whose values were all there; `_layout` and `_sizes` are those of its
+        values."""
         self._layout = struct.Struct("")
         self._sizes: tuple[int, ...] = ()
 
@@ -266,7 +269,7 @@ class ValueCutter:
             values.append(messages[at : at + size] if size >= 0 else None)
             at += max(size, 0)
         if None not in values:
-            self._length, self._sizes = length, tuple(len(one or b"") for one in values)
+            self._length, self._sizes = length, tuple(len(value or b"") for value in values)
             self._layout = struct.Struct("!" + "".join(f"i{size}s" for size in self._sizes))
         return values
 

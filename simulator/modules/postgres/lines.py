@@ -47,7 +47,7 @@ class Prepared(NamedTuple):
     name: bytes
     text: bytes
     types: tuple[int, ...]
-    """Of its parameters, by OIDs; 0: as the server infers it."""
+    """The types of its parameters, by OIDs; 0: as the server infers it."""
     results: pq.Format = pq.Format.TEXT
     """What its answers' values are to be."""
 
@@ -58,7 +58,7 @@ class Question(NamedTuple):
     statement: Prepared | None
     """None: by the simple protocol, `message` has its text."""
     message: bytes
-    """Without TLS."""
+    """What is sent without TLS."""
     values: Sequence[bytes]
     """Over TLS: the parameters."""
 
@@ -82,7 +82,7 @@ class Line(ABC):
 
     @abstractmethod
     def send(self, question: Question) -> None:
-        """Send it, whole."""
+        """Send a question, whole."""
 
     def finish(self) -> Received:
         """Wait for the answer."""
@@ -158,12 +158,12 @@ class MessageLine(Line):
         return self._parse_whole()
 
     def _finish(self, rows: int) -> Received:
-        found = Received(rows, self._size, (self._types, self._chunks))
+        received = Received(rows, self._size, (self._types, self._chunks))
         self._chunks, self._size, self._tail = [], 0, b""
-        return found
+        return received
 
     def _parse_whole(self) -> Received | None:
-        """What ends as an answer does, but not as one with rows: an error, or the middle of a row."""
+        """Parse what ends as an answer does, but not as one with rows: an error, or the middle of a row."""
         rows, error, is_over = 0, None, False
         for kind, body in walk(b"".join(self._chunks)):
             rows += kind == b"D"
@@ -172,14 +172,14 @@ class MessageLine(Line):
                 error = error or read_error(body)
         if not is_over:
             return None
-        found = self._finish(rows)
+        received = self._finish(rows)
         if error is not None:
             raise error
-        return found
+        return received
 
 
 class LibpqLine(Line):
-    """By libpq, over TLS."""
+    """Messages by libpq, over TLS."""
 
     def __init__(self, connection: Connection, timeout_s: float) -> None:
         super().__init__(connection)
@@ -226,8 +226,8 @@ def walk(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 def make_binder(
     statement: Prepared, places: Sequence[int], devices: int
 ) -> Callable[..., Question]:
-    """What makes a question of an execution's parameters, of which the statement has those at `places`: names
-    as texts, which are the first so many, and times as numbers of 64 bits."""
+    """What makes a question of an execution's parameters, of which the statement has those at `places`. The
+    first `devices` are names, which are sent as texts; the others are times, sent as numbers of 64 bits."""
     count = _SHORT.pack(len(places))
     formats = b"".join(_SHORT.pack(place >= devices) for place in places)
     begin = b"\0" + statement.name + b"\0" + count + formats + count
@@ -260,13 +260,13 @@ def read_rows(
         elif kind == b"D":
             if not loads:
                 assert types is not None
-                loads = [decoder.get_loader(one, results).load for one in types]
+                loads = [decoder.get_loader(oid, results).load for oid in types]
             rows.append(tuple(_read_values(body, loads)))
     return rows
 
 
 def _read_types(body: bytes) -> Iterator[int]:
-    """Of a RowDescription."""
+    """The types in a RowDescription."""
     at = _SHORT.size
     for _ in range(_SHORT.unpack_from(body)[0]):
         at = body.index(b"\0", at) + 1
@@ -275,7 +275,7 @@ def _read_types(body: bytes) -> Iterator[int]:
 
 
 def _read_values(body: bytes, loads: Sequence[Callable[[bytes], Any]]) -> Iterator[Any]:
-    """Of a DataRow."""
+    """The values in a DataRow."""
     at = _SHORT.size
     for load in loads:
         (length,) = _LENGTH.unpack_from(body, at)

@@ -34,7 +34,7 @@ ConnectionT = TypeVar("ConnectionT", bound=Asked)
 
 
 class Client(Protocol[ConnectionT]):
-    """By what a link connects and sends."""
+    """What a link connects and sends by."""
 
     def connect(self, parameters: Mapping[str, Any]) -> ConnectionT:
         """A new connection by libpq's parameters; OSError if nobody lets us in."""
@@ -80,13 +80,13 @@ class Link:
         self.channel: Channel | None = None
         """What takes requests; None while the connection is lost."""
         self.held: deque[tuple[Payload, object]] = deque()
-        """Requests (payload, and the caller's name for it) that wait until it is there again."""
+        """Requests (payload, and the caller's name for it) that wait until the connection is there again."""
         self._backend: Any = None
         """What tells this connection's backend from all others."""
         self._lost_backend: Any = None
-        """The one that may still be at work on requests in doubt."""
+        """The backend that may still be at work on requests in doubt."""
         self._lost_at = 0.0
-        """When it was given up, by the monotonic clock."""
+        """When the connection was given up, by the monotonic clock."""
         self._in_doubt: dict[int, Payload] = {}
         """Id -> payload that may have been committed without our knowing."""
         self._stored: dict[int, bool] = {}
@@ -126,10 +126,10 @@ class Link:
         return self.channel is not None and bool(self.channel.under_way)
 
     def take_held(self) -> list[tuple[Payload, object]]:
-        """The requests that waited for the connection; they do no longer."""
-        found = list(self.held)
+        """Take the requests that have waited for the connection."""
+        requests = list(self.held)
         self.held.clear()
-        return found
+        return requests
 
     def lose(self, payloads: list[Payload]) -> None:
         """Give the connection up; what became of these requests on it is in doubt."""
@@ -148,7 +148,7 @@ class Link:
         return self._stored.pop(id(payload))
 
     def explain(self, error: ServerError | OSError) -> Retryable | SimulatorError:
-        """What an error means that came by the connection."""
+        """What an error that came by the connection means."""
         return translate(error, self._dialect, self._job)
 
     # --- after it was lost

@@ -34,7 +34,7 @@ class Question(NamedTuple):
 
     text: str
     values: Sequence[Any] | None
-    """For each `%s` of the text. None: it has none, and a `%` is one."""
+    """A value for each `%s` of the text. None: the text has none, and a `%` in it is just a `%`."""
 
 
 class DriverAsker(Asker):
@@ -66,7 +66,7 @@ class DriverAsker(Asker):
         if not template.places:
             return [Question("".join(template.parts), None)] * len(bounds)
         parameters = bounds.list_parameters()
-        names = [[name.decode() for name in one] for one in parameters[: template.devices]]
+        names = [[name.decode() for name in column] for column in parameters[: template.devices]]
         executions = zip(*names, *parameters[template.devices :], strict=True)
         places = template.places
         return [Question(text, [values[place] for place in places]) for values in executions]
@@ -81,9 +81,9 @@ class DriverAsker(Asker):
             self._free.put(self._connect())
 
     def _connect(self) -> DriverConnection:
-        made = self._connector.connect(self._make)
-        self._connections.add(made)
-        return made
+        connection = self._connector.connect(self._make)
+        self._connections.add(connection)
+        return connection
 
     def _make(self, parameters: Mapping[str, Any]) -> DriverConnection:
         try:
@@ -95,7 +95,7 @@ class DriverAsker(Asker):
         return DriverConnection(driver, self.DRIVER.Error, self._timeout_s)
 
     def prepare(self, driver: Any) -> None:
-        """Make a new connection as the module's options say."""
+        """Set a new connection up as the module's options say."""
 
     def close(self) -> None:
         idle = set()

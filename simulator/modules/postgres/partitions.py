@@ -15,11 +15,11 @@ from ...contract import Retention
 from .._base.sql_queries import quote_name
 
 _AHEAD = 10
-"""Of a run of which it isn't known how much time passes in it, partitions are made for so many retentions."""
+"""For how many retentions partitions are made if it isn't known how much time passes in a run."""
 
 
 def list_bounds(retention: Retention, first_ms: int) -> list[int]:
-    """Where partitions end, but for the last. `first_ms`: of the run's events."""
+    """Where partitions end, except the last. `first_ms`: the first time of the run's events."""
     step_ms = retention.step_ms
     until_ms = retention.until_ms or first_ms + _AHEAD * retention.period_ms
     return list(range((first_ms // step_ms + 1) * step_ms, until_ms + step_ms, step_ms))
@@ -43,7 +43,7 @@ def create_partitions(table: str, bounds: list[int]) -> list[str]:
 
 
 def list_older(table: str, partitions: Iterable[str], before_ms: int) -> list[str]:
-    """Those of a table's partitions that have nothing but older events, the oldest first."""
+    """The partitions of a table that have nothing but older events, the oldest first."""
     prefix = name_partition(table, 0).removesuffix("0")
     ends = (int(name.removeprefix(prefix)) for name in partitions if name.startswith(prefix))
     return [name_partition(table, end) for end in sorted(ends) if end <= before_ms]

@@ -46,7 +46,7 @@ class Answer(NamedTuple):
     rows: int
     """How many were stored."""
     error: ServerError | OSError | None
-    """The first one. OSError: nobody knows what became of the request."""
+    """The first error. OSError: nobody knows what became of the request."""
 
 
 _ONE = Answer(1, None)
@@ -57,7 +57,7 @@ class Channel:
 
     def __init__(self) -> None:
         self.under_way: deque[Any] = deque()
-        """What was told of the requests that are not answered yet, the oldest first."""
+        """What was given with the requests that are not answered yet, the oldest first."""
 
     @abstractmethod
     def ask(self, request: Any, timeout_s: float) -> Answer:
@@ -78,7 +78,7 @@ class Pipeline(Channel):
         """Whether the server takes no more for the moment: `flush` when it does."""
         self._rows = 0
         self._error: ServerError | OSError | None = None
-        """Of the request that is being answered."""
+        """The first error of the request that is being answered."""
         self._poll = select.poll()
         self._poll.register(self.descriptor, select.POLLIN)
 
@@ -108,17 +108,17 @@ class Pipeline(Channel):
     def receive(self) -> list[tuple[Any, Answer]]:
         """The requests whose answers have come. Raises OSError if the connection is lost."""
         self._connection.read()
-        found: list[tuple[Any, Answer]] = []
+        answers: list[tuple[Any, Answer]] = []
         try:
-            self._take(found)
+            self._take(answers)
         except (OSError, psycopg.OperationalError) as error:
             # It will come again, after the answers that came before.
-            if not found:
+            if not answers:
                 raise lost(error) from error
-        return found
+        return answers
 
     @abstractmethod
-    def _take(self, found: list[tuple[Any, Answer]]) -> None:
+    def _take(self, answers: list[tuple[Any, Answer]]) -> None:
         """Add the requests whose answers have come."""
 
     def ask(self, request: Request, timeout_s: float) -> Answer:
@@ -141,7 +141,7 @@ class Pipeline(Channel):
         raise no_answer(timeout_s)
 
     def _note(self, result: pq.abc.PGresult) -> None:
-        """A result of the request that is being answered."""
+        """Note a result of the request that is being answered."""
         status = result.status
         if status == _COMMAND_OK:
             self._rows += result.command_tuples or 0
@@ -149,7 +149,7 @@ class Pipeline(Channel):
             self._error = self._error or make_error(result)
 
     def _complete(self) -> tuple[Any, Answer]:
-        """The oldest request is answered."""
+        """Take off the oldest request, which is answered now; returns it with its answer."""
         is_one = self._rows == 1 and self._error is None
         answer = _ONE if is_one else Answer(self._rows, self._error)
         self._rows, self._error = 0, None
@@ -157,7 +157,7 @@ class Pipeline(Channel):
 
 
 def make_pipeline(connection: Connection, mode: InsertMode) -> Pipeline:
-    """By which requests of this mode go."""
+    """The pipeline by which requests of this mode go."""
     if not connection.is_encrypted:
         return MessagePipeline(connection)
     is_query = mode in (InsertMode.COPY, InsertMode.VALUES_LISTS)
@@ -174,7 +174,7 @@ class StatementPipeline(Pipeline):
         """How many synchronisations each request is answered by."""
         self._cutter = ValueCutter()
         self._formats: list[int] = []
-        """That of each value: they are binary."""
+        """The format of each value: they are binary."""
 
     def _send(self, request: Request) -> None:
         pg = self._pg
@@ -198,7 +198,7 @@ class StatementPipeline(Pipeline):
             pg.pipeline_sync()
         self.is_full = pg.flush() == 1
 
-    def _take(self, found: list[tuple[Any, Answer]]) -> None:
+    def _take(self, answers: list[tuple[Any, Answer]]) -> None:
         # The rows are counted here, and not by `_note`: a call for each event would be felt.
         pg, syncs, rows = self._pg, self._syncs, self._rows
         is_busy, get_result = pg.is_busy, pg.get_result
@@ -212,7 +212,7 @@ class StatementPipeline(Pipeline):
                 if not syncs[0]:
                     syncs.popleft()
                     self._rows, rows = rows, 0
-                    found.append(self._complete())
+                    answers.append(self._complete())
                 continue
             if status == _COMMAND_OK:
                 rows += result.command_tuples or 0
@@ -249,7 +249,7 @@ class QueryQueue(Pipeline):
             self._pg.send_query(self._statements[0][0])
             self.flush()
 
-    def _take(self, found: list[tuple[Any, Answer]]) -> None:
+    def _take(self, answers: list[tuple[Any, Answer]]) -> None:
         pg = self._pg
         while self._statements and not pg.is_busy():
             _, data, is_last = self._statements[0]
@@ -264,7 +264,7 @@ class QueryQueue(Pipeline):
                 if self._statements:
                     pg.send_query(self._statements[0][0])
                 if is_last:
-                    found.append(self._complete())
+                    answers.append(self._complete())
             self.flush()
 
 
@@ -280,14 +280,14 @@ _STORED_ALL = re.compile(b"(?:%b)+" % re.escape(_STORED))
 _ONE_STORED = _STORED + b"Z\0\0\0\x05I"
 """What a single insert is answered."""
 _MOST_PIECES = 512
-"""Sent at once; the kernel takes 1,024."""
+"""How many pieces are sent at once; the kernel takes 1,024."""
 _MOST_BYTES = 1 << 14
 """Read at once."""
 
 
 def _make_messages(statement: bytes, data: bytes | None) -> list[bytes]:
     """A statement, and the data of a COPY without waiting until the server asks for them: if it refuses the
-    statement, it skips them. What is made of messages already stays as it is."""
+    statement, it skips them. Data that is made of messages already stays as it is."""
     if not statement and data is not None:
         return [data]
     query = _HEADER.pack(b"Q", len(statement) + 5) + statement + b"\0"
@@ -312,8 +312,8 @@ class MessagePipeline(Pipeline):
     def _send(self, request: Request) -> None:
         statements = _list_statements(request)
         self._ready.append(len(statements))
-        for one in statements:
-            self._unsent += _make_messages(*one)
+        for statement in statements:
+            self._unsent += _make_messages(*statement)
         self.flush()
 
     def flush(self) -> None:
@@ -350,11 +350,11 @@ class MessagePipeline(Pipeline):
             self._ready.popleft()
             return [(self.under_way.popleft(), _ONE)]
         self._rest += data
-        found: list[tuple[Any, Answer]] = []
-        self._take(found)
-        return found
+        answers: list[tuple[Any, Answer]] = []
+        self._take(answers)
+        return answers
 
-    def _take(self, found: list[tuple[Any, Answer]]) -> None:
+    def _take(self, answers: list[tuple[Any, Answer]]) -> None:
         data, at = self._rest, 0
         while True:
             # A transaction has as many of these as it has events.
@@ -379,17 +379,17 @@ class MessagePipeline(Pipeline):
                 if body != b"I":
                     self._error = lost("the transaction has not ended")
                 self._ready.popleft()
-                found.append(self._complete())
+                answers.append(self._complete())
         self._rest = data[at:]
 
 
 def read_error(body: bytes) -> ServerError:
     """What an ErrorResponse says: https://www.postgresql.org/docs/current/protocol-error-fields.html"""
     fields = {part[:1]: part[1:].decode(errors="replace") for part in body.split(b"\0") if part}
-    told = [fields.get(b"M", "an error without a text")]
-    told += [
+    lines = [fields.get(b"M", "an error without a text")]
+    lines += [
         f"{name}: {fields[key]}"
         for key, name in ((b"D", "DETAIL"), (b"H", "HINT"))
         if key in fields
     ]
-    return ServerError(fields.get(b"C", ""), "\n".join(told))
+    return ServerError(fields.get(b"C", ""), "\n".join(lines))

@@ -57,12 +57,12 @@ class Session:
         self._check_dialect(self.ask("SELECT version()")[0][0])
 
     def _check_dialect(self, version: str) -> None:
-        found = dialect_of(version)
-        if found not in (None, self._dialect.name):
+        dialect = dialect_of(version)
+        if dialect not in (None, self._dialect.name):
             self.close()
             raise SimulatorError(
                 f"the server at {server_name(self._dsn)} is no {self._dialect.name}"
-                f" ({version.partition(' on ')[0]}): set dialect={found}"
+                f" ({version.partition(' on ')[0]}): set dialect={dialect}"
             )
 
     def close(self) -> None:
@@ -93,7 +93,8 @@ class Session:
             raise meaning from error
 
     def execute(self, statement: str) -> None:
-        """A statement that may be repeated, as a cluster refuses DDL while it is busy with other DDL."""
+        """Execute a statement that may be repeated, as a cluster refuses DDL while it is busy with other
+        DDL."""
         for attempt in range(self._max_retries):
             try:
                 self.ask(statement)

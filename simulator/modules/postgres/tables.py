@@ -30,7 +30,7 @@ _BYTES = {
 
 
 def count_row_bytes(schema: Schema) -> int:
-    """What a row takes at least: of texts and values that may be missing, next to nothing is counted."""
+    """What a row takes at least: texts and values that may be missing are counted as next to nothing."""
     size = _HEADER_BYTES
     for column in schema.row:
         if not column.nullable:
@@ -41,10 +41,10 @@ def count_row_bytes(schema: Schema) -> int:
 
 def check_row(schema: Schema, most: int) -> None:
     """OptionError if no row can be stored, as each is larger than that."""
-    found = count_row_bytes(schema)
-    if found > most:
+    size = count_row_bytes(schema)
+    if size > most:
         raise OptionError(
-            f"a row of table {schema.table} takes {found:,} bytes at least, and PostgreSQL stores {most:,}"
+            f"a row of table {schema.table} takes {size:,} bytes at least, and PostgreSQL stores {most:,}"
             " at most: use fewer columns, or smaller types"
         )
 
@@ -56,8 +56,8 @@ _LONGEST_NAME = 63
 
 
 def name_index(table: str, index: str) -> str:
-    """A name within the server's limit. It begins with the table: names are the schema's, and one that there
-    is already, on whichever table, would pass for the one asked for."""
+    """A name within the server's limit. It begins with the table: names belong to the schema, and an index
+    that has this name already, on whichever table, would pass for the one asked for."""
     name = f"{table}_{index}"
     if len(name) <= _LONGEST_NAME:
         return name
@@ -79,15 +79,15 @@ def list_statements(
         "device_ts": [f"{device} ASC", f"{quote_name(schema.time)} {time_order}", *values],
         "temp": values,
     }
-    wanted = [
+    indexes = [
         (table, index, indexed) for table in tables for index, indexed in columns.items() if indexed
     ]
     if apart:
-        wanted.append((schema.tags_table, "device", [f"{name} ASC"]))
+        indexes.append((schema.tags_table, "device", [f"{name} ASC"]))
     return {
         name_index(
             table, index
         ): f"CREATE INDEX IF NOT EXISTS {quote_name(name_index(table, index))}"
         f" ON {quote_name(table)} ({', '.join(indexed)})"
-        for table, index, indexed in wanted
+        for table, index, indexed in indexes
     }

@@ -31,8 +31,8 @@ from .options import ServerOptions
 from .pipeline import Answer, Pipeline
 
 _Sent = tuple[Payload, object, float, float]
-"""A request under way: what, the caller's name for it, when it was sent, and for how long its answer is
-awaited."""
+"""A request under way: its payload, the caller's name for it, when it was sent, and for how long its answer
+is awaited."""
 
 
 class PostgresWriter(Writer):
@@ -54,7 +54,7 @@ class PostgresWriter(Writer):
         dialect: Dialect,
         client: Client[Any] | None = None,
     ) -> None:
-        """`client`: by what requests go; None: libpq, with a `PostgresEncoder`."""
+        """`client`: what requests go by; None: libpq, with a `PostgresEncoder`."""
         super().__init__(encoder)
         if client is None:
             assert isinstance(encoder, PostgresEncoder)
@@ -110,8 +110,8 @@ class PostgresWriter(Writer):
         stored = link.was_stored(payload)
         del self._lost[id(payload)]
         if link.held:
-            for held in link.take_held():
-                self._submit_by(link, *held)
+            for request in link.take_held():
+                self._submit_by(link, *request)
         elif link not in self._idle and not link.is_busy:
             self._idle.append(link)
         return stored
@@ -126,7 +126,7 @@ class PostgresWriter(Writer):
     def submit(self, payload: Payload, request: object) -> None:
         link = self._idle.popleft() if self._idle else min(self._links, key=_load_of)
         if link.channel is None:
-            # Those that were lost with it will have it made again.
+            # The requests that were lost with the connection will have it made again.
             link.held.append((payload, request))
         else:
             self._submit_by(link, payload, request)
@@ -148,8 +148,8 @@ class PostgresWriter(Writer):
             if left_s <= 0:
                 break
             self._serve(left_s)
-        found, self._found = self._found, []
-        return found
+        outcomes, self._found = self._found, []
+        return outcomes
 
     def stop_submitting(self) -> None:
         until_s = time.perf_counter() + min(LAST_ANSWERS_S, self._timeout_s)
@@ -178,7 +178,7 @@ class PostgresWriter(Writer):
                 self._take(link, pipeline)
 
     def _take(self, link: Link, pipeline: Pipeline) -> None:
-        """The answers that have come by a connection."""
+        """Take the answers that have come by a connection."""
         try:
             answers = pipeline.receive()
         except OSError as error:

@@ -159,9 +159,9 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
                 names = {column.name for column in self.job.schema.row}
                 indexed = [name for name in (self.job.schema.device, ID) if name in names]
         indices = "".join(f", INDEX({quote_name(name)})" for name in indexed)
-        settled = f" WITH {', '.join(settings)}" if settings else ""
+        clause = f" WITH {', '.join(settings)}" if settings else ""
         return (
-            f"{indices} TIMESTAMP({quote_name(keys[0])}) PARTITION BY {partition} WAL{settled}"
+            f"{indices} TIMESTAMP({quote_name(keys[0])}) PARTITION BY {partition} WAL{clause}"
             f" DEDUP UPSERT KEYS({', '.join(map(quote_name, keys))})"
         )
 
@@ -174,11 +174,11 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
 
     def delete_older(self, before_ms: int) -> None:
         """https://questdb.com/docs/query/sql/alter-table-drop-partition/"""
-        older = f"{quote_name(self.job.schema.time)} < {before_ms * 1000}"
+        condition = f"{quote_name(self.job.schema.time)} < {before_ms * 1000}"
         for table in self.job.table_names:
             name = quote_name(table)
-            if self.ask(f"SELECT 1 FROM {name} WHERE {older} LIMIT 1"):
-                self.execute(f"ALTER TABLE {name} DROP PARTITION WHERE {older}")
+            if self.ask(f"SELECT 1 FROM {name} WHERE {condition} LIMIT 1"):
+                self.execute(f"ALTER TABLE {name} DROP PARTITION WHERE {condition}")
         self.connection.await_applied(self.job.table_names)
 
     def _list_keys(self) -> list[str]:
@@ -196,10 +196,10 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
             keys = {name for name, *_, is_key in columns if is_key}
             if keys != set(self._list_keys()):
                 other = PrimaryKey.CLIENT if KEY_COLUMN in names else PrimaryKey.NONE
-                found = ", ".join(sorted(keys)) or "nothing"
+                key_names = ", ".join(sorted(keys)) or "nothing"
                 raise SimulatorError(
                     f"table {table} was made with another primary key than --primary-key"
-                    f" {self.job.load.primary_key}: it deduplicates by {found}; run without --no-clean,"
+                    f" {self.job.load.primary_key}: it deduplicates by {key_names}; run without --no-clean,"
                     f" or with --primary-key {other}"
                 )
 
@@ -254,6 +254,6 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
         return kind(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
-        found = self.connection.describe(self.job.table_names[0])
-        found["settings"]["queries"] = "PGWire" if self.options.connection_string else "HTTP"
-        return found
+        description = self.connection.describe(self.job.table_names[0])
+        description["settings"]["queries"] = "PGWire" if self.options.connection_string else "HTTP"
+        return description

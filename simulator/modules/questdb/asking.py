@@ -39,8 +39,8 @@ class QuestdbAsker(SqlAsker[Connection]):
         return HttpRequest("GET", f"/exec?query={escaped}", headers=self._headers)
 
     def count_rows(self, body: bytes) -> int:
-        if found := _END.search(body, max(0, len(body) - _END_BYTES)):
-            return int(found[1])
+        if match := _END.search(body, max(0, len(body) - _END_BYTES)):
+            return int(match[1])
         # An error that came up when the first rows were on the way, or no answer of QuestDB's.
         answer = read_json(body)
         raise self.database.explain_refusal(

@@ -82,7 +82,7 @@ def describe_tags(schema: Schema) -> Schema:
 
 
 def check_numbers(column: Column, values: NDArray[np.generic]) -> None:
-    """SimulatorError if one of them would become NULL."""
+    """SimulatorError if one of the values would become NULL."""
     least = _LEAST.get(column.type)
     if least is not None and len(values) and int(values.min()) < least:
         raise SimulatorError(
@@ -138,9 +138,13 @@ class LineEncoder(Encoder):
         self._schema = schema
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
         self._symbols = [column for column in schema.row if is_symbol(schema, column)]
-        others = [c for c in schema.row if not is_symbol(schema, c) and c.name != schema.time]
-        # One that may be missing brings its comma: something must stand before it.
-        self._fields = sorted(others, key=lambda column: column.nullable)
+        fields = [
+            column
+            for column in schema.row
+            if not is_symbol(schema, column) and column.name != schema.time
+        ]
+        # A field that may be missing brings its comma: something must stand before it.
+        self._fields = sorted(fields, key=lambda column: column.nullable)
         self._is_binary = line_format is LineFormat.BINARY
         self._forms = [self._write_form(column) for column in self._fields]
         self._doubles = [column for column in self._fields if self._has_hole(column)]
@@ -207,10 +211,10 @@ class LineEncoder(Encoder):
                 if column.nullable:
                     columns.append(_write_holes(form, len(block), missing))
                 continue
-            own: NDArray[Any] = find_sent_values(column, block)
+            sent: NDArray[Any] = find_sent_values(column, block)
             if column.type in _TEXTS:
-                own = escape(own, _STRING_ESCAPES)
-            columns.append(text_values(as_sent(column), form, own, missing, b""))
+                sent = escape(sent, _STRING_ESCAPES)
+            columns.append(text_values(as_sent(column), form, sent, missing, b""))
         columns.append(values[self._schema.time])
         return columns
 
@@ -228,14 +232,14 @@ class LineEncoder(Encoder):
                 if present is None:
                     present = np.ones(doubles.shape, dtype=bool)
                 present[:, place] = ~missing
-        found = []
+        bodies = []
         for body, (start, stop) in zip(lines, spans, strict=True):
-            own = doubles[start:stop]
-            filling = own if present is None else own[present[start:stop]]
+            rows = doubles[start:stop]
+            filling = rows if present is None else rows[present[start:stop]]
             octets = np.frombuffer(body, dtype=np.uint8).copy()
             octets[octets == _HOLE[0]] = filling.reshape(-1).view(np.uint8)
-            found.append(octets.tobytes())
-        return found
+            bodies.append(octets.tobytes())
+        return bodies
 
 
 def _write_holes(form: bytes, count: int, missing: NDArray[np.bool_] | None) -> NDArray[np.bytes_]:

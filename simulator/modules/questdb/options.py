@@ -33,7 +33,7 @@ class InsertMode(StrEnum):
 
 
 PGWIRE = (InsertMode.TRANSACTION, InsertMode.STATEMENT)
-"""Those over PostgreSQL's protocol."""
+"""The modes over PostgreSQL's protocol."""
 
 
 class Partition(StrEnum):
@@ -47,7 +47,7 @@ class Partition(StrEnum):
 
     @property
     def hours(self) -> int:
-        """How much that is, a month and a year by the calendar's mean."""
+        """How many hours it has, a month and a year by the calendar's mean."""
         return {"hour": 1, "day": 24, "week": 168, "month": 730, "year": 8766}[self]
 
 
@@ -181,10 +181,10 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
         )
 
     def secrets(self) -> list[str]:
-        found = [one for one in (self.password, self.token) if one]
+        secrets = [secret for secret in (self.password, self.token) if secret]
         if self.connection_string is not None:
-            found += PostgresOptions(connection_string=self.connection_string).secrets()
-        return found
+            secrets += PostgresOptions(connection_string=self.connection_string).secrets()
+        return secrets
 
     def public(self) -> dict[str, Any]:
         shown = super().public()

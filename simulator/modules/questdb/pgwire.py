@@ -56,14 +56,14 @@ def _view(module: Questdb) -> Postgres:
 
 
 def _in_us(bounds: BoundQueries) -> BoundQueries:
-    """With times as QuestDB takes them for parameters: in µs since 1970."""
+    """The bounds with times as QuestDB takes them for parameters: in µs since 1970."""
     if bounds.start_ms is None or bounds.end_ms is None:
         return bounds
     return replace(bounds, start_ms=bounds.start_ms * 1000, end_ms=bounds.end_ms * 1000)
 
 
 def _read_times(rows: Rows) -> list[tuple[Any, ...]]:
-    """With times in ms since 1970."""
+    """The rows with times in ms since 1970."""
     return [
         tuple(
             round(value.replace(tzinfo=UTC).timestamp() * 1000)
@@ -79,7 +79,7 @@ class PgWireAsker(PostgresAsker):
     """Asks what `Questdb.compile` gives."""
 
     RESULTS = pq.Format.BINARY
-    # Its plans don't depend on parameters.
+    # QuestDB's plans don't depend on parameters.
     PLANS_ANEW = False
 
     def __init__(self, module: Questdb, in_flight: int) -> None:

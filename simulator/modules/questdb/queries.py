@@ -41,7 +41,7 @@ class QuestdbDialect(SqlDialect):
     def group(self, places: int, buckets: Sequence[Every]) -> str:
         if not buckets:
             return super().group(places, buckets)
-        # It groups by all else that isn't computed.
+        # SAMPLE BY groups by all else that isn't computed.
         return f" SAMPLE BY {_format_time_span(buckets[0].every)} ALIGN TO CALENDAR"
 
     def among(self, column: str, statement: str, count: int | None) -> str:
@@ -49,7 +49,7 @@ class QuestdbDialect(SqlDialect):
         return f"{column} IN ({statement})"
 
     def select(self, values: Sequence[str]) -> str:
-        # They are ordered by name.
+        # Values are ordered by name.
         return list_aliased(values)
 
     def put_in_order(self, statement: str, query: Query) -> str:
@@ -68,7 +68,7 @@ class QuestdbDialect(SqlDialect):
         return super().aggregate(one, schema)
 
     def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
-        # It goes by a column: a device's document is always the same.
+        # LATEST ON goes by a column: a device's document is always the same.
         key = values[0] if values[0].startswith('"') else quote_name(self._schema.device)
         return f"SELECT {list_aliased(values)} FROM {source} LATEST ON {time} PARTITION BY {key}"
 
@@ -82,5 +82,5 @@ class QuestdbDialect(SqlDialect):
 
 def _format_time_span(span_ms: int) -> str:
     """A span of time as SAMPLE BY reads it."""
-    unit, unit_ms = next(one for one in _UNITS_MS if span_ms % one[1] == 0)
+    unit, unit_ms = next(pair for pair in _UNITS_MS if span_ms % pair[1] == 0)
     return f"{span_ms // unit_ms}{unit}"

@@ -28,7 +28,7 @@ from .options import QuestdbOptions
 WRITE_TARGET = f"/write?precision={PRECISION}"
 """Where lines are posted to."""
 BINARY_VERSION = 2
-"""Of the line protocol: the first with binary floats."""
+"""The first version of the line protocol with binary floats."""
 
 _APPLIED_POLL_S = 0.01
 
@@ -42,11 +42,11 @@ _SETTINGS = (
 # What the operating system gives files that grow no more.
 _PAGE_BYTES = 4096
 _ENOUGH_PARTITIONS = 4
-# So many of a table have full ones in a run's first half, and more in its second.
+# With so many of a table, there are full ones in a run's first half, and more in its second.
 ALLOCATION = Allocation(
     unit_bytes=8 * 16 * 1024**2, cause="QuestDB allocates 16 MiB at a time for each column"
 )
-"""By default, https://questdb.com/docs/configuration/cairo-engine/, for a table of eight columns."""
+"""The default, https://questdb.com/docs/configuration/cairo-engine/, for a table of eight columns."""
 _SOURCE = (
     "table_partitions(): files of all partitions, in which rows and what they are found by can't be told"
     " apart; {active:,} of these bytes are of the newest partition, whose files grow by whole pages ahead"
@@ -63,7 +63,7 @@ class Connection(HttpDatabase[QuestdbOptions]):
         self.ask("SELECT 1", timeout_s)
 
     def write(self, body: bytes) -> None:
-        """One write request; Retryable if it may be sent again."""
+        """Send a write request; Retryable if it may be sent again."""
         self.fetch("POST", WRITE_TARGET, body, expected=(204,))
 
     def ask(self, statement: str, timeout_s: float | None = None) -> list[tuple[Any, ...]]:
@@ -71,19 +71,19 @@ class Connection(HttpDatabase[QuestdbOptions]):
         timeout_s = timeout_s or self.options.query_timeout_s
         target = f"/exec?{urlencode({'query': statement})}"
         answer = self.fetch("GET", target, b"", limit_time(timeout_s), timeout_s)
-        found = self.parse(answer)
-        if not isinstance(found, dict):
+        reply = self.parse(answer)
+        if not isinstance(reply, dict):
             raise self.explain(answer)
-        if "error" in found:
+        if "error" in reply:
             # It came up when the first rows were on the way.
-            raise self.explain_refusal(one_line(found["error"], 500))
-        return read_rows(found)
+            raise self.explain_refusal(one_line(reply["error"], 500))
+        return read_rows(reply)
 
     def supports(self, version: int) -> bool:
         """Whether the server takes lines of that version of the protocol."""
         answer = self.request("GET", "/settings", timeout_s=CONNECT_TIMEOUT_S)
-        found = parse_body(answer.body)
-        config = found.get("config", {}) if isinstance(found, dict) else {}
+        settings = parse_body(answer.body)
+        config = settings.get("config", {}) if isinstance(settings, dict) else {}
         return version in config.get("line.proto.support.versions", [1])
 
     def await_applied(self, tables: Sequence[str]) -> None:
@@ -100,8 +100,8 @@ class Connection(HttpDatabase[QuestdbOptions]):
         deadline = time.monotonic() + self.options.database_timeout_s
         targets: dict[str, int] | None = None
         while True:
-            found = self.ask(question)
-            for name, suspended, *_, reason in found:
+            rows = self.ask(question)
+            for name, suspended, *_, reason in rows:
                 if suspended:
                     raise SimulatorError(
                         f"{self.place} has suspended table {name}"
@@ -110,8 +110,8 @@ class Connection(HttpDatabase[QuestdbOptions]):
                     )
             if targets is None:
                 # Others may go on writing.
-                targets = {name: sequenced for name, _, _, sequenced, _ in found}
-            if all(applied >= targets.get(name, 0) for name, _, applied, _, _ in found):
+                targets = {name: sequenced for name, _, _, sequenced, _ in rows}
+            if all(applied >= targets.get(name, 0) for name, _, applied, _, _ in rows):
                 return
             if time.monotonic() > deadline:
                 raise SimulatorError(
@@ -125,10 +125,10 @@ class Connection(HttpDatabase[QuestdbOptions]):
     # --- errors -----------------------------------------------------------------------------------
 
     def explain(self, answer: Answer) -> Retryable | SimulatorError:
-        found, status = parse_body(answer.body), answer.status
-        is_own = isinstance(found, dict)
-        said = found.get("error", found.get("message", found)) if is_own else found
-        text = one_line(said, 500)
+        reply, status = parse_body(answer.body), answer.status
+        is_own = isinstance(reply, dict)
+        reason = reply.get("error", reply.get("message", reply)) if is_own else reply
+        text = one_line(reason, 500)
         if status in (401, 403, 413, 429) or status >= 500:
             kind = "unavailable" if status >= 500 else None
             return self.explain_status(answer, f"{self.place}: {status} {text}", kind)
@@ -162,11 +162,11 @@ class Connection(HttpDatabase[QuestdbOptions]):
         except SimulatorError:
             # Not everybody may see them.
             settings = {"parameters": "not shown to this user"}
-        found = self.ask(
+        tables = self.ask(
             "SELECT partitionBy, dedup, o3MaxLag, maxUncommittedRows FROM tables()"
             f" WHERE table_name = {quote_text(table)}"
         )
-        for row in found:
+        for row in tables:
             names_of_table = ("partition_by", "dedup", "o3MaxLag_us", "maxUncommittedRows")
             settings |= dict(zip(names_of_table, row, strict=True))
         return {"version": version[0] if version else build, "settings": settings}
@@ -182,11 +182,11 @@ class Connection(HttpDatabase[QuestdbOptions]):
         total = newest = full_rows = full = files = rows = 0
         span_hours = 0.0
         for table in (*tables, *plain):
-            found = self.ask(
+            partitions = self.ask(
                 "SELECT active, sum(diskSize), sum(numRows), min(minTimestamp), max(maxTimestamp)"
                 f" FROM table_partitions({quote_text(table)}) GROUP BY 1"
             )
-            for active, size, count, first, last in found:
+            for active, size, count, first, last in partitions:
                 total += int(size)
                 newest += int(size) * active
                 if table not in plain:

@@ -27,7 +27,7 @@ _MODES = {
 
 
 class StatementEncoder(PostgresEncoder):
-    """Times as microseconds in a bigint, JSON and devices' ids as text; the rest as PostgreSQL takes it."""
+    """Sends times as microseconds in a bigint, JSON and devices' ids as text; the rest as for PostgreSQL."""
 
     def __init__(self, job: Job, mode: InsertMode) -> None:
         super().__init__(job, _MODES[mode], CopyFormat.BINARY)
@@ -41,12 +41,12 @@ class StatementEncoder(PostgresEncoder):
         columns = [self.send_as(column) for column in block.schema.row]
         values: dict[str, NDArray[Any]] = {}
         for column in block.schema.row:
-            own: NDArray[Any] = find_sent_values(column, block)
+            sent: NDArray[Any] = find_sent_values(column, block)
             if column.type is ColumnType.TIMESTAMP_MS:
-                own = own * 1000
+                sent = sent * 1000
             elif column.name == ID:
-                own = own.astype("S")
-            values[column.name] = own
+                sent = sent.astype("S")
+            values[column.name] = sent
         if not self.has_client_key:
             return columns, values
         key = Column(KEY_COLUMN, ColumnType.TEXT)
@@ -59,7 +59,7 @@ class PgWire(Dialect):
     IS_REPEATABLE = True
 
     def __init__(self, sql: SqlDialect) -> None:
-        """`sql`: what queries are compiled by."""
+        """`sql`: compiles queries."""
         self.SQL = sql
 
     def backend(self, connection: PgConnection) -> Any:
@@ -72,6 +72,6 @@ def make_statement_writer(
     """A writer that sends payloads of `StatementEncoder`; OptionError without a connection string."""
     # The load says here what the target's own option may say.
     load = job.load.model_copy(update={"in_flight": options.in_flight(job.load)})
-    found = options.pgwire(f"insert_mode={options.insert_mode}")
+    pg_options = options.pgwire(f"insert_mode={options.insert_mode}")
     dialect = PgWire(QuestdbDialect(job.schema))
-    return PostgresWriter(encoder, found, replace(job, load=load), dialect)
+    return PostgresWriter(encoder, pg_options, replace(job, load=load), dialect)

@@ -1,8 +1,8 @@
 """Writes lines to QuestDB over HTTP: by the lean path, and by the package `questdb` (`client=official`).
 
 The client makes rows one by one, and a flush for each request, as its documentation has it where there are no
-data frames (those need pandas and pyarrow). Over HTTP, which must be said: the client's own choice since
-version 6 (QWP) is answered by 404 up to QuestDB 9.3.
+data frames (those need pandas and pyarrow). HTTP must be asked for: the client's own choice since version 6
+(QWP) is answered by 404 up to QuestDB 9.3.
 
 https://py-questdb-client.readthedocs.io/en/latest/sender.html
 """
@@ -53,7 +53,7 @@ class LineWriter(ConnectedWriter[Connection]):
 
 
 class Row(NamedTuple):
-    """What `Sender.row` is given, the time in ms since 1970."""
+    """What `Sender.row` gets, the time in ms since 1970."""
 
     table: str
     symbols: dict[str, str]
@@ -95,8 +95,13 @@ class SenderEncoder(OfficialEncoder):
             fields.append(KEY_COLUMN)
             values.append([key.decode() for key in client_keys(block).tolist()])
         rows = [
-            Row(table, dict(zip(names, own, strict=True)), dict(zip(fields, row, strict=True)), at)
-            for table, own, row, at in zip(
+            Row(
+                table,
+                dict(zip(names, symbols, strict=True)),
+                dict(zip(fields, row, strict=True)),
+                at,
+            )
+            for table, symbols, row, at in zip(
                 deal_in_turn(block, self._job.table_names),
                 zip(*texts, strict=True),
                 zip(*values, strict=True),
@@ -160,7 +165,7 @@ class OfficialQuestdbWriter(OfficialWriter[Connection]):
 
         if not isinstance(error, IngressError):
             return None
-        # What it holds is sent again by another.
+        # Another client sends again what this one holds.
         self.drop_client()
         text = one_line(error, 500)
         code = getattr(error, "code", None)

@@ -88,19 +88,19 @@ class Timescaledb(Postgres):
             self._make_hypertable(table)
 
     def describe_schema(self) -> list[str]:
-        made = super().describe_schema()
+        statements = super().describe_schema()
         for table in self.job.table_names:
-            made.append(self._convert_table(table))
-            made += self._enable_columnstore(table)
-        return [CREATE_EXTENSION, *made]
+            statements.append(self._convert_table(table))
+            statements += self._enable_columnstore(table)
+        return [CREATE_EXTENSION, *statements]
 
     def _check_intervals(self) -> None:
         """SimulatorError if a table that stays has another interval than the one asked for."""
-        asked = self.options.chunk_time_interval
+        requested = self.options.chunk_time_interval
         for table, interval in read_intervals(self._session, self.job).items():
-            if asked not in (None, interval):
+            if requested not in (None, interval):
                 raise SimulatorError(
-                    f"table {table} has chunk_time_interval={interval}, not {asked}: run without"
+                    f"table {table} has chunk_time_interval={interval}, not {requested}: run without"
                     " --no-clean, or leave the option out"
                 )
 
@@ -127,7 +127,7 @@ class Timescaledb(Postgres):
         )
 
     def _enable_columnstore(self, table: str) -> list[str]:
-        """https://www.tigerdata.com/docs/api/latest/hypercore/alter_table/. None without
+        """https://www.tigerdata.com/docs/api/latest/hypercore/alter_table/. No statement without
         `columnstore`."""
         if not self.options.columnstore:
             return []

@@ -53,7 +53,7 @@ def read_licence(session: Session) -> str | None:
 
 
 def read_intervals(session: Session, job: Job) -> dict[str, int]:
-    """Those of the job's tables that are hypertables -> ms of event time in a chunk."""
+    """The job's tables that are hypertables -> ms of event time in a chunk."""
     rows = session.ask(
         "SELECT hypertable_name, integer_interval FROM timescaledb_information.dimensions"
         " WHERE hypertable_schema = current_schema() AND hypertable_name = ANY(%s)"
@@ -64,20 +64,22 @@ def read_intervals(session: Session, job: Job) -> dict[str, int]:
 
 
 def describe_hypertables(session: Session, job: Job) -> dict[str, Any]:
-    """How the job's tables are stored; nothing of it that isn't there."""
+    """How the job's tables are stored; what isn't there is left out."""
     columnstore = session.ask(
         "SELECT DISTINCT compression_enabled FROM timescaledb_information.hypertables"
         " WHERE hypertable_schema = current_schema() AND hypertable_name = ANY(%s) ORDER BY 1",
         [job.table_names],
     )
-    found: dict[str, list[Any]] = {
+    settings: dict[str, list[Any]] = {
         "timescaledb.license": [licence] if (licence := read_licence(session)) else [],
         "chunk_time_interval": sorted(set(read_intervals(session, job).values())),
         "columnstore": [enabled for (enabled,) in columnstore],
     }
     # Tables that differ are the exception.
     return {
-        name: values[0] if len(values) == 1 else values for name, values in found.items() if values
+        name: values[0] if len(values) == 1 else values
+        for name, values in settings.items()
+        if values
     }
 
 

@@ -234,7 +234,9 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         )
         time_ms, window = write_span(*ALL_TIME)
         text = f"sum(count_over_time({events}{window}))"
-        return sum(int(float(one["value"][1])) for one in self.connection.query(text, time_ms))
+        return sum(
+            int(float(series["value"][1])) for series in self.connection.query(text, time_ms)
+        )
 
     def storage(self) -> Storage:
         # What is pending becomes parts.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class FormsRequest(NamedTuple):
-    """A question, its first requests ready to be sent."""
+    """A question, with its first requests ready to be sent."""
 
     question: Question
     bodies: Sequence[bytes]
@@ -37,15 +37,14 @@ _MARK = re.compile("(PLACEOF(?:DEVICE[0-9]+END|START|END))")
 
 
 class VictoriaMetricsAsker(AnyHttpAsker[Connection]):
-    """Asks what `Victoriametrics.compile` gives. What is received: the question, its requests and their
-    answers."""
+    """Asks what `Victoriametrics.compile` gives. Receives the question, its requests and their answers."""
 
     module: Victoriametrics
 
     def __init__(self, module: Victoriametrics, in_flight: int) -> None:
         super().__init__(module, in_flight, module.options.query_timeout_s)
         self._made: dict[tuple[str, int, int], tuple[Question, Template]] = {}
-        """Of each query, by its name, the length of its window, and its devices' number: a question by which
+        """For each query, by its name, the length of its window, and its devices' number: a question by which
         all its answers are read, and the request."""
 
     def encode(self, bounds: BoundQueries) -> Sequence[FormsRequest]:
@@ -78,7 +77,7 @@ class VictoriaMetricsAsker(AnyHttpAsker[Connection]):
         numbers = {name: number for number, name in enumerate(names)}
         numbers |= {_START: count, _END: count + 1}
         pieces = _MARK.split(write_form(form._replace(fields=fields)).decode())
-        return Template(tuple(pieces[::2]), tuple(numbers[one] for one in pieces[1::2]), count)
+        return Template(tuple(pieces[::2]), tuple(numbers[mark] for mark in pieces[1::2]), count)
 
     def encode_statement(self, statement: Question) -> FormsRequest:
         return FormsRequest(statement, [write_form(form) for form in statement.forms])

@@ -44,14 +44,14 @@ MOST_WHOLE = 2**53
 """Greater whole numbers would be rounded."""
 
 DB = "db"
-"""The label that the option of that name is about, as in the server's line protocol."""
+"""The label that the option of the same name sets, as in the server's line protocol."""
 
 _TEXTS = (ColumnType.TEXT, ColumnType.JSON)
 
 
 class Span(NamedTuple):
-    """From when to when a server takes samples: it drops others without a word. In ms before and after
-    now."""
+    """The times of the samples that a server takes, in ms before and after now. It drops others without a
+    word."""
 
     before_ms: int
     after_ms: int
@@ -94,7 +94,7 @@ class ImportEncoder(Encoder, ABC):
     taken: Span | None = None
     """The times that the server takes, once that is known."""
     target: str
-    """Where requests go that were written last."""
+    """Where the requests go that were written last."""
 
     def __init__(self, job: Job, compressed: bool, db: str | None) -> None:
         self._schema = schema = job.schema
@@ -106,13 +106,15 @@ class ImportEncoder(Encoder, ABC):
                 "VictoriaMetrics needs a column besides time, device and tags that is never missing"
             )
         self._tags = tag_columns(schema)
-        self._labels = {c.name: Labels(c) for c in self._tags if c.type not in _TEXTS}
+        self._labels = {
+            column.name: Labels(column) for column in self._tags if column.type not in _TEXTS
+        }
         self._tables = job.table_names
 
     @abstractmethod
     def write(self, block: EventBlock, tables: NDArray[np.int64], batch: int) -> list[bytes]:
         """The bodies of requests of `batch` events (0: one each), uncompressed, whose `target` is known then;
-        `tables`: the number of each event's."""
+        `tables`: the number of each event's table."""
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
         self.check_times(block)
@@ -141,10 +143,10 @@ class ImportEncoder(Encoder, ABC):
         times = block.columns[self._schema.time]
         for worst in (int(times.min()), int(times.max())):
             if not first <= worst <= last:
-                found = [str(np.datetime64(one, "ms"))[:16] for one in (worst, first, last)]
+                texts = [str(np.datetime64(time_ms, "ms"))[:16] for time_ms in (worst, first, last)]
                 raise SimulatorError(
-                    f"an event of {found[0]} UTC would be dropped by VictoriaMetrics, which takes {found[1]}"
-                    f" to {found[2]} (-retentionPeriod, -futureRetention)"
+                    f"an event of {texts[0]} UTC would be dropped by VictoriaMetrics, which takes {texts[1]}"
+                    f" to {texts[2]} (-retentionPeriod, -futureRetention)"
                 )
 
 
@@ -182,7 +184,9 @@ class CsvEncoder(ImportEncoder):
 
     def _format(self) -> str:
         labels = [*self._keys, *(column.name for column in self._tags)]
-        metrics = [name_metric(table, one.name) for table in self._tables for one in self._fields]
+        metrics = [
+            name_metric(table, column.name) for table in self._tables for column in self._fields
+        ]
         for name in (*labels, *metrics):
             if "," in name:
                 raise SimulatorError(f"{name}: a label or a metric has no comma in its name here")
@@ -221,8 +225,8 @@ class CsvEncoder(ImportEncoder):
         labels = [_write_labels(text, self._keys) for text in texts]
         if None in labels:
             # Keys that are new. They stay, so that requests differ seldom.
-            found = set(self._keys).union(*map(_list_keys, set(texts)))
-            self._keys = tuple(sorted(found))
+            keys = set(self._keys).union(*map(_list_keys, set(texts)))
+            self._keys = tuple(sorted(keys))
             labels = [_write_labels(text, self._keys) for text in texts]
         return np.broadcast_to(np.array(labels, dtype=bytes), documents.shape)
 
@@ -271,7 +275,7 @@ def _quote(name: str, text: bytes) -> bytes:
 
 @lru_cache(maxsize=65_536)
 def _write_labels(document: bytes, keys: tuple[str, ...]) -> bytes | None:
-    """The members of a JSON object as fields, in this order; None if there are others.
+    """The members of a JSON object as fields, in the order of `keys`; None if there are others.
 
     Kept, since the events of a device share one document.
     """

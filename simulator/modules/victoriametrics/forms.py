@@ -31,7 +31,7 @@ class Form(NamedTuple):
     path: str
     fields: Mapping[str, str]
     bucket_ms: int = 0
-    """Which bucket of time it is about, by its start; or `step_ms`."""
+    """The start of the bucket of time that it is about; or `step_ms`."""
     step_ms: int | None = None
     """Length of the buckets, if it is about several."""
 
@@ -123,12 +123,12 @@ def check_answer(form: Form, body: bytes, place: str) -> None:
 
 def read_result(body: bytes) -> list[dict[str, Any]]:
     """The vector or matrix of an answer; SimulatorError if there is none."""
-    found: list[dict[str, Any]] = read_json(body, "data", "result")
-    return found
+    result: list[dict[str, Any]] = read_json(body, "data", "result")
+    return result
 
 
 def has_series(body: bytes) -> bool:
-    """Whether there is any in an answer."""
+    """Whether there is any series in an answer."""
     return _SERIES in body
 
 
@@ -157,7 +157,7 @@ def write_line_begin(metric: str) -> bytes | None:
 
 
 def count_samples(body: bytes, begin: bytes) -> int:
-    """The samples in those lines of what was exported that begin so."""
+    """How many samples are in the exported lines that begin with `begin`."""
     count = 0
     at = body.find(begin)
     while at >= 0:

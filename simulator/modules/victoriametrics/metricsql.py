@@ -23,7 +23,7 @@ def quote_text(text: str) -> str:
 
 def quote_label(name: str) -> str:
     """A label's name where no string can be: what is no letter, digit or _ is escaped."""
-    return _IDENTIFIER.sub(lambda found: "\\" + found[0], name)
+    return _IDENTIFIER.sub(lambda match: "\\" + match[0], name)
 
 
 def any_of(label: str, values: Sequence[str]) -> str:
@@ -55,7 +55,7 @@ def select_series(
 
 
 def bound_times(bound: BoundQuery) -> tuple[int, int]:
-    """What a query is about, in ms, the end excluded."""
+    """The times that a query is about, in ms, the end excluded."""
     if bound.start_ms is None or bound.end_ms is None:
         return ALL_TIME
     return bound.start_ms, bound.end_ms

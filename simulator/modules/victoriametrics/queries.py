@@ -54,14 +54,14 @@ IMPOSSIBLE = frozenset({Shape.WHERE})
 SHAPES = frozenset(Shape) - IMPOSSIBLE
 
 _POINTS = 10_000
-"""Of a range query; a server gives 30,000 at most (-search.maxPointsPerTimeseries)."""
+"""The points of a range query; a server gives 30,000 at most (-search.maxPointsPerTimeseries)."""
 
 _SHOWN = 2
 """Requests that `Question.describe` shows."""
 
 
 def compile_query(bound: BoundQuery, schema: Schema, db: str | None, table: str) -> Question:
-    """What asks about a table's events what is bound."""
+    """The question that asks a bound query about a table's events."""
     kind: type[Question] = _Events
     if bound.query.compute:
         kind = _Aggregation
@@ -71,18 +71,20 @@ def compile_query(bound: BoundQuery, schema: Schema, db: str | None, table: str)
 
 
 class Question(ABC):
-    """What is bound, in MetricsQL: the requests that ask it, and how rows are made of their answers."""
+    """A bound query in MetricsQL: the requests that ask it, and how rows are made of their answers."""
 
     forms: Sequence[Form]
-    """What is asked first; all there is, unless `spreads`."""
+    """The first requests; they are all, unless `spreads`."""
     spreads = False
-    """Whether that asks when the events were, and `spread` says what is to be asked then."""
+    """Whether these ask when the events were, and `spread` says what is to be asked then."""
 
     def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
         self._bound, self._schema, self._table, self._db = bound, schema, table, db
         self._query = bound.query
         self._witness = find_witness(schema)
-        self._fields: Mapping[str, Column] = {one.name: one for one in field_columns(schema)}
+        self._fields: Mapping[str, Column] = {
+            column.name: column for column in field_columns(schema)
+        }
         self._needed = self._list_needed()
         # The first among them that each event has.
         self._certain = next(name for name in self._needed if not self._fields[name].nullable)
@@ -97,16 +99,16 @@ class Question(ABC):
         return "\n".join(shown)
 
     def spread(self, body: bytes) -> Sequence[Form]:
-        """What is asked when it is known from this answer of when the events are."""
+        """The requests that follow once this answer has told when the events were."""
         raise AssertionError(f"nothing comes after {body!r}")
 
     def count(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> int:
         """The rows of these requests' answers, which are complete and free of errors."""
-        found = self._scan(forms, bodies)
-        if found is None:
+        rows = self._scan(forms, bodies)
+        if rows is None:
             return len(self.read(forms, bodies))
         limit = self._query.limit if self._query.order else None
-        return found if limit is None else min(found, limit)
+        return rows if limit is None else min(rows, limit)
 
     @abstractmethod
     def _scan(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> int | None:
@@ -114,7 +116,7 @@ class Question(ABC):
 
     @abstractmethod
     def read(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> list[Row]:
-        """The rows. KeyError and the like if answers aren't in the form of one."""
+        """The rows. KeyError and the like if one is not in the form of an answer."""
 
     def _select(self, *columns: str) -> str:
         return select_series(self._schema, self._db, [self._table], columns, self._bound.devices)
@@ -127,10 +129,10 @@ class Question(ABC):
 
     def _list_needed(self) -> list[str]:
         """The fields of events that have to be read, one among them that each event has."""
-        asked = [name for name in dict.fromkeys(self._query.events) if name in self._fields]
-        if all(self._fields[name].nullable for name in asked):
-            asked.append(self._witness)
-        return asked
+        needed = [name for name in dict.fromkeys(self._query.events) if name in self._fields]
+        if all(self._fields[name].nullable for name in needed):
+            needed.append(self._witness)
+        return needed
 
 
 def _read_number(column: Column, value: str | float) -> Any:
@@ -145,7 +147,7 @@ def _read_number(column: Column, value: str | float) -> Any:
 
 
 class _Events(Question):
-    """Events as they are stored. Counted are samples of the field that each event has."""
+    """Events as they are stored. Counts the samples of the field that each event has."""
 
     def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
         super().__init__(bound, schema, db, table)
@@ -167,19 +169,21 @@ class _Events(Question):
             samples[name] = _Samples(
                 before.times_ms + line["timestamps"], before.values + line["values"]
             )
-        rows = [row for labels, found in devices.items() for row in self._join(dict(labels), found)]
+        rows = [
+            row for labels, series in devices.items() for row in self._join(dict(labels), series)
+        ]
         return put_in_order(self._query, rows)
 
-    def _join(self, labels: Mapping[str, str], found: Mapping[str, _Samples]) -> Iterator[Row]:
+    def _join(self, labels: Mapping[str, str], series: Mapping[str, _Samples]) -> Iterator[Row]:
         """A device's rows."""
         certain = self._certain
-        times_ms = found[certain].times_ms if certain in found else []
+        times_ms = series[certain].times_ms if certain in series else []
         columns: list[Sequence[Any]] = []
         for name in self._query.events:
             if name == self._schema.time:
                 columns.append(times_ms)
             elif name in self._fields:
-                column, samples = self._fields[name], found.get(name, _Samples([], []))
+                column, samples = self._fields[name], series.get(name, _Samples([], []))
                 columns.append(
                     [
                         None if value is None else _read_number(column, value)
@@ -192,7 +196,7 @@ class _Events(Question):
 
 
 class _Samples(NamedTuple):
-    """Those of a series."""
+    """The samples of a series."""
 
     times_ms: list[int]
     values: list[Any]
@@ -201,18 +205,18 @@ class _Samples(NamedTuple):
         """The value at each of these times; None where there is none."""
         if times_ms == self.times_ms:
             return self.values
-        known = dict(zip(self.times_ms, self.values, strict=True))
-        return [known.get(time_ms) for time_ms in times_ms]
+        by_time = dict(zip(self.times_ms, self.values, strict=True))
+        return [by_time.get(time_ms) for time_ms in times_ms]
 
 
 class _Newest(Question):
-    """The newest event of each device. Counted are values of the field that each event has."""
+    """The newest event of each device. Counts the values of the field that each event has."""
 
     def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
         super().__init__(bound, schema, db, table)
         time_ms, window = write_span(*ALL_TIME)
         needed, certain = self._needed, self._certain
-        # Of a column that an event may lack the last value can be an older event's.
+        # If an event may lack a column, its last value can be an older event's.
         timed = [name for name in needed if self._fields[name].nullable]
         if timed or schema.time in self._query.events:
             timed.append(certain)
@@ -220,13 +224,13 @@ class _Newest(Question):
         # Each part takes a while by itself; but of all devices, names make an answer much longer.
         values, times, naming = [[certain], others], [timed], " keep_metric_names"
         if bound.devices is None:
-            values, times = [[one] for one in (certain, *others)], [[one] for one in timed]
+            values, times = [[name] for name in (certain, *others)], [[name] for name in timed]
             naming = ""
-        asked = [("value", one, "last_over_time({})") for one in values if one]
-        asked += [("time", one, "tlast_over_time({})" + naming) for one in times if one]
-        self._parts = {str(place): one[:2] for place, one in enumerate(asked)}
+        parts = [("value", names, "last_over_time({})") for names in values if names]
+        parts += [("time", names, "tlast_over_time({})" + naming) for names in times if names]
+        self._parts = {str(place): part[:2] for place, part in enumerate(parts)}
         self._metrics = {name_metric(table, name): name for name in needed}
-        texts = [text.format(f"{self._select(*one)}{window}") for _, one, text in asked]
+        texts = [text.format(f"{self._select(*names)}{window}") for _, names, text in parts]
         self.forms = [ask_at(unite(texts), time_ms)]
 
     def _scan(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> int | None:
@@ -235,26 +239,26 @@ class _Newest(Question):
     def read(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> list[Row]:
         query, schema, certain, parts = self._query, self._schema, self._certain, self._parts
         devices: dict[tuple[tuple[str, str], ...], dict[tuple[str, str], str]] = {}
-        for one in read_result(bodies[0]):
-            labels = one["metric"]
+        for series in read_result(bodies[0]):
+            labels = series["metric"]
             metric = labels.pop("__name__", None)
             kind, names = parts[labels.pop(PART)]
             part = kind, names[0] if len(names) == 1 else self._metrics[metric]
-            devices.setdefault(tuple(sorted(labels.items())), {})[part] = one["value"][1]
+            devices.setdefault(tuple(sorted(labels.items())), {})[part] = series["value"][1]
         rows = []
-        for key, found in devices.items():
-            labels, newest = dict(key), found.get(("time", certain))
+        for key, values in devices.items():
+            labels, newest = dict(key), values.get(("time", certain))
 
             def read(
-                name: str, labels: Any = labels, newest: Any = newest, found: Any = found
+                name: str, labels: Any = labels, newest: Any = newest, values: Any = values
             ) -> Any:
                 if name == schema.time:
                     return _read_time(newest)
                 if name not in self._fields:
                     return self._read_label(name, labels)
-                if self._fields[name].nullable and found.get(("time", name)) != newest:
+                if self._fields[name].nullable and values.get(("time", name)) != newest:
                     return None
-                return _read_number(self._fields[name], found["value", name])
+                return _read_number(self._fields[name], values["value", name])
 
             rows.append(tuple(read(name) for name in (schema.device, *query.events)))
         return put_in_order(query, rows)
@@ -274,8 +278,8 @@ class _Value(NamedTuple):
 
 
 class _Aggregation(Question):
-    """Values computed of groups of events. Counted is what came of a part that each group has; where there is
-    none, all of whose columns may be missing, rows are read to be counted."""
+    """Values computed of groups of events. Counts the values of a part that each group has; where there is
+    none, as all columns may be missing, rows are read to be counted."""
 
     def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
         super().__init__(bound, schema, db, table)
@@ -318,15 +322,17 @@ class _Aggregation(Question):
         return ask_at(self._write(window), time_ms, bucket_ms)
 
     def _ask_extent(self) -> list[Form]:
-        """What asks for the time of all events that are asked about."""
+        """The requests for the time of all events that are asked about."""
         time_ms, window = write_span(*ALL_TIME)
         events = f"{self._select(self._witness)}{window}"
         texts = [f"min(tfirst_over_time({events}))", f"max(tlast_over_time({events}))"]
         return [ask_at(unite(texts), time_ms)]
 
     def spread(self, body: bytes) -> Sequence[Form]:
-        found = {one["metric"][PART]: _read_time(one["value"][1]) for one in read_result(body)}
-        return self._list_forms(found["0"], found["1"] + 1) if found else []
+        extent = {
+            series["metric"][PART]: _read_time(series["value"][1]) for series in read_result(body)
+        }
+        return self._list_forms(extent["0"], extent["1"] + 1) if extent else []
 
     def _scan(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> int | None:
         if not self._query.per:
@@ -337,12 +343,12 @@ class _Aggregation(Question):
     def _find_certain(self) -> int | None:
         """The place of a part that each group has."""
         place = 0
-        for one in self._query.compute:
-            column = None if one.column is None else self._fields.get(one.column)
+        for aggregate in self._query.compute:
+            column = None if aggregate.column is None else self._fields.get(aggregate.column)
             if column is None or not column.nullable:
                 return place
-            place += len(self._compute(one, "").parts)
-        # What has a single part, has it.
+            place += len(self._compute(aggregate, "").parts)
+        # If there is a single part, each group has it.
         return 0 if place == 1 else None
 
     def read(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> list[Row]:
@@ -350,17 +356,23 @@ class _Aggregation(Question):
         groups: dict[tuple[Any, ...], _Found] = {}
         for bucket_ms, labels, part, value in self._read_parts(forms, bodies):
             read = {name: self._read_label(name, labels) for name in self._groups}
-            key = tuple(bucket_ms if isinstance(one, Every) else read[one] for one in query.per)
+            key = tuple(
+                bucket_ms if isinstance(group, Every) else read[group] for group in query.per
+            )
             groups.setdefault(key, {})[part] = value
         if not query.per:
             groups.setdefault((), {})
-        values = [self._compute(one, "") for one in query.compute]
+        values = [self._compute(aggregate, "") for aggregate in query.compute]
         rows = []
-        for key, found in groups.items():
+        for key, parts in groups.items():
             row, place = list(key), 0
-            for one in values:
-                row.append(one.read([found.get(place + i) for i in range(len(one.parts))]))
-                place += len(one.parts)
+            for computed in values:
+                row.append(
+                    computed.read(
+                        [parts.get(place + number) for number in range(len(computed.parts))]
+                    )
+                )
+                place += len(computed.parts)
             rows.append(tuple(row))
         return put_in_order(query, rows)
 
@@ -369,40 +381,44 @@ class _Aggregation(Question):
     ) -> Iterator[tuple[int, Mapping[str, str], int, str]]:
         """Bucket, labels, place of the part, and its value."""
         for form, body in zip(forms, bodies, strict=True):
-            for one in read_result(body):
-                labels = one["metric"]
+            for series in read_result(body):
+                labels = series["metric"]
                 part = int(labels[PART])
                 if form.step_ms is None:
-                    yield form.bucket_ms, labels, part, one["value"][1]
+                    yield form.bucket_ms, labels, part, series["value"][1]
                     continue
-                for time_s, value in one["values"]:
+                for time_s, value in series["values"]:
                     yield round(time_s * 1000) + 1 - form.step_ms, labels, part, value
 
     def _write(self, window: str) -> str:
         return unite(
-            [part for one in self._query.compute for part in self._compute(one, window).parts]
+            [
+                part
+                for aggregate in self._query.compute
+                for part in self._compute(aggregate, window).parts
+            ]
         )
 
-    def _compute(self, one: Aggregate, window: str) -> _Value:
+    def _compute(self, aggregate: Aggregate, window: str) -> _Value:
         events = f"{self._select(self._witness)}{window}"
-        if one.column is None:
+        if aggregate.column is None:
             return _Value([self._over("sum", f"count_over_time({events})")], _read_count)
-        if one.column == self._schema.time:
-            function = "tfirst" if one.function is Function.MIN else "tlast"
-            text = self._over(one.function.value, f"{function}_over_time({events})")
-            return _Value([text], lambda found: _read_time(found[0]))
-        if one.column not in self._fields:
-            return self._compute_tag(one, one.column, events)
-        column, values = self._fields[one.column], f"{self._select(one.column)}{window}"
-        if one.function is Function.LAST:
+        if aggregate.column == self._schema.time:
+            function = "tfirst" if aggregate.function is Function.MIN else "tlast"
+            text = self._over(aggregate.function.value, f"{function}_over_time({events})")
+            return _Value([text], lambda texts: _read_time(texts[0]))
+        if aggregate.column not in self._fields:
+            return self._compute_tag(aggregate, aggregate.column, events)
+        column, values = self._fields[aggregate.column], f"{self._select(aggregate.column)}{window}"
+        if aggregate.function is Function.LAST:
             return self._compute_last(column, values, events)
-        if one.function is Function.AVG and self._is_of_series:
+        if aggregate.function is Function.AVG and self._is_of_series:
             return _Value([self._over("avg", f"avg_over_time({values})")], _read_float)
-        if one.function is Function.AVG:
+        if aggregate.function is Function.AVG:
             total = self._over("sum", f"sum_over_time({values})")
             text = f"{total} / {self._over('sum', f'count_over_time({values})')}"
             return _Value([text], _read_float)
-        text = self._over(one.function.value, f"{one.function}_over_time({values})")
+        text = self._over(aggregate.function.value, f"{aggregate.function}_over_time({values})")
         return _Value([text], _number_reader(column))
 
     def _compute_last(self, column: Column, values: str, events: str) -> _Value:
@@ -411,19 +427,19 @@ class _Aggregation(Question):
         if not column.nullable:
             return _Value([text], read)
         # The newest event may lack the value.
-        times = [self._over("any", f"tlast_over_time({one})") for one in (values, events)]
-        return _Value([text, *times], lambda found: read(found) if found[1] == found[2] else None)
+        times = [self._over("any", f"tlast_over_time({vector})") for vector in (values, events)]
+        return _Value([text, *times], lambda texts: read(texts) if texts[1] == texts[2] else None)
 
-    def _compute_tag(self, one: Aggregate, name: str, events: str) -> _Value:
-        """Of a tag, which is a label of each series."""
+    def _compute_tag(self, aggregate: Aggregate, name: str, events: str) -> _Value:
+        """A value computed of a tag, which is a label of each series."""
         counts = f"count_over_time({events})"
         label = f"label_value({counts}, {quote_text(name)})"
         read = _number_reader(self._schema.column(name))
-        if one.function not in (Function.SUM, Function.AVG):
-            function = "any" if one.function is Function.LAST else one.function.value
+        if aggregate.function not in (Function.SUM, Function.AVG):
+            function = "any" if aggregate.function is Function.LAST else aggregate.function.value
             return _Value([self._over(function, label)], read)
         text = self._over("sum", f"{label} * {counts}")
-        if one.function is Function.AVG:
+        if aggregate.function is Function.AVG:
             return _Value([f"{text} / {self._over('sum', counts)}"], _read_float)
         return _Value([text], read)
 
@@ -437,13 +453,13 @@ def _read_time(text: str | None) -> Any:
     return None if text is None else round(float(text) * 1000)
 
 
-def _read_count(found: Sequence[str | None]) -> int:
-    return int(float(found[0] or 0))
+def _read_count(texts: Sequence[str | None]) -> int:
+    return int(float(texts[0] or 0))
 
 
-def _read_float(found: Sequence[str | None]) -> float | None:
-    return None if found[0] is None else float(found[0])
+def _read_float(texts: Sequence[str | None]) -> float | None:
+    return None if texts[0] is None else float(texts[0])
 
 
 def _number_reader(column: Column) -> Callable[[Sequence[str | None]], Any]:
-    return lambda found: None if found[0] is None else _read_number(column, found[0])
+    return lambda texts: None if texts[0] is None else _read_number(column, texts[0])

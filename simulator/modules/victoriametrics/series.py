@@ -40,7 +40,7 @@ _LINE = b'{"metric":{"__name__":"%b",%b},"values":[%b],"timestamps":[%b]}'
 
 
 class _Runs(NamedTuple):
-    """Of each run of rows, which are those of one request, month, device and table."""
+    """What each run of rows belongs to: its rows have one request, month, device and table."""
 
     parts: list[int]
     """Numbers of request and month together."""
@@ -71,23 +71,23 @@ class SeriesEncoder(ImportEncoder):
         key, times = key[order], times[order]
         begins = np.concatenate(([True], key[1:] != key[:-1]))
         first = order[begins]
-        runs = _Runs(*(one[first].tolist() for one in (parts, devices, tables)))
+        runs = _Runs(*(numbers[first].tolist() for numbers in (parts, devices, tables)))
         same_times = _write_runs(b"%b%d", times, begins)
         lines: list[list[bytes]] = [[] for _ in range(len(bounds(len(block), size)) * span)]
         for column, form, names in zip(self._fields, self._forms, self._names, strict=True):
             values = find_numbers(column, block)[order]
             missing = block.missing.get(column.name)
             if missing is None or not missing.any():
-                found = list(range(len(runs.parts)))
+                filled = list(range(len(runs.parts)))
                 texts, own_times = _write_runs(form, values, begins), same_times
             else:
                 present = ~missing[order]
-                whose = (np.cumsum(begins) - 1)[present]
-                own = np.concatenate(([True], whose[1:] != whose[:-1]))[: len(whose)]
-                found = whose[own].tolist()
+                owners = (np.cumsum(begins) - 1)[present]
+                own = np.concatenate(([True], owners[1:] != owners[:-1]))[: len(owners)]
+                filled = owners[own].tolist()
                 texts = _write_runs(form, values[present], own)
                 own_times = _write_runs(b"%b%d", times[present], own)
-            for run, text, at in zip(found, texts, own_times, strict=True):
+            for run, text, at in zip(filled, texts, own_times, strict=True):
                 name, label = names[runs.tables[run]], labels[runs.devices[run]]
                 lines[runs.parts[run]].append(_LINE % (name, label, text, at))
         return [
@@ -107,19 +107,19 @@ class SeriesEncoder(ImportEncoder):
         """The labels of the devices of these rows, as members of a JSON object."""
         schema = self._schema
         if schema.device_path:
-            found = list(map(_list_members, block.columns[schema.device][rows].tolist()))
+            members = list(map(_list_members, block.columns[schema.device][rows].tolist()))
         else:
             name = _quote(schema.device)
             texts = escape_json(block.devices[rows]).tolist()
-            found = [b'"%b":"%b"' % (name, text) for text in texts]
+            members = [b'"%b":"%b"' % (name, text) for text in texts]
         for tag in self._tags:
             texts = self._write_tag(tag, block.columns[tag.name][rows])
             name = _quote(tag.name)
-            found = [
+            members = [
                 b'%b,"%b":"%b"' % (before, name, text)
-                for before, text in zip(found, texts, strict=True)
+                for before, text in zip(members, texts, strict=True)
             ]
-        return found
+        return members
 
     def _write_tag(self, tag: Column, values: NDArray[Any]) -> list[bytes]:
         labels = self._labels.get(tag.name)
@@ -145,7 +145,7 @@ class ChoosingEncoder(ImportEncoder):
         return bodies
 
     def _choose(self, devices: NDArray[np.bytes_]) -> type[ImportEncoder]:
-        """What suits a request with events of these devices."""
+        """The encoder that suits a request with events of these devices."""
         samples = len(devices) * len(self._fields)
         are_enough = samples >= _ENOUGH * len(set(devices.tolist()))
         return SeriesEncoder if are_enough else CsvEncoder

@@ -68,7 +68,7 @@ class Connection(HttpDatabase[VictoriaMetricsOptions]):
         self.ask("/api/v1/query", timeout_s, query="1")
 
     def write(self, target: str, body: bytes) -> None:
-        """One import; Retryable if it may be sent again."""
+        """Send an import; Retryable if it may be sent again."""
         self.fetch("POST", target, body, self.write_headers, expected=(204,))
 
     # --- questions --------------------------------------------------------------------------------
@@ -103,10 +103,10 @@ class Connection(HttpDatabase[VictoriaMetricsOptions]):
         """The names of all metrics that have series, or series that a selector fits."""
         form: dict[str, Any] = {} if selector is None else {"match[]": selector}
         # A start of 0 would be that of today.
-        found: list[str] = self.ask(
+        names: list[str] = self.ask(
             "/api/v1/label/__name__/values", start="1", end=write_seconds(ALL_TIME[1]), **form
         )
-        return found
+        return names
 
     # --- what an administrator does ---------------------------------------------------------------
 
@@ -139,12 +139,12 @@ class Connection(HttpDatabase[VictoriaMetricsOptions]):
                 raise SimulatorError(f"merging has taken more than {timeout_s:g} s")
 
     def read_metrics(self) -> Metrics:
-        """SimulatorError if the server doesn't show them."""
+        """The server's metrics; SimulatorError if it doesn't show them."""
         answer = self.fetch("GET", "/metrics")
         return parse_metrics(answer.body.decode(errors="replace"))
 
     def read_flags(self) -> Metrics | None:
-        """The same; None if the server doesn't show them."""
+        """The server's metrics; None if it doesn't show them."""
         try:
             return self.read_metrics()
         except SimulatorError as error:
@@ -152,8 +152,8 @@ class Connection(HttpDatabase[VictoriaMetricsOptions]):
             return None
 
     def read_storage(self, others: int, values: int | None) -> Storage:
-        """What is in parts. `others`: metrics on the server that are not the job's; `values`: those of an
-        event, if all have the same number.
+        """The size of all parts. `others`: metrics on the server that are not the job's; `values`: how many
+        an event has, if all have the same number.
 
         Raises SimulatorError if the server doesn't show its metrics; Retryable.
         """
@@ -189,7 +189,7 @@ class Connection(HttpDatabase[VictoriaMetricsOptions]):
 
 @dataclass(frozen=True)
 class Metrics:
-    """One reading."""
+    """One reading of the server's metrics."""
 
     version: str
     """Empty in builds that don't tell."""
@@ -207,8 +207,8 @@ class Metrics:
     def duration_ms(self, flag: str, unit: str = "s") -> int | None:
         """A flag that is a duration; a bare number is of this unit. None: there is no such flag."""
         text = self.flags.get(flag)
-        found = None if text is None else parse_duration_ms(text, unit)
-        return None if found is None else round(found)
+        length_ms = None if text is None else parse_duration_ms(text, unit)
+        return None if length_ms is None else round(length_ms)
 
     def add_sizes(self, kind: str) -> int:
         """The bytes of parts of all kinds that begin so; SimulatorError if there are none."""
@@ -219,7 +219,7 @@ class Metrics:
 
 
 def parse_metrics(text: str) -> Metrics:
-    """What is of interest in it."""
+    """What is of interest in the text of /metrics."""
     flags: dict[str, str] = {}
     sizes: dict[str, int] = {}
     version = built_by = ""
@@ -227,17 +227,17 @@ def parse_metrics(text: str) -> Metrics:
     for name, labels, value in _SAMPLE.findall(text):
         if name not in _READ:
             continue
-        found = dict(_LABEL.findall(labels))
+        label_values = dict(_LABEL.findall(labels))
         if name == "flag":
-            flags[found["name"]] = found["value"]
+            flags[label_values["name"]] = label_values["value"]
         elif name == "vm_data_size_bytes":
-            sizes[found["type"]] = int(float(value))
+            sizes[label_values["type"]] = int(float(value))
         elif name == "vm_rows":
-            rows += int(float(value)) * found["type"].startswith("storage/")
+            rows += int(float(value)) * label_values["type"].startswith("storage/")
         elif name == "vm_app_version":
-            version = found["short_version"] or found["version"]
+            version = label_values["short_version"] or label_values["version"]
         elif name == "go_info":
-            built_by = found["version"]
+            built_by = label_values["version"]
         else:
             merges = int(float(value))
     return Metrics(version, built_by, flags, sizes, rows, merges)
@@ -262,7 +262,7 @@ def find_span(metrics: Metrics | None) -> Span | None:
     after_ms = metrics.duration_ms("futureRetention", "d")
     if before_ms is None:
         return None
-    # Before there was a flag for it, it was as much.
+    # Before there was a flag for it, it was two days.
     return Span(before_ms, 2 * 86_400_000 if after_ms is None else after_ms)
 
 

@@ -9,11 +9,11 @@ from pkgutil import iter_modules
 
 def collect_tests() -> dict[str, Callable[..., None]]:
     """Name -> function of all tests; AssertionError if two have one name."""
-    found: dict[str, Callable[..., None]] = {}
+    functions: dict[str, Callable[..., None]] = {}
     for module in iter_modules(__path__):
         if module.name.startswith("test_"):
             members = vars(import_module(f".{module.name}", __name__))
             tests = {name: member for name, member in members.items() if name.startswith("test_")}
-            assert found.keys().isdisjoint(tests), found.keys() & tests.keys()
-            found |= tests
-    return found
+            assert functions.keys().isdisjoint(tests), functions.keys() & tests.keys()
+            functions |= tests
+    return functions

@@ -62,7 +62,7 @@ def reading(
 
 
 def list_queries(module: AnyModule, workload: Workload) -> list[Query]:
-    """The workload's own, and the common ones, as far as the module can ask them."""
+    """The workload's own queries, and the common ones, as far as the module can ask them."""
     schema, shapes = workload.schema, frozenset(module.CAPABILITIES.shapes)
     return [query for query in schema.descriptions if query.shapes(schema) <= shapes]
 
@@ -84,22 +84,22 @@ def make_requests(
 def ask_all(
     asker: Asker, requests: Sequence[Any], in_flight: int
 ) -> dict[int, Received | BaseException]:
-    """How each request ended, by its number; so many of them are under way at once."""
+    """How each request ended, by its number; `in_flight` of them are under way at once."""
     if in_flight == 1:
         return {number: asker.send(request) for number, request in enumerate(requests)}
-    found: dict[int, Received | BaseException] = {}
+    results: dict[int, Received | BaseException] = {}
     begun = 0
     try:
-        while len(found) < len(requests):
-            while begun < len(requests) and begun - len(found) < in_flight:
+        while len(results) < len(requests):
+            while begun < len(requests) and begun - len(results) < in_flight:
                 asker.submit(requests[begun], begun)
                 begun += 1
             ended = asker.outcomes(60.0)
             assert ended, "no answer came"
-            found |= {outcome.request: outcome.result for outcome in ended}
+            results |= {outcome.request: outcome.result for outcome in ended}
     finally:
         asker.stop_submitting()
-    return found
+    return results
 
 
 def check_answers(
@@ -110,18 +110,18 @@ def check_answers(
     stored = Stored(workload, [StoredPart(*part) for part in PARTS])
     with reading(server, workload, in_flight, options) as (module, asker):
         assert asker.max_in_flight == in_flight
-        asked = [
-            one
+        questions = [
+            question
             for query in list_queries(module, workload)
-            for one in make_requests(module, asker, query, stored)
+            for question in make_requests(module, asker, query, stored)
         ]
-        if not asked:
+        if not questions:
             pytest.skip("compiles no queries")
-        found = ask_all(asker, [request for _, request in asked], in_flight)
-        rights = answer_all([bound for bound, _ in asked], stored)
+        results = ask_all(asker, [request for _, request in questions], in_flight)
+        rights = answer_all([bound for bound, _ in questions], stored)
         wrong: dict[BoundQuery, str] = {}
         for number, right in enumerate(rights):
-            received, bound = found[number], asked[number][0]
+            received, bound = results[number], questions[number][0]
             if not isinstance(received, Received):
                 raise received
             rows = asker.decode(received)

@@ -30,20 +30,20 @@ EXECUTIONS = 2
 
 
 def list_queries(workload: Workload) -> list[Query]:
-    """The workload's own, the common ones, and others, so that all shapes are among them."""
+    """The workload's own queries, the common ones, and others, so that all shapes are among them."""
     schema = workload.schema
     first, last = schema.fields[0], schema.fields[-1]
     everything = [{"function": name, "column": last} for name in ("min", "max", "avg", "sum")]
     count, newest = {"function": "count"}, {"function": "last", "column": first}
     times = [{"function": name, "column": schema.time} for name in ("min", "max")]
-    known = ["w00001d000000", "w00000d000003", "no'body\\"]
+    devices = ["w00001d000000", "w00000d000003", "no'body\\"]
     more: Sequence[dict[str, object]] = [
         {"compute": [count, *everything, *times]},
         {"compute": [count, *everything], "where": {"column": first, "below": -1e9}},
         {"compute": [newest, count], "per": [schema.device]},
         {"compute": [newest], "devices": 1, "window": {"span": "20s", "at": "newest"}},
         {"compute": [count, *times], "per": [{"every": "17s"}, schema.device], "devices": 3},
-        {"compute": everything, "devices": known, "per": [schema.device]},
+        {"compute": everything, "devices": devices, "per": [schema.device]},
         {"compute": [count], "where": {"column": first, "below": 12.34}},
         {"compute": everything, "per": [{"every": "1m"}], "order": {"by": 0}, "limit": 2},
         {
@@ -52,7 +52,7 @@ def list_queries(workload: Workload) -> list[Query]:
             "order": {"by": 1, "descending": True},
             "limit": 20,
         },
-        {"events": [schema.time, last], "newest": True, "devices": known},
+        {"events": [schema.time, last], "newest": True, "devices": devices},
         {
             "events": [schema.time, last],
             "newest": True,
@@ -70,14 +70,17 @@ def list_queries(workload: Workload) -> list[Query]:
             {"events": [*texts, schema.time], "devices": 5, "window": {"span": "1m"}},
             *_list_for_each_field(schema),
         ]
-    named = [Query.model_validate({"name": f"more-{i}", **one}) for i, one in enumerate(more)]
+    named = [
+        Query.model_validate({"name": f"more-{i}", **description})
+        for i, description in enumerate(more)
+    ]
     for query in named:
         query.check(schema)
     return [*schema.descriptions, *named]
 
 
 def _list_for_each_field(schema: Schema) -> Iterator[dict[str, object]]:
-    """What has to do with missing values, and with conditions in each type's precision."""
+    """Queries about missing values, and with conditions in each type's precision."""
     fields = schema.fields
     for place, function in enumerate(("min", "max", "avg", "sum", "last"), 1):
         values = [{"function": function, "column": name} for name in fields]
@@ -100,7 +103,7 @@ APART = load_workload("machines")(seed=SEED, device_spread=10, late=0.1, tags="t
 names = pytest.mark.parametrize(
     "workload",
     [*WORKLOADS, APART],
-    ids=[*(one.name for one in WORKLOADS), f"{APART.name}-tags=table"],
+    ids=[*(workload.name for workload in WORKLOADS), f"{APART.name}-tags=table"],
 )
 
 
@@ -137,7 +140,7 @@ def test_answers_to_described_queries(server: ServerUnderTest, workload: Workloa
 
 
 class Great(Workload):
-    """Whole numbers that floats of 64 bits have not."""
+    """Whole numbers that 64-bit floats can't represent."""
 
     name = "great"
     schema = make_schema(
@@ -167,8 +170,8 @@ def test_great_whole_numbers_are_rounded_as_declared(server: ServerUnderTest) ->
     stored = Stored(workload, [StoredPart(0, 0, 40)])
     bound = draw(query, stored, 0, 0)
     with prepare_queries(server, workload) as module:
-        found = module.fetch(module.compile(bound))
-    assert compare_answers(answer(bound, stored, can.rounded), found) is None
+        rows = module.fetch(module.compile(bound))
+    assert compare_answers(answer(bound, stored, can.rounded), rows) is None
 
 
 def test_stored_events_are_recognized(server: ServerUnderTest) -> None:
@@ -179,12 +182,12 @@ def test_stored_events_are_recognized(server: ServerUnderTest) -> None:
     fill(server, workload, [(part.worker, part.first, part.count) for part in parts])
     with prepare_queries(server, workload) as module:
         try:
-            found = survey_devices(module, workload)
+            inventory = survey_devices(module, workload)
         except UnknownEvents as error:
             pytest.skip(str(error))
-        assert recognize_events(module, workload, found).parts == parts
+        assert recognize_events(module, workload, inventory).parts == parts
         with pytest.raises(UnknownEvents, match="other values than events of seed 10"):
-            recognize_events(module, other, found)
+            recognize_events(module, other, inventory)
         assert look_up(module, workload, parts) == Lookup(
             events=240, missing=0, doubled=0, per_group=1
         )
@@ -195,8 +198,8 @@ def test_stored_events_are_recognized(server: ServerUnderTest) -> None:
 
 
 def test_the_queries_above_have_all_shapes() -> None:
-    found = [q.shapes(one.schema) for one in WORKLOADS for q in list_queries(one)]
-    assert frozenset[Shape]().union(*found) == frozenset(Shape)
+    shapes = [q.shapes(workload.schema) for workload in WORKLOADS for q in list_queries(workload)]
+    assert frozenset[Shape]().union(*shapes) == frozenset(Shape)
 
 
 @pytest.mark.parametrize("workload", WORKLOADS[:2], ids=["temperature", "cpu"])
@@ -207,8 +210,8 @@ def test_common_queries_are_asked_by_name_only(server: ServerUnderTest, workload
             server.module(new_job(schema, queries=["range"])).choose_queries()
         return
     assert not server.module(new_job(schema)).drawn_queries()
-    asked = ["range", "last-values", schema.queries[0]]
-    module = server.module(new_job(schema, queries=asked))
+    chosen = ["range", "last-values", schema.queries[0]]
+    module = server.module(new_job(schema, queries=chosen))
     assert module.choose_queries() == [schema.queries[0], "range", "last-values"]
     assert list(module.queries()) == [schema.queries[0], "last-values"]
     assert list(module.drawn_queries()) == ["range"]

@@ -54,8 +54,8 @@ _ASKED: list[dict[str, Any]] = [
     {"events": ["ts", "usage_user"], "devices": ["w00000d000002"]},
 ]
 QUESTIONS = [
-    Query.model_validate({"name": f"asked-{number}", "window": {"span": "10m"}, **one})
-    for number, one in enumerate(_ASKED)
+    Query.model_validate({"name": f"asked-{number}", "window": {"span": "10m"}, **question})
+    for number, question in enumerate(_ASKED)
 ]
 
 
@@ -77,11 +77,11 @@ def test_a_history_and_what_follows_are_one(server: ServerUnderTest) -> None:
     module.close()
     with prepare_queries(server, workload) as module:
         try:
-            found = survey_devices(module, workload)
+            inventory = survey_devices(module, workload)
         except UnknownEvents as error:
             pytest.skip(str(error))
         parts = [StoredPart(0, 0, stored_events)]
-        assert recognize_events(module, workload, found).parts == parts
+        assert recognize_events(module, workload, inventory).parts == parts
         resumed = resume_history(begin(job.load, workload), module)
         assert resumed.is_certain
         assert (resumed.first_of(0), resumed.prefill) == (stored_events, 0)
@@ -117,7 +117,7 @@ def test_a_history_and_what_follows_are_one(server: ServerUnderTest) -> None:
 
 
 def begin(load: Load, workload: Workload) -> Beginning:
-    """Of a run with one writer."""
+    """The beginning of a run with one writer."""
     settings = RunSettings(
         run_id="suite", token="t", target="t", module="m", options={}, groups=make_groups(load)
     )

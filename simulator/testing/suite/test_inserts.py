@@ -38,7 +38,7 @@ def stored_as_generated(
     encoding: Encoding | None = None,
     count: int = 23,
 ) -> list[EventBlock]:
-    """Insert by two workers, compare all that is stored and measured; the blocks that were inserted."""
+    """Insert by two workers, compare all that is stored and measured; returns the inserted blocks."""
     observer = server.module(as_observer(job), encoding)
     observer.open()
     observer.prepare()
@@ -76,9 +76,9 @@ def check_tables(server: ServerUnderTest, job: Job) -> None:
     """The job's tables are there and no others, with the schema's columns."""
     assert server.tables() == set(job.table_names)
     for name in job.table_names:
-        found = server.columns(name)
-        key = found.pop("id", None)
-        assert found == server.expected_columns(job.schema)
+        columns = server.columns(name)
+        key = columns.pop("id", None)
+        assert columns == server.expected_columns(job.schema)
         assert (key is None) == (job.load.primary_key in server.keyless)
 
 
@@ -121,10 +121,10 @@ def test_events_are_looked_up_in_all_tables(server: ServerUnderTest) -> None:
     observer.prepare()
     insert_with(server.module(job), workload, 23)
     assert await_count(observer.count, 23, observer.settle_s) == 23
-    found = look_up(observer, workload, [StoredPart(0, 0, 23)])
-    assert found == Lookup(events=23, missing=0, doubled=0, per_group=1)
-    found = look_up(observer, workload, [StoredPart(0, 0, 20), StoredPart(1, 0, 2)])
-    assert (found.missing, found.doubled) == (2, 3)
+    lookup = look_up(observer, workload, [StoredPart(0, 0, 23)])
+    assert lookup == Lookup(events=23, missing=0, doubled=0, per_group=1)
+    lookup = look_up(observer, workload, [StoredPart(0, 0, 20), StoredPart(1, 0, 2)])
+    assert (lookup.missing, lookup.doubled) == (2, 3)
     observer.close()
 
 

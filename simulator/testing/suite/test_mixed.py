@@ -53,7 +53,7 @@ def test_readers_begin_before_there_are_events(server: ServerUnderTest) -> None:
     module.open()
     module.prepare()
     module.prepare_queries()
-    found = {name: module.fetch(asked) for name, asked in module.queries().items()}
+    answers = {name: module.fetch(statement) for name, statement in module.queries().items()}
     module.close()
-    assert found["count-events"] == [(0,)]
-    assert found["newest-per-device"] == []
+    assert answers["count-events"] == [(0,)]
+    assert answers["newest-per-device"] == []

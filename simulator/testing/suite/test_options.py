@@ -41,15 +41,15 @@ def test_in_flight_is_asked_for_by_the_load_or_by_the_modules_own_option(
         with pytest.raises(OptionError, match="holds one request in flight"):
             server.module(several, encoding)
         return
-    one = new_job(Temperature.schema, batch=batch)
-    assert server.module(one, encoding).writer(batch).max_in_flight == 1
+    single = new_job(Temperature.schema, batch=batch)
+    assert server.module(single, encoding).writer(batch).max_in_flight == 1
     assert server.module(several, encoding).writer(batch).max_in_flight == IN_FLIGHT
     name = server.module_type.options_model.IN_FLIGHT
     if name is not None:
         own = {name: IN_FLIGHT}
-        for job in (one, several):
-            found = server.module(job, encoding, own).writer(batch)
-            assert found.max_in_flight == IN_FLIGHT
+        for job in (single, several):
+            writer = server.module(job, encoding, own).writer(batch)
+            assert writer.max_in_flight == IN_FLIGHT
         with pytest.raises(OptionError, match=f"{name}=3 say different things: choose one"):
             server.module(several, encoding, {name: 3})
 
@@ -60,7 +60,7 @@ def test_an_unknown_option_names_the_known_ones_and_the_nearest(server: ServerUn
             server.module(JOB, options={key + "x": "hush-hush"})
         text = str(refused.value)
         assert f"unknown option '{key}x'; did you mean {key}?" in text
-        assert all(known in text for known in server.module_type.options_model.model_fields)
+        assert all(option in text for option in server.module_type.options_model.model_fields)
         assert "hush-hush" not in text
 
 
@@ -129,8 +129,8 @@ def test_who_is_not_let_in_learns_why(server: ServerUnderTest) -> None:
             for refusal, module in modules
             for connect in (module.open, module.writer(0).open)
         ]
-        for each in checks:
-            each.result()
+        for future in checks:
+            future.result()
 
 
 def test_a_constraint_of_ones_own(server: ServerUnderTest) -> None:

@@ -61,18 +61,18 @@ def describe(module: str, text: str) -> Query:
 
 
 def ask(server: ServerUnderTest, query: Query, stored: Stored) -> list[str | None]:
-    """What is wrong with the answer of each execution; of each, asked as a reader does, and by itself."""
+    """What is wrong with the answer of each execution: asked as a reader does, and then by itself."""
     bounds = draw_block(query, stored, 0, 0, EXECUTIONS)
     rights = answer_all(list(bounds), stored)
     assert any(len(right) for right in rights)
     with prepare_queries(server, WORKLOAD) as module, closing(module.make_asker(1)) as asker:
         requests = list(asker.encode(bounds))
         asker.open()
-        found = [asker.decode(asker.send(request)) for request in requests]
+        prepared = [asker.decode(asker.send(request)) for request in requests]
         alone = [module.fetch(module.make_statement(bound)) for bound in bounds]
     return [
         compare_answers(right, rows)
-        for answers in (found, alone)
+        for answers in (prepared, alone)
         for right, rows in zip(rights, answers, strict=True)
     ]
 

@@ -65,7 +65,7 @@ def fill(
     workload: Workload,
     parts: Sequence[tuple[int, int, int]] | None = None,
 ) -> None:
-    """Store the workload's parts, or these."""
+    """Store these parts, or else all of the workload's."""
     parts = parts or PARTS[type(workload)]
     job = new_job(workload.schema, batch=200)
     module = server.module(as_observer(job))
@@ -123,14 +123,14 @@ def events(workload: Workload) -> list[tuple[str, int, tuple[Any, ...]]]:
         for column in schema.columns
         if column.type in (ColumnType.FLOAT32, ColumnType.INT32)
     ]
-    found = []
+    rows = []
     for part in PARTS[type(workload)]:
         block = workload.block(*part)
         times = block.columns[schema.time].tolist()
         numbers = zip(*(block.columns[name].tolist() for name in values), strict=True)
         for device, time, row in zip(block.devices.tolist(), times, numbers, strict=True):
-            found.append((device.decode(), time, row))
-    return found
+            rows.append((device.decode(), time, row))
+    return rows
 
 
 def _temperatures() -> dict[str, list[tuple[int, float]]]:
@@ -141,7 +141,7 @@ def _temperatures() -> dict[str, list[tuple[int, float]]]:
 
 
 def _all() -> list[float]:
-    return [value for found in _temperatures().values() for _, value in found]
+    return [value for readings in _temperatures().values() for _, value in readings]
 
 
 def _statistics(values: Sequence[float]) -> tuple[float, float, float]:
@@ -176,11 +176,11 @@ EXPECTED: dict[str, Callable[[], list[tuple[Any, ...]]]] = {
     "temperature-min-max": lambda: [(min(_all()), max(_all()))],
     "temperature-stats": lambda: [_statistics(_all())],
     "temperature-stats-per-device": lambda: [
-        (device, *_statistics([value for _, value in found]))
-        for device, found in _temperatures().items()
+        (device, *_statistics([value for _, value in readings]))
+        for device, readings in _temperatures().items()
     ],
     "newest-per-device": lambda: [
-        (device, max(found)[1]) for device, found in _temperatures().items()
+        (device, max(readings)[1]) for device, readings in _temperatures().items()
     ],
     "cpu-max-all": _max_all,
     "high-cpu": _high_cpu,
@@ -191,10 +191,10 @@ EXPECTED: dict[str, Callable[[], list[tuple[Any, ...]]]] = {
 def assert_same(answer: Sequence[Sequence[Any]], query: str) -> None:
     """Rows in any order; numbers at float32's precision."""
     expected = EXPECTED[query.removesuffix("-tuned")]()
-    found = sorted(tuple(row) for row in answer)
-    assert len(found) == len(expected)
-    for row, wanted in zip(found, sorted(expected), strict=True):
-        for value, right in zip(row, wanted, strict=True):
+    rows = sorted(tuple(row) for row in answer)
+    assert len(rows) == len(expected)
+    for row, right_row in zip(rows, sorted(expected), strict=True):
+        for value, right in zip(row, right_row, strict=True):
             assert value == (right if isinstance(right, str) else pytest.approx(right, PRECISION))
 
 
@@ -230,13 +230,13 @@ def test_answers(server: ServerUnderTest, kind: type[Workload]) -> None:
         rounds.append(({"create_indices": "after"}, names))
     else:
         assert plain == names
-    for options, asked in rounds:
+    for options, chosen in rounds:
         with prepare_queries(server, workload, options) as module:
-            for name in asked:
-                found = module.fetch(module.queries()[name])
-                assert_same(found, name)
+            for name in chosen:
+                rows = module.fetch(module.queries()[name])
+                assert_same(rows, name)
                 # As `query` and `mixed` check it.
-                assert compare_answers(right_answer(module, name), found) is None
+                assert compare_answers(right_answer(module, name), rows) is None
 
 
 def test_all_queries_are_there_in_order(server: ServerUnderTest, workload_name: str) -> None:

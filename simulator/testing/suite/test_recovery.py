@@ -101,7 +101,7 @@ def test_exactly_once_in_every_mode(
 def test_exactly_once_whatever_happens(
     server: ServerUnderTest, strike: tuple[Fault, Encoding]
 ) -> None:
-    """Of the thorough ones, the test above is."""
+    """The test above is for the thorough faults."""
     fault, encoding = strike
     workload = Temperature(seed=1, device_spread=2)
     job = new_job(workload.schema, batch=batch_of(encoding, BATCH))
@@ -112,7 +112,7 @@ def test_exactly_once_with_requests_in_flight(
     server: ServerUnderTest, fault_in_flight: Fault, pipelined: Encoding
 ) -> None:
     """One request suffers the fault, and later all connections end under those that are under way:
-    each of them is stored once, and those that nothing happened to go on."""
+    each of them is stored once, and those to which nothing happened go on."""
     workload = Temperature(seed=2, device_spread=3)
     # In turn, as it is the same code for all encodings.
     keys = two_key_modes(server.module_type)
@@ -161,10 +161,10 @@ def test_exactly_once_for_every_workload(server: ServerUnderTest, workload_name:
     workload = TESTED[workload_name](seed=1, device_spread=3)
     encoding = server.module_type.ENCODINGS[0]
     faults = cycle(fault for fault in server.FAULTS if fault.thorough)
-    others = [name for name in workloads_of(server.module_type) if name != Temperature.name]
-    if workload_name not in others:
+    names = [name for name in workloads_of(server.module_type) if name != Temperature.name]
+    if workload_name not in names:
         pytest.skip("tried above")
-    keys = key_modes(server.module_type)[others.index(workload_name) :: len(others)]
+    keys = key_modes(server.module_type)[names.index(workload_name) :: len(names)]
     for key, fault in zip(keys, faults, strict=False):
         job = new_job(workload.schema, batch=batch_of(encoding, BATCH), primary_key=key)
         insert_during(server, fault, job, workload, encoding)

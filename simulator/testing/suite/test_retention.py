@@ -67,7 +67,7 @@ def test_what_is_too_old_is_deleted_and_nothing_else(
 
 
 def _make_observer(server: ServerUnderTest, job: Job) -> AnyModule | None:
-    """None: it is a relative of the module's database that can't."""
+    """None if the database is a relative of the module's that can't delete what is too old."""
     try:
         return server.module(as_observer(job))
     except OptionError as error:

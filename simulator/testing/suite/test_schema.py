@@ -75,14 +75,14 @@ def test_cleaning_drops_the_tables_of_either_table_mode(server: ServerUnderTest)
 
 def test_cleaning_leaves_other_tables_alone(server: ServerUnderTest) -> None:
     stores = server.module_type.CAPABILITIES.workload
-    workload = next(one for one in (Awkward, Cpu) if stores(one.schema) is Support.FULL)
+    workload = next(kind for kind in (Awkward, Cpu) if stores(kind.schema) is Support.FULL)
     other = new_job(workload.schema)
     make_tables(server, other)
-    kept = server.rows(other.schema, other.schema.table)
+    rows = server.rows(other.schema, other.schema.table)
     for _ in range(2):
         make_tables(server, new_job(EVENTS))
         assert server.tables() == {other.schema.table, "events"}
-    assert server.rows(other.schema, other.schema.table) == kept
+    assert server.rows(other.schema, other.schema.table) == rows
 
 
 def test_count_before_prepare_says_what_to_do(server: ServerUnderTest) -> None:

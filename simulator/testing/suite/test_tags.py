@@ -31,7 +31,7 @@ DEVICES = 3
 
 
 def need_table(server: ServerUnderTest) -> None:
-    """Skip the test if the module has no table of tags: then it is to say so."""
+    """Skip the test if the module has no table of tags, and check that it says so."""
     schema = Temperature(tags="table").schema
     if server.can_hold(schema):
         return
@@ -43,11 +43,11 @@ def need_table(server: ServerUnderTest) -> None:
 def test_every_way_of_inserting_stores_events_without_their_tags(
     server: ServerUnderTest, encoding: Encoding
 ) -> None:
-    """In turn of all workloads, with all key modes, with one table and several."""
+    """All workloads, all key modes, and one table and several, take turns."""
     need_table(server)
     module = server.module_type
     keys, tables = key_modes(module), table_modes(module)
-    number = [one.label for one in module.ENCODINGS].index(encoding.label)
+    number = [candidate.label for candidate in module.ENCODINGS].index(encoding.label)
     kinds = list(TESTED.values())
     workload = kinds[number % len(kinds)](seed=5, device_spread=DEVICES, tags="table")
     schema = workload.schema
@@ -64,9 +64,11 @@ def test_every_way_of_inserting_stores_events_without_their_tags(
     columns = set(server.columns(job.table_names[0])) - {"id"}
     assert columns == set(server.expected_columns(replace(schema, columns=schema.row)))
     if key is PrimaryKey.CLIENT:
-        stored = [one for table in job.table_names for one in server.keys(table)]
-        ids = [one for block in blocks for one in number_devices(block.devices).tolist()]
-        assert sorted(int(one[:11]) for one in stored) == sorted(ids)
+        stored = [client_key for table in job.table_names for client_key in server.keys(table)]
+        ids = [
+            device_id for block in blocks for device_id in number_devices(block.devices).tolist()
+        ]
+        assert sorted(int(client_key[:11]) for client_key in stored) == sorted(ids)
 
 
 def count_devices(server: ServerUnderTest, workload: Workload) -> int | None:
