@@ -84,7 +84,7 @@ def ours(reader: Reader) -> Iterator[Asking]:
                 recorder.begin(perf_counter())
                 runner.run_queries()
                 recorder.end()
-                [asked] = runner.asked.values()
+                [asked] = runner.stats.values()
                 if asked.errors:
                     raise RuntimeError(f"{asked.errors} of {count} failed: {asked.error}")
                 return Asked(asked.rows)

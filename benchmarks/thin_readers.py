@@ -30,7 +30,7 @@ from simulator.modules._base.http import HttpRequest
 from simulator.modules._base.http_asking import AnyHttpAsker
 from simulator.modules.cassandra.asking import CassandraAsker
 from simulator.modules.cassandra.asking import Request as CassandraRequest
-from simulator.modules.cassandra.executions import Known, read_page
+from simulator.modules.cassandra.executions import PreparedQuestion, read_page
 from simulator.modules.cassandra.server import AT_ONCE
 from simulator.modules.cassandra.statements import Statement
 from simulator.modules.cassandra.wire import Reply
@@ -341,7 +341,7 @@ def _write(request: HttpRequest, host: str, headers: Mapping[str, str]) -> bytes
 
 
 class _Execution(NamedTuple):
-    known: Known
+    known: PreparedQuestion
     values: bytes
 
 
@@ -365,8 +365,8 @@ def cassandra_socket(reader: Reader) -> Iterator[Asking]:
         made = []
         for request in requests:
             # What a plan asks follows from answers: that is no thin client's.
-            assert isinstance(request.asked, Statement)
-            known = asker._prepare(request.asked.text)
+            assert isinstance(request.question, Statement)
+            known = asker._prepare(request.question.text)
             made.append([_Execution(known, one.values) for one in request.executions])
         with CassandraSocket((options.contact_points[0], options.port)) as connection:
             given = cycle(made)

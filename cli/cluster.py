@@ -135,8 +135,8 @@ class Place:
 
 
 @contextmanager
-def explain_errors(what: str) -> Iterator[None]:
-    """RunFailed if the API server can't be reached or refuses. `what` begins the message."""
+def explain_errors(problem: str) -> Iterator[None]:
+    """RunFailed if the API server can't be reached or refuses. `problem` begins the message."""
     from kubernetes.client.exceptions import ApiException
 
     from .kubeclient import UNREACHABLE
@@ -145,11 +145,11 @@ def explain_errors(what: str) -> Iterator[None]:
         yield
     except ApiException as error:
         raise RunFailed(
-            f"{what}: {error.status} {error.reason}: {read_refusal(error.body)}"
+            f"{problem}: {error.status} {error.reason}: {read_refusal(error.body)}"
         ) from error
     except UNREACHABLE as error:
         raise RunFailed(
-            f"{what}: the API server can't be reached: {error}; check --kubeconfig, --context and"
+            f"{problem}: the API server can't be reached: {error}; check --kubeconfig, --context and"
             " the way to it"
         ) from error
 

@@ -95,8 +95,8 @@ def hold_lock(claim: Claim, holder: str) -> Iterator[None]:
             name = (file.read(_LONGEST) or b"").decode(errors="replace")
             raise claim.refuse(printable_line(name)) from error
         except OSError as error:
-            what = f"{path} can't be locked ({error.strerror})"
-            note(f"warning: {what}: a second run on {claim} would not be noticed")
+            problem = f"{path} can't be locked ({error.strerror})"
+            note(f"warning: {problem}: a second run on {claim} would not be noticed")
         else:
             stack.callback(_remove_lock, path)
             stack.callback(file.truncate, 0)

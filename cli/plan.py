@@ -230,7 +230,7 @@ class SplitOptions:
     module: dict[str, Any]
     workload: dict[str, Any]
     queries: list[str] | None
-    known: Sequence[str]
+    others: Sequence[str]
     """Names that a target may have besides the module's own."""
 
 
@@ -280,21 +280,21 @@ def split_options(
     )
 
 
-def check_load(load: Load, given: Collection[str]) -> None:
-    """ConfigError if fields of the load don't go together; `given`: those on the command line."""
+def check_load(load: Load, named_options: Collection[str]) -> None:
+    """ConfigError if fields of the load don't go together; `named_options`: those on the command line."""
     if load.duration_s is not None:
-        if "events" in given:
+        if "events" in named_options:
             raise ConfigError(
                 "--num-inserts and --duration both say when a run ends: give one of them"
             )
-        if "runs" in given and load.role is Role.READ:
+        if "runs" in named_options and load.role is Role.READ:
             raise ConfigError("--runs and --duration both say when a run ends: give one of them")
         if load.warm_up_s >= load.duration_s:
             raise ConfigError(
                 f"--warm-up {load.warm_up_s:g}s leaves nothing of --duration {load.duration_s:g}s to"
                 " measure: the warm-up is a part of the duration"
             )
-    if "arrivals" in given and load.rate_per_s is None:
+    if "arrivals" in named_options and load.rate_per_s is None:
         raise ConfigError("--arrivals says how the requests of --rate follow each other: give both")
 
 

@@ -36,21 +36,21 @@ class ChosenWorkload:
     """The file as it was named."""
 
 
-def choose_workload(given: str, config: Config | None) -> ChosenWorkload:
+def choose_workload(name: str, config: Config | None) -> ChosenWorkload:
     """What `--workload` names; ConfigError, which says where, if there is none or it is wrong."""
-    if config is not None and given in config.workload_names:
-        definition = config.workload_definition(given)
-        return ChosenWorkload(load_workload(given, definition), definition)
+    if config is not None and name in config.workload_names:
+        definition = config.workload_definition(name)
+        return ChosenWorkload(load_workload(name, definition), definition)
     try:
-        if given in workload_names():
-            return ChosenWorkload(load_workload(given))
-        if Path(given).is_file() or given.endswith(_ENDINGS):
-            return _read_file(given)
+        if name in workload_names():
+            return ChosenWorkload(load_workload(name))
+        if Path(name).is_file() or name.endswith(_ENDINGS):
+            return _read_file(name)
     except OptionError as error:
         raise ConfigError(f"--workload: {error}") from error
     names = [*workload_names(), *(config.workload_names if config else ())]
     raise ConfigError(
-        f"--workload: there is no workload {given!r}{did_you_mean(given, names)} (known:"
+        f"--workload: there is no workload {name!r}{did_you_mean(name, names)} (known:"
         f" {', '.join(names)}; or name a file that ends in .yaml)"
     )
 
@@ -99,9 +99,9 @@ def read_options(
         raise ConfigError(str(error)) from error
 
 
-def make_workload(given: str, config: Config | None, pairs: Sequence[str], seed: int) -> Workload:
+def make_workload(name: str, config: Config | None, pairs: Sequence[str], seed: int) -> Workload:
     """A workload whose events are looked at here, with such options."""
-    kind = choose_workload(given, config).kind
+    kind = choose_workload(name, config).kind
     options = begin(kind, read_options(kind, {}, pairs))
     try:
         return kind(seed, **options.model_dump())

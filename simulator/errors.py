@@ -35,11 +35,11 @@ def one_line(text: object, at_most: int | None = None) -> str:
     return line[:at_most]
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """`; did you mean NAME?` with the known name that is nearest to this one, or nothing."""
     import difflib  # only what has gone wrong needs it
 
-    near = difflib.get_close_matches(name, list(known), 1)
+    near = difflib.get_close_matches(name, list(names), 1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -50,9 +50,9 @@ def list_names(names: Iterable[str], at_most: int = 20) -> str:
     return ", ".join(shown[:at_most]) + (f" and {more} more" if more > 0 else "")
 
 
-def unknown_option(key: str, known: Iterable[str]) -> str:
+def unknown_option(key: str, options: Iterable[str]) -> str:
     """The message for an option that doesn't exist: the nearest one, and all."""
-    names = sorted(known)
+    names = sorted(options)
     return f"unknown option {key!r}{did_you_mean(key, names)} (known: {', '.join(names)})"
 
 

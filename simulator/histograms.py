@@ -244,9 +244,9 @@ def find_percentiles_ms(
     ]
 
 
-def add_coarse(one: CoarseCounts, other: CoarseCounts) -> CoarseCounts:
+def add_coarse(first: CoarseCounts, second: CoarseCounts) -> CoarseCounts:
     """All requests of both."""
-    return _trim(_add_up([one, other]))
+    return _trim(_add_up([first, second]))
 
 
 def subtract_coarse(later: CoarseCounts, earlier: CoarseCounts) -> CoarseCounts:

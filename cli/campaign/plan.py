@@ -173,13 +173,13 @@ def list_options(command: click.Command) -> dict[str, click.Option]:
 
 
 def write_arguments(
-    options: Mapping[str, Any], known: Mapping[str, click.Option]
+    options: Mapping[str, Any], declared: Mapping[str, click.Option]
 ) -> tuple[str, ...]:
     """The options as they would stand on a command line. Texts and numbers as they are; lists with commas,
     or each on its own where an option may be repeated."""
     arguments: list[str] = []
     for name, value in options.items():
-        option = known[name]
+        option = declared[name]
         if option.is_flag:
             if not isinstance(value, bool):
                 raise ConfigError(f"{name}: write true or false, not {value!r}")

@@ -182,10 +182,10 @@ def make_page(
     campaign: Campaign,
     done: Mapping[str, StoredResult],
     rankings: Mapping[str, Ranking],
-    told: Sequence[Ranking],
+    shown: Sequence[Ranking],
     verdict: VerdictMatrix | None,
 ) -> CampaignPage:
-    """What the report has. `done`: job -> its result; `rankings`: step -> its ranking; `told`: the rankings
+    """What the report has. `done`: job -> its result; `rankings`: step -> its ranking; `shown`: the rankings
     that have lines; `verdict`: that of a campaign with requirements."""
     steps = {
         step.name: _name_candidates(_collect(campaign, done, step.name))
@@ -215,7 +215,7 @@ def make_page(
         summary=_summarize(names, rankings),
         doubts=list_doubts(results, "candidates"),
         hardware=describe_hardware([NamedResult(*pair) for pair in beside.items()], "candidates"),
-        rankings={ranking.title: ranking.lines for ranking in told},
+        rankings={ranking.title: ranking.lines for ranking in shown},
         failed=campaign.folder.find_failed(campaign.names),
         figures=charts.first,
         single_runs=charts.more,

@@ -79,9 +79,9 @@ def _find_speed(place: Place, values: Sequence[float]) -> float:
     return 1 / mean if place.has_times else mean
 
 
-def list_common(one: CandidateFigures, other: CandidateFigures) -> list[Place]:
+def list_common(own: CandidateFigures, base: CandidateFigures) -> list[Place]:
     """The places at which every repetition of both has figures."""
-    first, *others = [*one.samples, *other.samples]
+    first, *others = [*own.samples, *base.samples]
     return [place for place in first if all(place in samples for samples in others)]
 
 

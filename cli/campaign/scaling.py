@@ -43,7 +43,7 @@ class _Point:
     series: str
     nodes: int
     place: Place
-    found: Summary
+    summary: Summary
 
 
 def find_scaling(step: str, measured: Mapping[Candidate, Sequence[Result]]) -> list[Scaling]:
@@ -94,11 +94,11 @@ def _draw_scaling(step: str, points: Sequence[_Point]) -> Chart:
     unit = "Seconds" if times else "Events/s"
     rows: list[Row] = []
     for point in points:
-        low, high = point.found.ci95 or (point.found.avg, point.found.avg)
-        figure = f"{_format_figure(point.found.avg, times)} {unit.lower()}"
+        low, high = point.summary.ci95 or (point.summary.avg, point.summary.avg)
+        figure = f"{_format_figure(point.summary.avg, times)} {unit.lower()}"
         text = f"{point.series}, {format_count(point.nodes, 'node')}\n{figure}"
         rows.append(
-            {"series": point.series, "nodes": point.nodes, "mean": point.found.avg, "low": low,
+            {"series": point.series, "nodes": point.nodes, "mean": point.summary.avg, "low": low,
              "high": high, "text": text}
         )  # fmt: skip
     names = list_series(rows)
@@ -128,13 +128,15 @@ def _tabulate_scaling(points: Sequence[_Point]) -> Table:
     rows = []
     for point in points:
         base = first.setdefault((point.series, point.place), point)
-        speed = base.found.avg / point.found.avg if times else point.found.avg / base.found.avg
-        interval = point.found.ci95
+        speed = (
+            base.summary.avg / point.summary.avg if times else point.summary.avg / base.summary.avg
+        )
+        interval = point.summary.ci95
         rows.append(
             [
                 point.series,
                 f"{point.nodes:,}",
-                _format_figure(point.found.avg, times),
+                _format_figure(point.summary.avg, times),
                 f"{_format_figure(interval[0], times)} to {_format_figure(interval[1], times)}"
                 if interval
                 else "-",

@@ -141,15 +141,15 @@ WARM_UP_SHARE = 6
 """The first sixth of each run of a search is warm-up, unless another is asked for."""
 
 
-def set_warm_up(given: dict[str, Any], flag: str, what: str) -> None:
+def set_warm_up(given: dict[str, Any], flag: str, noun: str) -> None:
     """Fill in the warm-up of a search's runs; UsageError if it leaves nothing of their length. `flag`: the
-    option that gives the length; `what`: what such a run is called."""
+    option that gives the length; `noun`: what such a run is called."""
     if given["warm_up_s"] is None:
         given["warm_up_s"] = round(given["duration_s"] / WARM_UP_SHARE, 2)
     elif given["warm_up_s"] >= given["duration_s"]:
         raise click.UsageError(
             f"--warm-up {given['warm_up_s']:g}s leaves nothing of {flag} {given['duration_s']:g}s to"
-            f" measure: the warm-up is a part of the {what}"
+            f" measure: the warm-up is a part of the {noun}"
         )
 
 

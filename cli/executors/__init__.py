@@ -36,18 +36,18 @@ def share_workers(
     place: Place,
     database_pids: Collection[int] = (),
 ) -> Executor:
-    """All of them as one, each in its own context and namespace. `collector`: where the first one's is
-    reached; `place`: whose kubeconfig is used."""
+    """Several executors as one, each in its own context and namespace. `collector`: the address at which the
+    first one's collector is reached; `place`: whose kubeconfig is used."""
     from .several import SeveralExecutors
 
-    made = {
-        one.name: make_executor(
-            one.kind,
+    parts = {
+        executor.name: make_executor(
+            executor.kind,
             interrupts,
-            Place(one.namespace or place.namespace, place.kubeconfig, one.context),
-            one.kubernetes,
+            Place(executor.namespace or place.namespace, place.kubeconfig, executor.context),
+            executor.kubernetes,
             database_pids,
         )
-        for one in executors
+        for executor in executors
     }
-    return SeveralExecutors(made, collector)
+    return SeveralExecutors(parts, collector)

@@ -171,41 +171,43 @@ class Problems:
     """What is wrong with each part of a run, and since when."""
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[float, Problem]] = {}
+        self._problems: dict[str, tuple[float, Problem]] = {}
 
     def note(self, part: str, problem: Problem | None) -> None:
         """Remember what is wrong with a part; None: nothing is wrong with it any more."""
         if problem is None:
-            self._found.pop(part, None)
+            self._problems.pop(part, None)
             return
-        since, known = self._found.get(part, (time.monotonic(), None))
-        if known is None or known.text != problem.text:
-            self._found[part] = (since, problem)
+        since, before = self._problems.get(part, (time.monotonic(), None))
+        if before is None or before.text != problem.text:
+            self._problems[part] = (since, problem)
 
     def first_due(self) -> float | None:
-        """When the next one has lasted too long, by `time.monotonic()`."""
-        return min((since + one.patience_s for since, one in self._found.values()), default=None)
+        """When the next problem has lasted too long, by `time.monotonic()`."""
+        due = (since + problem.patience_s for since, problem in self._problems.values())
+        return min(due, default=None)
 
     def raise_due(self) -> None:
-        """RunFailed if one has lasted too long."""
+        """RunFailed if a problem has lasted too long."""
         now = time.monotonic()
         due = [
-            (one.rank, since + one.patience_s, one.text)
-            for since, one in self._found.values()
-            if since + one.patience_s <= now
+            (problem.rank, since + problem.patience_s, problem.text)
+            for since, problem in self._problems.values()
+            if since + problem.patience_s <= now
         ]
         if due:
             raise RunFailed(min(due)[2])
 
     def find_lasting(self, seconds: float) -> str | None:
-        """The first that has lasted for so long, due or not."""
+        """The first problem that has lasted for that long, due or not."""
         until = time.monotonic() - seconds
-        return next((one.text for since, one in self._found.values() if since <= until), None)
+        problems = self._problems.values()
+        return next((problem.text for since, problem in problems if since <= until), None)
 
     def first_text(self) -> str | None:
         """The most telling problem, due or not."""
-        found = [(one.rank, since, one.text) for since, one in self._found.values()]
-        return min(found)[2] if found else None
+        ranked = [(problem.rank, since, problem.text) for since, problem in self._problems.values()]
+        return min(ranked)[2] if ranked else None
 
 
 class RunUnderWay(ABC):

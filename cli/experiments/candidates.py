@@ -82,11 +82,11 @@ def _read_load_setting(
 
 
 def apply_settings(
-    settings: Mapping[str, Any], load: Load, given: Mapping[str, Any], model: type[Options]
+    settings: Mapping[str, Any], load: Load, option_values: Mapping[str, Any], model: type[Options]
 ) -> tuple[Load, dict[str, Any]]:
     """The load and the module's options of a combination."""
     changed = {name: value for name, value in settings.items() if name in LOAD_SETTINGS}
-    values = dict(given)
+    values = dict(option_values)
     if "in_flight" in changed and model.IN_FLIGHT is not None:
         # The load says it, and must not be contradicted.
         values.pop(model.IN_FLIGHT, None)

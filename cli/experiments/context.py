@@ -74,8 +74,8 @@ class RunContext:
         failure = None if report.failure is None else self._explain(report.failure)
         for group in run.groups:
             reasons = [
-                failure if failure and one == report.failure else one
-                for one in group.invalid_reasons
+                failure if failure and reason == report.failure else reason
+                for reason in group.invalid_reasons
             ]
             group.invalid_reasons = name_durations(reasons, self.command)
         if failure is not None:
@@ -180,8 +180,8 @@ def open_context(session: Session, command: str, interrupts: Interrupts) -> Iter
         if session.disturbances:
             executor.check_disturbances(session.disturbances)
         if command != "doctor":
-            who = f"{command} (process {os.getpid()})"
-            stack.enter_context(claim_databases(session.list_claims(), who))
+            holder = f"{command} (process {os.getpid()})"
+            stack.enter_context(claim_databases(session.list_claims(), holder))
         context = RunContext(
             session,
             command,

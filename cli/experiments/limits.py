@@ -64,10 +64,10 @@ def _parse_share(text: str, value: str) -> float:
 
 
 def check_limits(
-    limits: Sequence[RunLimit], asked: Collection[str] | None, readers: Load | None = None
+    limits: Sequence[RunLimit], queries: Collection[str] | None, readers: Load | None = None
 ) -> None:
     """OptionError if a limit is given twice, is about a query that no reader asks, or about a percentile of
-    fewer executions than it needs. `asked`: the readers' queries; None: there are no readers; `readers`:
+    fewer executions than it needs. `queries`: the readers' queries; None: there are no readers; `readers`:
     their load in each step of a search."""
     names = [limit.name for limit in limits]
     for name in names:
@@ -76,15 +76,15 @@ def check_limits(
     for limit in limits:
         if limit.query is None:
             continue
-        if asked is None:
+        if queries is None:
             raise OptionError(f"--limit {limit} is about a query: say by --readers who asks it")
-        if limit.query not in asked:
+        if limit.query not in queries:
             raise OptionError(
                 f"--limit {limit}: the readers don't ask {limit.query}"
-                f"{did_you_mean(limit.query, asked)} (they ask: {', '.join(asked)})"
+                f"{did_you_mean(limit.query, queries)} (they ask: {', '.join(queries)})"
             )
         if readers is not None and readers.rate_per_s is not None:
-            _check_executions(limit, limit.query, asked, readers)
+            _check_executions(limit, limit.query, queries, readers)
 
 
 def find_asked(session: Session, readers: Load, data: DataSet) -> list[str]:
@@ -93,14 +93,14 @@ def find_asked(session: Session, readers: Load, data: DataSet) -> list[str]:
     return list(session.module(session.assume_options(), job).choose_queries())
 
 
-def spread_limits(limits: Sequence[RunLimit], asked: Sequence[str]) -> list[RunLimit]:
+def spread_limits(limits: Sequence[RunLimit], queries: Sequence[str]) -> list[RunLimit]:
     """The limits of a command that only asks: one that names no query is about each query without its own."""
     named = [limit for limit in limits if limit.query is not None]
     spread = [
         limit.model_copy(update={"query": query})
         for limit in limits
         if limit.query is None
-        for query in asked
+        for query in queries
     ]
     own = {limit.name for limit in named}
     return [*named, *(limit for limit in spread if limit.name not in own)]

@@ -250,7 +250,7 @@ def open_session(request: CommonOptions) -> Session:
     workload_options = read_options(workload.kind, split.workload, request.workload_options, where)
     if executor is ExecutorName.LOCAL or not target.kubernetes.get("existingSecret"):
         try:
-            options = parse_options(module.options_model, split.module, where, split.known)
+            options = parse_options(module.options_model, split.module, where, split.others)
         except OptionError as error:
             raise ConfigError(str(error)) from error
         _warn_of_short_secrets(target, options)

@@ -298,25 +298,27 @@ def uninstall_database(
     say(f"Removed {recipe.name}." + (f" Kept: {', '.join(volumes)}." if volumes else ""))
 
 
-def confirm(place: Place, consent: Consent, what: str) -> bool:
+def confirm(place: Place, consent: Consent, action: str) -> bool:
     """Whether the user means this context; ConfigError if nobody is there to say so."""
     context = check_context(place, consent.confirm_context)
     where = f"context {context}, namespace {place.namespace}"
     if consent.yes or consent.confirm_context:
-        say(f"{what}: {where}")
+        say(f"{action}: {where}")
         return True
     if not sys.stdin.isatty():
         raise ConfigError(
             f"there is no terminal to confirm the context on: add --confirm-context {context}, or --yes"
         )
-    return click.confirm(f"{what} in {where}?")
+    return click.confirm(f"{action} in {where}?")
 
 
-def check_context(place: Place, given: str | None) -> str:
+def check_context(place: Place, confirmed: str | None) -> str:
     """The context's name; ConfigError if the user has named another one."""
     context = place.resolve_context() or "in-cluster"
-    if given is not None and given != context:
-        raise ConfigError(f"--confirm-context {given}: the context is {context}; nothing was done")
+    if confirmed is not None and confirmed != context:
+        raise ConfigError(
+            f"--confirm-context {confirmed}: the context is {context}; nothing was done"
+        )
     return context
 
 

@@ -43,10 +43,10 @@ def plan_jobs(names: Sequence[str], done: Collection[str]) -> None:
         live.plan_jobs(names, done)
 
 
-def note_job(name: str, state: JobState, said: str | None = None) -> None:
+def note_job(name: str, state: JobState, detail: str | None = None) -> None:
     """Show what has become of a campaign's job, if there is a page."""
     if (live := _current.get()) is not None:
-        live.note_job(name, state, said)
+        live.note_job(name, state, detail)
 
 
 def note_time_left(text: str) -> None:

@@ -185,10 +185,10 @@ class LiveState:
             }
             self._jobs.serial = self.serial
 
-    def note_job(self, name: str, state: JobState, said: str | None = None) -> None:
+    def note_job(self, name: str, state: JobState, detail: str | None = None) -> None:
         """What has become of a job."""
         with self._change():
-            self._jobs.content[name] = {"state": state, "said": said}
+            self._jobs.content[name] = {"state": state, "said": detail}
             self._jobs.serial = self.serial
 
     def note_time_left(self, text: str) -> None:

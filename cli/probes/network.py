@@ -80,7 +80,7 @@ def _compare(before: Traffic | None, after: Traffic | None) -> tuple[int, int] |
     """What went over all connections between two looks; None if one has ended."""
     if before is None or after is None or before.keys() - after.keys():
         return None
-    pairs = [(before.get(one, (0, 0)), now) for one, now in after.items()]
+    pairs = [(before.get(cookie, (0, 0)), now) for cookie, now in after.items()]
     received, sent = (sum(now[n] - was[n] for was, now in pairs) for n in (0, 1))
     return received, sent
 
@@ -90,7 +90,7 @@ def read_traffic(ports: Iterable[int]) -> Traffic | None:
     seen, as on other systems than Linux."""
     if not hasattr(socket, "AF_NETLINK"):
         return None
-    found: dict[int, tuple[int, int]] = {}
+    traffic: dict[int, tuple[int, int]] = {}
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as netlink:
             netlink.settimeout(_PATIENCE_S)
@@ -101,22 +101,22 @@ def read_traffic(ports: Iterable[int]) -> Traffic | None:
                         counts = _read_counts(message)
                         if counts is None:
                             return None
-                        found[int.from_bytes(message[_COOKIE_AT : _COOKIE_AT + 8], "little")] = (
+                        traffic[int.from_bytes(message[_COOKIE_AT : _COOKIE_AT + 8], "little")] = (
                             counts
                         )
     except OSError as error:
         _log.debug("connections can't be looked at: %s", error)
         return None
-    return found
+    return traffic
 
 
 def _make_request(family: int, port: int) -> bytes:
     """For all connections whose own port is this one."""
-    asked = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), _STATES)
+    request = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), _STATES)
     # Ports, then addresses, interface and cookie: any.
-    asked += struct.pack("!HH", port, 0) + bytes(36) + b"\xff" * 8
-    size = _HEADER.size + len(asked)
-    return _HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _REQUEST_AND_DUMP, 0, 0) + asked
+    request += struct.pack("!HH", port, 0) + bytes(36) + b"\xff" * 8
+    size = _HEADER.size + len(request)
+    return _HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _REQUEST_AND_DUMP, 0, 0) + request
 
 
 def _receive(netlink: socket.socket) -> Iterator[bytes]:
@@ -175,9 +175,9 @@ def read_links(at: float) -> LinkSnapshot:
     return LinkSnapshot(
         at,
         {
-            name: Link(one.speed * _BITS_PER_MBIT, counted.bytes_recv, counted.bytes_sent)
-            for name, one in psutil.net_if_stats().items()
-            if one.isup and 0 < one.speed < 1 << 31 and _has_device(name)
+            name: Link(stats.speed * _BITS_PER_MBIT, counted.bytes_recv, counted.bytes_sent)
+            for name, stats in psutil.net_if_stats().items()
+            if stats.isup and 0 < stats.speed < 1 << 31 and _has_device(name)
             if (counted := counters.get(name)) is not None
         },
     )

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 from typing import Generic, TypeVar
 
 from simulator.contract import RunResult
@@ -126,8 +125,8 @@ class AgingSeries(Generic[_Seen]):
         """By how often they were merged: packs, the oldest first. What was merged more often is older."""
         self._latest: list[_Seen] = []
         self._length = 0
-        for one in seen:
-            self.append(one)
+        for look in seen:
+            self.append(look)
 
     def append(self, look: _Seen) -> None:
         """The latest look."""
@@ -144,7 +143,7 @@ class AgingSeries(Generic[_Seen]):
         packs = self._ages[age]
         packs.append(_pack(looks))
         if len(packs) > _BLOCKS:
-            older = [one for pack in packs[:2] for one in self._unpack(pack)]
+            older = [look for pack in packs[:2] for look in self._unpack(pack)]
             del packs[:2]
             merged = list(self._merge_pairs(older))
             self._length += len(merged) - len(older)
@@ -159,8 +158,8 @@ class AgingSeries(Generic[_Seen]):
             place += 1 if merged is None else 2
 
     def _unpack(self, pack: bytes) -> list[_Seen]:
-        found: list[_Seen] = pickle.loads(zlib.decompress(pack))  # noqa: S301 - our own, from memory
-        return found
+        looks: list[_Seen] = pickle.loads(zlib.decompress(pack))  # noqa: S301 - our own, from memory
+        return looks
 
     def __iter__(self) -> Iterator[_Seen]:
         for packs in reversed(self._ages):
@@ -173,9 +172,8 @@ class AgingSeries(Generic[_Seen]):
 
     @property
     def first(self) -> _Seen:
-        """The earliest look; IndexError if there is none."""
-        found = list(islice(self, 1))
-        return found[0]
+        """The earliest look; StopIteration if there is none."""
+        return next(iter(self))
 
     def last(self, count: int) -> list[_Seen]:
         """The latest looks, two at most."""

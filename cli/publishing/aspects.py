@@ -175,7 +175,7 @@ def _collect_cpu(result: Result) -> dict[str, float]:
     """The CPU of inserts alone."""
     entries = [] if _is_disturbed(result) else _list_valid(result)
     return _average(
-        "cpu_us_per_event", [entry for entry in entries if entry.one.run.readers is None]
+        "cpu_us_per_event", [entry for entry in entries if entry.group_run.run.readers is None]
     )
 
 

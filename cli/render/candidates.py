@@ -82,7 +82,7 @@ class CandidateSection:
     name: str
     about: str
     """Its database and version, and how many results it has."""
-    told: Sequence[str]
+    interventions: Sequence[str]
     """What was done to the database, and what came of it."""
     more: int
     """How many of these are only in the folded parts."""

@@ -161,18 +161,18 @@ def _describe_offer(capacity: Capacity, result: Result) -> list[str]:
     ]
 
 
-def write_capacity_headline(found: Capacity | None) -> str:
+def write_capacity_headline(capacity: Capacity | None) -> str:
     """The answer in a few words, for a list."""
-    if found is None or (found.events_per_s is None and found.above_per_s is None):
+    if capacity is None or (capacity.events_per_s is None and capacity.above_per_s is None):
         return "no capacity"
-    low, high, limits = found.events_per_s, found.above_per_s, _list_limits(found)
-    if low is None and not found.sure:
+    low, high, limits = capacity.events_per_s, capacity.above_per_s, _list_limits(capacity)
+    if low is None and not capacity.sure:
         return f"below {high:,.10g} events/s{limits}"
     if low is None:
-        return f"no rate holds{limits}" + (" (client-bound)" if found.client_bound else "")
-    if high is None or found.client_bound:
+        return f"no rate holds{limits}" + (" (client-bound)" if capacity.client_bound else "")
+    if high is None or capacity.client_bound:
         return f"at least {low:,.10g} events/s{limits}"
-    if not found.sure:
+    if not capacity.sure:
         return f"between {low:,.10g} and {high:,.10g} events/s{limits}"
     return f"{low:,.10g} events/s{limits}"
 

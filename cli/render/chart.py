@@ -98,10 +98,10 @@ def _name_run(named: NamedResult, run: GroupRun, alone: bool) -> str:
     return text if alone else f"{named.name}, {text}"
 
 
-def describe_run(result: Result, one: GroupRun) -> str:
-    number = one.run.run
+def describe_run(result: Result, group_run: GroupRun) -> str:
+    number = group_run.run.run
     if result.by_fill_level:
-        return f"level {format_level(one)}"
+        return f"level {format_level(group_run)}"
     if result.clients is not None:
         return f"{result.clients.find_client(number) or 'loading'}, run {number}"
-    return f"{format_count(one.group.workers, 'worker')}, run {number}"
+    return f"{format_count(group_run.group.workers, 'worker')}, run {number}"

@@ -139,10 +139,10 @@ def _name_with_version(name: str, result: Result) -> str:
     return f"{name} ({version})" if version else name
 
 
-def tabulate_ratios(names: Sequence[str], found: Sequence[MetricComparison]) -> Table:
+def tabulate_ratios(names: Sequence[str], comparisons: Sequence[MetricComparison]) -> Table:
     """How many times as fast, or as slow, each result is as the first."""
     rows: list[list[object]] = []
-    for comparison in found:
+    for comparison in comparisons:
         place = str(comparison.place)
         form = format_rate if _name_unit(comparison) == "Inserts/s" else format_ms
         scale = 1000.0 if comparison.place.query is not None else 1.0
@@ -165,7 +165,7 @@ def tabulate_ratios(names: Sequence[str], found: Sequence[MetricComparison]) -> 
                 "-" if comparison.rate_given else _format_runs_needed(comparison, needed),
             ]
         )
-    figure = " or ".join(sorted({_name_unit(comparison) for comparison in found}))
+    figure = " or ".join(sorted({_name_unit(comparison) for comparison in comparisons}))
     headers = [
         "At", "Result", figure, "Runs", "Speed", "95% interval", "Verdict", "Runs for 5%",
     ]  # fmt: skip

@@ -42,15 +42,17 @@ def format_speed_interval(low: float, high: float) -> str:
     return f"{format_speed(low)} to {format_speed(high)}"
 
 
-def describe_ratios(names: Sequence[str], found: Sequence[MetricComparison]) -> list[str]:
+def describe_ratios(names: Sequence[str], comparisons: Sequence[MetricComparison]) -> list[str]:
     """What each comparison shows, a sentence each; several without a difference share a sentence, and their
     intervals are in the table."""
     sentences = []
-    found = [comparison for comparison in found if not comparison.rate_given]
+    comparisons = [comparison for comparison in comparisons if not comparison.rate_given]
     folded = [
-        kind for kind in _UNDIFFERENT if sum(_judge(comparison) == kind for comparison in found) > 1
+        kind
+        for kind in _UNDIFFERENT
+        if sum(_judge(comparison) == kind for comparison in comparisons) > 1
     ]
-    for comparison in found:
+    for comparison in comparisons:
         outcome = _judge(comparison)
         if outcome in folded:
             continue
@@ -66,7 +68,7 @@ def describe_ratios(names: Sequence[str], found: Sequence[MetricComparison]) -> 
         sentences.append(f"{comparison.place}: {text}.")
     for kind in folded:
         places: dict[str, list[str]] = {}
-        for comparison in found:
+        for comparison in comparisons:
             if _judge(comparison) == kind:
                 places.setdefault(names[comparison.position], []).append(str(comparison.place))
         texts = "; ".join(f"{name} ({', '.join(own)})" for name, own in places.items())

@@ -49,18 +49,18 @@ def describe_verdict(verdict: VerdictMatrix) -> list[str]:
     return lines + list(verdict.notes)
 
 
-def describe_candidate(verdict: VerdictMatrix, one: CandidateVerdict) -> str:
+def describe_candidate(verdict: VerdictMatrix, candidate: CandidateVerdict) -> str:
     """`questdb: all met; narrowest: disk (1.3×); 1.83 TB stored; 812 a month (1.2 an hour).`"""
-    parts = [f"{one.candidate}: {_sum_up(one)}"]
-    if one.narrowest is not None:
-        cell = one.find(one.narrowest)
+    parts = [f"{candidate.candidate}: {_sum_up(candidate)}"]
+    if candidate.narrowest is not None:
+        cell = candidate.find(candidate.narrowest)
         headroom = "" if cell.headroom is None else f" ({format_headroom(cell.headroom)})"
-        parts.append(f"narrowest: {_find_row(verdict, one.narrowest).heading}{headroom}")
-    if one.disk_bytes is not None:
-        parts.append(f"{format_bytes(one.disk_bytes)} stored at the retention")
-    if one.cost_per_month is not None:
-        price = f" ({one.price})" if one.price else ""
-        parts.append(f"{one.cost_per_month:,.0f} a month{price}")
+        parts.append(f"narrowest: {_find_row(verdict, candidate.narrowest).heading}{headroom}")
+    if candidate.disk_bytes is not None:
+        parts.append(f"{format_bytes(candidate.disk_bytes)} stored at the retention")
+    if candidate.cost_per_month is not None:
+        price = f" ({candidate.price})" if candidate.price else ""
+        parts.append(f"{candidate.cost_per_month:,.0f} a month{price}")
     return "; ".join(parts) + "."
 
 

@@ -145,7 +145,9 @@ def tabulate_stages(result: Result) -> Table:
         for stage in split_stages(entry)
     ]
     figures = [FIGURES[key] for key in TABLES["Stages"]]
-    rows = [[*locate(entry.one), *(figure.show(entry) for figure in figures)] for entry in entries]
+    rows = [
+        [*locate(entry.group_run), *(figure.show(entry) for figure in figures)] for entry in entries
+    ]
     return Table(["Workers", "Run", "Level", *(figure.heading for figure in figures)], rows)
 
 

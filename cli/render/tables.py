@@ -148,7 +148,7 @@ def tabulate_inserts(
     rows = []
     for workers in dict.fromkeys(run.group.workers for run in runs):
         own = [entry for entry in entries if entry.group.workers == workers]
-        owners = [entry.one for entry in own]
+        owners = [entry.group_run for entry in own]
         total = next((entry for entry in summary if entry.workers == workers), None)
         if total is None:
             rates = [rate for entry in own if (rate := entry.group.rate_per_s) is not None]
@@ -192,7 +192,7 @@ def tabulate_steps(
     more = choose_more(entries)
     rows = []
     for entry in entries:
-        run, rate = entry.one, entry.group.rate_per_s
+        run, rate = entry.group_run, entry.group.rate_per_s
         shown = "-" if rate is None else format_rate(round(rate, -1))
         if not entry.group.valid and rate is not None:
             shown = strike(shown, terminal)
@@ -388,7 +388,7 @@ def tabulate_runs(title: str, result: Result, runs: Sequence[GroupRun], terminal
     is_query = result.command == "query"
     rows = [
         [
-            *([] if is_query else locate(entry.one)),
+            *([] if is_query else locate(entry.group_run)),
             *(_show(figure, entry, terminal) for figure in figures),
         ]
         for entry in entries
@@ -404,9 +404,9 @@ def _show(figure: Figure, entry: Entry, terminal: bool) -> str:
     return strike(text, terminal) if is_struck else text
 
 
-def locate(one: GroupRun) -> list[str]:
+def locate(run: GroupRun) -> list[str]:
     """The first three cells of a run's row: workers, run and fill level."""
-    return [f"{one.group.workers:,}", f"{one.run.run:,}", format_level(one)]
+    return [f"{run.group.workers:,}", f"{run.run.run:,}", format_level(run)]
 
 
 def list_places(result: Result) -> tuple[list[str], list[tuple[list[str], RunResult]]]:
@@ -419,9 +419,9 @@ def list_places(result: Result) -> tuple[list[str], list[tuple[list[str], RunRes
     ]
 
 
-def format_level(one: GroupRun) -> str:
+def format_level(run: GroupRun) -> str:
     """The events that were stored before the run."""
-    return "-" if one.run.fill_level is None else f"{one.run.fill_level:,}"
+    return "-" if run.run.fill_level is None else f"{run.run.fill_level:,}"
 
 
 def format_rate(value: float) -> str:

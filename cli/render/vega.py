@@ -303,15 +303,15 @@ def draw_area(begin: float, end: float, text: str) -> Row:
     }
 
 
-def make_range_spec(rows: Sequence[Row], title: str, log: bool, what: str = "Query") -> Row:
+def make_range_spec(rows: Sequence[Row], title: str, log: bool, heading: str = "Query") -> Row:
     """A row of its own for each `query`: for each series a point at its `mean`, and a line from `low` to
-    `high`. `what`: the heading of the queries, which may be other places."""
+    `high`. `heading`: the heading of the queries, which may be other places."""
     names = list(dict.fromkeys(row["query"] for row in rows))
     series = list_series(rows)
     y = {
         "field": "query",
         "type": "nominal",
-        "title": what,
+        "title": heading,
         "sort": names,
         "axis": {"grid": True},
     }

@@ -53,8 +53,8 @@ def judge_results(results: Sequence[NamedResult]) -> list[str]:
     return [*shown, f"{format_count(more, 'more sentence is', 'more sentences are')} below."]
 
 
-def list_doubts(results: Sequence[NamedResult], what: str = "results") -> str:
-    """Which results to doubt, and why in a word each; empty if none. `what` names what they are: several may
+def list_doubts(results: Sequence[NamedResult], noun: str = "results") -> str:
+    """Which results to doubt, and why in a word each; empty if none. `noun` names what they are: several may
     have one name."""
     doubts: dict[str, dict[str, None]] = {}
     for named in results:
@@ -66,7 +66,7 @@ def list_doubts(results: Sequence[NamedResult], what: str = "results") -> str:
     if total == 1:
         return f"Treat with care: {', '.join(doubts)}."
     parts = [
-        f"{_DOUBTS[Kind(kind)]} {_name_some(list(names), total, what)}"
+        f"{_DOUBTS[Kind(kind)]} {_name_some(list(names), total, noun)}"
         for kind, names in doubts.items()
     ]
     return f"Treat with care: {'; '.join(parts)}."
@@ -85,8 +85,8 @@ _DOUBTS = {
 }
 
 
-def describe_hardware(results: Sequence[NamedResult], what: str = "results") -> list[str]:
-    """A line for each kind of machine, with the results that were measured there. `what`: see
+def describe_hardware(results: Sequence[NamedResult], noun: str = "results") -> list[str]:
+    """A line for each kind of machine, with the results that were measured there. `noun`: see
     `list_doubts`."""
     machines: dict[str, dict[str, None]] = {}
     for named in results:
@@ -95,7 +95,7 @@ def describe_hardware(results: Sequence[NamedResult], what: str = "results") -> 
     total = len({named.name for named in results})
     alone = all(len(names) == total for names in machines.values())
     lines = [
-        line if alone else f"{line} ({_name_some(list(names), total, what)})"
+        line if alone else f"{line} ({_name_some(list(names), total, noun)})"
         for line, names in machines.items()
     ]
     if len(lines) > MOST_MACHINES:

@@ -111,11 +111,11 @@ class Address:
             def fetch_one(name: str) -> None:
                 _fetch_file(files, f"{root}/{name}/{FILE_NAME}", here / name)
 
-            known = {path.parent.name for path in here.glob(f"*/{FILE_NAME}")}
-            for gone in known - names:
-                rmtree(here / gone, ignore_errors=True)
+            fetched = {path.parent.name for path in here.glob(f"*/{FILE_NAME}")}
+            for name in fetched - names:
+                rmtree(here / name, ignore_errors=True)
             with ThreadPoolExecutor(_AT_ONCE) as pool:
-                list(pool.map(fetch_one, sorted(names - known)))
+                list(pool.map(fetch_one, sorted(names - fetched)))
             return here
 
     def _make_cache(self) -> Path:
@@ -133,9 +133,9 @@ class Address:
 
     def _open(self) -> tuple[Any, str]:
         """fsspec's files there, and the path of this folder among them, without a slash at its end."""
-        found = _ADDRESS.match(self.url)
-        assert found is not None
-        protocol = found["protocol"].lower()
+        match = _ADDRESS.match(self.url)
+        assert match is not None
+        protocol = match["protocol"].lower()
         try:
             from fsspec.core import url_to_fs
 
@@ -160,7 +160,7 @@ class Address:
         return files, root.rstrip("/")
 
     @contextmanager
-    def _explain(self, kind: type[CliError], what: str) -> Iterator[None]:
+    def _explain(self, kind: type[CliError], problem: str) -> Iterator[None]:
         """An error of this kind, whatever the package for an address raises."""
         try:
             yield
@@ -168,9 +168,9 @@ class Address:
             raise
         except Exception as error:
             # obstore repeats itself as its programmers see it.
-            said = str(error).partition("Debug source")[0]
-            why = hide_secrets(one_line(said or error, _MOST_CHARACTERS))
-            raise kind(f"{what}\n{type(error).__name__}: {why}") from error
+            text = str(error).partition("Debug source")[0]
+            why = hide_secrets(one_line(text or error, _MOST_CHARACTERS))
+            raise kind(f"{problem}\n{type(error).__name__}: {why}") from error
 
 
 def explain_named(name: str) -> str:
@@ -190,10 +190,9 @@ def _is_there(files: Any, path: str) -> bool:
 
 def _list_folders(files: Any, root: str) -> set[str]:
     """The names of the folders there."""
-    listed = files.ls(root, detail=True)
-    names = {
-        one["name"].rstrip("/").rpartition("/")[2] for one in listed if one["type"] == "directory"
-    }
+    entries = files.ls(root, detail=True)
+    paths = [entry["name"] for entry in entries if entry["type"] == "directory"]
+    names = {path.rstrip("/").rpartition("/")[2] for path in paths}
     return {name for name in names if name not in ("", ".", "..")}
 
 

@@ -77,7 +77,7 @@ def of_database(name: str, scale: float = 1.0) -> Callable[[Entry], Any]:
     writers it works for both."""
 
     def read(entry: Entry) -> float | None:
-        run = entry.one.run
+        run = entry.group_run.run
         used = getattr(run.resources, name) if run.resources else None
         answered = _count_answered(entry.group)
         if entry.each is not None or len(run.groups) > 1 or used is None or not answered:

@@ -63,7 +63,7 @@ def collect_samples(result: Result) -> dict[Place, list[float]]:
     if result.command in ("capacity", "tune", "clients"):
         return figures  # its runs are at rates of their own: only the answer can be compared
     for entry in list_entries(result.writers):
-        group, level = entry.group, entry.one.run.fill_level
+        group, level = entry.group, entry.group_run.run.fill_level
         at = Place(level=level) if result.by_fill_level else Place(workers=group.workers)
         for figure in COMPARED if group.valid and group.rate_per_s else ():
             is_time = figure.unit == "ms"

@@ -108,16 +108,16 @@ def make_sample(
     )
 
 
-def stay_silent(one: Repetition, why: str) -> Sample:
+def stay_silent(repetition: Repetition, why: str) -> Sample:
     """A repetition that gave no figure, and why."""
-    return Sample(repetition=one.number, keeps=None, why=why, failed=bool(one.failed))
+    return Sample(repetition=repetition.number, keeps=None, why=why, failed=bool(repetition.failed))
 
 
-def join(one: Repetition, parts: Sequence[Sample]) -> Sample:
+def join(repetition: Repetition, parts: Sequence[Sample]) -> Sample:
     """What several runs of a repetition say together: the worst of them, with the evidence of all."""
     worst = min(parts, key=lambda part: (not part.final, ORDER[part.keeps], -(part.value or 0.0)))
     evidence = [result for part in parts for result in part.evidence]
-    return worst.model_copy(update={"repetition": one.number, "evidence": evidence})
+    return worst.model_copy(update={"repetition": repetition.number, "evidence": evidence})
 
 
 def cite(stored: StoredResult, run: RunResult | None = None) -> Evidence:

@@ -98,7 +98,7 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
     rows = []
     for runs in (result.writers, alone[Role.WRITE], result.readers, alone[Role.READ]):
         for entry in list_entries(runs, result):
-            group_run, reads = entry.one, entry.group.role is Role.READ
+            group_run, reads = entry.group_run, entry.group.role is Role.READ
             cells = shared | {"group": _name_group(group_run) if mixed else None}
             cells |= _list_tuned_cells(result, group_run.run.run)
             if group_run.run.run in rates:

@@ -126,9 +126,11 @@ def _list_rates(seconds: Mapping[int, int], begin: int, end: int) -> list[int]:
     return [seconds.get(second, 0) for second in range(begin, end)]
 
 
-def describe_outages(one: GroupRun) -> list[str]:
+def describe_outages(group_run: GroupRun) -> list[str]:
     """A sentence for each mark of a run of writers."""
-    return [_describe(place, outage, one) for place, outage in enumerate(one.group.outages)]
+    return [
+        _describe(place, outage, group_run) for place, outage in enumerate(group_run.group.outages)
+    ]
 
 
 def find_catch_up(mark: Mark, writers: GroupResult) -> CatchUp | None:

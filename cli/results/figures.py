@@ -36,7 +36,7 @@ class Entry:
     """What a row of a table or of an export is about: a group of a run, or, of readers, one of their queries
     or one execution of it."""
 
-    one: GroupRun
+    group_run: GroupRun
     before: GroupRun | None = None
     """The run before it."""
     query: QueryResult | None = None
@@ -54,12 +54,12 @@ class Entry:
     @property
     def group(self) -> GroupResult:
         """What the workers measured."""
-        return self.one.group
+        return self.group_run.group
 
     @cached_property
     def size(self) -> EventSize:
         """What an event of the run takes on disk."""
-        return weigh(self.one, self.before)
+        return weigh(self.group_run, self.before)
 
 
 def list_entries(runs: Sequence[GroupRun], result: Result | None = None) -> list[Entry]:
@@ -176,11 +176,11 @@ def _follow(*path: str) -> Callable[[Entry], Any]:
 
 
 def _of_group(*path: str) -> Callable[[Entry], Any]:
-    return _follow("one", "group", *path)
+    return _follow("group_run", "group", *path)
 
 
 def _of_run(*path: str) -> Callable[[Entry], Any]:
-    return _follow("one", "run", *path)
+    return _follow("group_run", "run", *path)
 
 
 def _of_times(which: str, percentile: str) -> Callable[[Entry], Any]:
@@ -199,7 +199,7 @@ def _of_database(name: str) -> Callable[[Entry], Any]:
     """Reads what the database used; None if that could not be seen."""
 
     def read(entry: Entry) -> Any:
-        used = entry.one.run.resources
+        used = entry.group_run.run.resources
         return None if used is None or used.cpu_s is None else getattr(used, name)
 
     return read
@@ -209,7 +209,7 @@ def _most(name: str) -> Callable[[Entry], Any]:
     """Reads a share of the machine that had the highest."""
 
     def read(entry: Entry) -> float | None:
-        shares = (getattr(machine, name) for machine in entry.one.run.machines)
+        shares = (getattr(machine, name) for machine in entry.group_run.run.machines)
         return max((share for share in shares if share is not None), default=None)
 
     return read
@@ -217,14 +217,14 @@ def _most(name: str) -> Callable[[Entry], Any]:
 
 def _find_index_build(entry: Entry) -> float | None:
     """How long indexes took to build; of readers beside writers None: it is the writers'."""
-    beside = entry.group.role is Role.READ and entry.one.run.writers is not None
-    return None if beside else entry.one.run.index_build_s
+    beside = entry.group.role is Role.READ and entry.group_run.run.writers is not None
+    return None if beside else entry.group_run.run.index_build_s
 
 
 def _find_bottleneck(entry: Entry) -> str | None:
     """What held the group back, without the evidence."""
-    bottleneck = find_bottleneck(entry.one.run, entry.group.role)
-    return str(bottleneck.limit) if bottleneck and entry.one.run.resources else None
+    bottleneck = find_bottleneck(entry.group_run.run, entry.group.role)
+    return str(bottleneck.limit) if bottleneck and entry.group_run.run.resources else None
 
 
 def _find_events_per_cost(entry: Entry) -> float | None:
@@ -255,7 +255,7 @@ F = Figure
 MEASURED: tuple[Figure, ...] = (
     F("workers", "Workers", "processes or pods that were at work", "", Form.COUNT, _of_group("workers")),
     F("run", "Run", "number of the run", "", Form.COUNT,
-      lambda e: e.each.run if e.each else e.one.run.run),
+      lambda e: e.each.run if e.each else e.group_run.run.run),
     F("valid", "Valid", "whether nothing speaks against the run", "", Form.FLAG, _of_group("valid")),
     F("invalid_reasons", "Reasons", "what speaks against it", "", Form.TEXT,
       lambda e: "; ".join(e.group.invalid_reasons)),

@@ -11,9 +11,9 @@ from .faults import find_catch_up
 from .store import StoredResult
 
 
-def judge_fault(question: Question, row: Requirement, fault: str, one: Repetition) -> Sample:
+def judge_fault(question: Question, row: Requirement, fault: str, repetition: Repetition) -> Sample:
     samples = []
-    for stored in one.stored:
+    for stored in repetition.stored:
         for run in stored.result.runs:
             skipped = [undone for undone in run.undone if _name_action(undone.action) == fault]
             if skipped:
@@ -22,8 +22,8 @@ def judge_fault(question: Question, row: Requirement, fault: str, one: Repetitio
             places = [n for n, mark in enumerate(run.marks) if _name_action(mark.action) == fault]
             samples += [_judge_mark(question, row, stored, run, place) for place in places]
     if samples:
-        return join(one, samples)
-    return stay_silent(one, one.failed[0] if one.failed else "it was not done")
+        return join(repetition, samples)
+    return stay_silent(repetition, repetition.failed[0] if repetition.failed else "it was not done")
 
 
 def _name_action(text: str) -> str:

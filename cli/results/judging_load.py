@@ -117,12 +117,12 @@ def _find_query_rates(result: Result) -> dict[str, float]:
     return {name: settings.query_rate_per_s * weight / total for name, weight in weights.items()}
 
 
-def judge_limit(question: Question, limit: RunLimit, one: Repetition) -> Sample:
+def judge_limit(question: Question, limit: RunLimit, repetition: Repetition) -> Sample:
     """Whether a repetition kept a limit; of several runs the worst counts."""
-    runs, why = _find_loads(question, one)
+    runs, why = _find_loads(question, repetition)
     if not runs:
-        return stay_silent(one, why)
-    return join(one, [_judge_run(question, limit, run) for run in runs])
+        return stay_silent(repetition, why)
+    return join(repetition, [_judge_run(question, limit, run) for run in runs])
 
 
 def _judge_run(question: Question, limit: RunLimit, load: _LoadRun) -> Sample:
@@ -201,21 +201,23 @@ def _is_bound(capacity: Capacity) -> bool:
     )
 
 
-def judge_rate(question: Question, one: Repetition) -> Sample:
+def judge_rate(question: Question, repetition: Repetition) -> Sample:
     """Whether a repetition kept up with the load, and what its search found."""
-    runs, why = _find_loads(question, one)
+    runs, why = _find_loads(question, repetition)
     loads = [_judge_load(question, run) for run in runs]
-    searches = list(_judge_searches(question, one))
+    searches = list(_judge_searches(question, repetition))
     if not loads and not searches:
-        return stay_silent(one, why)
+        return stay_silent(repetition, why)
     if not searches:
-        return join(one, loads)
+        return join(repetition, loads)
     search = min(searches, key=lambda sample: (ORDER[sample.keeps], sample.value or 0.0))
-    search = join(one, [search])
+    search = join(repetition, [search])
     if not loads:
         return search
-    load = join(one, loads)
-    within = [judge_limit(question, limit, one).keeps for limit in question.needed.list_limits()]
+    load = join(repetition, loads)
+    within = [
+        judge_limit(question, limit, repetition).keeps for limit in question.needed.list_limits()
+    ]
     if load.keeps and all(within) and search.keeps is False:
         why = f"{search.why}, yet the load itself was within all limits: more repetitions would decide"
         search = search.model_copy(update={"keeps": None, "why": why})

@@ -122,8 +122,8 @@ _STEPS: TypeAdapter[int | None] = TypeAdapter(int | None)
 
 def _pick(model: type[_Model], options: Mapping[str, Any]) -> _Model:
     names = [field.alias or name for name, field in model.model_fields.items()]
-    given = {name: options[name] for name in names if options.get(name) is not None}
-    return model.model_validate(given)
+    values = {name: options[name] for name in names if options.get(name) is not None}
+    return model.model_validate(values)
 
 
 class InsertSummary(Bounded, BaseModel):
@@ -330,13 +330,13 @@ class Result(Bounded, BaseModel):
         if comparison is None:
             return []
         groups = self.readers if comparison.asks else self.writers
-        return [one for one in groups if comparison.find_client(one.run.run) is not None]
+        return [run for run in groups if comparison.find_client(run.run.run) is not None]
 
     @property
     def alone(self) -> list[GroupRun]:
         """The groups of the baseline: writers first."""
         roles = (Role.WRITE, Role.READ)
-        return [one for role in roles for one in list_groups(self.baseline, role, alone=True)]
+        return [run for role in roles for run in list_groups(self.baseline, role, alone=True)]
 
     @property
     def by_number(self) -> bool:
@@ -347,12 +347,12 @@ class Result(Bounded, BaseModel):
     @property
     def asked(self) -> list[QueryResult]:
         """What was asked in the runs, those of the baseline left out."""
-        return [query for one in self.readers for query in one.group.queries]
+        return [query for run in self.readers for query in run.group.queries]
 
     @property
     def own_statements(self) -> list[str]:
         """The queries that were asked by a statement of the workload's own, and not by the module's."""
-        return [one.query for one in self.statements if one.own and one.query]
+        return [sent.query for sent in self.statements if sent.own and sent.query]
 
     @property
     def fill_level(self) -> int | None:
@@ -364,7 +364,7 @@ class Result(Bounded, BaseModel):
     def answers(self) -> list[Answers]:
         """Those of all runs with readers that had theirs checked."""
         groups = [*self.readers, *self.alone]
-        return [one.group.answers for one in groups if one.group.answers is not None]
+        return [run.group.answers for run in groups if run.group.answers is not None]
 
     @property
     def best(self) -> InsertSummary | None:
@@ -376,7 +376,7 @@ class Result(Bounded, BaseModel):
         """Whether every run of it counts. A search tries rates that can't be held: it counts if one of
         them did, or failed by being too slow."""
         if self.command == "capacity":
-            return any(one.group.valid for one in self.writers if one.group.offered is not None)
+            return any(run.group.valid for run in self.writers if run.group.offered is not None)
         if self.command == "tune":
             return self.tuning is not None and bool(self.tuning.rank_finalists())
         return all(run.valid for run in self.all_runs)

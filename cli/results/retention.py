@@ -79,20 +79,18 @@ def _describe_deleted(runs: Sequence[GroupRun]) -> str:
     return f"{text}: {len(times_ms):,} deletions, {took}; {deleted:,} events gone, {left_over}"
 
 
-def describe_cost(runs: Sequence[GroupRun], what: str) -> str:
+def describe_cost(runs: Sequence[GroupRun], subject: str) -> str:
     """`inserts lost 3% while they ran (…)`: of several runs, for the one that lost most."""
     losses = [
         loss for group_run in runs if (loss := find_loss(group_run.group.deletion_cost)) is not None
     ]
     if not losses:
-        return (
-            f"what {what} lost meanwhile can't be told: a deletion ran in each second, or in none"
-        )
+        return f"what {subject} lost meanwhile can't be told: a deletion ran in each second, or in none"
     worst = max(losses, key=lambda loss: loss.share or 0.0)
     share, beside = worst.share or 0.0, worst.beside
     lost = f"lost {share:.0%}" if share >= 0 else f"gained {-share:.0%}"
     return (
-        f"{what} {lost} in the {worst.during.seconds:,} s in which one ran"
+        f"{subject} {lost} in the {worst.during.seconds:,} s in which one ran"
         f" ({_show(worst.during)}, beside {_show(beside)})"
     )
 
@@ -113,7 +111,7 @@ def of_retention(name: str) -> Any:
     of the result."""
 
     def read(entry: Any) -> Any:
-        result = entry.one.run.retention
+        result = entry.group_run.run.retention
         if result is None or entry.group.role is not Role.WRITE:
             return None
         times_s = [deletion.took_s for deletion in result.deletions]

@@ -314,11 +314,11 @@ def _locate_group(group_run: GroupRun) -> Place:
     return Place(workers=group_run.group.workers, run=group_run.run.run, group=group)
 
 
-def locate_run(result: Result, one: GroupRun) -> Place:
+def locate_run(result: Result, group_run: GroupRun) -> Place:
     """The place of a run of any kind."""
-    if one.group.role is Role.WRITE and not result.baseline:
-        return _locate(result, one)
-    return _locate_group(one)
+    if group_run.group.role is Role.WRITE and not result.baseline:
+        return _locate(result, group_run)
+    return _locate_group(group_run)
 
 
 def find_short(result: Result) -> Iterator[Caveat]:

@@ -70,13 +70,13 @@ def summarize_times(values: Sequence[float]) -> Summary:
     Times are above 0 and skewed, so that an interval of the mean itself could begin below 0. Where they vary
     little it is the same. Of two times there is none: it would span orders of magnitude (t = 12.7).
     """
-    found = summarize(values)
-    if found.runs < 3 or not found.cv:
-        ci95 = found.ci95 if found.runs > 2 else None
+    summary = summarize(values)
+    if summary.runs < 3 or not summary.cv:
+        ci95 = summary.ci95 if summary.runs > 2 else None
     else:
-        half = t_quantile(0.975, found.runs - 1) * found.cv / math.sqrt(found.runs)
-        ci95 = (found.avg * math.exp(-half), found.avg * math.exp(half))
-    return replace(found, ci95=ci95)
+        half = t_quantile(0.975, summary.runs - 1) * summary.cv / math.sqrt(summary.runs)
+        ci95 = (summary.avg * math.exp(-half), summary.avg * math.exp(half))
+    return replace(summary, ci95=ci95)
 
 
 def find_percentile(values: Sequence[float], percent: float) -> float:
@@ -195,13 +195,13 @@ def count_runs_needed(cv: float, difference: float) -> int | None:
     return enough
 
 
-def combine_cv(one: Sequence[float], other: Sequence[float]) -> float | None:
+def combine_cv(values: Sequence[float], others: Sequence[float]) -> float | None:
     """The coefficient of variation of two sides that are assumed to vary alike: the root of the mean
     of the squares. That of one side if the other has a single run; None if both have only one."""
     import numpy as np
 
-    found = [summary.cv for summary in map(summarize, (one, other)) if summary.cv is not None]
-    return float(np.sqrt(np.mean(np.square(found)))) if found else None
+    spreads = [summary.cv for summary in map(summarize, (values, others)) if summary.cv is not None]
+    return float(np.sqrt(np.mean(np.square(spreads)))) if spreads else None
 
 
 def count_events_per_cost(inserts_per_s: float, cost_per_hour: float) -> float:

@@ -113,17 +113,17 @@ class Executions:
         return self.counted
 
 
-def list_queries(asked: Sequence[QueryResult]) -> list[str]:
+def list_queries(queries: Sequence[QueryResult]) -> list[str]:
     """The queries that were asked, in order of appearance."""
-    return list(dict.fromkeys(query.query for query in asked))
+    return list(dict.fromkeys(query.query for query in queries))
 
 
-def group_executions(asked: Sequence[QueryResult]) -> dict[str, Executions]:
+def group_executions(queries: Sequence[QueryResult]) -> dict[str, Executions]:
     """The executions of each query that was answered, where they were kept, in order of appearance."""
     by_query = {}
-    for name in list_queries(asked):
+    for name in list_queries(queries):
         executions = [
-            execution for query in asked if query.query == name for execution in query.each
+            execution for query in queries if query.query == name for execution in query.each
         ]
         firsts: dict[int, int] = {}
         for execution in executions:
@@ -147,11 +147,11 @@ def group_executions(asked: Sequence[QueryResult]) -> dict[str, Executions]:
     return by_query
 
 
-def collect_query_samples(asked: Sequence[QueryResult], query: str) -> list[float]:
+def collect_query_samples(queries: Sequence[QueryResult], query: str) -> list[float]:
     """The mean times of one query in seconds that stand for independent measurements: one of each run, or
     of a single run one of each reader. Executions of one reader, and readers that ask at once,
     disturb each other."""
-    means = [result.warm_s for result in asked if result.query == query and result.warm_s]
+    means = [result.warm_s for result in queries if result.query == query and result.warm_s]
     if len(means) == 1:
         return means[0]
     return [sum(times_s) / len(times_s) for times_s in means]
@@ -253,13 +253,13 @@ def _summarize_histogram(
     )
 
 
-def find_unanswered(asked: Sequence[QueryResult]) -> tuple[list[str], list[str]]:
+def find_unanswered(queries: Sequence[QueryResult]) -> tuple[list[str], list[str]]:
     """Queries that were never answered: those that failed, and those for which there was no time."""
     answered = {
-        result.query for result in asked if result.executions or result.rows_max is not None
+        result.query for result in queries if result.executions or result.rows_max is not None
     }
-    failed = {result.query for result in asked if result.errors}
-    unanswered = [query for query in list_queries(asked) if query not in answered]
+    failed = {result.query for result in queries if result.errors}
+    unanswered = [query for query in list_queries(queries) if query not in answered]
     return [query for query in unanswered if query in failed], [
         query for query in unanswered if query not in failed
     ]
@@ -354,19 +354,19 @@ def find_bytes_per_day(
     return None if size is None else size * rate_per_s * DAY_S
 
 
-def weigh(one: GroupRun, before: GroupRun | None) -> EventSize:
+def weigh(group_run: GroupRun, before: GroupRun | None) -> EventSize:
     """What the events of a run take; it may go on with the data of the run before."""
-    storage, compacted = one.group.storage, one.group.storage_compacted
+    storage, compacted = group_run.group.storage, group_run.group.storage_compacted
     if storage is None or storage.reason or storage.find_level() is None:
         return EventSize()
-    sizes = [one.group.storage_during, storage]
+    sizes = [group_run.group.storage_during, storage]
     earlier = before.group.storage if before else None
-    if earlier is not None and one.run.fill_level == earlier.events:
+    if earlier is not None and group_run.run.fill_level == earlier.events:
         sizes.append(earlier)
     levels = _list_levels(sizes)
     size = measure_growth(levels, _find_allocation(storage))
     if size is None:
-        return EventSize(reason=_explain(one.group.storage_during, storage, levels))
+        return EventSize(reason=_explain(group_run.group.storage_during, storage, levels))
     return EventSize(
         size,
         index_bytes=_share(size, storage.index_bytes, storage),

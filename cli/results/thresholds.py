@@ -140,7 +140,7 @@ def _locate(result: Result, entry: Entry) -> Place:
     if entry.group.role is Role.READ:
         return Place(workers=entry.group.workers, group="reader")
     if result.by_fill_level:
-        return Place(level=entry.one.run.fill_level)
+        return Place(level=entry.group_run.run.fill_level)
     return Place(workers=entry.group.workers)
 
 

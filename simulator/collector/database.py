@@ -52,7 +52,7 @@ class CallThread:
             call()
 
     async def call(
-        self, function: Callable[[], _RESULT], timeout_s: float | None = None, what: str = ""
+        self, function: Callable[[], _RESULT], timeout_s: float | None = None, action: str = ""
     ) -> _RESULT:
         """The function's result; SimulatorError if it takes longer than `timeout_s`."""
         loop = asyncio.get_running_loop()
@@ -74,7 +74,7 @@ class CallThread:
             return await asyncio.wait_for(future, timeout_s)
         except TimeoutError:
             raise SimulatorError(
-                f"{what} has taken more than {timeout_s:g} s: see what the database waits for, or"
+                f"{action} has taken more than {timeout_s:g} s: see what the database waits for, or"
                 " raise database_timeout_s"
             ) from None
 

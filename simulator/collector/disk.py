@@ -43,14 +43,16 @@ def measure_during(module: AnyModule, start_at: float) -> tuple[float, Storage] 
     return (began + ended) / 2 - start_at, storage
 
 
-def place_amid(run: RunResult, at_s: float, found: Storage) -> Storage:
+def place_amid(run: RunResult, at_s: float, storage: Storage) -> Storage:
     """The size amid a run with the events that were in it: those acknowledged by then, unless the database
     has counted them."""
-    if found.reason or found.level or found.total_bytes is None:
-        return found
+    if storage.reason or storage.level or storage.total_bytes is None:
+        return storage
     timeline = run.writers.timeline if run.writers else []
     events = (run.fill_level or 0) + count_acknowledged(timeline, at_s)
-    return found.model_copy(update={"level": Level(size_bytes=found.total_bytes, events=events)})
+    return storage.model_copy(
+        update={"level": Level(size_bytes=storage.total_bytes, events=events)}
+    )
 
 
 def count_acknowledged(timeline: Sequence[tuple[int, int]], at_s: float) -> int:

@@ -106,13 +106,13 @@ def look_up(
     )
 
 
-def describe_wrong(found: Lookup) -> list[str]:
+def describe_wrong(lookup: Lookup) -> list[str]:
     """What makes a run invalid by its look-up."""
     texts = [
         f"{count:,} {problem}"
         for count, problem in (
-            (found.missing, "acknowledged events are not there"),
-            (found.doubled, "events are there twice"),
+            (lookup.missing, "acknowledged events are not there"),
+            (lookup.doubled, "events are there twice"),
         )
         if count
     ]

@@ -271,14 +271,14 @@ def add_long_windows(run: RunResult, prepared: Preparation) -> None:
     run.readers.long_windows = find_long_windows(queries, stored)
 
 
-def find_long_windows(asked: Iterable[Query | None], stored: Stored) -> LongWindows | None:
+def find_long_windows(descriptions: Iterable[Query | None], stored: Stored) -> LongWindows | None:
     """The queries that have longer windows than there are events for; None if there are none."""
     first, end = stored.span_ms
     # From the last event to the next there is an interval that counts, too.
     span_ms = end - first + int(stored.workload.device_interval_ms)
     queries = {
         query.name: int(query.window.span)
-        for query in asked
+        for query in descriptions
         if query is not None and query.window is not None and query.window.span > span_ms
     }
     return LongWindows(stored_ms=end - first, queries=queries) if queries else None

@@ -179,11 +179,11 @@ def make_deleter(settings: RunSettings, prepared: Preparation, barrier: Barrier)
     return Deleter(settings, prepared, barrier, retention)
 
 
-def describe_remaining(found: RetentionResult) -> list[str]:
+def describe_remaining(result: RetentionResult) -> list[str]:
     """What makes a run invalid by its retention."""
-    if not found.remaining:
+    if not result.remaining:
         return []
-    return [f"{found.remaining:,} events are still there that are older than the retention allows"]
+    return [f"{result.remaining:,} events are still there that are older than the retention allows"]
 
 
 def leave_out_deleted(prepared: Preparation, stored: Sequence[StoredEvents]) -> list[StoredEvents]:

@@ -96,24 +96,24 @@ class Checker:
 
     def check(
         self,
-        known: RecognizedEvents | str,
+        events: RecognizedEvents | str,
         frontier_ms: int | None = None,
         note: Callable[[int, int], object] = lambda done, total: None,
         kept_from_ms: int | None = None,
     ) -> Answers:
         """Compare all answers with the right ones.
 
-        `known`: the stored events, or why they aren't known. `frontier_ms`: from this time on events were
+        `events`: the stored events, or why they aren't known. `frontier_ms`: from this time on events were
         added meanwhile; None: none were. `note` is told how many events have been generated of how many.
         `kept_from_ms`: older events were being deleted.
         """
         self._found = self._left_out.model_copy(deep=True)
         answers = [answer for same in self._given.values() for answer in same]
-        if isinstance(known, str):
+        if isinstance(events, str):
             for answer in answers:
-                self._leave(answer.query, known, len(answer.workers))
+                self._leave(answer.query, events, len(answer.workers))
             return self._found
-        stored = Stored(known.workload, known.parts)
+        stored = Stored(events.workload, events.parts)
         answers = self._choose(answers, stored, frontier_ms, kept_from_ms)
         bounds = list(dict.fromkeys(answer.bound for answer in answers if answer.malformed is None))
         total = sum(

@@ -19,14 +19,14 @@ class Malformed(ValueError):
     """An answer without the form of the right one; the text names the row."""
 
 
-def compare_answers(right: Answer, found: Sequence[Sequence[Any]]) -> str | None:
+def compare_answers(right: Answer, rows: Sequence[Sequence[Any]]) -> str | None:
     """What is wrong with the answer that was found, naming the first row that differs; None: nothing.
 
     Rows, keys, counts, extrema and values of events must be right exactly (in float32 if the column is
     of that type), sums and means of numbers to the column's precision.
     """
     try:
-        columns = normalize(right.kinds, found)
+        columns = normalize(right.kinds, rows)
     except Malformed as error:
         return str(error)
     return compare_columns(right, columns)
@@ -55,9 +55,11 @@ def normalize(kinds: Sequence[ColumnType], rows: Sequence[Sequence[Any]]) -> lis
     return columns
 
 
-def compare_columns(right: Answer, found: Sequence[Sequence[Any]]) -> str | None:
+def compare_columns(right: Answer, answer_columns: Sequence[Sequence[Any]]) -> str | None:
     """The same as `compare_answers`, for normalized columns."""
-    columns = [to_values(kind, column) for kind, column in zip(right.kinds, found, strict=True)]
+    columns = [
+        to_values(kind, column) for kind, column in zip(right.kinds, answer_columns, strict=True)
+    ]
     count, expected = len(columns[0]), len(right)
     wrong_length = None if count == expected else f"{count:,} rows instead of {expected:,}"
     if not right.query.keys and right.query.compute:

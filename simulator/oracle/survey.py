@@ -88,23 +88,23 @@ def resume_history(begin: Beginning, module: AnyModule) -> Beginning:
     return replace(begin, next_events={part.worker: part.count for part in recognized.parts})
 
 
-def find_next(workload: WithHistory, found: DeviceInventory) -> dict[int, int]:
+def find_next(workload: WithHistory, inventory: DeviceInventory) -> dict[int, int]:
     """For each worker a number from which on none of its events is stored, though there are gaps before it:
     behind its last event in time. OtherEvents if not all devices have the history's first event."""
     next_events: dict[int, int] = {}
     covered = 0
-    while covered < len(found):
+    while covered < len(inventory):
         worker = len(next_events)
         names, history = workload.devices(worker), workload.count_history(worker)
-        places = found.find(names)
+        places = inventory.find(names)
         first = workload.block(worker, 0, len(names))
         if not (
             np.all(places >= 0)
-            and np.array_equal(found.first_ms[places], first.columns[workload.schema.time])
+            and np.array_equal(inventory.first_ms[places], first.columns[workload.schema.time])
         ):
             raise OtherEvents("they are not the history's")
         border_ms = int(workload.block(worker, history, 1).columns[workload.schema.time][0])
-        ticks = (int(found.last_ms[places].max()) - border_ms) / workload.device_interval_ms
+        ticks = (int(inventory.last_ms[places].max()) - border_ms) / workload.device_interval_ms
         next_events[worker] = history + (ceil(max(0, ticks)) + 1) * len(names) + workload.disorder
         covered += len(names)
     return next_events
@@ -197,25 +197,25 @@ def _require(module: AnyModule, query: Query) -> None:
 
 
 def recognize_events(
-    module: AnyModule, workload: Workload, found: DeviceInventory
+    module: AnyModule, workload: Workload, inventory: DeviceInventory
 ) -> RecognizedEvents:
     """The workload's events that these must be; UnknownEvents if they are others.
 
     Numbers and times of each device are looked at, and then the values of some events.
     """
-    recognized = recognize_devices(workload, found)
+    recognized = recognize_devices(workload, inventory)
     _check_values(module, recognized)
     return recognized
 
 
-def recognize_devices(workload: Workload, found: DeviceInventory) -> RecognizedEvents:
+def recognize_devices(workload: Workload, inventory: DeviceInventory) -> RecognizedEvents:
     """The same by number and times alone: of each worker, consecutive events."""
-    if not len(found):
+    if not len(inventory):
         raise UnknownEvents("there are no events: run insert first")
     refused: UnknownEvents | None = None
     for candidate in _list_candidates(workload):
         try:
-            return RecognizedEvents(candidate, _recognize_parts(candidate, found))
+            return RecognizedEvents(candidate, _recognize_parts(candidate, inventory))
         except UnknownEvents as error:
             refused = refused or error
     assert refused is not None

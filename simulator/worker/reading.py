@@ -218,7 +218,7 @@ class QueryStats:
 class _Question:
     """One execution that is under way."""
 
-    asked: QueryStats
+    stats: QueryStats
     execution: int
     due: float
     free: float
@@ -264,23 +264,23 @@ class QueryRunner:
         self.pause_s = 0.0
         """How long places in flight were free within the window of a closed loop, in total: the time from an
         answer to the next question."""
-        self.asked = {name: QueryStats(name, schedule.is_open, worker) for name in questions.names}
+        self.stats = {name: QueryStats(name, schedule.is_open, worker) for name in questions.names}
 
     @property
     def failed(self) -> int:
         """Questions that failed, which are not in the recorder."""
-        return sum(stats.errors for stats in self.asked.values())
+        return sum(stats.errors for stats in self.stats.values())
 
     def read_queries(self) -> dict[str, QueryProgress]:
         """What was asked so far. Called in another thread."""
         return {
             name: QueryProgress(latency=stats.latency.coarsen(), failed=stats.errors)
-            for name, stats in self.asked.items()
+            for name, stats in self.stats.items()
         }
 
     def read_size(self) -> dict[str, int]:
         """Rows and bytes of the answers of the window so far. Called in another thread."""
-        queries = self.asked.values()
+        queries = self.stats.values()
         return {
             "rows": sum(stats.rows for stats in queries),
             "bytes": sum(stats.bytes for stats in queries),
@@ -288,7 +288,7 @@ class QueryRunner:
 
     def results(self) -> list[WorkerQuery]:
         """What was measured of each query, for the collector."""
-        return [stats.result() for stats in self.asked.values()]
+        return [stats.result() for stats in self.stats.values()]
 
     def run_queries(self) -> None:
         """Ask until all is over."""
@@ -298,7 +298,7 @@ class QueryRunner:
         try:
             for number, name in enumerate(self._turns):
                 self._abort()
-                stats = self.asked[name]
+                stats = self.stats[name]
                 # Before it is due, so that making it isn't in its time.
                 request = self._questions.make(name)
                 due = self._await_turn()
@@ -386,12 +386,12 @@ class QueryRunner:
         asker.begin(request)
         self._note_latest()
         if not self._is_open:
-            self._questions.encode_next(question.asked.query)
+            self._questions.encode_next(question.stats.query)
         return asker.finish()
 
     def _settle(self) -> None:
         self._recorder.settle()
-        for stats in self.asked.values():
+        for stats in self.stats.values():
             stats.latency.settle()
 
     def _note_latest(self) -> None:
@@ -422,7 +422,7 @@ class QueryRunner:
                 raise result
 
     def _note_answer(self, question: _Question, received: Received, answered: float) -> None:
-        stats, execution, due = question.asked, question.execution, question.due
+        stats, execution, due = question.stats, question.execution, question.due
         if problem := self._questions.find_shortfall(stats.query, received.rows):
             self._note_error(question, SimulatorError(problem), answered)
             return
@@ -444,7 +444,7 @@ class QueryRunner:
 
     def _note_error(self, question: _Question, error: Exception, ended: float) -> None:
         self._recorder.record_failed(question.due, ended)
-        question.asked.note_error(question.execution, error)
+        question.stats.note_error(question.execution, error)
 
 
 def take_turns(weights: Mapping[str, float]) -> Iterator[str]:

@@ -129,17 +129,17 @@ class _KnownWindows:
         """How many late events there are in all windows."""
         return int(self.starts[-1])
 
-    def extend(self, keys: Numbers, found: Sequence[LateEvents]) -> _KnownWindows:
+    def extend(self, keys: Numbers, late_events: Sequence[LateEvents]) -> _KnownWindows:
         """These windows and more, whose keys and late events are given."""
         numbers, places, punctual = [self.numbers[:-1]], [self.places[:-1]], [self.punctual]
         first_slot = len(self.keys) - 1
-        for slot, late in enumerate(found, first_slot):
+        for slot, late in enumerate(late_events, first_slot):
             begin = self.window * slot
             numbers.append(late.numbers)
             places.append(begin + late.places)
             punctual.append(begin + np.sort(late.numbers) - np.arange(len(late.numbers)))
-        counts = np.cumsum([len(late.numbers) for late in found])
-        slots = np.arange(first_slot, first_slot + len(found))
+        counts = np.cumsum([len(late.numbers) for late in late_events])
+        slots = np.arange(first_slot, first_slot + len(late_events))
         keys = np.concatenate([self.keys[:-1], keys, self.keys[-1:]])
         order = np.argsort(keys)
         return _KnownWindows(

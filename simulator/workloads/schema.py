@@ -206,10 +206,10 @@ class LazyColumns(Mapping[str, NDArray[Any]]):
 
     def __init__(
         self,
-        made: Mapping[str, NDArray[Any]],
+        columns: Mapping[str, NDArray[Any]],
         makers: Mapping[str, Callable[[], NDArray[Any]]],
     ) -> None:
-        self._made = dict(made)
+        self._made = dict(columns)
         self._makers = dict(makers)
 
     def __getitem__(self, name: str) -> NDArray[Any]:

@@ -94,7 +94,7 @@ def _has_more(rest: str) -> bool:
     )
 
 
-def find_problems(text: str, known: Collection[str]) -> Iterator[str]:
+def find_problems(text: str, parameters: Collection[str]) -> Iterator[str]:
     """All that is wrong with a statement, which may have the parameters that are known."""
     parsed = parse_statement(text)
     if not parsed.bare.strip() and not parsed.problem:
@@ -102,9 +102,9 @@ def find_problems(text: str, known: Collection[str]) -> Iterator[str]:
     if parsed.problem:
         yield parsed.problem
     for name in dict.fromkeys(parsed.names):
-        if name not in known:
-            listed = ", ".join(f":{parameter}" for parameter in known)
-            yield f"there is no parameter :{name}{did_you_mean(name, known)} (this query has {listed})"
+        if name not in parameters:
+            listed = ", ".join(f":{parameter}" for parameter in parameters)
+            yield f"there is no parameter :{name}{did_you_mean(name, parameters)} (this query has {listed})"
     if changing := _CHANGING.search(parsed.bare):
         yield (
             f"a query's statement only asks, and {changing[0].upper()} does more: leave it out, or put it"

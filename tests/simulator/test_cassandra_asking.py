@@ -18,7 +18,7 @@ from simulator.modules.base import Job
 from simulator.modules.cassandra import Cassandra
 from simulator.modules.cassandra.asking import CassandraAsker, Request
 from simulator.modules.cassandra.encoding import Prepared
-from simulator.modules.cassandra.executions import Known, read_page
+from simulator.modules.cassandra.executions import PreparedQuestion, read_page
 from simulator.modules.cassandra.server import ClusterSession, translate
 from simulator.modules.cassandra.statements import Plan, Selection, Statement
 from simulator.modules.cassandra.wire import Connection, Node, Reply
@@ -177,7 +177,7 @@ def test_an_execution_has_its_values_in_the_protocols_types() -> None:
 def test_an_execute_is_the_protocols() -> None:
     """Sections 4.1.4 and 4.1.6."""
     for version, size in ((5, "!I"), (4, "!B")):
-        known = Known(Prepared(b"id", b"columns"), 2, "LOCAL_QUORUM", version)
+        known = PreparedQuestion(Prepared(b"id", b"columns"), 2, "LOCAL_QUORUM", version)
         named = text(b"id") + (text(b"columns") if version == 5 else b"") + b"\0\x06"
         page_size = struct.pack("!i", 5000)
         first = named + struct.pack(size, 0x07) + b"\0\2" + b"values" + page_size
@@ -421,7 +421,7 @@ def test_one_question_alone_is_asked_as_one_of_several(
 
     request = selection(asker)
     # That it is prepared is what makes it go the short way.
-    asker._prepare(request.asked.text if isinstance(request.asked, Statement) else "")
+    asker._prepare(request.question.text if isinstance(request.question, Statement) else "")
     with ThreadPoolExecutor(1) as thread:
         answering = thread.submit(answer)
         assert [asker.send(request).rows for _ in range(3)] == [1, 2, 1]

@@ -277,7 +277,7 @@ def test_an_answer_of_the_wrong_length_is_an_error() -> None:
     turns = iter(["one", "two"] * 2)
     runner = QueryRunner(database, database, turns, recorder, schedule)
     runner.run_queries()
-    one, two = runner.asked.values()
+    one, two = runner.stats.values()
     assert (one.executions, one.errors, one.error) == (0, 2, "1 rows")
     assert (two.executions, two.errors, two.rows, two.bytes) == (1, 1, 2, 20)
 

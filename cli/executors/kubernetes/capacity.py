@@ -339,9 +339,9 @@ def read_nodes(client: KubeClient) -> list[Node] | None:
         return None
 
 
-def read_amounts(given: Mapping[str, Any] | None) -> dict[str, Decimal]:
+def read_amounts(quantities: Mapping[str, Any] | None) -> dict[str, Decimal]:
     """Quantities as Kubernetes writes them."""
-    return {name: parse_quantity(amount) for name, amount in (given or {}).items()}
+    return {name: parse_quantity(amount) for name, amount in (quantities or {}).items()}
 
 
 def read_cluster(

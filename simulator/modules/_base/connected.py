@@ -106,9 +106,9 @@ class TableModule(CountingModule[OptionsT, EncodingT, ConnectionT]):
         columns = schema.tags_row if table in self.job.tags_tables else schema.row
         return {column.name: None for column in columns}
 
-    def fits(self, found: str, expected: str) -> bool:
+    def fits(self, actual: str, expected: str) -> bool:
         """Whether a column of the first type is one of the second."""
-        return found == expected
+        return actual == expected
 
     def check_columns(self, tables: Sequence[str], remedy: str) -> None:
         """SimulatorError if one of these tables, or that of the tags, is there and has other columns than are

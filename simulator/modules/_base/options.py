@@ -31,17 +31,17 @@ ModeT = TypeVar("ModeT", bound=StrEnum)
 
 
 def choose_mode(
-    option: str, asked: ModeT | None, batch: int, single: ModeT, default: ModeT
+    option: str, mode: ModeT | None, batch: int, single: ModeT, default: ModeT
 ) -> ModeT:
     """The mode for requests of `batch` events: what is asked for, or else `single` or `default`.
 
     Raises OptionError, which names the option, if the one asked for doesn't fit the batch.
     """
-    if batch and asked is single:
-        raise OptionError(f"{option}={asked} sends each event alone: leave --batch out")
-    if not batch and asked not in (None, single):
-        raise OptionError(f"{option}={asked} needs --batch N")
-    return asked or (default if batch else single)
+    if batch and mode is single:
+        raise OptionError(f"{option}={mode} sends each event alone: leave --batch out")
+    if not batch and mode not in (None, single):
+        raise OptionError(f"{option}={mode} needs --batch N")
+    return mode or (default if batch else single)
 
 
 class InsertMode(StrEnum):

@@ -95,17 +95,20 @@ class SqlDialect:
             value = float(np.float32(value))
         return repr(int(value)) if float(value).is_integer() else repr(value)
 
-    def aggregate(self, one: Aggregate, schema: Schema) -> str:
+    def aggregate(self, aggregate: Aggregate, schema: Schema) -> str:
         """What computes a value of a group's events."""
-        if one.column is None:
+        if aggregate.column is None:
             return "count(*)"
-        column = quote_name(one.column)
-        if one.function is Function.LAST:
+        column = quote_name(aggregate.column)
+        if aggregate.function is Function.LAST:
             return f"(array_agg({column} ORDER BY {quote_name(schema.time)} DESC))[1]"
-        if one.function is Function.SUM and schema.column(one.column).type is ColumnType.FLOAT32:
+        if (
+            aggregate.function is Function.SUM
+            and schema.column(aggregate.column).type is ColumnType.FLOAT32
+        ):
             # The sum of reals is a real, whose last digits would get lost on the way.
             column = f"CAST({column} AS {self.NUMBERS[ColumnType.FLOAT64]})"
-        return f"{one.function}({column})"
+        return f"{aggregate.function}({column})"
 
     def name_events(self, schema: Schema) -> str:
         """What events are selected from, by the table's name."""
@@ -141,10 +144,10 @@ class NewestByFunction(SqlDialect):
     NEWEST: ClassVar[str]
     """The function, of a value and a time."""
 
-    def aggregate(self, one: Aggregate, schema: Schema) -> str:
-        if one.function is Function.LAST:
-            return self._find_newest(quote_name(one.column or ""), quote_name(schema.time))
-        return super().aggregate(one, schema)
+    def aggregate(self, aggregate: Aggregate, schema: Schema) -> str:
+        if aggregate.function is Function.LAST:
+            return self._find_newest(quote_name(aggregate.column or ""), quote_name(schema.time))
+        return super().aggregate(aggregate, schema)
 
     def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
         device, *rest = values

@@ -29,7 +29,7 @@ from .encoding import Prepared
 from .executions import (
     Answer,
     Execution,
-    Known,
+    PreparedQuestion,
     encode_block,
     encode_executions,
     read_page,
@@ -49,7 +49,7 @@ _EXECUTE: int = ExecuteMessage.opcode
 class Request(NamedTuple):
     """A question."""
 
-    asked: Statement | Plan
+    question: Statement | Plan
     executions: Sequence[Execution]
     """The executions of a statement."""
 
@@ -63,7 +63,7 @@ class _Question:
     """The steps of a plan."""
     text: str = ""
     """The statement that is being asked."""
-    known: Known | None = None
+    prepared: PreparedQuestion | None = None
     may_be_late: bool = False
     executions: Sequence[Execution] = ()
     sent: int = 0
@@ -98,7 +98,7 @@ class CassandraAsker(Asker):
         super().__init__(module, in_flight)
         self._expected: dict[str, None] = {}
         """Statements that will be asked."""
-        self._known: dict[str, Known] = {}
+        self._statements: dict[str, PreparedQuestion] = {}
         self._found: list[Outcome[Received]] = []
 
     # --- requests
@@ -106,7 +106,7 @@ class CassandraAsker(Asker):
     def encode(self, bounds: BoundQueries) -> Iterable[Request]:
         first = self.module.make_statement(bounds[0])
         is_own = find_own_statement(type(self.module), bounds.query) is not None
-        if is_own or isinstance(first, Plan) or bounds.devices is None or not first.asked:
+        if is_own or isinstance(first, Plan) or bounds.devices is None or not first.parameters:
             return super().encode(bounds)
         statement = self._expect(first.statement)
         return [Request(statement, executions) for executions in encode_block(first, bounds)]
@@ -141,7 +141,7 @@ class CassandraAsker(Asker):
 
     def _connect(self, node: Node) -> Connection:
         """A connection to a node, which has the statements prepared. Works in any thread."""
-        statements = dict(self._known)
+        statements = dict(self._statements)
         connection, prepared = self.module.connection.connect(node, list(statements))
         if prepared != [statement.prepared for statement in statements.values()]:
             connection.close()
@@ -151,21 +151,21 @@ class CassandraAsker(Asker):
             connection.stamp_arrivals()
         return connection
 
-    def _prepare(self, text: str, again: bool = False) -> Known:
+    def _prepare(self, text: str, again: bool = False) -> PreparedQuestion:
         """A prepared statement. Raises `ERRORS`; Retryable if no node answers."""
-        statement = self._known.get(text)
+        statement = self._statements.get(text)
         if statement is None or again:
-            self._known.pop(text, None)
+            self._statements.pop(text, None)
             session = self.module.session
             prepared = session.prepare(text, again)
             names = prepared.query_id, prepared.result_metadata_id or b""
-            statement = Known(
+            statement = PreparedQuestion(
                 Prepared(*names, prepared.result_metadata or ()),
                 len(prepared.column_metadata or ()),
                 self.module.options.consistency_level,
                 session.version,
             )
-            self._known[text] = statement
+            self._statements[text] = statement
         return statement
 
     def _translate(self, error: Exception) -> Retryable | SimulatorError:
@@ -192,8 +192,8 @@ class CassandraAsker(Asker):
 
     def send(self, request: Request) -> Received:
         executions = request.executions
-        text = request.asked.text if isinstance(request.asked, Statement) else ""
-        statement = self._known.get(text)
+        text = request.question.text if isinstance(request.question, Statement) else ""
+        statement = self._statements.get(text)
         if statement is None or len(executions) != 1:
             self.submit(request, None)
         elif received := self._send_alone(_Question(None, None, text, statement), executions):
@@ -208,7 +208,7 @@ class CassandraAsker(Asker):
     def _send_alone(self, question: _Question, executions: Sequence[Execution]) -> Received | None:
         """Ask one execution while nothing else is under way. Returns its answer if that has one page, as most
         have; None: `outcomes` tells how it goes on."""
-        assert question.known is not None
+        assert question.prepared is not None
         question.executions, question.sent, question.parts = executions, 1, [[]]
         sent = _Sent(question, 0)
         self._send(sent)
@@ -221,16 +221,16 @@ class CassandraAsker(Asker):
         if isinstance(result, Reply) and len(result.body) <= most_answer_bytes():
             page = read_page(result)
             if page.following is None:
-                return Received(page.rows, len(result.body), Answer(question.known, [result]))
+                return Received(page.rows, len(result.body), Answer(question.prepared, [result]))
         self._take(sent, result, outcome.answered_s)
         return None
 
     def submit(self, request: Request, token: object) -> None:
         question = _Question(token)
-        if isinstance(request.asked, Statement):
-            self._ask(question, request.asked.text, request.executions)
+        if isinstance(request.question, Statement):
+            self._ask(question, request.question.text, request.executions)
         else:
-            question.steps = self.module.begin(request.asked)
+            question.steps = self.module.begin(request.question)
             self._go_on(question, None)
 
     def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[Received]]:
@@ -262,7 +262,7 @@ class CassandraAsker(Asker):
             self._end(question, error)
         else:
             question.may_be_late = step.may_be_late
-            executions = encode_executions(step.statement, step.asked)
+            executions = encode_executions(step.statement, step.parameters)
             self._ask(question, step.statement.text, executions)
 
     def _ask(self, question: _Question, text: str, executions: Sequence[Execution]) -> None:
@@ -277,7 +277,7 @@ class CassandraAsker(Asker):
     def _name(self, question: _Question, again: bool = False) -> bool:
         """Have the question's statement prepared. False if it can't be, which ends the question."""
         try:
-            question.known = self._prepare(question.text, again)
+            question.prepared = self._prepare(question.text, again)
         except ERRORS as error:
             self._end(question, self._translate(error))
         except Retryable as error:
@@ -293,10 +293,10 @@ class CassandraAsker(Asker):
     def _send(self, sent: _Sent) -> None:
         """Ask for a page of an execution."""
         question = sent.question
-        assert question.known is not None
+        assert question.prepared is not None
         question.under_way += 1
         partition, values = question.executions[sent.number]
-        body = question.known.execute(values, sent.following)
+        body = question.prepared.execute(values, sent.following)
         self.pool.submit(partition, _EXECUTE, body, sent, None)
 
     def _take(self, sent: _Sent, result: Reply | Exception, answered_s: float) -> None:
@@ -340,10 +340,10 @@ class CassandraAsker(Asker):
         if question.steps is None:
             self._end(question, self._collect(question), answered_s)
             return
-        assert question.known is not None
+        assert question.prepared is not None
         try:
             parts = [
-                None if pages is None else read_rows(Answer(question.known, pages))
+                None if pages is None else read_rows(Answer(question.prepared, pages))
                 for pages in question.parts
             ]
         except SimulatorError as error:
@@ -352,9 +352,9 @@ class CassandraAsker(Asker):
         self._go_on(question, parts)
 
     def _collect(self, question: _Question) -> Received:
-        assert question.known is not None
+        assert question.prepared is not None
         pages = list(chain.from_iterable(pages or () for pages in question.parts))
-        return Received(question.rows, question.bytes, Answer(question.known, pages))
+        return Received(question.rows, question.bytes, Answer(question.prepared, pages))
 
     def _end(
         self,

@@ -30,14 +30,14 @@ def describe_statement(
         except StopIteration:
             return "\n".join([*lines, "what they find is put together by the client"])
         lines.append(_describe(step))
-        answers = [[] for _ in step.asked]
+        answers = [[] for _ in step.parameters]
         if step.statement.text.startswith("SELECT DISTINCT "):
             answers[0].append((_DEVICE,))
 
 
 def _describe(step: Step) -> str:
     """A statement with the first values of its parameters."""
-    shown = [f"  with {', '.join(map(repr, values))}" for values in step.asked[:_SHOWN]]
-    if len(step.asked) > _SHOWN:
-        shown.append(f"  and so on, {len(step.asked)} times in all, several at once")
+    shown = [f"  with {', '.join(map(repr, values))}" for values in step.parameters[:_SHOWN]]
+    if len(step.parameters) > _SHOWN:
+        shown.append(f"  and so on, {len(step.parameters)} times in all, several at once")
     return "\n".join([step.statement.text, *shown])

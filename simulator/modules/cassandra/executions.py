@@ -59,7 +59,7 @@ class Page(NamedTuple):
     """What asks for the next page."""
 
 
-class Known:
+class PreparedQuestion:
     """A prepared statement."""
 
     def __init__(
@@ -84,14 +84,14 @@ class Known:
 class Answer(NamedTuple):
     """What a statement found, as it came."""
 
-    known: Known
+    statement: PreparedQuestion
     pages: Sequence[Reply]
 
 
-def encode_executions(statement: Statement, asked: Sequence[Row]) -> list[Execution]:
-    """The executions of a statement with each row of `asked` as parameters."""
+def encode_executions(statement: Statement, parameters: Sequence[Row]) -> list[Execution]:
+    """The executions of a statement with each row of `parameters` as parameters."""
     executions = []
-    for values in asked:
+    for values in parameters:
         packed = _pack(statement, values)
         executions.append(
             Execution(packed[0] if statement.is_of_partition else None, _join(packed))
@@ -109,7 +109,7 @@ def encode_block(selection: Selection, bounds: BoundQueries) -> list[list[Execut
         starts = map(pack, bounds.start_ms.tolist())
         ends = map(pack, (bounds.end_ms - 1).tolist())
         windows, behind = list(map(_join, zip(starts, ends, strict=True))), 3
-    limits = _join(_pack(selection.statement, selection.asked[0])[behind:])
+    limits = _join(_pack(selection.statement, selection.parameters[0])[behind:])
     return [
         [Execution(name, _join([name]) + window + limits) for name in names]
         for names, window in zip(bounds.devices.tolist(), windows, strict=True)
@@ -172,7 +172,7 @@ def read_rows(answer: Answer) -> list[Row]:
     rows: list[Row] = []
     try:
         for page in answer.pages:
-            rows += decode_rows(page, answer.known.version, answer.known.prepared.columns)
+            rows += decode_rows(page, answer.statement.version, answer.statement.prepared.columns)
     except (*ERRORS, EOFError, ValueError, TypeError, LookupError) as error:
         raise SimulatorError(f"Cassandra's answer can't be read: {one_line(error)}") from error
     return rows

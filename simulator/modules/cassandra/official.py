@@ -167,7 +167,7 @@ class OfficialAsker(Asker):
     def send(self, request: Selection | Plan) -> Received:
         try:
             if isinstance(request, Selection):
-                parts = self._ask(request.statement, request.asked, may_be_late=False)
+                parts = self._ask(request.statement, request.parameters, may_be_late=False)
                 rows = list(chain.from_iterable(part or () for part in parts))
             else:
                 rows = self._carry_out(request)

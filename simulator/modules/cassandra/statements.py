@@ -25,10 +25,10 @@ class Statement(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """A question whose answer is what a statement finds, with each of several parameters."""
+    """A question whose answer is what a statement finds, with each of several rows of parameters."""
 
     statement: Statement
-    asked: Sequence[Row]
+    parameters: Sequence[Row]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Step(NamedTuple):
     """What a plan asks next, with one row of parameters at least."""
 
     statement: Statement
-    asked: Sequence[Row]
+    parameters: Sequence[Row]
     may_be_late: bool
     """Whether the plan can go on without what takes the server too long; otherwise that is an error."""
 
@@ -54,9 +54,9 @@ Steps = Generator[Step, Parts, list[Row]]
 """The rows of an answer, by what is asked on the way."""
 
 
-def ask(statement: Statement, asked: Sequence[Row]) -> Generator[Step, Parts, list[list[Row]]]:
-    """The rows of a statement with each of `asked`."""
-    if not asked:
+def ask(statement: Statement, parameters: Sequence[Row]) -> Generator[Step, Parts, list[list[Row]]]:
+    """The rows of a statement with each of `parameters`."""
+    if not parameters:
         return []
-    answers = yield Step(statement, asked, may_be_late=False)
+    answers = yield Step(statement, parameters, may_be_late=False)
     return [rows for rows in answers if rows is not None]

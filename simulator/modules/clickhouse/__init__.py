@@ -253,11 +253,11 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
         columns = schema.tags_row if table in self.job.tags_tables else schema.row
         return {column.name: self._plain_type_of(column) for column in columns}
 
-    def fits(self, found: str, expected: str) -> bool:
+    def fits(self, actual: str, expected: str) -> bool:
         if expected.startswith("JSON("):
             # How it is written is the server's affair, and it may have more paths.
-            return found.startswith("JSON")
-        return found in (expected, f"LowCardinality({expected})")
+            return actual.startswith("JSON")
+        return actual in (expected, f"LowCardinality({expected})")
 
     def delete_older(self, before_ms: int) -> None:
         """https://clickhouse.com/docs/sql-reference/statements/alter/partition#drop-partitionpart"""

@@ -36,18 +36,18 @@ class ClickhouseDialect(SqlDialect):
     def bucket(self, time: str, every_ms: int) -> str:
         return f"intDiv({_in_ms(time)}, {every_ms}) * {every_ms}"
 
-    def aggregate(self, one: Aggregate, schema: Schema) -> str:
-        if one.column is None:
+    def aggregate(self, aggregate: Aggregate, schema: Schema) -> str:
+        if aggregate.column is None:
             return "count()"
-        column = quote_name(one.column)
-        if one.function is Function.LAST:
+        column = quote_name(aggregate.column)
+        if aggregate.function is Function.LAST:
             time = quote_name(schema.time)
-            if not schema.column(one.column).nullable:
+            if not schema.column(aggregate.column).nullable:
                 return f"argMax({column}, {time})"
             # Of a lone value, `argMax` would leave out the events that have none. Takes three times as long.
             return f"argMax(tuple({column}), {time}).1"
-        computed = f"{one.function}({column})"
-        return _in_ms(computed) if one.column == schema.time else computed
+        computed = f"{aggregate.function}({column})"
+        return _in_ms(computed) if aggregate.column == schema.time else computed
 
     def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
         # Both backwards, as a table is then read in its own order: a third of the time.

@@ -152,9 +152,9 @@ class Plan(ABC):
         """The rows of all pages. KeyError and the like if one is not in the form of an answer."""
 
 
-def write_tail(asked: Question) -> bytes:
+def write_tail(question: Question) -> bytes:
     """What is asked, as the end of a search."""
-    return b"," + orjson.dumps(asked)[1:]
+    return b"," + orjson.dumps(question)[1:]
 
 
 class Totals(Plan):
@@ -234,11 +234,11 @@ class EventPages(Plan):
     FURTHER = "and so on with `search_after`, as long as pages are full"
 
     def __init__(
-        self, asked: Question, read: Callable[[Any], Row], page: int, limit: int | None
+        self, question: Question, read: Callable[[Any], Row], page: int, limit: int | None
     ) -> None:
-        """`asked`: fields and their order; `read`: reads a hit; `page`: events in one."""
+        """`question`: fields and their order; `read`: reads a hit; `page`: events in one."""
         self.most = limit
-        self._begin = write_tail(asked)[:-1]
+        self._begin = write_tail(question)[:-1]
         self._read = read
         self._page = page
         self.tail = b'%b,"size":%d}' % (self._begin, self._size(0))
@@ -278,11 +278,11 @@ class Newest(Plan):
     FURTHER = "and by groups, page by page, if there are more devices than that"
 
     def __init__(
-        self, query: Query, asked: Question, read: Callable[[Any], Row], page: int, more: Plan
+        self, query: Query, question: Question, read: Callable[[Any], Row], page: int, more: Plan
     ) -> None:
-        """`asked`: fields, their order, and what is collapsed; `read`: reads a hit; `more`: how more
+        """`question`: fields, their order, and what is collapsed; `read`: reads a hit; `more`: how more
         devices are asked about."""
-        self.tail = write_tail({**asked, "size": page})
+        self.tail = write_tail({**question, "size": page})
         self.most = query.limit if query.order else None
         self._query = query
         self._read = read

@@ -34,7 +34,7 @@ class Request(NamedTuple):
 
     question: Question | None
     """None: the statements follow from what is asked."""
-    asked: Selection | Computation | None
+    query: Selection | Computation | None
     """None: the rows are the answer's, as they are."""
 
 
@@ -150,10 +150,10 @@ class IotdbAsker(Asker):
     def send(self, request: Request) -> Received:
         session = self._take()
         try:
-            if isinstance(request.asked, Computation):
-                return self._compute(session, request.asked)
+            if isinstance(request.query, Computation):
+                return self._compute(session, request.query)
             assert request.question is not None
-            return self.collect(self._fetch(session, request.question), request.asked)
+            return self.collect(self._fetch(session, request.question), request.query)
         finally:
             if session.is_open:
                 self._idle.append(session)

@@ -72,10 +72,10 @@ def make_error(result: pq.abc.PGresult) -> ServerError | ConnectionResetError:
     return ServerError(code.decode(), text or "an error without a text")
 
 
-def lost(said: object) -> ConnectionResetError:
+def lost(reason: object) -> ConnectionResetError:
     """The error that the connection is lost. What libpq guesses on further lines is left out, as it is no
     sentence in ours."""
-    return ConnectionResetError(str(said).partition("\n\tThis probably means")[0].strip())
+    return ConnectionResetError(str(reason).partition("\n\tThis probably means")[0].strip())
 
 
 def no_answer(timeout_s: float) -> TimeoutError:

@@ -61,11 +61,11 @@ class QuestdbDialect(SqlDialect):
         places += [f"{names[key]} ASC" for key in range(query.keys) if key != by]
         return f"SELECT * FROM ({statement}) ORDER BY {', '.join(places)}"
 
-    def aggregate(self, one: Aggregate, schema: Schema) -> str:
-        if one.function is Function.LAST:
+    def aggregate(self, aggregate: Aggregate, schema: Schema) -> str:
+        if aggregate.function is Function.LAST:
             # Rows are in the order of time.
-            return f"last({quote_name(one.column or '')})"
-        return super().aggregate(one, schema)
+            return f"last({quote_name(aggregate.column or '')})"
+        return super().aggregate(aggregate, schema)
 
     def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
         # LATEST ON goes by a column: a device's document is always the same.

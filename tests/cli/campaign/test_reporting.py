@@ -237,7 +237,7 @@ def test_what_a_file_says_does_no_harm(page: CampaignPage) -> None:
         replace(
             page, title=evil, figures=[], single_runs=[], differences=[evil], failed={evil: evil},
             rankings={evil: [evil]}, doubts=evil, hardware=[evil],
-            candidates=[replace(one, about=evil, told=[evil]) for one in page.candidates],
+            candidates=[replace(one, about=evil, interventions=[evil]) for one in page.candidates],
         )
     )  # fmt: skip
     assert [tag for tag, _ in Page(harmless).tags].count("script") == 1

@@ -113,7 +113,7 @@ def test_by_whom_readers_are_bound() -> None:
     entry.group.queries[0].rows = 2
     entry.group.client = client(0.3, bound=True)
     assert FIGURES["bottleneck"].read(entry) is None
-    entry.one.run.resources = Resources(cpu_s=3.0)
+    entry.group_run.run.resources = Resources(cpu_s=3.0)
     assert FIGURES["bottleneck"].show(entry) == "client CPU"
 
 
