@@ -102,13 +102,13 @@ def open_loop(
     **offered: Any,
 ) -> Result:
     """A sweep at a rate for 21 s, of which the first is the warm-up."""
-    given = {
+    defaults = {
         "rate_per_s": rate_per_s, "arrivals": "poisson", "duration_s": 21.0, "warm_up_s": 1.0,
         "num_inserts": None,
     }  # fmt: skip
-    result = inserts(rates, options=given | dict(options or {}))
-    for one in result.writers:
-        group = one.group
+    result = inserts(rates, options=defaults | dict(options or {}))
+    for group_run in result.writers:
+        group = group_run.group
         achieved = int((group.rate_per_s or 0) * 20)
         due = int(rate_per_s * 20)
         values = {
@@ -127,7 +127,7 @@ def open_loop(
 def disturbed(*outages: tuple[float, float], target: str = "alpha") -> Result:
     """One run of 40 s with a mark at the beginning of each gap of so many seconds."""
     result = inserts({1: [100.0]}, target)
-    ((run, group),) = [(one.run, one.group) for one in result.writers]
+    ((run, group),) = [(group_run.run, group_run.group) for group_run in result.writers]
     group.gaps = [(at + 0.1, at + gap_s) for at, gap_s in outages if gap_s]
     run.marks = [
         Mark(at_s=at, ended_s=at, action=f"{at:g}s run number-{place}")
@@ -153,8 +153,8 @@ def steps(
         insert_run(workers=2, run=number, fill_level=level, rate_per_s=rate, window_s=20.0)
         for number, (level, rate) in enumerate(rates.items(), 1)
     ]
-    given = {"workers": [2], "runs": 1, "steps": len(rates)} | dict(options or {})
-    return _insert_result(runs, target, given, changes)
+    merged = {"workers": [2], "runs": 1, "steps": len(rates)} | dict(options or {})
+    return _insert_result(runs, target, merged, changes)
 
 
 def capacity(
@@ -281,7 +281,7 @@ def queries(
     """Query -> seconds of each execution by one worker after the first one, which took `cold`; with
     `cold` None there was no such. None for an execution that failed."""
     first = [] if cold is None else [cold]
-    asked = [
+    query_results = [
         ask(query, [
             Execution(run=number, worker=0, duration_s=duration, rows=None if duration is None else 1,
                       error="no" if duration is None else None)
@@ -294,7 +294,7 @@ def queries(
         for m in (RunResult, GroupResult)
     )
     phases_s = {"start": 0.5, "prepare": 0.25, "run": 2.0, "clean_up": 0.25}
-    group = GroupResult(role=Role.READ, **({"workers": 1, "queries": asked} | of_group))
+    group = GroupResult(role=Role.READ, **({"workers": 1, "queries": query_results} | of_group))
     runs = [RunResult(**({"phases_s": phases_s} | of_run), groups=[group])]
     values: dict[str, Any] = {
         "command": "query", "target": target, "module": "postgres", "executor": "local",
@@ -307,7 +307,7 @@ def queries(
 
 def ask(query: str, executions: Sequence[Execution]) -> QueryResult:
     """A query that was asked by number."""
-    answered = [one for one in executions if one.duration_s is not None]
+    answered = [execution for execution in executions if execution.duration_s is not None]
     return QueryResult(
         query=query, executions=len(answered), errors=len(executions) - len(answered),
         each=list(executions),
@@ -323,19 +323,19 @@ def asked_by_the_clock(target: str = "alpha") -> Result:
             recorder = LatencyRecorder()
             for _ in range(100):
                 recorder.record(took_s * run)
-            found = recorder.finish()
+            histogram = recorder.finish()
             figures.append(
                 QueryResult(
                     query=query, executions=100, rows_min=1, rows_max=1, cold_s=took_s,
-                    warm_s=[took_s * run] * 2, latency_ms=latency_ms(found),
-                    histogram=encode_histogram(found),
+                    warm_s=[took_s * run] * 2, latency_ms=latency_ms(histogram),
+                    histogram=encode_histogram(histogram),
                 )
             )  # fmt: skip
         beside.runs[run - 1].groups.append(
             GroupResult(role=Role.READ, workers=2, window_s=20.0, rate_per_s=10.0, queries=figures)
         )
-    asked = summarize_queries(beside.runs)
-    return beside.model_copy(update={"command": "mixed", "query_summary": asked})
+    summary = summarize_queries(beside.runs)
+    return beside.model_copy(update={"command": "mixed", "query_summary": summary})
 
 
 def client(share: float, bound: bool = False) -> Client:
@@ -386,10 +386,10 @@ def compare_asking_in_turns() -> Result:
 
 
 def _asking_run(number: int, rate: float, cpu_us: float, p50: float) -> RunResult:
-    asked = int(rate * 20)
+    count = int(rate * 20)
     times = LatencyMs(p50=p50, p90=9, p99=4 * p50, p99_9=10, max=11)
     query = QueryResult(
-        query="point", executions=asked, rows=10 * asked, rows_min=10, rows_max=10, latency_ms=times
+        query="point", executions=count, rows=10 * count, rows_min=10, rows_max=10, latency_ms=times
     )
     group = GroupResult(
         role=Role.READ, workers=2, rate_per_s=rate, window_s=20.0, latency_ms=times, queries=[query],

@@ -61,8 +61,8 @@ def _replace(draw: random.Random, content: bytes, pattern: re.Pattern[bytes]) ->
     places = list(pattern.finditer(content))
     if not places:
         return _flip(draw, content)
-    found = draw.choice(places)
-    return content[: found.start()] + draw.choice(_ODD_VALUES) + content[found.end() :]
+    match = draw.choice(places)
+    return content[: match.start()] + draw.choice(_ODD_VALUES) + content[match.end() :]
 
 
 def _replace_number(draw: random.Random, content: bytes) -> bytes:
@@ -90,8 +90,8 @@ def _drop_line(draw: random.Random, content: bytes) -> bytes:
 
 
 def _swap_words(draw: random.Random, content: bytes) -> bytes:
-    one, other = (found[0] for found in draw.choices(list(_WORD.finditer(content)), k=2))
-    return content.replace(one, other, 1)
+    first, second = (match[0] for match in draw.choices(list(_WORD.finditer(content)), k=2))
+    return content.replace(first, second, 1)
 
 
 def _grow_aliases(draw: random.Random, content: bytes) -> bytes:

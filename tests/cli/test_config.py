@@ -65,7 +65,7 @@ namespace: default
 
 
 def test_a_file_of_the_published_tools_shape_is_accepted(write: Write) -> None:
-    """Whoever comes from there brings their own."""
+    """Users of the published tool bring such a file."""
     config = load_config(write(PUBLISHED))
     assert config.target_names == ["some_sql", "other_sql", "wide_column"]
     assert config.namespace == "default"
@@ -341,11 +341,11 @@ def test_each_key_that_nobody_knows_is_named(write: Write) -> None:
         "    hosst: db\n    kubernetes:\n      runAsUsr: 5\n    zzz: 1\n    host: db\n"
     )
     config = load_config(file)
-    found = [
+    messages = [
         text.replace(str(file), "FILE")
         for text in config.unknown_keys("x", lambda _: ["host", "port"])
     ]
-    assert [text.partition(" (known: ")[0] for text in found] == [
+    assert [text.partition(" (known: ")[0] for text in messages] == [
         "FILE:6: targets.x.executr: unknown option 'executr'; did you mean executor?",
         "FILE:7: targets.x.hosst: unknown option 'hosst'; did you mean host?",
         "FILE:10: targets.x.zzz: unknown option 'zzz'",
@@ -353,7 +353,7 @@ def test_each_key_that_nobody_knows_is_named(write: Write) -> None:
     ]
     assert (
         "(known: collector_address, cost_per_hour, data_dir, database_pids, disturbances, executor,"
-        in found[0]
+        in messages[0]
     )
     (shared,) = config.unknown_shared_keys()
     assert "kubernetes.resource: unknown key; did you mean resources?" in shared
@@ -379,7 +379,7 @@ targets:
 def test_executors_that_share_the_workers_out(write: Write) -> None:
     target = load_config(write(SHARED)).target("x")
     east, west, here = target.executors
-    assert [one.name for one in target.executors] == ["east", "west", "here"]
+    assert [executor.name for executor in target.executors] == ["east", "west", "here"]
     assert (target.executor, here.kind) == (ExecutorName.KUBERNETES, ExecutorName.LOCAL)
     assert (east.context, east.namespace, west.namespace) == ("east", "bench", None)
     assert target.collector_address == "http://bench.example.com:30500"

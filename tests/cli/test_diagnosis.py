@@ -19,5 +19,5 @@ from simulator.machine import Reading
 def test_a_busy_machine_is_said_and_is_no_failure(
     load: float | None, text: str, busy: bool
 ) -> None:
-    found = judge_machine(Reading(2, load, None))
-    assert (found.ok, found.text, found.remedy != "") == (True, text, busy)
+    finding = judge_machine(Reading(2, load, None))
+    assert (finding.ok, finding.text, finding.remedy != "") == (True, text, busy)

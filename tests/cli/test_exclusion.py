@@ -101,19 +101,19 @@ COMMANDS = (
 def test_no_command_touches_a_database_that_somebody_else_holds(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is at the address: whoever went on would fail to connect."""
+    """Nothing is at the address: a command that went on would fail to connect."""
     (tmp_path / "config.yaml").write_text(
         "targets:\n  db: {module: postgres, executor: local, connection_string: host=one port=1}\n"
     )
     options = f"--target db --config {tmp_path}/config.yaml --output {tmp_path}/results".split()
     with hold_lock(Claim("night's", "one:1", None), "campaign /night of me@here"):
         assert _status([*command.split(), *options]) == 2
-    said = capsys.readouterr()
-    assert said.err.splitlines()[-1] == (
+    output = capsys.readouterr()
+    assert output.err.splitlines()[-1] == (
         "error: campaign /night of me@here is at work on the database of target db (one:1):"
         " wait for its end, or use another database"
     )
-    assert not said.out and not list((tmp_path / "results").iterdir())
+    assert not output.out and not list((tmp_path / "results").iterdir())
 
 
 @pytest.mark.usefixtures("shared")
@@ -129,15 +129,15 @@ def test_a_campaigns_own_jobs_may_use_what_it_holds() -> None:
 
 @as_root
 def test_users_notice_each_other(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also after one was killed, whose file stays as nobody else may remove it."""
-    with another_process(take, SOMEBODY) as (_, said):
-        assert said == "taken"
+    """Also after one was killed: its file stays, as nobody else may remove it."""
+    with another_process(take, SOMEBODY) as (_, outcome):
+        assert outcome == "taken"
         with another_process(take, ANOTHER) as (_, refused):
             assert "is at work on" in refused and f"user {SOMEBODY}" in refused
     (file,) = shared.iterdir()
     assert file.stat().st_uid == SOMEBODY
-    with another_process(take, ANOTHER) as (_, said):
-        assert said == "taken"
+    with another_process(take, ANOTHER) as (_, outcome):
+        assert outcome == "taken"
         with another_process(take, SOMEBODY) as (_, refused):
             assert f"user {ANOTHER}" in refused
         with pytest.raises(ConfigError, match=f"user {ANOTHER}"), hold_lock(ONE, "root"):

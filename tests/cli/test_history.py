@@ -45,10 +45,10 @@ MACHINES = "--workload machines --workload-option devices=10"
 @pytest.fixture
 def caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[AnyExperiment]:
     """What the commands would do."""
-    found: list[AnyExperiment] = []
+    experiments: list[AnyExperiment] = []
 
     def note(experiment: AnyExperiment, _: Interrupts) -> int:
-        found.append(experiment)
+        experiments.append(experiment)
         return 0
 
     monkeypatch.setattr("cli.experiments.experiment.run_experiment", note)
@@ -57,7 +57,7 @@ def caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[AnyExperimen
         "targets:\n  x: {module: blackhole, executor: local}\n"
         "  pg: {module: postgres, executor: local, connection_string: host=127.0.0.1 dbname=x}\n"
     )
-    return found
+    return experiments
 
 
 def call(command: str, arguments: str, target: str = "x") -> None:
@@ -68,8 +68,8 @@ def call(command: str, arguments: str, target: str = "x") -> None:
 def data_of(**changes: Any) -> DataSet:
     chosen = choose_workload("machines", None)
     options = read_options(chosen.kind, {}, ["devices=10", "sharing_workers=2"])
-    given = {"prefill_span_s": 86_400.0, "prefill_every_s": 600.0} | changes
-    return complete_data(DataSet(**given), chosen, options, existing=False)
+    values = {"prefill_span_s": 86_400.0, "prefill_every_s": 600.0} | changes
+    return complete_data(DataSet(**values), chosen, options, existing=False)
 
 
 @pytest.mark.parametrize(
@@ -122,19 +122,19 @@ def test_each_run_on_new_tables_loads_it_and_none_that_keeps_them(
     call("mixed", f"{SPAN} {MACHINES} -w 2 --runs 2", "pg")
     call("capacity", f"{SPAN} {MACHINES} -w 2")
     call("query", f"{SPAN} {MACHINES}", "pg")
-    assert [list(one.prefills)[:4] for one in caught] == [
+    assert [list(experiment.prefills)[:4] for experiment in caught] == [
         [43_200] * 4, [0, 0], [43_200] * 2, [43_200, 0, 0, 0], [0],
     ]  # fmt: skip
-    assert [one.keeps_history for one in caught] == [False, True, False, True, False]
+    assert [experiment.keeps_history for experiment in caught] == [False, True, False, True, False]
     assert "43,200 events before the first" in (caught[3].describe_length() or "")
-    kept = caught[4].list_options()
-    assert (kept["prefill_span_s"], kept["prefill_every_s"]) == (2_592_000, 600)
+    options = caught[4].list_options()
+    assert (options["prefill_span_s"], options["prefill_every_s"]) == (2_592_000, 600)
 
 
 def test_results_without_one_have_no_such_keys(caught: list[AnyExperiment]) -> None:
     call("insert", "-w 1")
     call("insert", f"-w 1 {SPAN}")
-    plain, other = (one.list_options() for one in caught)
+    plain, other = (experiment.list_options() for experiment in caught)
     assert other.keys() - plain.keys() == {"prefill_span_s", "prefill_every_s"}
 
 
@@ -143,7 +143,7 @@ def test_due_times_differ_by_run_and_label(caught: list[AnyExperiment]) -> None:
     call("insert", "-w 1 --rate 100 --duration 5s --runs 1 --label a")
     call("insert", "-w 1 --duration 5s --runs 2 --label a")
     mixed, labelled, closed = (
-        [run.chance for series in one.plan() for run in series.runs] for one in caught
+        [run.chance for series in experiment.plan() for run in series.runs] for experiment in caught
     )
     second = derive_seed(7, None, 2)
     assert mixed == [None, None, None, second, second, second]
@@ -165,9 +165,9 @@ def test_steps_of_a_search_go_on_with_one_history_and_differ_by_chance(
     call("capacity", f"{SPAN} {MACHINES} -w 2 --seed 7 --max-steps 3 --limit p99=1m")
     executor = _Steady()
     make_runs(caught[0], executor)
-    assert [one.data.clean for one in executor.asked] == [True, *[False] * 3]
-    assert {one.data.seed for one in executor.asked} == {7}
-    chances = [one.chance for one in executor.asked]
+    assert [run_settings.data.clean for run_settings in executor.asked] == [True, *[False] * 3]
+    assert {run_settings.data.seed for run_settings in executor.asked} == {7}
+    chances = [run_settings.chance for run_settings in executor.asked]
     assert chances == [derive_seed(7, "x", None, "", number) for number in range(1, 5)]
 
 
@@ -177,8 +177,8 @@ def test_a_workload_that_begins_now_has_its_history_before_now(
     monkeypatch.setattr("cli.workloads.time.time", lambda: 1_800_000_000.0)
     chosen = choose_workload("machines", None)
     options = read_options(chosen.kind, {}, ["epoch=now", "device_spread=1", "late=0"])
-    given = DataSet(prefill_span_s=1500, prefill_every_s=600)
-    data = complete_data(given, chosen, options, existing=False)
+    incomplete = DataSet(prefill_span_s=1500, prefill_every_s=600)
+    data = complete_data(incomplete, chosen, options, existing=False)
     workload, _ = build(settings(module="blackhole", data=data))
     assert isinstance(workload, WithHistory)
     times = workload.block(0, 0, 3).columns[workload.schema.time] // 10_000 * 10

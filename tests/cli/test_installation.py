@@ -95,8 +95,8 @@ def test_the_shell_completes_commands_options_and_their_values(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def complete(*words: str) -> set[str]:
-        found = completion.get_completions(list(words[:-1]), words[-1])
-        return {one.value for one in found}
+        choices = completion.get_completions(list(words[:-1]), words[-1])
+        return {choice.value for choice in choices}
 
     completion = ShellComplete(commands, {}, "iotbench", "_IOTBENCH_COMPLETE")
     assert {"insert", "compare"} <= complete("")
@@ -137,27 +137,28 @@ def test_the_chart_and_the_recipes_are_those_of_the_installed_package(installed:
         [str(installed / "python"), "-P", "-c", code],
         cwd="/", capture_output=True, text=True, check=True,
     )  # fmt: skip
-    chart, recipes, *found = done.stdout.split()
+    chart, recipes, *rest = done.stdout.split()
     assert Path(chart).is_relative_to(installed.parent)
     assert Path(recipes).is_relative_to(installed.parent)
-    assert found == ["True", "True", "postgresql-benchmark"]
+    assert rest == ["True", "True", "postgresql-benchmark"]
 
 
 def _pins() -> dict[str, str]:
     """Package -> the version that requirements.txt, or a file that it names, has."""
-    found: dict[str, str] = {}
+    pins: dict[str, str] = {}
     for name in ("requirements.txt", "requirements-demo.txt", "simulator/requirements.txt"):
         for line in (ROOT / name).read_text().splitlines():
             package, pinned, version = line.partition("==")
             if pinned:
-                found[canonicalize_name(package)] = version
-    return found
+                pins[canonicalize_name(package)] = version
+    return pins
 
 
 def test_what_the_package_depends_on_is_what_the_requirements_pin() -> None:
     pins = _pins()
     required = {
-        canonicalize_name(one.name): one for one in map(Requirement, PROJECT["dependencies"])
+        canonicalize_name(requirement.name): requirement
+        for requirement in map(Requirement, PROJECT["dependencies"])
     }
     for name, requirement in required.items():
         assert requirement.specifier.contains(pins[name]), f"{requirement}, but {pins[name]}"
@@ -173,7 +174,10 @@ def test_what_the_package_depends_on_is_what_the_requirements_pin() -> None:
 
 
 def test_what_results_at_an_address_need_is_an_extra_of_the_package() -> None:
-    extra = {one.name: one for one in map(Requirement, PROJECT["optional-dependencies"]["remote"])}
+    extra = {
+        requirement.name: requirement
+        for requirement in map(Requirement, PROJECT["optional-dependencies"]["remote"])
+    }
     text = (ROOT / "requirements-remote.txt").read_text()
     pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", text, re.MULTILINE))
     assert pins.keys() == extra.keys()
@@ -212,15 +216,19 @@ def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Pa
 def _demo_packages() -> set[str]:
     """What `make demo` installs: requirements-demo.txt and what those packages need in turn."""
     lines = (ROOT / "requirements-demo.txt").read_text().splitlines()
-    wanted = [line.partition("==")[0] for line in lines if not line.startswith(("#", "-"))]
-    found: set[str] = set()
-    while wanted:
-        name = canonicalize_name(wanted.pop())
-        if name not in found:
-            found.add(name)
+    pending = [line.partition("==")[0] for line in lines if not line.startswith(("#", "-"))]
+    packages: set[str] = set()
+    while pending:
+        name = canonicalize_name(pending.pop())
+        if name not in packages:
+            packages.add(name)
             required = map(Requirement, metadata.requires(name) or ())
-            wanted += [one.name for one in required if not one.marker or one.marker.evaluate()]
-    return found
+            pending += [
+                requirement.name
+                for requirement in required
+                if not requirement.marker or requirement.marker.evaluate()
+            ]
+    return packages
 
 
 @pytest.fixture(scope="module")
@@ -314,30 +322,30 @@ def test_every_command_works_after_the_demo_or_names_what_it_lacks(
         env=os.environ | {"PYTHONPATH": f"{demo_alone}{os.pathsep}{ROOT}"},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    found = {
-        line: (said.strip(), int(status))
-        for line, said, status in re.findall(
+    outcomes = {
+        line: (output.strip(), int(status))
+        for line, output, status in re.findall(
             r"^>>> (.*)\n((?:.*\n)*?)<<< (\d+)$", done.stderr, re.MULTILINE
         )
     }
-    assert list(found) == lines
-    for line, (said, status) in found.items():
+    assert list(outcomes) == lines
+    for line, (output, status) in outcomes.items():
         lacks = COMMANDS_OF_DEMO.get(line)
         if lacks is None:
-            assert status == 0, f"{line}: {said}"
+            assert status == 0, f"{line}: {output}"
         else:
-            assert status == 2, f"{line}: {said}"
-            assert lacks in said and "pip install" in said, line
-            assert len(said.splitlines()) == 1, line
+            assert status == 2, f"{line}: {output}"
+            assert lacks in output and "pip install" in output, line
+            assert len(output.splitlines()) == 1, line
     assert re.search(r"^cassandra_sync .* not installed", done.stdout, re.MULTILINE)
     for target in ("cassandra_sync", "postgresql"):
         assert re.search(
             r"error: the Python package \w+ is needed for this and not installed:"
             r" \S+ -m pip install -r \S+requirements\.txt$",
-            found[f"insert --target {target}"][0],
+            outcomes[f"insert --target {target}"][0],
         )
-    for said in (done.stdout, found["ceiling --events 100 --batch 10"][0]):
-        left_out = re.search(r"^left out, since .* not installed: .*$", said, re.MULTILINE)
+    for output in (done.stdout, outcomes["ceiling --events 100 --batch 10"][0]):
+        left_out = re.search(r"^left out, since .* not installed: .*$", output, re.MULTILINE)
         assert left_out and "arangodb" in left_out[0] and "pip install -r" in left_out[0]
 
 

@@ -54,8 +54,8 @@ def test_a_review_says_what_is_allowed(api: Api, client: KubeClient) -> None:
     assert is_allowed(client, "here", "", "pods", "log", "get")
     api.answer = lambda method, path: (201, b'{"status": {"reason": "no"}}')
     assert not is_allowed(client, "here", "batch", "jobs", None, "list")
-    asked = [body["spec"]["resourceAttributes"] for body in api.bodies]
-    assert asked == [
+    reviews = [body["spec"]["resourceAttributes"] for body in api.bodies]
+    assert reviews == [
         {"namespace": "here", "group": "", "resource": "pods", "verb": "get", "subresource": "log"},
         {"namespace": "here", "group": "batch", "resource": "jobs", "verb": "list"},
     ]
@@ -88,9 +88,9 @@ def test_a_watch_ends_with_what_was_cut_off(api: Api, client: KubeClient) -> Non
 
     error = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}
     api.answer = lambda method, path: (200, json.dumps(error).encode())
-    with pytest.raises(ApiException) as told:
+    with pytest.raises(ApiException) as raised:
         list(client.watch(POD, "here", window_s=300, timeout_s=TIMEOUT_S))
-    assert (told.value.status, told.value.reason) == (410, "Expired: too old")
+    assert (raised.value.status, raised.value.reason) == (410, "Expired: too old")
 
 
 def test_only_its_own_requests_are_broken_off(api: Api, client: KubeClient) -> None:
@@ -104,9 +104,9 @@ def test_only_its_own_requests_are_broken_off(api: Api, client: KubeClient) -> N
     other = client.make_another()
     outcomes: dict[str, object] = {}
 
-    def ask(name: str, one: KubeClient) -> None:
+    def ask(name: str, kube_client: KubeClient) -> None:
         try:
-            outcomes[name] = one.find(POD, "here")
+            outcomes[name] = kube_client.find(POD, "here")
         except UNREACHABLE as error:
             outcomes[name] = error
 
@@ -138,8 +138,8 @@ def test_credentials_are_renewed_by_one_thread_at_a_time(api: Api, client: KubeC
     configuration: Any = api.configuration
     configuration.refresh_api_key_hook = renew
     threads = [
-        threading.Thread(target=one.find, args=(POD, "here"))
-        for one in (client, client.make_another(), client.make_another())
+        threading.Thread(target=kube_client.find, args=(POD, "here"))
+        for kube_client in (client, client.make_another(), client.make_another())
     ]
     for thread in threads:
         thread.start()

@@ -21,7 +21,7 @@ from .api_server import Api
 
 
 class Namespace:
-    """With room for one Lease, of which each change has a new version."""
+    """A namespace with room for one Lease; each change gives it a new version."""
 
     def __init__(self, api: Api) -> None:
         self.lease: dict[str, Any] | None = None
@@ -50,8 +50,8 @@ class Namespace:
             return 409, b"{}"
         if method in ("POST", "PATCH"):
             self.give(body["spec"]["holderIdentity"])
-        found, self.lease = self.lease, None if method == "DELETE" else self.lease
-        return 200, json.dumps(found).encode()
+        lease, self.lease = self.lease, None if method == "DELETE" else self.lease
+        return 200, json.dumps(lease).encode()
 
 
 @pytest.fixture

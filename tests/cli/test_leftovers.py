@@ -77,18 +77,18 @@ def test_runs_that_were_left_at_work_are_named_with_the_command_that_removes_the
     }
 
     def answer(_: str, path: str) -> tuple[int, bytes]:
-        found = next(items[kind] for kind in items if f"/{kind}?" in path)
-        return 200, json.dumps({"items": found}).encode()
+        listed = next(items[kind] for kind in items if f"/{kind}?" in path)
+        return 200, json.dumps({"items": listed}).encode()
 
     with Api() as api:
         api.answer = answer
         client = KubeClient(api.configuration)
         place = Place("bench", context="prod")
-        told = describe_others(client, place, "r2")
+        text = describe_others(client, place, "r2")
         assert all(f"{RUN_LABEL}!=r2" in unquote(path) for _, path in api.asked)
-        assert told is not None
-        assert "run r1, started by me@here " in told
-        assert told.endswith("clean r1 --running --namespace bench --context prod")
+        assert text is not None
+        assert "run r1, started by me@here " in text
+        assert text.endswith("clean r1 --running --namespace bench --context prod")
         items["pods"] = [item("done", phase="Succeeded")]
         assert describe_others(client, place, "r2") is None
         api.answer = lambda method, path: (403, b"{}")

@@ -115,9 +115,9 @@ def test_no_line_of_a_list_of_commands_is_cut_off(group: tuple[str, ...]) -> Non
     command: click.Command = commands
     for name in group:
         assert isinstance(command, click.Group)
-        found = command.get_command(context, name)
-        assert found is not None
-        command, context = found, click.Context(found, parent=context, info_name=name)
+        subcommand = command.get_command(context, name)
+        assert subcommand is not None
+        command, context = subcommand, click.Context(subcommand, parent=context, info_name=name)
     listed = command.get_help(context).partition("Commands:\n")[2].splitlines()
     assert isinstance(command, click.Group)
     # One line for each, with a whole sentence.

@@ -74,13 +74,13 @@ def test_processes_build_it_without_the_file(tmp_path: Path) -> None:
     assert workload.schema.queries[0] == "hottest"
     options_said = "--workload-option devices=5 --workload-option late=0.5"
     assert module.job.workload == f"{file} {options_said}"
-    one, other = workload.block(0, 7, 100), here.block(0, 7, 100)
-    assert {name: values.tobytes() for name, values in one.columns.items()} == {
-        name: values.tobytes() for name, values in other.columns.items()
+    first, second = workload.block(0, 7, 100), here.block(0, 7, 100)
+    assert {name: values.tobytes() for name, values in first.columns.items()} == {
+        name: values.tobytes() for name, values in second.columns.items()
     }
-    kept = json.loads(json.dumps(public_data(data)))
-    assert kept["definition"]["epoch"] == "2026-01-01"
-    assert load_workload(kept["workload"], kept["definition"]).schema == chosen.kind.schema
+    public = json.loads(json.dumps(public_data(data)))
+    assert public["definition"]["epoch"] == "2026-01-01"
+    assert load_workload(public["workload"], public["definition"]).schema == chosen.kind.schema
     assert "definition" not in public_data(DataSet())
 
 
@@ -189,10 +189,12 @@ def test_now_is_the_commands_time_and_kept(
     assert f"--workload-option epoch={epoch}" in capsys.readouterr().err
     assert session.public_options()["epoch"] == epoch
     # Another process, at another time, and a later query that is told.
-    told = session_of(tmp_path, f"epoch={epoch}").complete(DataSet(), existing=True)
+    later = session_of(tmp_path, f"epoch={epoch}").complete(DataSet(), existing=True)
     blocks = [
-        load_workload(one.workload, one.definition)(**one.workload_options).block(0, 0, 50)
-        for one in (data, told)
+        load_workload(data_set.workload, data_set.definition)(**data_set.workload_options).block(
+            0, 0, 50
+        )
+        for data_set in (data, later)
     ]
     assert blocks[0].columns["at"].tolist() == blocks[1].columns["at"].tolist()
     assert blocks[0].schema.epoch_ms == blocks[0].columns["at"][0]

@@ -100,11 +100,11 @@ def test_the_references_fill_levels() -> None:
     levels = [step * 50_000_000 for step in range(10)]
     for target, result in results.items():
         assert [entry.fill_level for entry in result.insert_summary] == levels
-        assert [one.group.rate_per_s for one in result.writers] == [
+        assert [group_run.group.rate_per_s for group_run in result.writers] == [
             entry.avg for entry in result.insert_summary
         ]
         assert "read off a picture" in (result.source or ""), target
-    rates = {name: [e.avg for e in one.insert_summary] for name, one in results.items()}
+    rates = {name: [e.avg for e in result.insert_summary] for name, result in results.items()}
     arango = rates.pop("ArangoDB")
     assert rates == REFERENCE
     assert (arango[0], arango[-1]) == (93_500, 88_000)

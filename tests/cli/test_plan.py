@@ -81,7 +81,7 @@ def test_a_sweep_makes_all_runs_of_each_worker_count() -> None:
 
 def test_series_have_one_worker_count_and_are_not_too_long_for_a_secret() -> None:
     plan = plan_inserts(sweep_of(counts=(1, 16), runs=LONGEST_SERIES + 1))
-    series = {one.name: one.runs for one in plan}
+    series = {run_series.name: run_series.runs for run_series in plan}
     assert list(series) == ["workers-01", "workers-01-part-2", "workers-16", "workers-16-part-2"]
     assert [len(runs) for runs in series.values()] == [LONGEST_SERIES, 1] * 2
     assert [run.run for run in series["workers-01-part-2"]] == [LONGEST_SERIES + 1]
@@ -89,7 +89,7 @@ def test_series_have_one_worker_count_and_are_not_too_long_for_a_secret() -> Non
         make_settings("x", "postgres", {"x": "y" * 1000}, run.data, run.load)
         for run in series["workers-01"]
     ]
-    assert sum(len(one.model_dump_json()) for one in longest) < 2**20 / 2
+    assert sum(len(settings.model_dump_json()) for settings in longest) < 2**20 / 2
 
 
 def test_without_cleaning_each_run_goes_on_behind_the_last() -> None:
@@ -110,7 +110,7 @@ def test_steps_on_existing_data_never_clean() -> None:
 
 
 def test_devices_in_all_are_shared_out_over_the_workers() -> None:
-    """Who goes on with the events of another worker count must share them out as that did."""
+    """A run that goes on with the events of another worker count must share them out as that one did."""
 
     def shared(**changes: Any) -> list[int]:
         sweep = sweep_of(counts=(1, 4), runs=1, workload="machines", **changes)
@@ -256,7 +256,9 @@ class Limited(Postgres):
         multiple_tables=Support.MISSING,
         queries={"count-events": Support.FULL},
         indices=Support.UNSUPPORTED,
-        column_types=[one for one in ColumnType if one is not ColumnType.JSON],
+        column_types=[
+            column_type for column_type in ColumnType if column_type is not ColumnType.JSON
+        ],
         repeated_timestamps=Support.UNSUPPORTED,
     )
 
@@ -323,9 +325,9 @@ def test_more_columns_than_a_table_of_the_database_has_are_refused() -> None:
             "interval": "1s",
             "columns": [*columns, values],
         }
-        asked = sweep_of(workload="many", definition=definition, counts=(1,))
+        sweep = sweep_of(workload="many", definition=definition, counts=(1,))
         with nullcontext() if problem is None else pytest.raises(ConfigError, match=problem):
-            check(asked, Postgres, POSTGRES)
+            check(sweep, Postgres, POSTGRES)
 
 
 def test_a_combination_that_the_module_refuses() -> None:
@@ -387,18 +389,18 @@ def test_settings_say_all_that_was_asked_for() -> None:
         prefill=5, clean=False, timestamps=Timestamps.RESTART, workload="cpu", seed=2**64 - 1,
     )  # fmt: skip
     run = list_runs(sweep)[1]
-    told = make_settings("x", "postgres", {"a": 1}, run.data, run.load, token="token")
+    settings = make_settings("x", "postgres", {"a": 1}, run.data, run.load, token="token")
     expected = {
         "token": "token", "target": "x", "module": "postgres", "options": {"a": 1},
         "workload": "cpu", "seed": 2**64 - 1, "role": "write", "workers": 4,
         "primary_key": "uuid", "tables": "multiple", "events": 77, "batch": 7, "prefill": 5,
         "clean": False, "timestamps": "restart",
     }  # fmt: skip
-    found = told.model_dump(mode="json")
-    [group] = found["groups"]
-    found |= found["data"] | group["load"]
-    assert {key: found[key] for key in expected} == expected
-    assert len(told.run_id) == 8
+    values = settings.model_dump(mode="json")
+    [group] = values["groups"]
+    values |= values["data"] | group["load"]
+    assert {key: values[key] for key in expected} == expected
+    assert len(settings.run_id) == 8
 
 
 @pytest.mark.parametrize(
@@ -413,5 +415,5 @@ def test_a_run_is_told_how_the_user_calls_the_tool(
 
 def test_secrets_are_not_in_a_settings_repr() -> None:
     secret = {"connection_string": "password=hush-hush"}
-    told = make_settings("x", "postgres", secret, DataSet(), Load(), token="hush-token")
-    assert "hush" not in repr(told)
+    settings = make_settings("x", "postgres", secret, DataSet(), Load(), token="hush-token")
+    assert "hush" not in repr(settings)

@@ -54,7 +54,7 @@ def test_a_group_is_killed_though_it_is_stopped() -> None:
 def test_a_tree_is_killed_whatever_its_sessions() -> None:
     program, child = begin(own_session=True)
     with program:
-        assert [one.pid for one in list_tree(program.pid)] == [child.pid, program.pid]
+        assert [process.pid for process in list_tree(program.pid)] == [child.pid, program.pid]
         kill_tree(program.pid)
         check_ended(program, child)
 

@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("page", list(PAGES))
 def test_the_page_in_docs_is_that_of_the_code(page: str) -> None:
-    kept = (ROOT / FOLDER / page).read_text(encoding="utf-8")
-    assert kept == PAGES[page](), "make it anew: .venv/bin/python -m cli.reference"
+    stored = (ROOT / FOLDER / page).read_text(encoding="utf-8")
+    assert stored == PAGES[page](), "make it anew: .venv/bin/python -m cli.reference"
 
 
 def test_the_schema_has_what_each_command_keeps() -> None:

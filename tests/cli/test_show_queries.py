@@ -46,8 +46,8 @@ def config(tmp_path: Path) -> str:
 
 
 def show(config: str, target: str, *arguments: str, workload: str = "machines") -> str:
-    given = ["workloads", workload, "-c", config, "--target", target, "--show-queries", *arguments]
-    result = CliRunner().invoke(commands, given, catch_exceptions=False)
+    words = ["workloads", workload, "-c", config, "--target", target, "--show-queries", *arguments]
+    result = CliRunner().invoke(commands, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -59,17 +59,17 @@ def split(text: str) -> dict[str, str]:
 
 
 def test_postgres_is_asked_what_the_module_compiles(config: str) -> None:
-    found = split(show(config, "postgres", "--seed", "3"))
+    sections = split(show(config, "postgres", "--seed", "3"))
     kind = load_workload("machines")
-    assert [*found][1:] == [f"Query {query.name}" for query in kind.schema.descriptions]
+    assert [*sections][1:] == [f"Query {query.name}" for query in kind.schema.descriptions]
     values = {"connection_string": "host=nowhere.invalid dbname=x"}
     module = Postgres(parse_options(Postgres.options_model, values, str), Job(kind.schema))
     stored = Stored(kind(3), [StoredPart(0, 0, EVENTS)])
     for query in kind.schema.descriptions:
         if query.is_drawn:
             right = module.compile(draw(query, stored, 0, 0))
-            assert found[f"Query {query.name}"].strip() == right
-    schema = found["Target postgres, module postgres, workload machines"]
+            assert sections[f"Query {query.name}"].strip() == right
+    schema = sections["Target postgres, module postgres, workload machines"]
     assert schema.strip() == module.describe_schema()[0]
     assert '"temperature" real' in schema and "INDEX" not in schema
     assert "the newest event of each device\n" in show(config, "postgres")
@@ -96,39 +96,41 @@ def test_timescaledb_makes_a_hypertable(config: str) -> None:
 
 
 def test_questdb_is_asked_in_its_own_words(config: str) -> None:
-    found = split(show(config, "questdb"))
-    assert "DEDUP UPSERT KEYS" in next(iter(found.values()))
-    assert "LATEST ON" in found["Query last-values"]
-    assert "SAMPLE BY" in found["Query fleet-downsample"]
+    sections = split(show(config, "questdb"))
+    assert "DEDUP UPSERT KEYS" in next(iter(sections.values()))
+    assert "LATEST ON" in sections["Query last-values"]
+    assert "SAMPLE BY" in sections["Query fleet-downsample"]
 
 
 def test_elasticsearch_is_sent_json(config: str) -> None:
-    found = split(show(config, "elasticsearch"))
-    first, _, rest = next(iter(found.values())).partition("\n")
+    sections = split(show(config, "elasticsearch"))
+    first, _, rest = next(iter(sections.values())).partition("\n")
     body, _, alias = rest.rpartition("\n")
     assert (first.strip(), alias.strip()) == (
         "PUT /machines",
         "PUT /machines/_alias/machines-write",
     )
-    made = json.loads(body)
-    assert made["settings"]["index"]["number_of_shards"] == 3
-    assert made["mappings"]["properties"]["temperature"] == {"type": "float"}
-    target, _, question = found["Query aggregate"].partition("\n")
+    index = json.loads(body)
+    assert index["settings"]["index"]["number_of_shards"] == 3
+    assert index["mappings"]["properties"]["temperature"] == {"type": "float"}
+    target, _, question = sections["Query aggregate"].partition("\n")
     assert target.strip().startswith("POST /machines/_search?")
-    asked = json.loads(question)
-    assert asked["size"] == 0 and len(asked["query"]["bool"]["filter"]) == 2
-    assert found["Query range"].endswith("and so on with `search_after`, as long as pages are full")
+    search = json.loads(question)
+    assert search["size"] == 0 and len(search["query"]["bool"]["filter"]) == 2
+    assert sections["Query range"].endswith(
+        "and so on with `search_after`, as long as pages are full"
+    )
 
 
 def test_cassandras_statements_come_with_what_they_are_asked_with(config: str) -> None:
-    found = split(show(config, "cassandra"))
-    schema = next(iter(found.values()))
+    sections = split(show(config, "cassandra"))
+    schema = next(iter(sections.values()))
     assert "'NetworkTopologyStrategy', 'here': '3'" in schema and "PRIMARY KEY ((" in schema
-    statement, values = found["Query range"].splitlines()
+    statement, values = sections["Query range"].splitlines()
     assert statement.count("?") == 3 and len(values.split(",")) == 3
     assert values.strip().startswith("with 'w00000d")
-    assert "and so on, 10 times in all" in found["Query downsample"]
-    assert found["Query downsample"].endswith("put together by the client")
+    assert "and so on, 10 times in all" in sections["Query downsample"]
+    assert sections["Query downsample"].endswith("put together by the client")
     # YCQL lists the devices first.
     first, second, *_ = (
         line
@@ -142,38 +144,40 @@ def test_cassandras_statements_come_with_what_they_are_asked_with(config: str) -
 @pytest.mark.parametrize("target", ["arangodb", "clickhouse", "cratedb", "iotdb", "iotdb_tree"])
 @pytest.mark.parametrize("workload", ["temperature", "trucks"])
 def test_every_query_is_shown(config: str, target: str, workload: str) -> None:
-    found = split(show(config, target, workload=workload))
+    sections = split(show(config, target, workload=workload))
     names = [query.name for query in load_workload(workload).schema.descriptions]
-    assert [name for name in found if name.startswith("Query ")] == [f"Query {n}" for n in names]
+    assert [name for name in sections if name.startswith("Query ")] == [f"Query {n}" for n in names]
     asking = "RETURN" if target == "arangodb" else "SELECT "
-    assert all(asking in below for name, below in found.items() if name.startswith("Query "))
+    assert all(asking in below for name, below in sections.items() if name.startswith("Query "))
 
 
 def test_influxdb_is_asked_in_flux(config: str) -> None:
-    found = split(show(config, "influxdb"))
-    assert next(iter(found.values())).strip().startswith('bucket plant {"description":')
-    asked = {name: below for name, below in found.items() if name.startswith("Query ")}
-    assert len(asked) == len(load_workload("machines").schema.descriptions)
-    assert all('from(bucket: "plant")' in below for below in asked.values())
+    sections = split(show(config, "influxdb"))
+    assert next(iter(sections.values())).strip().startswith('bucket plant {"description":')
+    query_texts = {name: below for name, below in sections.items() if name.startswith("Query ")}
+    assert len(query_texts) == len(load_workload("machines").schema.descriptions)
+    assert all('from(bucket: "plant")' in below for below in query_texts.values())
 
 
 def test_victoriametrics_is_sent_forms(config: str) -> None:
-    found = split(show(config, "victoriametrics", workload="trucks"))
-    lines = found["Query range"].splitlines()
+    sections = split(show(config, "victoriametrics", workload="trucks"))
+    lines = sections["Query range"].splitlines()
     assert lines[0].strip() == "POST /api/v1/export" and lines[1].strip().startswith("match[]={")
     for name in ("aggregate", "downsample", "fleet-downsample", "last-values", "top-devices"):
-        assert "POST /api/v1/query" in found[f"Query {name}"]
+        assert "POST /api/v1/query" in sections[f"Query {name}"]
 
 
 def test_only_the_targets_queries_are_shown(config: str) -> None:
-    found = split(show(config, "postgres", "--extra-option", "queries=range,point"))
-    assert [*found][1:] == ["Query point", "Query range"]
+    sections = split(show(config, "postgres", "--extra-option", "queries=range,point"))
+    assert [*sections][1:] == ["Query point", "Query range"]
 
 
 def test_a_query_that_can_not_be_asked_says_why(config: str) -> None:
-    found = split(show(config, "victoriametrics", workload="trucks"))
-    assert "nothing is made before the events" in next(iter(found.values()))
-    assert "the database has no queries with a condition on a value" in found["Query range-filter"]
+    sections = split(show(config, "victoriametrics", workload="trucks"))
+    assert "nothing is made before the events" in next(iter(sections.values()))
+    assert (
+        "the database has no queries with a condition on a value" in sections["Query range-filter"]
+    )
 
 
 class Silent(Postgres):

@@ -38,11 +38,11 @@ def test_every_wrong_key_of_the_file_is_named(tmp_path: Path) -> None:
     done = CliRunner().invoke(targets, ["-c", str(file)])
     assert done.exit_code == 2
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["Target", "a", "b", "d", "e"]
-    said = [
+    messages = [
         line.removeprefix("Error: ").replace(str(file), "FILE") for line in done.stderr.splitlines()
     ]
     for line, begin in zip(
-        said,
+        messages,
         (
             "FILE:5: targets.a.executr: unknown option 'executr'; did you mean executor?",
             "FILE:6: targets.a.connection_strin: unknown option 'connection_strin'; did you mean",

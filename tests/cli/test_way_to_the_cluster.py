@@ -151,5 +151,7 @@ def test_of_the_cluster_nothing_need_be_listed(
 def test_an_account_that_is_made_needs_a_permission() -> None:
     assert list_permissions({}) == list(PERMISSIONS)
     assert list_permissions({"serviceAccount": {"name": "there"}}) == list(PERMISSIONS)
-    made = list_permissions({"serviceAccount": {"annotations": {"a": "b"}}})
-    assert [one[1] for one in made if one not in PERMISSIONS] == ["serviceaccounts"]
+    permissions = list_permissions({"serviceAccount": {"annotations": {"a": "b"}}})
+    assert [permission[1] for permission in permissions if permission not in PERMISSIONS] == [
+        "serviceaccounts"
+    ]

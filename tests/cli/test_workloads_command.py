@@ -28,8 +28,8 @@ def test_one_is_shown_with_columns_types_bytes_and_events() -> None:
     kind = load_workload("machines")
     assert list(rows) == [column.name for column in kind.schema.columns]
     assert rows["hall"][:2] == ["text", "tag"]
-    found = kind(4).block(0, 0, 3).columns["power"].tolist()
-    assert rows["power"] == ["float32", *(f"{value:.2f}" for value in found)]
+    powers = kind(4).block(0, 0, 3).columns["power"].tolist()
+    assert rows["power"] == ["float32", *(f"{value:.2f}" for value in powers)]
     postgres = next(line for line in types.splitlines() if line.startswith("postgres"))
     assert "double precision" in postgres and "jsonb" not in postgres
     # Two bytes for the number of columns, four for each one's length, and nothing for missing values.

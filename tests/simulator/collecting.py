@@ -1,4 +1,4 @@
-"""A collector at work on a database of the test's making, as its workers and its executor see it."""
+"""A collector at work on a fake database, as its workers and its executor see it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LIMIT_S = 60
 
 
 class FakeDatabase(AnyModule):
-    """A database of the test's making."""
+    """A fake database."""
 
     name = "fake"
     options_model = encoding_options_model = Options
@@ -134,7 +134,7 @@ class Run:
         return Go.model_validate_json((await self.post("/ready", message)).content)
 
     async def start(self, prefilled: int = 0) -> list[Go]:
-        """All workers ready, all released."""
+        """Report all workers as ready; returns what releases each of them."""
         workers = range(self.collector.settings.workers)
         await asyncio.gather(*(self.ready(worker, Stage.PREPARED) for worker in workers))
         return await asyncio.gather(*(self.ready(w, prefilled=prefilled) for w in workers))
@@ -174,13 +174,13 @@ def play(story: Callable[[Run], Awaitable[None]], **changes: Any) -> None:
 
 
 async def until(found: Callable[[], bool]) -> None:
-    """Let the others go on until something is so."""
+    """Let other tasks run until the condition holds."""
     while not found():
         await asyncio.sleep(0.001)
 
 
 def asked(worker: int, rows: int = 1, **changes: Any) -> WorkerResult:
-    """A reader's result that asked query "a" once; `changes`: of the message."""
+    """The result of a reader that asked query "a" once; `changes`: to the message."""
     query = WorkerQuery(
         query="a", executions=1, rows_min=rows, rows_max=rows, cold_s=0.1, histogram=histogram_of(100_000),
         each=[Execution(run=1, worker=worker, duration_s=0.1, rows=rows)],

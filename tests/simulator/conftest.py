@@ -1,4 +1,4 @@
-"""What tests of several files are given."""
+"""Fixtures that tests in several files use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .collecting import FakeDatabase
 
 @pytest.fixture
 def database(monkeypatch: pytest.MonkeyPatch) -> FakeDatabase:
-    """The database of the collectors of a test."""
+    """The fake database that a test's collectors use."""
     fake = FakeDatabase()
     monkeypatch.setattr("simulator.collector.run.build", lambda _: (Temperature(), fake))
     return fake
@@ -25,5 +25,5 @@ def no_threads_left() -> Iterator[None]:
     """A test leaves no thread behind."""
     before = set(threading.enumerate())
     yield
-    # Another test's may end meanwhile.
+    # A thread of another test may end meanwhile.
     assert set(threading.enumerate()) <= before

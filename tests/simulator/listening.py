@@ -12,7 +12,7 @@ NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 
 @contextmanager
 def serving(listener: socket.socket, take: Callable[[socket.socket], None]) -> Iterator[int]:
-    """The port, while each connection is given to `take`, one after the other. It may fail by OSError."""
+    """Pass each connection to `take`, one after the other; yields the port. `take` may raise OSError."""
 
     def serve() -> None:
         with suppress(OSError):
@@ -27,6 +27,6 @@ def serving(listener: socket.socket, take: Callable[[socket.socket], None]) -> I
         try:
             yield listener.getsockname()[1]
         finally:
-            # One that waits in accept isn't woken by close.
+            # Closing alone doesn't wake a thread that waits in accept.
             listener.shutdown(socket.SHUT_RDWR)
             thread.join(20)

@@ -15,7 +15,7 @@ _WELCOME = b"R" + struct.pack("!II", 8, 0) + b"Z" + struct.pack("!I", 5) + b"I"
 
 @contextmanager
 def let_in(listener: socket.socket, at_most: int = 1) -> Iterator[SimpleQueue[socket.socket]]:
-    """Logs in so many clients; their connections. Later ones are kept waiting."""
+    """Log in up to `at_most` clients; yields their connections. Later clients are kept waiting."""
     clients: SimpleQueue[socket.socket] = SimpleQueue()
 
     def accept() -> None:

@@ -63,7 +63,7 @@ def test_addresses_of_ipv6_are_told_in_brackets() -> None:
 
 
 def reach(listener: socket.socket, host: str) -> None:
-    """Connect to it by an address."""
+    """Connect to the listener by this address."""
     socket.create_connection((host, listener.getsockname()[1]), 5).close()
 
 

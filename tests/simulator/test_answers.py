@@ -1,4 +1,4 @@
-"""Right answers, beside those that a few lines of Python find in a list of all events."""
+"""Right answers, compared with those that a few lines of Python find in a list of all events."""
 
 from __future__ import annotations
 
@@ -102,16 +102,16 @@ def plain(value: Any) -> Any:
 
 
 def list_events(stored: Stored) -> list[dict[str, Any]]:
-    found = []
+    events = []
     for part in stored.parts:
         block = stored.workload.block(part.worker, part.first, part.count)
         columns = {name: values.tolist() for name, values in block.columns.items()}
         for row, device in enumerate(block.devices.tolist()):
             event = {name: plain(values[row]) for name, values in columns.items()}
-            event |= dict.fromkeys(name for name, gone in block.missing.items() if gone[row])
+            event |= dict.fromkeys(name for name, missing in block.missing.items() if missing[row])
             event[block.schema.device] = device.decode()
-            found.append(event)
-    return found
+            events.append(event)
+    return events
 
 
 def search(bound: BoundQuery, stored: Stored) -> list[tuple[Any, ...]]:
@@ -158,7 +158,13 @@ def search(bound: BoundQuery, stored: Stored) -> list[tuple[Any, ...]]:
             yield (), []
 
     return [
-        (*name, *(compute(one.function, one.column, members, schema.time) for one in query.compute))
+        (
+            *name,
+            *(
+                compute(aggregate.function, aggregate.column, members, schema.time)
+                for aggregate in query.compute
+            ),
+        )
         for name, members in rows()
     ]
 
@@ -170,7 +176,7 @@ def compute(function: str, column: str | None, events: list[dict[str, Any]], tim
         return max(events, key=lambda event: event[time])[column] if events else None
     values = [event[column] for event in events if event[column] is not None]
     functions: dict[str, Callable[[list[Any]], Any]] = {
-        "min": min, "max": max, "sum": sum, "avg": lambda them: sum(them) / len(them),
+        "min": min, "max": max, "sum": sum, "avg": lambda numbers: sum(numbers) / len(numbers),
     }  # fmt: skip
     return functions[function](values) if values else None
 
@@ -181,7 +187,7 @@ def sort_key(row: tuple[Any, ...]) -> str:
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups and devices go over many blocks, and over their ends."""
+    """Make blocks so small that groups and devices span many of them, and cross their ends."""
     monkeypatch.setattr("simulator.oracle.stored.BLOCK_VALUES", 300)
 
 
@@ -190,18 +196,22 @@ def test_answers_are_those_that_a_search_finds(query: Query) -> None:
     stored = Stored(MIXED, PARTS)
     for execution in range(3):
         bound = draw(query, stored, 0, execution)
-        found, expected = answer(bound, stored), search(bound, stored)
-        assert len(found.all_rows) == len(expected)
-        for row, wanted in zip(
-            sorted(found.all_rows, key=sort_key), sorted(expected, key=sort_key), strict=True
+        actual, expected = answer(bound, stored), search(bound, stored)
+        assert len(actual.all_rows) == len(expected)
+        for row, expected_row in zip(
+            sorted(actual.all_rows, key=sort_key), sorted(expected, key=sort_key), strict=True
         ):
-            for value, other in zip(row, wanted, strict=True):
-                assert value == (pytest.approx(other, 1e-9) if isinstance(other, float) else other)
-        assert compare_answers(found, found.rows) is None
+            for value, expected_value in zip(row, expected_row, strict=True):
+                assert value == (
+                    pytest.approx(expected_value, 1e-9)
+                    if isinstance(expected_value, float)
+                    else expected_value
+                )
+        assert compare_answers(actual, actual.rows) is None
         if query.order is None:
-            assert compare_answers(found, expected[::-1]) is None
+            assert compare_answers(actual, expected[::-1]) is None
         else:
-            assert len(found.rows) == min(query.limit or 99, len(expected))
+            assert len(actual.rows) == min(query.limit or 99, len(expected))
 
 
 @pytest.mark.parametrize(
@@ -216,18 +226,18 @@ def test_answers_are_those_that_a_search_finds(query: Query) -> None:
 def test_all_queries_of_shipped_workloads(workload: Workload) -> None:
     stored = Stored(workload, [StoredPart(0, 0, 400), StoredPart(1, 10, 200)])
     bounds = [draw(query, stored, 0, 0) for query in workload.schema.descriptions]
-    for bound, found in zip(bounds, answer_all(bounds, stored), strict=True):
+    for bound, actual in zip(bounds, answer_all(bounds, stored), strict=True):
         expected = search(bound, stored)
         assert expected or bound.query.where, bound.query.name
-        assert len(found.all_rows) == len(expected)
+        assert len(actual.all_rows) == len(expected)
         if bound.query.order is None:
-            assert compare_answers(found, expected) is None, bound.query.name
+            assert compare_answers(actual, expected) is None, bound.query.name
 
 
 def test_top_devices_without_any_value_come_last() -> None:
     stored = Stored(MIXED, PARTS)
-    found = answer(draw(QUERIES[-1], stored, 0, 0), stored)
-    means = [row[1] for row in found.rows]
+    top = answer(draw(QUERIES[-1], stored, 0, 0), stored)
+    means = [row[1] for row in top.rows]
     assert means[-1] is None
     assert means[:-1][:4] == sorted((mean for mean in means if mean is not None), reverse=True)[:4]
 
@@ -244,10 +254,10 @@ def test_the_first_row_that_differs_is_named() -> None:
     expected = right(QUERIES[1])
     rows = list(expected.rows)
 
-    def compared(found: list[Any]) -> str:
-        said = compare_answers(expected, found)
-        assert said is not None
-        return said
+    def compared(actual: list[Any]) -> str:
+        difference = compare_answers(expected, actual)
+        assert difference is not None
+        return difference
 
     wrong = (rows[2][0], rows[2][1] + 1, *rows[2][2:])
     assert compared([*rows[:2], wrong, *rows[3:]]) == (
@@ -274,7 +284,7 @@ def test_how_exact_each_kind_of_value_must_be() -> None:
     )
     mean, high, exact, total = expected.rows[0]
     assert compare_answers(expected, [(mean * (1 + 5e-7), high, exact, total)]) is None
-    # The same number of float32, as databases that store float64 have it.
+    # The same float32 number, as databases that store float64 return it.
     assert compare_answers(expected, [(mean, round(high, 1), exact, total)]) is None
     for wrong in (
         (mean * (1 + 2e-6), high, exact, total),
@@ -287,10 +297,10 @@ def test_how_exact_each_kind_of_value_must_be() -> None:
 
 
 def test_whole_numbers_are_rounded_where_that_is_declared() -> None:
-    """By what floats of 64 bits allow, and none that these have exactly."""
+    """As far as 64-bit floats require it; numbers that these hold exactly are not rounded."""
     functions = (Function.MIN, Function.MAX, Function.SUM)
-    asked = [{"function": f, "column": name} for name in ("big", "small") for f in functions]
-    bound = draw(make(compute=asked), Stored(MIXED, PARTS), 0, 0)
+    aggregates = [{"function": f, "column": name} for name in ("big", "small") for f in functions]
+    bound = draw(make(compute=aggregates), Stored(MIXED, PARTS), 0, 0)
     exact, rounded = (answer(bound, Stored(MIXED, PARTS), how) for how in ((), functions))
     row = exact.rows[0]
     floats = tuple(int(float(value)) for value in row)
@@ -319,7 +329,7 @@ def test_an_order_is_checked_but_not_among_equals() -> None:
     assert compare_answers(expected, [rows[1], rows[0], *rows[2:]]) is None
     # Of the events at one site, any may be within the limit.
     assert {row[0] for row in rows} == {"north"}
-    others = expected.all_rows[5:205]
-    assert compare_answers(expected, others) is None
-    both = right(make(events=["site", "device"], order={"by": 0}))
-    assert "row 1 by site" in (compare_answers(both, both.rows[::-1]) or "")
+    other_rows = expected.all_rows[5:205]
+    assert compare_answers(expected, other_rows) is None
+    unlimited = right(make(events=["site", "device"], order={"by": 0}))
+    assert "row 1 by site" in (compare_answers(unlimited, unlimited.rows[::-1]) or "")

@@ -38,9 +38,9 @@ def documents(request: Request) -> list[dict[str, Any]]:
     """The documents of a request. Checks its form."""
     if request.method is InsertMethod.IMPORT:
         return [json.loads(line) for line in request.body.split(b"\n")]
-    found = json.loads(request.body)
-    assert isinstance(found, dict if request.method is InsertMethod.SINGLE else list)
-    return [found] if isinstance(found, dict) else found
+    body = json.loads(request.body)
+    assert isinstance(body, dict if request.method is InsertMethod.SINGLE else list)
+    return [body] if isinstance(body, dict) else body
 
 
 def rows(workload: Workload, payload: Payload) -> list[Row]:
@@ -145,9 +145,9 @@ def test_authorities_that_are_none_are_told_before_anything_is_asked() -> None:
 )  # fmt: skip
 def test_what_passes(status: int, number: int | None, kind: str) -> None:
     connection = Connection(parse_options(ArangoOptions, {"endpoint": URL}, str), JOB)
-    found = connection.interpret(status, {"errorNum": number, "errorMessage": "why"})
-    assert isinstance(found, Retryable)
-    assert found.kind == kind
+    meaning = connection.interpret(status, {"errorNum": number, "errorMessage": "why"})
+    assert isinstance(meaning, Retryable)
+    assert meaning.kind == kind
 
 
 @pytest.mark.parametrize(
@@ -164,10 +164,10 @@ def test_what_passes(status: int, number: int | None, kind: str) -> None:
 )
 def test_what_ends_a_run(status: int, answer: object, text: str) -> None:
     connection = Connection(parse_options(ArangoOptions, {"endpoint": URL}, str), JOB)
-    found = connection.interpret(status, answer)
-    assert isinstance(found, SimulatorError)
+    meaning = connection.interpret(status, answer)
+    assert isinstance(meaning, SimulatorError)
     with pytest.raises(SimulatorError, match=text):
-        raise found
+        raise meaning
 
 
 # --- on the stand-in ------------------------------------------------------------------------------
@@ -175,8 +175,8 @@ def test_what_ends_a_run(status: int, answer: object, text: str) -> None:
 
 @pytest.fixture(scope="module")
 def _server() -> Iterator[ArangoStandInUnderTest]:
-    with ArangoStandInUnderTest.begun() as found:
-        yield found
+    with ArangoStandInUnderTest.begun() as stand_in:
+        yield stand_in
 
 
 @pytest.fixture
@@ -197,9 +197,9 @@ def test_a_collection_is_made_as_asked_for(server: ArangoStandInUnderTest) -> No
     job = new_job(Temperature.schema, primary_key=PrimaryKey.UUID)
     options = {"replication_factor": "3", "shard_count": "6", "sync": "true"}
     prepare(server, job, **options)
-    made = server.ask("GET", f"/_db/{server.database}/_api/collection/events/properties")
-    assert (made["replicationFactor"], made["numberOfShards"]) == (3, 6)
-    assert (made["waitForSync"], made["keyOptions"]["type"]) == (True, "uuid")
+    properties = server.ask("GET", f"/_db/{server.database}/_api/collection/events/properties")
+    assert (properties["replicationFactor"], properties["numberOfShards"]) == (3, 6)
+    assert (properties["waitForSync"], properties["keyOptions"]["type"]) == (True, "uuid")
     module = server.module(job, options=options)
     module.open()
     info = module.server_info()
@@ -279,7 +279,7 @@ def test_figures_follow_a_flush_and_what_is_forbidden_is_told(
 
 @pytest.mark.parametrize("method", ["document", "import"])
 def test_requests_in_flight(server: ArangoStandInUnderTest, method: str) -> None:
-    """All arrive, also when one of them is lost."""
+    """All arrive, even when one of them is lost."""
     job = new_job(Temperature.schema, batch=2)
     prepare(server, job)
     module = server.module(job, options={"max_in_flight": 4, "insert_method": method})
@@ -288,7 +288,7 @@ def test_requests_in_flight(server: ArangoStandInUnderTest, method: str) -> None
     def lose() -> None:
         server.proxy.fate = "drop answer"
 
-    # Longer than a busy machine takes between two requests, in which there is none.
+    # Longer than a busy machine takes between two requests, when none is in flight.
     server.proxy.delay_s = 0.02
     try:
         with connect(module.writer(2)) as writer:
@@ -310,9 +310,9 @@ def test_a_long_answer_comes_in_pages(
     insert_with(server.module(job), workload, 400)
     module = server.module(job)
     module.open()
-    found = module.fetch(module.queries()["high-cpu"])
+    answer = module.fetch(module.queries()["high-cpu"])
     module.close()
     block = workload.block(0, 0, 400)
-    assert len(found) == int((block.columns["usage_user"] > 90).sum()) > 7
+    assert len(answer) == int((block.columns["usage_user"] > 90).sum()) > 7
     pages = [target for method, target in server.stand_in.requests if "/_api/cursor/" in target]
-    assert len(pages) == (len(found) - 1) // 7
+    assert len(pages) == (len(answer) - 1) // 7

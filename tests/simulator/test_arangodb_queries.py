@@ -38,7 +38,7 @@ def compile_for(schema: Schema = SCHEMA, **values: Any) -> str:
 
 
 def ask(**values: Any) -> list[Any]:
-    """The answer of the events above."""
+    """The answer from the events above."""
     return execute(compile_for(**values), {}, {"order": ROWS})
 
 
@@ -107,17 +107,17 @@ def test_missing_values_are_in_no_condition() -> None:
 
 def test_missing_values_are_in_no_figure() -> None:
     every = [{"function": name, "column": "heat"} for name in ("min", "max", "avg", "sum", "last")]
-    found = ask(compute=[{"function": "count"}, *every], per=["thing"])
-    assert found == [["a", 3, 12.34, 12.34, 12.34, 12.34, None], ["b", 1, *[None] * 5]]
+    answer = ask(compute=[{"function": "count"}, *every], per=["thing"])
+    assert answer == [["a", 3, 12.34, 12.34, 12.34, 12.34, None], ["b", 1, *[None] * 5]]
     nothing = ask(compute=[{"function": "count"}, *every[:4]], devices=["c"])
     assert nothing == [[0, None, None, None, None]]
 
 
 def test_nothing_comes_last_either_way() -> None:
     for descending in (False, True):
-        found = ask(events=["at", "heat"], order={"by": 1, "descending": descending}, limit=2)
-        assert found[0] == [2, 12.34]
-        assert found[1][1] is None
+        answer = ask(events=["at", "heat"], order={"by": 1, "descending": descending}, limit=2)
+        assert answer[0] == [2, 12.34]
+        assert answer[1][1] is None
     assert "== null" not in compile_for(events=["at"], order={"by": 0})
 
 
@@ -127,17 +127,17 @@ def test_conditions_compare_in_32_bits(column: str, limit: float) -> None:
     """Though documents have the decimal fractions that were sent, in 64 bits."""
     single = np.float32(limit)
     near = (np.nextafter(single, np.float32(-1e30)), single, np.nextafter(single, np.float32(1e30)))
-    others = (np.float32(limit - 0.01), np.float32(limit + 0.01))
+    farther = (np.float32(limit - 0.01), np.float32(limit + 0.01))
     form = text_format(SCHEMA.column(column))
-    sent = {float(form % float(value)) for value in (*near, *others)}
+    sent = {float(form % float(value)) for value in (*near, *farther)}
     rows = [{"at": 1, "thing": "a", column: value} for value in sorted(sent)]
     for above in (True, False):
         side = {"above": limit} if above else {"below": limit}
         text = compile_for(events=[column], where={"column": column, **side})
-        found = [value for (value,) in execute(text, {}, {"order": rows})]
+        matching = [value for (value,) in execute(text, {}, {"order": rows})]
         singles = {value: np.float32(value) for value in sent}
         right = [v for v, s in sorted(singles.items()) if (s > single if above else s < single)]
-        assert found == right
+        assert matching == right
 
 
 def test_devices_are_quoted() -> None:
@@ -193,9 +193,9 @@ def test_the_stand_in_is_strict_about_aql(query: str) -> None:
     ],
 )  # fmt: skip
 def test_the_stand_in_knows_types_and_their_order(expression: str, value: object) -> None:
-    (found,) = execute(f"RETURN {expression}", {}, {})
-    assert found == value
-    assert (found is None) == (value is None)
+    (result,) = execute(f"RETURN {expression}", {}, {})
+    assert result == value
+    assert (result is None) == (value is None)
 
 
 def test_subqueries_are_lists() -> None:
@@ -210,8 +210,8 @@ def test_groups_and_order() -> None:
         "FOR e IN t COLLECT k = e.k AGGREGATE n = COUNT(1), low = MIN(e.v), s = SUM(e.v)"
         " SORT k RETURN [k, n, low, s]"
     )
-    found = execute(query, {}, {"t": rows})
-    assert found == [
+    groups = execute(query, {}, {"t": rows})
+    assert groups == [
         [None, 1, 1, 1], [True, 1, 3, 3], [1, 2, 5, 5], ["a", 1, 2, 2],
     ]  # fmt: skip
     assert execute("FOR e IN t SORT e.v DESC, e.k LIMIT 2 RETURN e.v", {}, {"t": rows}) == [5, 3]

@@ -56,7 +56,7 @@ def connect() -> Iterator[Pair]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _stamping() -> Iterator[None]:
-    """The kernel begins to stamp some time after it was first asked to, as long as anybody asks."""
+    """The kernel begins to stamp some time after it is first asked to, and stamps as long as anybody asks."""
     with connect() as (ours, theirs):
         stamp_arrivals(ours)
 
@@ -75,12 +75,12 @@ def _stamping() -> Iterator[None]:
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     """Two ends of a TCP connection."""
-    with connect() as found:
-        yield found
+    with connect() as ends:
+        yield ends
 
 
 def read_late(theirs: socket.socket, answer: bytes, read: Callable[[], object]) -> None:
-    """An answer that is read late has come when it came."""
+    """Check that an answer that is read late counts from when it arrived."""
     sent = time.perf_counter()
     theirs.sendall(answer)
     time.sleep(LATE_S)
@@ -141,7 +141,7 @@ def test_a_connection_by_http_is_stamped() -> None:
 
 
 class LateReader(Writer):
-    """Takes long to make a request, is answered at once, and reads it late. Each request in flight has a
+    """Takes long to make a request, gets its answer at once, and reads it late. Each request in flight has a
     connection of its own: the kernel has one stamp for two answers that lie in a socket."""
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
@@ -149,7 +149,7 @@ class LateReader(Writer):
         self.max_in_flight = len(pairs)
         self._free: SimpleQueue[Pair] = SimpleQueue()
         self.took_s: list[float] = []
-        """From right before a request left until its answer was there, if a busy machine stopped between."""
+        """From right before a request left until its answer was there, if a busy machine paused between."""
         for pair in pairs:
             assert stamp_arrivals(pair[0])
             self._free.put(pair)
@@ -158,7 +158,7 @@ class LateReader(Writer):
         """Connected already."""
 
     def close(self) -> None:
-        """The test does it."""
+        """The test closes the sockets."""
 
     def send(self, payload: Payload) -> int:
         ours, theirs = self._free.get(timeout=60)

@@ -1,4 +1,4 @@
-"""What is Azure Data Explorer's alone, as far as it needs no server: CSV, options, messages, KQL."""
+"""What is specific to Azure Data Explorer and needs no server: CSV, options, messages, KQL."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ def test_events_are_dealt_to_the_tables_by_their_number(batch: int, sizes: list[
         block, batch
     )
     assert [payload.events for payload in payloads] == sizes
-    found = {}
+    tables = {}
     for payload in payloads:
         for part in payload.data:
             for line in gzip.decompress(part.body).decode().split("\n"):
-                found[int(line.split(",")[2])] = part.table
-    assert found == {number: f"events{number % 4}" for number in range(6, 15)}
+                tables[int(line.split(",")[2])] = part.table
+    assert tables == {number: f"events{number % 4}" for number in range(6, 15)}
 
 
 # --- options --------------------------------------------------------------------------------------
@@ -105,19 +105,19 @@ def test_a_login_is_needed_but_for_a_stand_in() -> None:
     options(**HERE).check_login()
     options(**THERE, **LOGIN).check_login()
     for name in LOGIN:
-        some = {key: value for key, value in LOGIN.items() if key != name}
+        incomplete = {key: value for key, value in LOGIN.items() if key != name}
         for place in (HERE, THERE):
             with pytest.raises(OptionError, match=f"option {name} is missing.*existingSecret"):
-                options(**place, **some).check_login()
+                options(**place, **incomplete).check_login()
     with pytest.raises(OptionError, match="option adx_aad_app_id, adx_app_key, adx_authority_id"):
         options(**THERE).check_login()
 
 
 def test_the_key_is_a_secret() -> None:
-    found = options(**THERE, **LOGIN)
-    assert found.secrets() == ["a-s3cret"]
-    assert "a-s3cret" not in repr(found)
-    assert found.public()["adx_app_key"] == "***"
+    adx_options = options(**THERE, **LOGIN)
+    assert adx_options.secrets() == ["a-s3cret"]
+    assert "a-s3cret" not in repr(adx_options)
+    assert adx_options.public()["adx_app_key"] == "***"
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_a_worker_may_have_several_requests_in_flight(batch: str) -> None:
     ],
 )
 def test_where_to_ingest_is_what_microsofts_client_takes_it_for(uri: str) -> None:
-    found = options(kusto_uri=uri, kusto_db="x")
-    assert found.ingest_uri == BaseIngestClient.get_ingestion_endpoint(uri)
+    adx_options = options(kusto_uri=uri, kusto_db="x")
+    assert adx_options.ingest_uri == BaseIngestClient.get_ingestion_endpoint(uri)
     other = options(kusto_uri=uri, kusto_db="x", kusto_ingest_uri="https://other.example")
     assert other.ingest_uri == "https://other.example"
 
@@ -213,8 +213,8 @@ def test_a_message_is_that_of_microsofts_client() -> None:
     theirs = json.loads(IngestionBlobInfo(blob, properties, "t0ken").to_json())
     for message in (ours, theirs):
         uuid.UUID(message.pop("Id"))
-        made = datetime.fromisoformat(message.pop("SourceMessageCreationTime"))
-        assert abs(datetime.now(UTC) - made.replace(tzinfo=UTC)) < timedelta(minutes=1)
+        created = datetime.fromisoformat(message.pop("SourceMessageCreationTime"))
+        assert abs(datetime.now(UTC) - created.replace(tzinfo=UTC)) < timedelta(minutes=1)
     assert ours == theirs
 
 
@@ -345,7 +345,7 @@ FLOATS = Schema(
 @pytest.mark.parametrize(
     ("column", "limit", "written"),
     [
-        # What is stored of a float32 are the digits that were sent: two decimals, or nine digits.
+        # Of a float32, the digits that were sent are stored: two decimals, or nine digits.
         ("some", 12.34, "12.34"),
         ("some", 12.345, "12.3450003"),
         ("all", 0.1, "0.100000001"),
@@ -362,5 +362,5 @@ def test_conditions_compare_in_the_precision_of_what_is_stored(
     query = Query.model_validate(
         {"name": "q", "events": ["at"], "where": {"column": column, "above": limit}}
     )
-    found = compile_query(BoundQuery(query), FLOATS).text
-    assert found == f"['t'] | where ['{column}'] > {written} | project v0 = ['at']"
+    text = compile_query(BoundQuery(query), FLOATS).text
+    assert text == f"['t'] | where ['{column}'] > {written} | project v0 = ['at']"

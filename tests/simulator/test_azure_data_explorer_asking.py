@@ -1,5 +1,5 @@
-"""Questions to Azure Data Explorer without a server: requests made of templates, frames whose rows are
-counted, answers that are none."""
+"""Questions to Azure Data Explorer without a server: requests made from templates, frames whose rows are
+counted, broken answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make_module(schema: Schema, uri: str = "http://localhost:1") -> AzureDataExp
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=["temperature", "sundry", "machines"])
 def test_requests_ask_what_is_compiled(workload: Workload) -> None:
-    """Of each execution, as if it were compiled alone."""
+    """Each execution is asked for as if it were compiled alone."""
     module = make_module(workload.schema)
     asker = AdxAsker(module, 1)
     stored = Stored(workload, [StoredPart(0, 0, 1000)])
@@ -53,9 +53,9 @@ def test_requests_ask_what_is_compiled(workload: Workload) -> None:
         bounds = draw_block(query, stored, 3, 5, 20)
         for question, bound in zip(asker.encode(bounds), bounds, strict=True):
             compiled = module.compile(bound)
-            asked = json.loads(question.request.body)
-            assert (asked["db"], asked["csl"]) == ("it\\'s", compiled.text)
-            options = json.loads(asked["properties"])["Options"]
+            body = json.loads(question.request.body)
+            assert (body["db"], body["csl"]) == ("it\\'s", compiled.text)
+            options = json.loads(body["properties"])["Options"]
             assert options == {"notruncation": True, "servertimeout": "0:01:30"}
             assert len(question.reads) == len(compiled.reads)
             assert question.request.headers is not None
@@ -96,7 +96,7 @@ def answer_of(body: bytes, more: bytes = b"") -> bytes:
 
 @contextmanager
 def asking(*bodies: bytes) -> Iterator[AdxAsker]:
-    """An open asker of a server that answers by these."""
+    """An open asker of a server that answers with these bodies."""
     tables = answer_of(
         b'{"Tables":[{"TableName":"t","Columns":[],"Rows":[]}]}', b"connection: close\r\n"
     )

@@ -1,4 +1,4 @@
-"""What is Azure Data Explorer's alone on a server: policies, queues, logins."""
+"""What is specific to Azure Data Explorer on a server: policies, queues, logins."""
 
 from __future__ import annotations
 
@@ -94,10 +94,10 @@ class Storage:
 
 @pytest.fixture
 def storage(server: KustoUnderTest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
-    found = dict(server.asked(".get ingestion resources"))
+    resources = dict(server.asked(".get ingestion resources"))
     urls = []
     for kind in ("TempStorage", "SecuredReadyForAggregationQueue"):
-        parts = urlsplit(found[kind])
+        parts = urlsplit(resources[kind])
         urls.append(f"{parts.scheme}://{parts.netloc}")
     blobs = HttpProxy([urls[0]], lambda request: request.method == "PUT")
     queues = HttpProxy([urls[1]], lambda request: request.method == "POST")
@@ -113,14 +113,14 @@ def storage(server: KustoUnderTest, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setattr(QueuedIngestion, "_ask", asked)
     with http_proxy(blobs), http_proxy(queues):
         yield storage
-        # What was queued names blobs by the proxy.
+        # Queued messages name blobs by the proxy's address.
         eventually(server.drained, "empty queue")
 
 
 def sas(server: KustoUnderTest) -> list[str]:
     """What nobody may see: the signatures that let requests in."""
-    found = [parse_qs(urlsplit(uri).query) for _, uri in server.asked(".get ingestion resources")]
-    return [signature for query in found for signature in query["sig"]]
+    queries = [parse_qs(urlsplit(uri).query) for _, uri in server.asked(".get ingestion resources")]
+    return [signature for query in queries for signature in query["sig"]]
 
 
 def storage_refuses(status: int, code: str) -> Refuse:
@@ -164,10 +164,12 @@ def test_what_is_surely_not_queued_is_sent_again(
     )
     address = urlsplit(proxy.endpoints[0]).netloc
     if isinstance(fate, Refuse):
-        said = f"retry 1 after {kind}: {address}: {fate.status} {fate.headers['x-ms-error-code']}"
+        message = (
+            f"retry 1 after {kind}: {address}: {fate.status} {fate.headers['x-ms-error-code']}"
+        )
     else:
-        said = f"retry 1 after {kind}: {address}: the server hung up"
-    assert said in caplog.text
+        message = f"retry 1 after {kind}: {address}: the server hung up"
+    assert message in caplog.text
     assert not any(secret in caplog.text for secret in [*sas(server), "s3cret"])
 
 
@@ -251,7 +253,7 @@ def test_storage_connections_outlive_a_renewal(
         first = connections()
         insert(writer, Temperature(), 20, 10, first=10)
         assert connections() == first
-    assert [len(found) for found in first] == [1, 1]
+    assert [len(numbers) for numbers in first] == [1, 1]
     assert storage.asked.count(".get ingestion resources") == 4
     assert server.rows(Temperature.schema, "events") == sorted(
         rows_of(Temperature().block(0, 0, 30))
@@ -269,12 +271,12 @@ def test_streaming_over_tls_with_the_clients_token(
     kept_s: float,
     token: str,
 ) -> None:
-    """It is asked for again when it may be about to expire; MSAL, which would ask Azure, is played."""
+    """The token is asked for again when it may be about to expire; MSAL, which would ask Azure, is faked."""
     prepare(server)
     authority = tmp_path / "authority.pem"
     authority.write_text(server.trusted)
     proxy = server.encrypting()
-    given: list[str] = []
+    tokens: list[str] = []
 
     class Application:
         def __init__(self, **_: object) -> None:
@@ -282,8 +284,8 @@ def test_streaming_over_tls_with_the_clients_token(
 
         def acquire_token_for_client(self, scopes: list[str]) -> dict[str, str]:
             assert scopes == ["https://kusto.kusto.windows.net/.default"]
-            given.append(f"token-{len(given)}")
-            return {"token_type": "Bearer", "access_token": given[-1]}
+            tokens.append(f"token-{len(tokens)}")
+            return {"token_type": "Bearer", "access_token": tokens[-1]}
 
     monkeypatch.setattr(
         "azure.kusto.data._token_providers.ConfidentialClientApplication", Application
@@ -294,9 +296,9 @@ def test_streaming_over_tls_with_the_clients_token(
     with pytest.raises(SimulatorError, match="certificate verify failed"):
         module.writer(10).open()
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))
-    given.clear()
+    tokens.clear()
     with connect(module.writer(10)) as writer:
-        # The client asks by its first, what streams has its second.
+        # The client asks with its first token; what streams has its second.
         insert(writer, Temperature(), 20, 10)
         assert len(proxy.lines("authorization", f"Bearer {token}")) == 1
     assert server.rows(Temperature.schema, "events") == sorted(

@@ -88,10 +88,10 @@ def test_batches_that_can_not_be(values: dict[str, Any], batch: int, problem: st
 
 
 def test_the_password_is_not_shown() -> None:
-    given = options(username="me", password=SECRET)
-    assert given.secrets() == [SECRET]
-    assert SECRET not in repr(given)
-    assert SECRET not in str(given.public())
+    cassandra_options = options(username="me", password=SECRET)
+    assert cassandra_options.secrets() == [SECRET]
+    assert SECRET not in repr(cassandra_options)
+    assert SECRET not in str(cassandra_options.public())
 
 
 @pytest.mark.parametrize(
@@ -166,47 +166,47 @@ def test_buckets_cover_the_time_once(first: int, last: int, buckets: list[tuple[
 
 
 def computation(**query: Any) -> Computation:
-    asked = Query.model_validate({"name": "asked", **query})
-    return Computation(BoundQuery(asked), Temperature.schema, is_ycql=False)
+    described = Query.model_validate({"name": "asked", **query})
+    return Computation(BoundQuery(described), Temperature.schema, is_ycql=False)
 
 
 STATISTICS = [{"function": name, "column": "temperature"} for name in ("min", "avg", "max")]
 
 
 def test_statistics_of_parts() -> None:
-    what = computation(compute=STATISTICS)
-    assert what.computed == [
+    statistics = computation(compute=STATISTICS)
+    assert statistics.computed == [
         "count(*)", 'min("temperature")', 'sum(CAST("temperature" AS double))', 'max("temperature")',
     ]  # fmt: skip
     parts = [(4, 1.0, 10.0, 4.0), (0, None, 0.0, None), (2, -2.0, 0.0, 2.0)]
-    found = what.put_together((None, None, *part) for part in parts)
-    assert found == [(-2.0, pytest.approx(10 / 6), 4.0)]
-    assert what.put_together([]) == [(None, None, None)]
+    rows = statistics.put_together((None, None, *part) for part in parts)
+    assert rows == [(-2.0, pytest.approx(10 / 6), 4.0)]
+    assert statistics.put_together([]) == [(None, None, None)]
 
 
 def test_parts_of_groups() -> None:
-    """Those without events are no groups; times are numbers."""
+    """Groups without events are left out; times are numbers."""
     newest = {"function": "last", "column": "temperature"}
     first = {"function": "min", "column": "timestamp"}
-    what = computation(compute=[newest, first], per=["device_id"])
-    assert what.newest == ['"temperature"', 'tounixtimestamp("timestamp")']
+    groups = computation(compute=[newest, first], per=["device_id"])
+    assert groups.newest == ['"temperature"', 'tounixtimestamp("timestamp")']
     times = [datetime(1970, 1, 1, 0, 0, 0, number * 1000) for number in (7, 3)]  # noqa: DTZ001
     parts = [
         ("a", None, 1.5, 9, 2, times[0]),
         ("b", None, None, None, 0, None),
         ("a", None, 0.5, 5, 3, times[1]),
     ]
-    assert what.put_together(parts) == [("a", 1.5, 3)]
+    assert groups.put_together(parts) == [("a", 1.5, 3)]
     assert computation(compute=[first], per=["device_id"]).put_together([]) == []
 
 
 def test_buckets_within_buckets() -> None:
     per = [{"every": "15s"}, {"every": "10s"}]
-    what = computation(compute=[{"function": "count"}], per=per)
-    assert what.every_ms == 5000
-    assert what.bucket_of(29_999) == 25_000
+    buckets = computation(compute=[{"function": "count"}], per=per)
+    assert buckets.every_ms == 5000
+    assert buckets.bucket_of(29_999) == 25_000
     parts = [("a", 5000, 1), ("a", 10_000, 2), ("b", 25_000, 4), ("a", 20_000, 8)]
-    assert what.put_together(parts) == [(0, 0, 1), (0, 10_000, 2), (15_000, 20_000, 12)]
+    assert buckets.put_together(parts) == [(0, 0, 1), (0, 10_000, 2), (15_000, 20_000, 12)]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_conditions_are_in_the_columns_type(
 
 
 def test_rows_in_order() -> None:
-    """Equal ones by their keys, those without a value last."""
+    """Equal rows are sorted by their keys; rows without a value come last."""
     order = {"by": 1, "descending": True}
     query = computation(
         compute=STATISTICS[1:2], per=["device_id"], order=order, limit=4

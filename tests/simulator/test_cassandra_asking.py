@@ -1,4 +1,4 @@
-"""Questions to Cassandra without one: what goes out, and what becomes of pages, by a node of the test's."""
+"""Questions to Cassandra without a server: what goes out, and what becomes of the pages of a fake node."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def text(value: bytes) -> bytes:
 def page(*rows: tuple[bytes | None, ...], state: bytes | None = None, columns: int = 1) -> bytes:
     """The body of a RESULT."""
     flags = _NO_COLUMNS | (0 if state is None else _MORE)
-    more = b"" if state is None else struct.pack("!i", len(state)) + state
+    paging = b"" if state is None else struct.pack("!i", len(state)) + state
     values = b"".join(
-        struct.pack("!i", -1) if one is None else struct.pack("!i", len(one)) + one
+        struct.pack("!i", -1) if value is None else struct.pack("!i", len(value)) + value
         for row in rows
-        for one in row
+        for value in row
     )
-    return struct.pack("!3i", 2, flags, columns) + more + struct.pack("!i", len(rows)) + values
+    return struct.pack("!3i", 2, flags, columns) + paging + struct.pack("!i", len(rows)) + values
 
 
 def failure(code: int, *rest: bytes) -> bytes:
@@ -61,7 +61,7 @@ READ_TIMEOUT = failure(0x1200, struct.pack("!HiiB", 6, 0, 1, 0))
 
 
 class Session:
-    """What an asker uses of the module's: one node, which the test is."""
+    """What an asker uses of the module's session: one node, which the test plays."""
 
     version = 5
     release = (5, 0)
@@ -90,7 +90,7 @@ class Session:
 
     def connect(self, node: Node, statements: Sequence[str]) -> tuple[Connection, list[Prepared]]:
         self.servers.append(Server(self.version, node))
-        names = [hashlib.md5(one.encode()).digest() for one in statements]
+        names = [hashlib.md5(statement.encode()).digest() for statement in statements]
         return self.servers[-1].connection, [Prepared(name, b"columns") for name in names]
 
     def translate(self, error: Exception) -> Retryable | SimulatorError:
@@ -110,7 +110,7 @@ def make_module(workload: Any, columns: Sequence[Any] = (), **options: Any) -> C
 
 @pytest.fixture
 def asked() -> Iterator[tuple[CassandraAsker, Session]]:
-    """An asker, open, and its server; a row has a text and a number."""
+    """An open asker and its session; a row has a text and a number."""
     module = make_module(Temperature(device_spread=3), (UTF8Type, LongType))
     asker = CassandraAsker(module, 3)
     session = cast(Session, module.connection)
@@ -143,7 +143,7 @@ def end(asker: CassandraAsker) -> Any:
 @pytest.mark.parametrize(
     "workload",
     [load_workload("machines")(devices=50), Temperature(device_spread=3), Cpu(device_spread=3)],
-    ids=lambda one: one.name,
+    ids=lambda workload: workload.name,
 )
 def test_a_block_of_questions_is_what_compile_gives_for_each(workload: Any, flavor: str) -> None:
     asker = CassandraAsker(make_module(workload, flavor=flavor))
@@ -170,21 +170,21 @@ def test_an_execution_has_its_values_in_the_protocols_types() -> None:
     kind = "f" if module.job.schema.column("temperature").type == "float32" else "d"
     limit = struct.pack("!" + kind, 1.25)
     values = ["é".encode(), struct.pack("!q", 1000), struct.pack("!q", 1999), limit]
-    parts = [struct.pack("!i", len(one)) + one for one in values]
+    parts = [struct.pack("!i", len(value)) + value for value in values]
     assert execution.values == b"".join(parts)
 
 
 def test_an_execute_is_the_protocols() -> None:
     """Sections 4.1.4 and 4.1.6."""
     for version, size in ((5, "!I"), (4, "!B")):
-        known = PreparedQuestion(Prepared(b"id", b"columns"), 2, "LOCAL_QUORUM", version)
+        statement = PreparedQuestion(Prepared(b"id", b"columns"), 2, "LOCAL_QUORUM", version)
         named = text(b"id") + (text(b"columns") if version == 5 else b"") + b"\0\x06"
         page_size = struct.pack("!i", 5000)
         first = named + struct.pack(size, 0x07) + b"\0\2" + b"values" + page_size
-        assert known.execute(b"values") == first
+        assert statement.execute(b"values") == first
         state = struct.pack("!i", len(_STATE)) + _STATE
         following = named + struct.pack(size, 0x0F) + b"\0\2" + b"values" + page_size + state
-        assert known.execute(b"values", _STATE) == following
+        assert statement.execute(b"values", _STATE) == following
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def test_several_questions_are_under_way_and_devices_come_in_their_order(
         server.answer(number, _RESULT, page(row(name, 1), columns=2))
     ended: dict[object, Any] = {}
     while len(ended) < 2:
-        ended |= {one.request: one.result for one in asker.outcomes(10)}
+        ended |= {outcome.request: outcome.result for outcome in asker.outcomes(10)}
     assert asker.decode(ended["one"]) == [("c", 1)]
     assert asker.decode(ended["two"]) == [("a", 1), ("b", 1)]
 
@@ -370,7 +370,7 @@ def test_rows_that_are_none_are_an_error_of_decoding(asked: tuple[CassandraAsker
 
 
 def test_a_plan_goes_on_with_what_was_too_late_and_computes_in_its_time() -> None:
-    """The mean of all devices: of three ranges, of which one is late, then of its device."""
+    """The mean of all devices: from three ranges, one of which is late, and then from its devices."""
     compute = ({"function": "avg", "column": "temperature"},)
     query = Query.model_validate({"name": "x", "compute": compute})
     module = make_module(Temperature(device_spread=3), (LongType, DoubleType))
@@ -400,7 +400,7 @@ def test_a_plan_goes_on_with_what_was_too_late_and_computes_in_its_time() -> Non
 def test_one_question_alone_is_asked_as_one_of_several(
     asked: tuple[CassandraAsker, Session],
 ) -> None:
-    """Of one page, of two, forgotten, refused, and of none."""
+    """With answers of one page and of two, a forgotten statement, a refusal, and a page that is cut off."""
     asker, session = asked
     [server] = session.servers
     refused, whole = failure(0x2200), page(row(b"w1", 1), columns=2)
@@ -420,7 +420,7 @@ def test_one_question_alone_is_asked_as_one_of_several(
             server.answer(server.request()[0], operation, body)
 
     request = selection(asker)
-    # That it is prepared is what makes it go the short way.
+    # Only a statement that is prepared goes the short way.
     asker._prepare(request.question.text if isinstance(request.question, Statement) else "")
     with ThreadPoolExecutor(1) as thread:
         answering = thread.submit(answer)

@@ -77,7 +77,7 @@ def bound(block: EventBlock, row: int, job: Job, version: int) -> list[bytes]:
 
 
 def dealt(block: EventBlock, batch: int) -> list[list[int]]:
-    """The rows of each request: a device's, in their order."""
+    """The rows of each request: those of one device, in their order."""
     by_device: dict[bytes, list[int]] = {}
     for row, device in enumerate(block.devices.tolist()):
         by_device.setdefault(device, []).append(row)
@@ -191,11 +191,11 @@ def test_batches_are_full_however_many_devices(spread: int, batch: int, sizes: s
 
 
 def test_uuids_are_random_ones_of_version_4() -> None:
-    found = [UUIDType.deserialize(value.tobytes(), 5) for value in random_uuids(1000)]
-    assert len(set(found)) == 1000
-    assert {(value.version, value.variant) for value in found} == {(4, uuid.RFC_4122)}
+    uuids = [UUIDType.deserialize(value.tobytes(), 5) for value in random_uuids(1000)]
+    assert len(set(uuids)) == 1000
+    assert {(value.version, value.variant) for value in uuids} == {(4, uuid.RFC_4122)}
     # No byte is the same in all.
-    numbers = np.array([list(value.bytes) for value in found])
+    numbers = np.array([list(value.bytes) for value in uuids])
     assert (numbers != numbers[0]).any(axis=0).all()
 
 

@@ -1,4 +1,4 @@
-"""Connections to Cassandra, without one: the other end is the test's, and speaks by the driver's codec."""
+"""Connections to Cassandra, without a server: the other end is the test's, with the driver's codec."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Server:
         self.socket.close()
 
     def request(self) -> tuple[int, int, bytes]:
-        """Number, operation and body of the next."""
+        """Number, operation and body of the next request."""
         self._alone: list[bool] = []
         data = self._read(_HEADER.size)
         version, _, number, operation, size = _HEADER.unpack(data[: _HEADER.size])
@@ -60,7 +60,7 @@ class Server:
         return number, operation, data[_HEADER.size :]
 
     def _read(self, size: int) -> bytes:
-        """At least so much, and in version 5 whole segments."""
+        """Read at least this many bytes; in version 5, whole segments."""
         if self.version < 5:
             return self._stream.read(size)
         data = b""
@@ -86,9 +86,9 @@ class Server:
 
 @pytest.fixture(params=VERSIONS)
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    found = Server(request.param)
-    yield found
-    found.close()
+    peer = Server(request.param)
+    yield peer
+    peer.close()
 
 
 def asked(name: str, sent_s: float = 0.0) -> Pending:
@@ -97,8 +97,8 @@ def asked(name: str, sent_s: float = 0.0) -> Pending:
 
 def received(connection: Connection) -> list[tuple[object, type | None]]:
     return [
-        (found.request, type(answer) if isinstance(answer, Exception) else None)
-        for found, answer in connection.receive()
+        (pending.request, type(answer) if isinstance(answer, Exception) else None)
+        for pending, answer in connection.receive()
     ]
 
 
@@ -136,12 +136,12 @@ def test_answers_in_pieces(server: Server) -> None:
     for name in ("one", "two"):
         server.connection.send(_EXECUTE, b"", asked(name))
     data = b"".join(server.answered(server.request()[0]) for _ in range(2))
-    found = []
+    answers = []
     for at in range(len(data)):
         server.socket.sendall(data[at : at + 1])
-        found += received(server.connection)
-        assert len(found) == (at >= len(data) // 2 - 1) + (at == len(data) - 1)
-    assert found == [("one", None), ("two", None)]
+        answers += received(server.connection)
+        assert len(answers) == (at >= len(data) // 2 - 1) + (at == len(data) - 1)
+    assert answers == [("one", None), ("two", None)]
 
 
 @pytest.mark.parametrize("extra", [-10, -9, -8, 0, 1, 300_000])
@@ -177,7 +177,7 @@ def test_a_node_that_hangs_up(server: Server) -> None:
 
 
 def test_answers_before_the_end_count() -> None:
-    """Over TLS all that there is must be read at once, and so the end with what came before."""
+    """Over TLS, all that there is must be read at once: the end together with what came before it."""
     authority = trustme.CA()
     ours, theirs = socket.socketpair()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -199,13 +199,13 @@ def test_answers_before_the_end_count() -> None:
     assert received(connection) == [("one", None), ("two", None)]
     with pytest.raises(ConnectionError):
         connection.receive()
-    assert [left.request for left in connection.pending.values()] == ["three"]
+    assert [pending.request for pending in connection.pending.values()] == ["three"]
     connection.close()
 
 
 @pytest.mark.parametrize("at", [0, 4, 8, -1])
 def test_what_is_damaged_is_not_believed(at: int) -> None:
-    """In the length, its checksum, the answer and its checksum."""
+    """Damage in the length, its checksum, the answer and its checksum."""
     server = Server(5)
     server.connection.send(_EXECUTE, b"", asked("x"))
     data = bytearray(server.answered(server.request()[0]))
@@ -229,7 +229,7 @@ def test_late_answers_are_nobodys(server: Server) -> None:
     for second, name in enumerate(("first", "second", "third")):
         connection.send(_EXECUTE, b"", asked(name, second))
     first, second, third = (server.request()[0] for _ in range(3))
-    assert [found.request for found in connection.give_up(2)] == ["first", "second"]
+    assert [pending.request for pending in connection.give_up(2)] == ["first", "second"]
     assert list(connection.give_up(2)) == []
     # A number is not used again as long as its answer may come.
     connection.send(_EXECUTE, b"", asked("fourth", 4))
@@ -261,7 +261,7 @@ def test_what_is_swallowed_is_tried_again_by_a_new_socket(monkeypatch: pytest.Mo
 
 @dataclass
 class Cluster:
-    """Nodes of the test's; a partition's replicas are named by its letters."""
+    """Fake nodes; a partition's letters name its replicas."""
 
     up: set[str]
     version: int = 0
@@ -286,23 +286,23 @@ class Cluster:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    found = Cluster(set("abc"))
-    yield found
-    for server in found.servers.values():
+    fake = Cluster(set("abc"))
+    yield fake
+    for server in fake.servers.values():
         server.close()
 
 
 @pytest.fixture
 def pool_to(cluster: Cluster) -> Iterator[Callable[..., ConnectionPool]]:
-    made: list[ConnectionPool] = []
+    pools: list[ConnectionPool] = []
 
     def make(timeout_s: float = 10.0) -> ConnectionPool:
-        made.append(ConnectionPool(cluster, cluster.connect, timeout_s, lambda error: error))
-        made[-1].open()
-        return made[-1]
+        pools.append(ConnectionPool(cluster, cluster.connect, timeout_s, lambda error: error))
+        pools[-1].open()
+        return pools[-1]
 
     yield make
-    for pool in made:
+    for pool in pools:
         pool.close()
 
 
@@ -432,7 +432,7 @@ def test_requests_to_others_do_not_wait_for_a_node_that_takes_nothing(
         while len(ended) < 2:
             ended += pool.outcomes(10)
         reading.result()
-    assert [(one.request, one.result) for one in ended] == [("first", 1), ("second", 1)]
+    assert [(outcome.request, outcome.result) for outcome in ended] == [("first", 1), ("second", 1)]
 
 
 def test_a_request_without_an_answer_fails_and_its_connection_with_it(

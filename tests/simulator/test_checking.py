@@ -1,4 +1,4 @@
-"""Readers' answers beside the right ones: what is kept, checked, left out and said."""
+"""Readers' answers compared with the right ones: what is kept, checked, left out and reported."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EVERYTHING = ["count-events", "temperature-stats-per-device", "range", "aggregat
 
 
 class Generated(Blackhole):
-    """A database that answers by the generator, unless a test has spoilt it."""
+    """A database that answers from the generator, unless a test has spoilt it."""
 
     CAPABILITIES = replace(Blackhole.CAPABILITIES, shapes=frozenset(Shape))
     held: Workload = WORKLOAD
@@ -50,12 +50,12 @@ class Generated(Blackhole):
 
     def workload_queries(self) -> Mapping[str, Query]:
         own = [self.job.schema.description(name) for name in self.job.schema.queries]
-        found = {
+        queries = {
             query.name: self.compile(bind(query, WORKLOAD.schema.epoch_ms))
             for query in own
             if query
         }
-        return found | {"count-events-tuned": lambda: [(5300,)], "undescribed": lambda: [(1,)]}
+        return queries | {"count-events-tuned": lambda: [(5300,)], "undescribed": lambda: [(1,)]}
 
     def compile(self, bound: BoundQuery) -> Query:
         return lambda: answer(bound, Stored(self.held, self.parts)).rows
@@ -69,20 +69,20 @@ def make_module(*queries: str, workload: Workload = WORKLOAD) -> Generated:
 def ask(
     reader: int, *queries: str, spoilt: Mapping[str, Sequence[tuple[Any, ...]]] | None = None
 ) -> WorkerAnswers:
-    """What a reader hands in that asked each query twice; `spoilt`: first answers that aren't right."""
+    """What a reader hands in after it asked each query twice; `spoilt`: first answers that aren't right."""
     module = make_module(*queries)
     stored = [StoredEvents(worker=p.worker, first=p.first, count=p.count) for p in PARTS]
     asker = module.asker()
     questions = Questions(module, asker, WORKLOAD, Go(go=True, stored=stored), reader)
-    kept = FirstAnswers(questions, wanted=True)
+    first_answers = FirstAnswers(questions, wanted=True)
     for execution in range(2):
         for name in questions.names:
             received = asker.send(questions.make(name))
             if not execution and name in (spoilt or {}):
                 rows = (spoilt or {})[name]
                 received = Received(len(rows), 0, rows)
-            kept.note(name, execution, received)
-    handed_in = kept.hand_in(reader, module.job.schema)
+            first_answers.note(name, execution, received)
+    handed_in = first_answers.hand_in(reader, module.job.schema)
     # As it arrives.
     return WorkerAnswers.model_validate_json(handed_in.model_dump_json())
 
@@ -98,9 +98,9 @@ def check(*messages: WorkerAnswers, known: RecognizedEvents | str = KNOWN, **mor
 
 
 def test_the_first_answer_to_each_query_is_kept_and_no_other() -> None:
-    found = {one.query: one for one in ask(0, *EVERYTHING).answers}
-    assert set(found) == set(EVERYTHING)
-    assert found["count-events"].columns == [[5300]]
+    replies = {reply.query: reply for reply in ask(0, *EVERYTHING).answers}
+    assert set(replies) == set(EVERYTHING)
+    assert replies["count-events"].columns == [[5300]]
     module = make_module("range")
     first = Questions(
         module,
@@ -113,47 +113,47 @@ def test_the_first_answer_to_each_query_is_kept_and_no_other() -> None:
         0,
     ).bind("range", 0)
     assert first is not None
-    assert (found["range"].start_ms, found["range"].end_ms) == (first.start_ms, first.end_ms)
-    assert found["range"].devices == list(first.devices or ())
+    assert (replies["range"].start_ms, replies["range"].end_ms) == (first.start_ms, first.end_ms)
+    assert replies["range"].devices == list(first.devices or ())
 
 
 def test_long_answers_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simulator.worker.questions.KEPT_VALUES", 20)
     message = ask(0, *EVERYTHING)
     # 1 and 4 values; 24 and 120 are too many.
-    assert {one.query for one in message.answers} == {"count-events", "aggregate"}
-    found = check(message)
-    assert found.unchecked == len(message.unchecked) > 0
-    assert list(found.reasons) == ["answers of more than 20 values are too long to be kept"]
+    assert {reply.query for reply in message.answers} == {"count-events", "aggregate"}
+    answers = check(message)
+    assert answers.unchecked == len(message.unchecked) > 0
+    assert list(answers.reasons) == ["answers of more than 20 values are too long to be kept"]
 
 
 def test_nothing_is_kept_that_nobody_wants() -> None:
     module = make_module("count-events")
     questions = Questions(module, module.asker(), WORKLOAD, Go(go=True), 0)
-    kept = FirstAnswers(questions, wanted=False)
-    kept.note("count-events", 0, Received(1, 0, [(1,)]))
-    assert not kept.hand_in(0, WORKLOAD.schema).answers
+    first_answers = FirstAnswers(questions, wanted=False)
+    first_answers.note("count-events", 0, Received(1, 0, [(1,)]))
+    assert not first_answers.hand_in(0, WORKLOAD.schema).answers
 
 
 def test_a_variant_is_checked_as_the_plain_query_and_what_is_not_described_is_not() -> None:
     message = ask(0, "count-events-tuned", "undescribed")
-    assert [one.query for one in message.answers] == ["count-events-tuned"]
-    found = check(message)
-    assert (found.checked, found.unchecked, found.wrong) == (1, 1, [])
-    assert found.reasons == {"no right answer is described": ["undescribed"]}
+    assert [reply.query for reply in message.answers] == ["count-events-tuned"]
+    answers = check(message)
+    assert (answers.checked, answers.unchecked, answers.wrong) == (1, 1, [])
+    assert answers.reasons == {"no right answer is described": ["undescribed"]}
 
 
 # --- what is checked ------------------------------------------------------------------------------
 
 
 def test_right_answers_of_all_readers() -> None:
-    done: list[tuple[int, int]] = []
-    found = check(
-        *(ask(reader, *EVERYTHING) for reader in range(3)), note=lambda *at: done.append(at)
+    progress: list[tuple[int, int]] = []
+    answers = check(
+        *(ask(reader, *EVERYTHING) for reader in range(3)), note=lambda *at: progress.append(at)
     )
-    assert found == Answers(checked=12)
+    assert answers == Answers(checked=12)
     # Once, though three readers asked for all events.
-    assert done[-1] == (5300, 5300)
+    assert progress[-1] == (5300, 5300)
 
 
 def test_a_wrong_answer_names_query_worker_parameters_and_row() -> None:
@@ -162,28 +162,28 @@ def test_a_wrong_answer_names_query_worker_parameters_and_row() -> None:
     assert (wrong[0].query, wrong[0].workers) == ("count-events", [1])
     assert wrong[0].parameters == "all devices, all time"
     assert wrong[0].difference == "count is 5299 instead of 5300"
-    for spoilt, said in (
+    for spoilt, difference in (
         ([(math.nan,) * 3], "instead of"),
         ([], "0 rows instead of 1"),
         ([(1.0, 2.0)], "row 1 has 2 values instead of 3"),
         ([("x", 1.0, 2.0)], "row 1, ('x', 1.0, 2.0): could not convert"),
     ):
-        (one,) = check(ask(0, spoilt={"temperature-stats": spoilt})).wrong
-        assert said in one.difference
+        (wrong_answer,) = check(ask(0, spoilt={"temperature-stats": spoilt})).wrong
+        assert difference in wrong_answer.difference
 
 
 def test_the_same_wrong_answer_is_one_with_all_who_got_it() -> None:
-    found = check(*(ask(reader, spoilt={"count-events": [(1,)]}) for reader in range(3)))
-    assert [one.workers for one in found.wrong] == [[0, 1, 2]]
+    answers = check(*(ask(reader, spoilt={"count-events": [(1,)]}) for reader in range(3)))
+    assert [wrong.workers for wrong in answers.wrong] == [[0, 1, 2]]
     readers = GroupResult(role=Role.READ, workers=3)
-    add_answers(readers, found)
+    add_answers(readers, answers)
     assert not readers.valid
-    (said,) = readers.invalid_reasons
-    assert said == (
+    (reason,) = readers.invalid_reasons
+    assert reason == (
         "query count-events gave a wrong answer to worker 0 (all devices, all time): count is 1 instead"
         " of 5300 (and 2 more of its answers are wrong)"
     )
-    assert readers.answers == found
+    assert readers.answers == answers
 
 
 def test_parameters_in_words() -> None:
@@ -197,43 +197,45 @@ def test_parameters_in_words() -> None:
 
 
 def test_unknown_events() -> None:
-    found = check(ask(0, *EVERYTHING), ask(1, *EVERYTHING), known="they are of another tool")
-    assert (found.checked, found.unchecked) == (0, 8)
-    assert found.reasons == {"they are of another tool": EVERYTHING}
+    answers = check(ask(0, *EVERYTHING), ask(1, *EVERYTHING), known="they are of another tool")
+    assert (answers.checked, answers.unchecked) == (0, 8)
+    assert answers.reasons == {"they are of another tool": EVERYTHING}
 
 
 def test_what_grows_meanwhile() -> None:
     message = ask(0, *EVERYTHING)
-    (end,) = [one.end_ms for one in message.answers if one.query == "range"]
+    (end,) = [reply.end_ms for reply in message.answers if reply.query == "range"]
     assert end is not None
     for frontier_ms, checked in ((end, {"range"}), (end - 1, set[str]())):
-        found = check(message, frontier_ms=frontier_ms)
-        left = {name for names in found.reasons.values() for name in names}
-        assert set(EVERYTHING) - left >= checked
-        assert ("range" in left) is not bool(checked)
-        assert {"count-events", "temperature-stats-per-device"} <= left
-        assert list(found.reasons) == ["rows were being added during the query"]
+        answers = check(message, frontier_ms=frontier_ms)
+        unchecked = {name for names in answers.reasons.values() for name in names}
+        assert set(EVERYTHING) - unchecked >= checked
+        assert ("range" in unchecked) is not bool(checked)
+        assert {"count-events", "temperature-stats-per-device"} <= unchecked
+        assert list(answers.reasons) == ["rows were being added during the query"]
 
 
 def test_too_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that need few are checked all the same, and only these events generated."""
+    """Answers that need few events are checked all the same, and only those events are generated."""
     monkeypatch.setattr("simulator.oracle.checking.MOST_EVENTS", 5000)
     monkeypatch.setattr(Temperature, "disorder", 100)
     totals: list[int] = []
-    found = check(ask(0, "count-events", "point"), note=lambda _, total: totals.append(total))
-    assert (found.checked, found.unchecked) == (1, 1)
-    assert found.reasons == {"right answers are computed of 5,000 events at most": ["count-events"]}
+    answers = check(ask(0, "count-events", "point"), note=lambda _, total: totals.append(total))
+    assert (answers.checked, answers.unchecked) == (1, 1)
+    assert answers.reasons == {
+        "right answers are computed of 5,000 events at most": ["count-events"]
+    }
     assert 1 <= max(totals) < 500
 
 
 def test_no_more_memory_is_taken_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """A collector that is killed takes the run's figures with it."""
     monkeypatch.setattr("simulator.oracle.checking.free_memory_bytes", lambda: 3000)
-    found = check(ask(0, "count-events", "temperature-stats-per-device", "range"))
-    assert (found.checked, found.unchecked) == (2, 1)
-    (reason,) = found.reasons
+    answers = check(ask(0, "count-events", "temperature-stats-per-device", "range"))
+    assert (answers.checked, answers.unchecked) == (2, 1)
+    (reason,) = answers.reasons
     assert reason == "right answers of 6 devices take more memory than the collector has"
-    assert found.reasons[reason] == ["temperature-stats-per-device"]
+    assert answers.reasons[reason] == ["temperature-stats-per-device"]
 
 
 def test_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path: Path) -> None:
@@ -250,8 +252,8 @@ def test_when_checking_fails_nothing_counts_as_checked() -> None:
     checker = Checker(make_module())
     checker.add(ask(0, "count-events", "undescribed"))
     checker.check(KNOWN)
-    found = checker.give_up("no memory")
-    assert (found.checked, found.unchecked) == (0, 2)
+    answers = checker.give_up("no memory")
+    assert (answers.checked, answers.unchecked) == (0, 2)
 
 
 # --- which events are generated -------------------------------------------------------------------
@@ -267,7 +269,7 @@ def test_ranges_have_all_events_of_a_time(
     workload: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload.disorder = min(workload.disorder, 3000)
-    # The class is everybody's.
+    # All tests share the class.
     monkeypatch.setattr(type(workload), "window", 3000, raising=False)
     stored = Stored(workload, [StoredPart(0, 100, 20_000), StoredPart(1, 0, 9)])
     first, end = stored.span_ms
@@ -279,8 +281,12 @@ def test_ranges_have_all_events_of_a_time(
         (end + 1000, end + 2000),
         (first - 2000, first - 1000),
     ):
-        found = unite(stored.find_between(start_ms, end_ms))
-        held = {(one.part, number) for one in found for number in range(one.start, one.stop)}
+        ranges = unite(stored.find_between(start_ms, end_ms))
+        held = {
+            (event_range.part, number)
+            for event_range in ranges
+            for number in range(event_range.start, event_range.stop)
+        }
         for place, part in enumerate(stored.parts):
             times = workload.block(part.worker, part.first, part.count).columns[
                 workload.schema.time
@@ -289,7 +295,7 @@ def test_ranges_have_all_events_of_a_time(
             for number in range(part.count):
                 assert not inside[number] or (place, part.first + number) in held
     middle = unite(stored.find_between((first + end) // 2, (first + end) // 2 + 1))
-    assert sum(one.stop - one.start for one in middle) < 15_000
+    assert sum(event_range.stop - event_range.start for event_range in middle) < 15_000
 
 
 # --- which events are stored ----------------------------------------------------------------------
@@ -302,28 +308,28 @@ def survey(workload: Workload, parts: Sequence[StoredPart]) -> Generated:
 
 
 def test_events_of_another_seed_are_told_by_their_values() -> None:
-    """Those of `cpu` have the same devices and times, whatever the seed."""
+    """Events of `cpu` have the same devices and times, whatever the seed."""
     module = survey(Cpu(seed=3), PARTS)
-    found = survey_devices(module, Cpu(seed=3))
-    assert recognize_events(module, Cpu(seed=3), found).parts == PARTS
+    inventory = survey_devices(module, Cpu(seed=3))
+    assert recognize_events(module, Cpu(seed=3), inventory).parts == PARTS
     with pytest.raises(UnknownEvents, match="other values than events of seed 4"):
-        recognize_events(module, Cpu(seed=4), found)
+        recognize_events(module, Cpu(seed=4), inventory)
 
 
 def test_an_event_with_another_value_does_not_make_them_another_seeds() -> None:
     """That would keep the wrong answer from being found."""
     module = survey(Cpu(seed=3), PARTS)
     right = module.compile
-    asked = []
+    bounds = []
 
     def compile_wrong_at_first(bound: BoundQuery) -> Query:
-        asked.append(bound)
-        return (lambda: [(1,) * 10]) if len(asked) == 1 else right(bound)
+        bounds.append(bound)
+        return (lambda: [(1,) * 10]) if len(bounds) == 1 else right(bound)
 
-    found = survey_devices(module, Cpu(seed=3))
+    inventory = survey_devices(module, Cpu(seed=3))
     module.compile = compile_wrong_at_first  # type: ignore[method-assign]
-    assert recognize_events(module, Cpu(seed=3), found).parts == PARTS
-    assert len(asked) == 2
+    assert recognize_events(module, Cpu(seed=3), inventory).parts == PARTS
+    assert len(bounds) == 2
 
 
 def test_a_module_that_can_not_ask_says_what_it_lacks() -> None:
@@ -339,12 +345,12 @@ def test_how_many_workers_shared_the_devices_is_found_out(late: float) -> None:
     inserted = machines(5, devices=50, late=late, sharing_workers=3)
     parts = [StoredPart(worker, 0, count) for worker, count in enumerate((1000, 1007, 333))]
     module = survey(inserted, parts)
-    found = survey_devices(module, inserted)
-    known = recognize_devices(machines(5, devices=50, late=late), found)
-    assert (known.sharing_workers, known.parts) == (3, parts)
-    # Who says how many is taken at their word.
+    inventory = survey_devices(module, inserted)
+    recognized = recognize_devices(machines(5, devices=50, late=late), inventory)
+    assert (recognized.sharing_workers, recognized.parts) == (3, parts)
+    # Whoever says how many is taken at their word.
     with pytest.raises(UnknownEvents):
-        recognize_devices(machines(5, devices=50, late=late, sharing_workers=2), found)
+        recognize_devices(machines(5, devices=50, late=late, sharing_workers=2), inventory)
 
 
 def test_missing_and_doubled_events_are_noticed() -> None:

@@ -1,4 +1,4 @@
-"""What is ClickHouse's alone: the Native format, tables as options want them, tokens, what errors mean."""
+"""What is specific to ClickHouse: the Native format, tables as options want them, tokens, errors."""
 
 from __future__ import annotations
 
@@ -53,37 +53,39 @@ class Reader:
         self._body, self._at = body, 0
 
     def take(self, size: int) -> bytes:
-        found = self._body[self._at : self._at + size]
-        assert len(found) == size
+        piece = self._body[self._at : self._at + size]
+        assert len(piece) == size
         self._at += size
-        return found
+        return piece
 
     def number(self) -> int:
-        found, shift = 0, 0
+        number, shift = 0, 0
         while True:
             (octet,) = self.take(1)
-            found |= (octet & 0x7F) << shift
+            number |= (octet & 0x7F) << shift
             shift += 7
             if octet < 0x80:
-                return found
+                return number
 
     def text(self) -> bytes:
         return self.take(self.number())
 
     def block(self) -> dict[str, list[Any]]:
         columns, rows = self.number(), self.number()
-        found = {}
+        values = {}
         for _ in range(columns):
             name, kind = self.text().decode(), self.text().decode()
-            found[name] = self._values(kind, rows)
+            values[name] = self._values(kind, rows)
         assert self._at == len(self._body)
-        return found
+        return values
 
     def _values(self, kind: str, rows: int) -> list[Any]:
         if kind.startswith("Nullable("):
-            gone = self.take(rows)
+            nulls = self.take(rows)
             values = self._values(kind[len("Nullable(") : -1], rows)
-            return [None if no else value for no, value in zip(gone, values, strict=True)]
+            return [
+                None if is_null else value for is_null, value in zip(nulls, values, strict=True)
+            ]
         if kind == "String":
             return [self.text() for _ in range(rows)]
         form = _NUMBERS.get(kind.replace("DateTime64(3, 'UTC')", "Int64"), "")
@@ -153,7 +155,7 @@ def test_answers_are_counted_and_read(kind: Any) -> None:
 
 
 def test_an_answer_with_a_dictionary() -> None:
-    """Texts that are stored once, the first of which stands for nothing if there may be none."""
+    """Each text is stored once; the first stands for null if the column is nullable."""
     head = b"\x01\x04" + write_text(b"device")
     version, count = struct.pack("<Q", 1), struct.pack("<Q", 4)
     texts = b"".join(map(write_text, [b"", b"one", b"two" * 50]))
@@ -178,14 +180,14 @@ def test_numbers_of_every_length(number: int) -> None:
 
 
 def test_every_request_has_a_token_of_its_own() -> None:
-    """Of all encoders, also of those of the same run and worker."""
+    """This holds for all encoders, even those of the same run and worker."""
     job = new_job(Temperature.schema, batch=4, tables="multiple")
     block = Temperature().block(0, 0, 30)
     tokens = []
     for _ in range(2):
         encoder = Clickhouse.encoder(options_of(), job, 4)
         for _ in range(2):
-            tokens += [part.token for one in encoder.encode(block, 4) for part in one.data]
+            tokens += [part.token for payload in encoder.encode(block, 4) for part in payload.data]
     assert len(set(tokens)) == len(tokens) == 4 * 30
 
 
@@ -232,7 +234,7 @@ def test_options_say_how_a_table_is_made(values: dict[str, Any], part: str) -> N
 
 
 def test_replicas_are_waited_for_and_tags_replicated_too() -> None:
-    """No replicas can be had here: the engine parses these statements, and more isn't known."""
+    """There are no replicas here: the engine parses these statements, and more isn't known."""
     module = Clickhouse(options_of(replicated=True, cluster="c"), new_job(Cpu(tags="table").schema))
     assert module.fetch_all("events") == 'SYSTEM SYNC REPLICA ON CLUSTER "c" "default"."events"'
     [tags] = module.job.tags_tables
@@ -257,8 +259,8 @@ def test_options_that_do_not_go_together(values: dict[str, Any], problem: str) -
 
 def test_settings_in_a_tables_definition() -> None:
     engine = "MergeTree ORDER BY (a, b) SETTINGS fsync_after_insert = 1, storage_policy = 'hot'"
-    found = {"fsync_after_insert": "1", "storage_policy": "hot"}
-    assert read_table_settings(engine) == found
+    settings = {"fsync_after_insert": "1", "storage_policy": "hot"}
+    assert read_table_settings(engine) == settings
     assert read_table_settings("MergeTree ORDER BY tuple()") == {}
 
 
@@ -270,22 +272,22 @@ def test_no_events_have_no_lowest_value_rather_than_0() -> None:
     alone = Query(name="lowest", compute=(lowest,))
     per_device = Query(name="lowest", compute=(lowest,), per=("device_id",))
     statements = [
-        compile_statement(BoundQuery(one), Temperature.schema) for one in (alone, per_device)
+        compile_statement(BoundQuery(query), Temperature.schema) for query in (alone, per_device)
     ]
-    assert ["null_for_empty" in one for one in statements] == [True, False]
+    assert ["null_for_empty" in statement for statement in statements] == [True, False]
 
 
 def test_the_last_value_of_a_device_may_be_missing() -> None:
-    """Only then it costs something."""
-    asked = {}
+    """It costs something only then."""
+    statements = {}
     for workload, column in ((Temperature, "temperature"), (Sundry, "by")):
         last = Aggregate(function=Function.LAST, column=column)
         schema = workload.schema
-        asked[column] = compile_statement(
+        statements[column] = compile_statement(
             BoundQuery(Query(name="last", compute=(last,), per=(schema.device,))), schema
         )
-    assert 'argMax("temperature", "timestamp")' in asked["temperature"]
-    assert 'argMax(tuple("by"), "timestamp").1' in asked["by"]
+    assert 'argMax("temperature", "timestamp")' in statements["temperature"]
+    assert 'argMax(tuple("by"), "timestamp").1' in statements["by"]
 
 
 def test_newest_events_are_read_in_the_tables_order() -> None:
@@ -315,7 +317,7 @@ class Answers:
 def connection_after(
     monkeypatch: pytest.MonkeyPatch, status: int, body: bytes, code: int = 0
 ) -> Connection:
-    """One that gets such an answer, as no server gives it at will."""
+    """A connection that gets this answer, which no server gives at will."""
     answers = Answers(status, body, code)
     monkeypatch.setattr("simulator.modules._base.http_database.HttpPool", lambda *_, **__: answers)
     return Connection(options_of(), JOB)
@@ -391,7 +393,7 @@ _server, server = server_fixtures("clickhouse")
 
 
 def prepare(server: ClickhouseUnderTest, job: Job = JOB, **options: Any) -> dict[str, Any]:
-    """Prepare as the collector does; the settings that it tells afterwards."""
+    """Prepare as the collector does; returns the settings that the module reports afterwards."""
     module = server.module(as_observer(job, clean=job.clean), options=options)
     module.open()
     module.prepare()
@@ -413,7 +415,7 @@ def prepare(server: ClickhouseUnderTest, job: Job = JOB, **options: Any) -> dict
 def test_events_are_stored_with_every_option(
     server: ClickhouseUnderTest, options: dict[str, Any]
 ) -> None:
-    """The stand-in stores asynchronous inserts at once: that they are asked for is known, no more."""
+    """The stand-in stores asynchronous inserts at once: the test shows only that they are asked for."""
     workload = Sundry(seed=3, device_spread=3)
     job = new_job(workload.schema, batch=10, primary_key=PrimaryKey.UUID)
     settings = prepare(server, job, **options)
@@ -429,7 +431,7 @@ def test_events_are_stored_with_every_option(
 
 
 def test_an_insert_is_remembered_as_long_as_the_window_says(server: ClickhouseUnderTest) -> None:
-    """Sent again after so many others, it is stored twice: why the window must be large enough."""
+    """Sent again after too many others, it is stored twice, so the window must be large enough."""
     for window, stored in ((1, 50), (100, 40)):
         prepare(server, deduplication_window=window)
         module = server.module(JOB)
@@ -488,6 +490,6 @@ def test_devices_of_any_name_can_be_asked_for(server: ClickhouseUnderTest) -> No
     insert_with(server.module(JOB), Temperature(), 10)
     query = Query(name="some", devices=("it's \\", "w00000d000000"), events=("sequence_number",))
     module = server.module(JOB)
-    found = module.fetch(module.compile(BoundQuery(query, ("it's \\", "w00000d000000"))))
-    assert sorted(found) == [(number,) for number in range(10)]
+    rows = module.fetch(module.compile(BoundQuery(query, ("it's \\", "w00000d000000"))))
+    assert sorted(rows) == [(number,) for number in range(10)]
     module.close()

@@ -123,16 +123,16 @@ def test_the_barrier_holds_until_all_are_ready(database: FakeDatabase) -> None:
 
 
 def test_workers_are_told_what_is_left_until_the_common_start(database: FakeDatabase) -> None:
-    """Not a wall-clock time, and not the same to each: the last answer goes out later than the first."""
+    """Not a wall-clock time, and not the same for each: the last answer goes out later than the first."""
 
     async def story(run: Run) -> None:
         await run.start()
         # Far enough off for a busy machine.
         start_at = run.collector.barrier.start_at = time.monotonic() + 5
         for _ in range(3):
-            asked = time.monotonic()
+            sent_s = time.monotonic()
             go = await run.ready(0)
-            assert asked <= start_at - go.start_in_s <= time.monotonic()
+            assert sent_s <= start_at - go.start_in_s <= time.monotonic()
             await asyncio.sleep(0.01)
         run.collector.barrier.start_at = time.monotonic() - 1
         assert (await run.ready(0)).start_in_s == 0
@@ -143,12 +143,12 @@ def test_workers_are_told_what_is_left_until_the_common_start(database: FakeData
 def test_nobody_connects_before_the_tables_are_there(database: FakeDatabase) -> None:
     async def story(run: Run) -> None:
         database.may_prepare.clear()
-        asked = pending(run.ready(0, Stage.PREPARED))
+        held = pending(run.ready(0, Stage.PREPARED))
         await until(lambda: 0 in run.collector.barrier._heard)
         assert (await run.status()).phase is Phase.PREPARE
-        assert not asked.done()
+        assert not held.done()
         database.may_prepare.set()
-        assert (await asked).go
+        assert (await held).go
 
     play(story)
 
@@ -240,7 +240,7 @@ def test_queries_are_counted_and_merged(database: FakeDatabase) -> None:
         report = Report.model_validate_json((await run.report()).content)
         assert report.run.readers is not None
         [query] = report.run.readers.queries
-        assert [one.rows for one in query.each] == [0, 1]
+        assert [execution.rows for execution in query.each] == [0, 1]
         assert report.run.invalid_reasons == [
             "query a gave 0 to 1 rows: the data changed meanwhile"
         ]
@@ -273,9 +273,9 @@ def test_answers_are_collected_when_all_is_measured_and_counted(database: FakeDa
         database.may_count.set()
         assert (await early).go
         assert (await run.status()).phase is Phase.CHECK
-        given = GivenAnswer(query="count-events", columns=[[200]])
+        answer = GivenAnswer(query="count-events", columns=[[200]])
         for worker in range(2):
-            handed_in = WorkerAnswers(worker=worker, answers=[given], unchecked={"b": "too long"})
+            handed_in = WorkerAnswers(worker=worker, answers=[answer], unchecked={"b": "too long"})
             assert (await run.post("/answers", handed_in)).text == "taken"
         report = Report.model_validate_json((await run.report()).content)
         # This database can't say which events it has.
@@ -304,9 +304,9 @@ def test_a_reader_that_hands_in_no_answers_costs_no_figures(
         report = Report.model_validate_json((await run.report()).content)
         assert report.run.readers is not None
         assert report.run.readers.count == 2
-        said = "no memory" if fails else "it fell silent"
+        reason = "no memory" if fails else "it fell silent"
         assert report.run.readers.answers is not None
-        assert report.run.readers.answers.reasons == {f"worker 1: {said}": ["a", "b"]}
+        assert report.run.readers.answers.reasons == {f"worker 1: {reason}": ["a", "b"]}
         assert report.run.invalid_reasons == []
 
     play(story, **READERS, silence_timeout_s=60 if fails else 0.6)
@@ -359,7 +359,7 @@ def test_queries_count_even_if_the_events_can_not_be_counted(database: FakeDatab
 
 
 def test_a_check_changes_nothing(database: FakeDatabase) -> None:
-    """It must be possible beside a run."""
+    """It must be possible during a run."""
 
     async def story(run: Run) -> None:
         await run.start()
@@ -375,8 +375,8 @@ def test_a_check_changes_nothing(database: FakeDatabase) -> None:
 
 
 def test_a_worker_that_started_late_is_found_out(database: FakeDatabase) -> None:
-    """By the least difference seen between its clock and the collector's: what is more than that
-    was the message's way."""
+    """By the least difference seen between its clock and the collector's: anything beyond that
+    is how long the message took."""
 
     async def story(run: Run) -> None:
         await run.start()
@@ -405,7 +405,7 @@ def test_a_worker_that_started_late_is_found_out(database: FakeDatabase) -> None
 
 def test_groups_of_both_roles_can_share_a_run(database: FakeDatabase) -> None:
     """Adding a command is all that is needed: no message changes for it."""
-    both = make_groups(Load(workers=1, events=100), Load(role=Role.READ, workers=1, runs=2))
+    groups = make_groups(Load(workers=1, events=100), Load(role=Role.READ, workers=1, runs=2))
     database.counts = [100, 100]
 
     async def story(run: Run) -> None:
@@ -420,7 +420,7 @@ def test_groups_of_both_roles_can_share_a_run(database: FakeDatabase) -> None:
         assert (readers.workers, readers.count, readers.valid) == (1, 1, True)
         assert report.carried == Carried(next_event=100, stored=100)
 
-    play(story, groups=both)
+    play(story, groups=groups)
     assert database.calls.index("prepare") < database.calls.index("prepare_queries")
 
 
@@ -452,8 +452,8 @@ def test_a_worker_that_gives_up_ends_the_run_and_all_hand_in_what_they_have(
         await run.start()
         given_up = worker_result(1, count=60).model_copy(update={"failure": "gave up after 2 s"})
         assert (await run.post("/result", given_up)).status_code == 200
-        told = await run.post("/progress", Progress(worker=0, stage="run", elapsed_s=1, done=9))
-        assert (told.status_code, told.text) == (410, "worker 1: gave up after 2 s")
+        reply = await run.post("/progress", Progress(worker=0, stage="run", elapsed_s=1, done=9))
+        assert (reply.status_code, reply.text) == (410, "worker 1: gave up after 2 s")
         # One that has nothing to hand in changes nothing.
         await run.post("/failure", Failure(worker=0, reason="something else"))
         if not silent:

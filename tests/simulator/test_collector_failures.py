@@ -25,7 +25,7 @@ from .collecting import FakeDatabase, Run, asked, pending, play, until
 
 
 def test_a_database_that_hangs_while_it_is_prepared_ends_the_run(database: FakeDatabase) -> None:
-    """As a DROP that waits for somebody's lock."""
+    """Such as a DROP that waits for somebody's lock."""
     database.may_prepare.clear()
     database.options = Options(database_timeout_s=0.05)
 

@@ -15,12 +15,12 @@ from simulator.workloads.temperature import Temperature
 
 from .collecting import FakeDatabase, Run, play, until
 
-# A hundred events of each of two workers are of 45 s.
+# The hundred events of each of two workers span 45 s.
 RETENTION = Retention(period_ms=20_000, step_ms=1_000)
 
 
 class AgeingDatabase(FakeDatabase):
-    """One that deletes what it is told to."""
+    """A database that deletes what it is told to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,11 +34,12 @@ class AgeingDatabase(FakeDatabase):
 
 @pytest.fixture
 def ageing(monkeypatch: pytest.MonkeyPatch) -> AgeingDatabase:
-    made = AgeingDatabase()
+    database = AgeingDatabase()
     monkeypatch.setattr(
-        "simulator.collector.run.build", lambda given: (Temperature(seed=given.data.seed), made)
+        "simulator.collector.run.build",
+        lambda settings: (Temperature(seed=settings.data.seed), database),
     )
-    return made
+    return database
 
 
 def _find_limit(number: int) -> int:
@@ -57,14 +58,14 @@ def _play(database: AgeingDatabase, at_work: bool = True) -> RunResult:
     async def story(run: Run) -> None:
         await run.start()
         for worker, done in ((0, 90), (1, 70)) if at_work else ():
-            told = Progress(worker=worker, stage="run", elapsed_s=1.0, done=done)
-            await run.post("/progress", told)
+            progress = Progress(worker=worker, stage="run", elapsed_s=1.0, done=done)
+            await run.post("/progress", progress)
             # Nothing is deleted as long as a writer may send what is older.
             if worker == 0:
                 assert database.limits == []
             run.collector._deleter.looked_at_s = -1e9  # type: ignore[union-attr]
         if at_work:
-            await run.post("/progress", told)
+            await run.post("/progress", progress)
             await until(lambda: bool(database.limits))
         for worker in range(2):
             await run.result(worker)
@@ -79,10 +80,10 @@ def test_it_goes_by_the_writer_that_is_furthest_behind(ageing: AgeingDatabase) -
     run = _play(ageing)
     assert ageing.limits == [_find_limit(70), _find_limit(100)]
     assert run.valid, run.invalid_reasons
-    found = run.retention
-    assert found is not None
-    assert [one.before_ms for one in found.deletions] == [_find_limit(70)]
-    assert (found.kept_from_ms, found.deleted) == (_find_limit(100), 200 - _count_kept())
+    retention = run.retention
+    assert retention is not None
+    assert [deletion.before_ms for deletion in retention.deletions] == [_find_limit(70)]
+    assert (retention.kept_from_ms, retention.deleted) == (_find_limit(100), 200 - _count_kept())
     assert run.writers is not None
     assert run.writers.verification is not None
     assert run.writers.verification.expected == _count_kept()
@@ -97,10 +98,10 @@ def test_there_are_seconds_without_a_deletion(ageing: AgeingDatabase) -> None:
         for done in (70, 100):
             deleter.looked_at_s = -1e9
             for worker in range(2):
-                told = Progress(worker=worker, stage="run", elapsed_s=1.0, done=done)
-                await run.post("/progress", told)
+                progress = Progress(worker=worker, stage="run", elapsed_s=1.0, done=done)
+                await run.post("/progress", progress)
             deleter.looked_at_s = -1e9
-            await run.post("/progress", told)
+            await run.post("/progress", progress)
             await until(lambda: len(deleter.deletions) == 1)
         # The second would have been due at once.
         assert deleter.find_due() == _find_limit(100)

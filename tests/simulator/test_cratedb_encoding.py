@@ -33,15 +33,15 @@ _STATEMENT = re.compile(r'INSERT INTO "(\w+)" \(([^()]+)\) (?:VALUES|\(SELECT \*
 def values_of(mode: InsertMode, part: Part) -> tuple[str, list[str], list[list[Any]]]:
     """Table, columns and rows of a statement."""
     request = json.loads(part.body)
-    found = _STATEMENT.fullmatch(request.pop("stmt"))
-    assert found
-    names = [name.strip('"') for name in found[2].split(", ")]
-    assert found[3].count("?") == len(names)
+    match = _STATEMENT.fullmatch(request.pop("stmt"))
+    assert match
+    names = [name.strip('"') for name in match[2].split(", ")]
+    assert match[3].count("?") == len(names)
     ((form, values),) = request.items()
     assert form == ("bulk_args" if mode is InsertMode.BULK else "args")
     if mode is InsertMode.UNNEST:
         values = [list(row) for row in zip(*values, strict=True)]
-    return found[1], names, [values] if mode is InsertMode.SINGLE else values
+    return match[1], names, [values] if mode is InsertMode.SINGLE else values
 
 
 def to_values(workload: Workload, names: list[str], row: list[Any]) -> Row:
@@ -50,8 +50,8 @@ def to_values(workload: Workload, names: list[str], row: list[Any]) -> Row:
     for column in workload.schema.columns:
         if column.type is ColumnType.JSON and column.name != workload.schema.device:
             values[column.name] = json.loads(values[column.name])
-    (found,) = normalise(workload.schema, [[values[c.name] for c in workload.schema.columns]])
-    return found
+    (event,) = normalise(workload.schema, [[values[c.name] for c in workload.schema.columns]])
+    return event
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -124,7 +124,7 @@ def after(
     sent_before: bool = False,
     first: bool = True,
 ) -> Part:
-    """A bulk statement of three events after such an answer, as no server gives it at will."""
+    """A bulk statement of three events after this answer, which no server gives at will."""
     monkeypatch.setattr(
         "simulator.modules._base.http_database.HttpPool", lambda *_, **__: Answers(status, answer)
     )

@@ -37,8 +37,8 @@ def test_buckets(every: object, interval: str) -> None:
 
 
 def test_the_newest_event_comes_from_one_pass() -> None:
-    asked = ["ts", "tags", "usage_user"]
-    text = compile_for(Cpu.schema, events=asked, newest=True, order={"by": 1}, limit=3)
+    columns = ["ts", "tags", "usage_user"]
+    text = compile_for(Cpu.schema, events=columns, newest=True, order={"by": 1}, limit=3)
     host = "\"tags\"['hostname']"
     assert text == (
         f'SELECT * FROM (SELECT {host} AS "_v0", max("ts") AS "_v1", {host} AS "_v2",'
@@ -48,17 +48,17 @@ def test_the_newest_event_comes_from_one_pass() -> None:
 
 
 def test_tags_are_joined_where_they_are_read() -> None:
-    """And no id's name stands alone beside two tables that have it."""
+    """No id's name stands unqualified where two tables have it."""
     schema = Cpu(tags="table").schema
-    asked: dict[str, Any] = {"devices": ["w0"], "window": {"span": "1h", "at": "first"}}
+    conditions: dict[str, Any] = {"devices": ["w0"], "window": {"span": "1h", "at": "first"}}
     id_of = (
         '"cpu"."tags_id" = (SELECT "tags_id" FROM "cpu_tags" WHERE "tags"[\'hostname\'] = \'w0\')'
     )
-    text = compile_for(schema, events=["ts"], **asked)
+    text = compile_for(schema, events=["ts"], **conditions)
     assert text == f'SELECT "ts" FROM "cpu" WHERE {id_of} AND "ts" >= 0 AND "ts" < 3600000'
     check_select(text)
     joined = '"cpu_tags" ON "cpu_tags"."tags_id" = "_v0"'
-    text = compile_for(schema, events=["tags", "ts"], **asked)
+    text = compile_for(schema, events=["tags", "ts"], **conditions)
     assert ' FROM "cpu" JOIN "cpu_tags" ON "cpu"."tags_id" = "cpu_tags"."tags_id" WHERE ' in text
     assert id_of in text
     check_select(text)

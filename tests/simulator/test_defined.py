@@ -26,15 +26,15 @@ _DTYPES = {
 
 def rows(*blocks: EventBlock) -> list[tuple[Any, ...]]:
     """Events as tuples; None where there is no value."""
-    found = []
+    events = []
     for block in blocks:
         columns = []
         for name, values in block.columns.items():
-            gone = block.missing.get(name, np.zeros(len(block), bool))
-            pairs = zip(values.tolist(), gone.tolist(), strict=True)
+            missing = block.missing.get(name, np.zeros(len(block), bool))
+            pairs = zip(values.tolist(), missing.tolist(), strict=True)
             columns.append([None if absent else value for value, absent in pairs])
-        found += list(zip(*columns, strict=True))
-    return found
+        events += list(zip(*columns, strict=True))
+    return events
 
 
 @pytest.mark.parametrize("late", [0.0, 0.3])
@@ -42,26 +42,26 @@ def rows(*blocks: EventBlock) -> list[tuple[Any, ...]]:
 def test_any_blocks_in_any_order_give_the_same_events(late: float, options: dict[str, Any]) -> None:
     draw = random.Random(5)
     whole = Sundry(9, late=late, **options)
-    asked = Sundry(9, late=late, **options)
+    in_parts = Sundry(9, late=late, **options)
     for _ in range(60):
         worker, first = draw.randrange(4), draw.choice([0, 7, WINDOW - 20, 10**9])
         expected = rows(whole.block(worker, first, 60))
         start = draw.randrange(60)
         count = draw.randrange(61 - start)
-        part = asked.block(worker, first + start, count)
+        part = in_parts.block(worker, first + start, count)
         assert rows(part) == expected[start : start + count]
         assert part.first == first + start
         assert rows(part.part(0, count, 2)) == expected[start : start + count : 2]
 
 
 def test_other_seeds_and_workers_give_other_events() -> None:
-    found = {
+    events = {
         row[:2] + row[7:8]
         for seed in (0, 1, 2**64 - 1)
         for worker in (0, 1, 99_999)
         for row in rows(Sundry(seed, device_spread=3).block(worker, 0, 9))
     }
-    assert len(found) == 81
+    assert len(events) == 81
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
@@ -122,12 +122,12 @@ def test_times_are_within_their_tick() -> None:
 
 
 def test_tags_follow_from_the_devices_name_alone() -> None:
-    one, other = (Sundry(seed, device_spread=20, late=0).block(3, 0, 60) for seed in (1, 2))
+    block, other = (Sundry(seed, device_spread=20, late=0).block(3, 0, 60) for seed in (1, 2))
     for name in ("order", "table"):
-        assert one.columns[name].tolist() == other.columns[name].tolist()
-        assert one.columns[name][:20].tolist() == one.columns[name][40:].tolist()
-    assert len(set(one.columns["order"].tolist())) >= 4
-    assert one.columns["return"].tolist() != other.columns["return"].tolist()
+        assert block.columns[name].tolist() == other.columns[name].tolist()
+        assert block.columns[name][:20].tolist() == block.columns[name][40:].tolist()
+    assert len(set(block.columns["order"].tolist())) >= 4
+    assert block.columns["return"].tolist() != other.columns["return"].tolist()
 
 
 @pytest.mark.parametrize("name", [*SHIPPED, "sundry"])

@@ -32,10 +32,10 @@ def read(text: str) -> Definition:
 
 
 def test_a_definition_is_read() -> None:
-    found = read(GOOD)
-    assert (found.interval, found.jitter, found.devices.in_all) == (1500, 0, 10)
-    assert found.epoch == FIRST_TIMESTAMP_MS
-    heat = found.columns[2]
+    definition = read(GOOD)
+    assert (definition.interval, definition.jitter, definition.devices.in_all) == (1500, 0, 10)
+    assert definition.epoch == FIRST_TIMESTAMP_MS
+    heat = definition.columns[2]
     assert (heat.type, heat.missing, heat.decimals) == (ColumnType.FLOAT32, 0.025, 1)
     for epoch in ("2024-01-01", "2024-01-01T01:00:00+01:00", "'2024-01-01T00:00:00Z'"):
         assert read(f"{GOOD}epoch: {epoch}\n").epoch == FIRST_TIMESTAMP_MS
@@ -125,8 +125,10 @@ def test_queries_are_read() -> None:
     kind = define(read(GOOD + QUERIES))
     # The workload's own come first; one with the name of a common one takes its place.
     assert kind.schema.queries[:3] == ("hottest", "warm", "point")
-    other = define(read(GOOD + QUERIES.replace("warm", "point"))).schema
-    assert other.queries.count("point") == 1 and other.description("point") == other.descriptions[1]
+    schema = define(read(GOOD + QUERIES.replace("warm", "point"))).schema
+    assert (
+        schema.queries.count("point") == 1 and schema.description("point") == schema.descriptions[1]
+    )
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,9 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(
 def test_yaml_beyond_the_limits(text: str, problem: str) -> None:
     with pytest.raises(DocumentError) as refused:
         parse_yaml(text)
-    said = refused.value.at("x.yaml")
-    assert said.startswith(f"x.yaml:{problem}")
-    assert "\n" not in said
+    message = refused.value.at("x.yaml")
+    assert message.startswith(f"x.yaml:{problem}")
+    assert "\n" not in message
 
 
 def test_what_yaml_may_have() -> None:
@@ -120,7 +120,7 @@ def test_what_json_may_have() -> None:
 
 @pytest.mark.parametrize("read", [read_yaml, read_json])
 def test_only_regular_files_of_some_size_are_read(tmp_path: Path, read: Any) -> None:
-    """A pipe would be waited for, and a device never end."""
+    """A pipe would be waited for, and a device would never end."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     large = tmp_path / "large"

@@ -34,17 +34,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
 TWO = ((0, 0, 200_000), (1, 1_000, 150_000))
 FEW = ((0, 3, 40), (7, 300, 2_000), (2, 1_000_000, 9), (7, 0, 300))
 ONE = ((3, 262_000, 9_000),)
-"""Worker, first event, and how many; it lies in two windows of late events."""
+"""Worker, first event, and how many; `ONE` lies in two windows of late events."""
 
 
 class Drawn(NamedTuple):
-    """Of each of the workloads, what two readers drew in 200 executions of each query."""
+    """What two readers drew in 200 executions of each query, for each workload."""
 
     seed: int
     parts: tuple[tuple[int, int, int], ...]
     share: float | None
-    """Of the time of the events, the part that is asked about; None: all. With little of it, most events are
-    drawn again and again."""
+    """The share of the events' time that is asked about; None: all. If it is small, most events are drawn
+    again and again."""
     digests: dict[str, str]
 
 
@@ -117,13 +117,13 @@ def test_the_same_is_drawn_as_ever(case: Drawn, name: str) -> None:
     if name not in case.digests:
         return
     workload = load_workload(name)(seed=case.seed, **OPTIONS[name])
-    stored, found = store(workload, case.parts, case.share), sha256()
+    stored, digest = store(workload, case.parts, case.share), sha256()
     for query in workload.schema.descriptions:
         for reader in (0, 3):
             for bound in draw_block(query, stored, reader, 0, 200):
                 drawn = (query.name, bound.devices, bound.start_ms, bound.end_ms)
-                found.update(repr(drawn).encode())
-    assert found.hexdigest()[:16] == case.digests[name]
+                digest.update(repr(drawn).encode())
+    assert digest.hexdigest()[:16] == case.digests[name]
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -156,7 +156,7 @@ def test_executions_are_counted_from_both_ends() -> None:
 
 
 def check_single_events(workload: Workload, firsts: list[int], workers: list[int]) -> None:
-    """Those at these numbers and behind them, and in any order."""
+    """Check the events from each of these numbers on, in any order."""
     pick = random.Random(8)
     events = []
     for worker in workers:
@@ -173,14 +173,16 @@ def check_single_events(workload: Workload, firsts: list[int], workers: list[int
                 )
             )
     for count in (1, 40, len(events)):
-        some = pick.sample(events, count)
-        asked: list[NDArray[np.int64]] = [
-            np.array(column) for column in list(zip(*some, strict=True))[:2]
+        sample = pick.sample(events, count)
+        columns: list[NDArray[np.int64]] = [
+            np.array(column) for column in list(zip(*sample, strict=True))[:2]
         ]
-        given = [column.copy() for column in asked]
-        devices, found = workload.locate(*asked)
-        assert list(zip(devices.tolist(), found.tolist(), strict=True)) == [one[2:] for one in some]
-        assert all(map(np.array_equal, asked, given))
+        copies = [column.copy() for column in columns]
+        devices, instants = workload.locate(*columns)
+        assert list(zip(devices.tolist(), instants.tolist(), strict=True)) == [
+            event[2:] for event in sample
+        ]
+        assert all(map(np.array_equal, columns, copies))
 
 
 @pytest.mark.parametrize("options", [{}, {"device_spread": 1}, {"device_spread": 37}])
@@ -215,21 +217,21 @@ def test_what_is_prepared_is_not_looked_for_when_events_are_drawn(
 ) -> None:
     workload, window = Sundry(late=0.1, device_spread=5), Sundry.window
     assert workload._order is not None
-    find, looked = workload._order._find_late, []
+    find, searched = workload._order._find_late, []
 
     def watch(worker: int, first: int, count: int) -> LateEvents:
-        looked.append((worker, first))
+        searched.append((worker, first))
         return find(worker, first, count)
 
     monkeypatch.setattr(workload._order, "_find_late", watch)
     parts = StoredPart(0, 30, window - 20), StoredPart(2, 8 * window - 9, 2 * window + 20)
     stored = Stored(workload, parts)
-    looked.clear()
+    searched.clear()
     stored.prepare_events()
     windows = [(0, 0), (0, window), *((2, number * window) for number in (7, 8, 9, 10))]
-    assert sorted(looked) == windows
+    assert sorted(searched) == windows
     stored.events(np.arange(stored.event_count))
-    assert sorted(looked) == windows
+    assert sorted(searched) == windows
 
 
 def test_all_places_of_a_window_have_their_event() -> None:

@@ -1,5 +1,5 @@
-"""Searches without a server: bodies that are made of templates, pages that are counted and followed, answers
-that are none."""
+"""Searches without a server: bodies that are made from templates, pages that are counted and followed, broken
+answers."""
 
 from __future__ import annotations
 
@@ -49,17 +49,19 @@ def make_module(schema: Schema, endpoint: str = "http://nowhere") -> Elasticsear
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=["temperature", "sundry", "machines"])
 def test_searches_ask_what_is_compiled(workload: Workload) -> None:
-    """Of each execution, as if it were compiled alone."""
+    """Each execution is asked for as if it were compiled alone."""
     module = make_module(workload.schema)
     asker = ElasticsearchAsker(module, 1)
     differing = 0
     for bounds in draw_blocks(workload):
-        asked = asker.encode(bounds)
+        requests = asker.encode(bounds)
         alone = [asker.encode_statement(module.compile(bound)) for bound in bounds]
-        assert [one[:5] for one in asked] == [one[:5] for one in alone]
-        assert {type(one.plan) for one in asked} == {type(one.plan) for one in alone}
-        assert json.loads(asked[0].body)
-        differing += len({one.body for one in asked}) > 1
+        assert [request[:5] for request in requests] == [request[:5] for request in alone]
+        assert {type(request.plan) for request in requests} == {
+            type(request.plan) for request in alone
+        }
+        assert json.loads(requests[0].body)
+        differing += len({request.body for request in requests}) > 1
     assert differing > 3
 
 
@@ -79,10 +81,10 @@ def make_hits(*sorts: Any) -> bytes:
 
 
 def make_groups(*keys: str, after: str = "") -> bytes:
-    said = b'"after_key":{"0":"%b"},' % after.encode() if after else b""
+    after_key = b'"after_key":{"0":"%b"},' % after.encode() if after else b""
     buckets = b",".join(b'{"key":{"0":"%b"},"doc_count":3}' % key.encode() for key in keys)
     begin = b'{"took":1,"hits":{"hits":[]},"aggregations":{"groups":'
-    return begin + b'{%b"buckets":[%b]}}}' % (said, buckets)
+    return begin + b'{%b"buckets":[%b]}}}' % (after_key, buckets)
 
 
 def both(body: bytes) -> list[Page]:
@@ -117,8 +119,8 @@ def test_events_go_on_behind_the_last_that_is_whole() -> None:
     tail = b',"sort":[],"size":3'
     assert plan.tail == tail + b"}"
     for page in both(body):
-        rows, following, other = plan.take(page, 0)
-        assert (rows, other) == (1, None)
+        rows, following, next_plan = plan.take(page, 0)
+        assert (rows, next_plan) == (1, None)
         assert json.loads(b"{" + following[1:])["search_after"] == [1, "a"]
     answers = [json.loads(body), json.loads(make_hits([2, "a"], [2, "a"]))]
     assert plan.read(answers) == [(1,), (2,), (2,)]
@@ -151,10 +153,10 @@ def test_groups_go_on_behind_the_last() -> None:
 
 def test_more_devices_than_a_page_holds_are_asked_for_by_groups() -> None:
     query = Query.model_validate({"name": "q", "events": ["a"], "newest": True})
-    more = group_pages(2)
-    plan = Newest(query, {"sort": []}, tuple, 2, more)
+    groups = group_pages(2)
+    plan = Newest(query, {"sort": []}, tuple, 2, groups)
     assert plan.take(ScannedPage(make_hits([1])), 0) == Taken(1)
-    assert plan.take(ScannedPage(make_hits([1], [2])), 0) == Taken(0, more.tail, more)
+    assert plan.take(ScannedPage(make_hits([1], [2])), 0) == Taken(0, groups.tail, groups)
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -166,7 +168,7 @@ def answer_of(body: bytes) -> bytes:
 
 @contextmanager
 def asking(*bodies: bytes) -> Iterator[ElasticsearchAsker]:
-    """An open asker of a server that answers by these."""
+    """An open asker of a server that answers with these bodies."""
     letting_in = answers(answer_of(b'{"version":{"number":"2.19.4"}}'))
     with closing(Scripted(letting_in, answers(*map(answer_of, bodies)))) as server:
         module = make_module(Temperature.schema, f"http://{server.address}")
@@ -185,7 +187,11 @@ QUERY = Query.model_validate(
 )
 STATEMENT = Statement(
     {"track_total_hits": False},
-    Groups(QUERY, {}, lambda found: [(one["key"],) for one in found["groups"]["buckets"]]),
+    Groups(
+        QUERY,
+        {},
+        lambda aggregations: [(bucket["key"],) for bucket in aggregations["groups"]["buckets"]],
+    ),
 )
 
 

@@ -50,13 +50,13 @@ def parse_payload(payload: Payload) -> list[tuple[str, str, str | None, dict[str
     assert request.method == "POST"
     assert request.body.endswith(b"\n")
     lines = [json.loads(line) for line in request.body.split(b"\n")[:-1]]
-    found = []
+    documents = []
     for action, document in zip(lines[::2], lines[1::2], strict=True):
         [(name, meta)] = action.items()
         alias = meta.pop("_index", path[0])
-        found.append((name, alias, meta.pop("_id", None), document))
+        documents.append((name, alias, meta.pop("_id", None), document))
         assert not meta
-    return found
+    return documents
 
 
 def rows(workload: Workload, payloads: list[Payload]) -> list[Row]:
@@ -90,9 +90,9 @@ def test_documents_are_the_events(
     names = [f"my-{table}-write" for table in job.table_names]
     aliases = [alias for _, alias, _, _ in actions]
     assert aliases == [names[number % len(names)] for number in range(7, 98)]
-    keys = [found for _, _, found, _ in actions]
+    keys = [document_id for _, _, document_id, _ in actions]
     if key is PrimaryKey.CLIENT:
-        assert keys == [found.decode() for found in client_keys(block).tolist()]
+        assert keys == [client_key.decode() for client_key in client_keys(block).tolist()]
     assert {action for action, *_ in actions} == {"create" if key is PrimaryKey.CLIENT else "index"}
     assert (set(keys) == {None}) == (key is PrimaryKey.DB)
 
@@ -163,8 +163,8 @@ def test_a_json_documents_line_breaks_are_no_ends_of_lines() -> None:
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_are_escaped_where_they_must_be(text: str) -> None:
     column = np.array([b"plain", text.encode()])
-    found = escape_json(column).tolist()
-    assert json.loads(b'"' + found[1] + b'"') == text
+    escaped = escape_json(column).tolist()
+    assert json.loads(b'"' + escaped[1] + b'"') == text
     plain = json.dumps(text, ensure_ascii=False) == f'"{text}"'
     assert (escape_json(column) is column) == plain
 

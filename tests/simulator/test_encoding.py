@@ -49,7 +49,7 @@ def test_digits_are_zero_padded() -> None:
 
 
 def test_times_as_texts() -> None:
-    """Over the ends of days, months and years, in any order."""
+    """Across the ends of days, months and years, in any order."""
     times = [1_704_067_199_999, 1_704_067_200_000, 0, 1_709_164_800_045, 4_102_444_799_999]
     assert iso_times(np.array(times)).tolist() == [
         b"2023-12-31T23:59:59.999Z",
@@ -131,8 +131,8 @@ def test_floats_without_decimals_survive_as_text() -> None:
 
 def test_escaping_is_done_in_order() -> None:
     values = np.array([b"a\\b", b"tab\t", b"", b"\\\t"])
-    made = escape(values, [(b"\\", b"\\\\"), (b"\t", b"\\t")])
-    assert made.tolist() == [b"a\\\\b", b"tab\\t", b"", b"\\\\\\t"]
+    escaped = escape(values, [(b"\\", b"\\\\"), (b"\t", b"\\t")])
+    assert escaped.tolist() == [b"a\\\\b", b"tab\\t", b"", b"\\\\\\t"]
 
 
 @pytest.mark.parametrize("period", [1, 3, 50, 51, 100])
@@ -162,9 +162,9 @@ def test_a_period_is_that_of_whole_texts() -> None:
 
 def test_what_is_the_same_in_all_rows_is_escaped_once() -> None:
     values = np.broadcast_to(np.array([b'a"b']), (3,))
-    made = escape(values, [(b'"', b'""')])
-    assert made.tolist() == [b'a""b'] * 3
-    assert is_constant(made)
+    escaped = escape(values, [(b'"', b'""')])
+    assert escaped.tolist() == [b'a""b'] * 3
+    assert is_constant(escaped)
     assert is_constant(escape_json(values))
     assert escape_json(values).tolist() == [b'a\\"b'] * 3
 
@@ -214,7 +214,7 @@ def rows_one_by_one(columns: Any, prefix: Any, json_prefix: bytes) -> Iterator[b
 
 
 def made_columns(count: int, texts: Any, documents: Any) -> Any:
-    """A column of each kind: two whose texts are those given in turn, and one of numpy's type V."""
+    """A column of each kind: two that repeat the given texts in turn, and one of numpy's type V."""
     numbers = np.arange(count)
     columns = (
         Column("document", ColumnType.JSON),
@@ -248,8 +248,8 @@ def test_binary_rows_in_windows_of_any_size(
         rows = BinaryRows(columns, prefix, b"\x01")
         for size in (1, 4, 23):
             for start, stop in bounds(23, size):
-                wanted = b"<" + b"".join(expected[start:stop]) + b">"
-                assert rows.join(start, stop, b"<", b">") == wanted
+                body = b"<" + b"".join(expected[start:stop]) + b">"
+                assert rows.join(start, stop, b"<", b">") == body
         assert rows.join(0, 0, b"<", b">") == b"<>"
         assert BinaryRows(columns, prefix, b"\x01").singles() == expected
 
@@ -281,20 +281,20 @@ def test_only_what_is_stored_once_is_constant() -> None:
 # --- rows of text ---------------------------------------------------------------------------------
 
 # The ends of each number of digits, as `%d` and `%.2f` must tell them apart.
-_ENDS = [0, *(10**n + more for n in range(19) for more in (-1, 0) if 10**n + more)]
+_ENDS = [0, *(10**n + offset for n in range(19) for offset in (-1, 0) if 10**n + offset)]
 
 
 def integers(most: int) -> Any:
-    found = np.array([number for number in _ENDS if number <= most])
-    return np.concatenate((found, np.random.default_rng(1).integers(0, most + 1, 3000)))[:3000]
+    ends = np.array([number for number in _ENDS if number <= most])
+    return np.concatenate((ends, np.random.default_rng(1).integers(0, most + 1, 3000)))[:3000]
 
 
 def floats(most: float) -> Any:
     """Also ties, which are rounded to the even number, and negative ones that become -0.00."""
     ties = np.arange(-999, 999) / 8
     random = np.random.default_rng(1).uniform(-most, most, 1000)
-    found = np.concatenate(([0.0, -0.0, -0.001, -0.005, 9.995, 99.999, most, -most], ties, random))
-    return np.resize(found, 3000).astype(np.float32)
+    values = np.concatenate(([0.0, -0.0, -0.001, -0.005, 9.995, 99.999, most, -most], ties, random))
+    return np.resize(values, 3000).astype(np.float32)
 
 
 def exact(most: float) -> Any:
@@ -369,7 +369,7 @@ def test_what_only_python_can_format() -> None:
         find_pieces(b"%5d", b"", [integers(9)])
 
 
-# As many bytes each, which need one, two, three and more than three tables; the last has common digits.
+# Values of equal length that need one, two, three and more than three tables; the last has common digits.
 EVEN = [
     *(np.arange(3000) * step % (9 * unit) + unit for step, unit in ((1, 1), (7, 10), (17, 10**4))),
     *(np.arange(3000) * step + 10**12 for step in (0, 1, 31, 10**5, 10**8)),
@@ -429,7 +429,9 @@ def test_nullable_columns_have_null_where_a_value_is_missing(
         form % value for value in (bool_texts(data) if kind is ColumnType.BOOL else data).tolist()
     ]
     for null in (b"", b"null", b"-- nothing there --"):
-        expected = [null if gone else text for text, gone in zip(texts, missing, strict=True)]
+        expected = [
+            null if is_missing else text for text, is_missing in zip(texts, missing, strict=True)
+        ]
         values = text_values(column, form, data, missing, null)
         row = b"<" + text_form(column, form) + b">"
         assert format_singles(row, [values]) == [b"<%b>" % text for text in expected]

@@ -69,14 +69,14 @@ def test_only_requests_in_doubt_are_asked_for() -> None:
     doubtful, sure, whole = words(), words(), words()
     doubtful.doubt()
     whole.doubt()
-    asked: list[Words] = []
+    requests: list[Words] = []
 
     def missing(request: Words) -> list[int]:
-        asked.append(request)
+        requests.append(request)
         return [1] if request is doubtful else [0, 1, 2, 3]
 
     assert not settle([doubtful, sure, whole], payload_of(14), missing)
-    assert [id(request) for request in asked] == [id(doubtful), id(whole)]
+    assert [id(request) for request in requests] == [id(doubtful), id(whole)]
     assert (doubtful.rows, doubtful.body, doubtful.stored) == ([11], ["b"], 3)
     assert (whole.rows, whole.stored) == ([10, 11, 12, 13], 0)
     for request in (doubtful, whole):

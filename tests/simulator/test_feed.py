@@ -21,55 +21,55 @@ pytestmark = pytest.mark.usefixtures("no_threads_left")
 @pytest.mark.parametrize("batch", [0, 1, 7, 1000, 16_384, 40_000])
 @pytest.mark.parametrize("count", [0, 1, 16_384, 40_001])
 def test_a_feed_gives_each_event_once_and_in_order(count: int, batch: int) -> None:
-    source, asked = feed(count, batch, first=5)
+    source, blocks = feed(count, batch, first=5)
     payloads = list(source)
     assert [number for payload in payloads for number in payload.data] == list(range(5, 5 + count))
     # Chunks end between requests: all but the last are full.
     assert [payload.events for payload in payloads[:-1]] == [batch or 1] * (len(payloads) - 1)
     # A worker's memory does not grow with the number of events.
-    assert max((size for _, size in asked), default=0) < 65_536 + max(1, batch)
+    assert max((size for _, size in blocks), default=0) < 65_536 + max(1, batch)
 
 
 def test_chunks_grow_as_long_as_one_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What each costs before it gets anywhere counts less then; those that cost much stay as they are."""
+    """The fixed cost of each then counts less; chunks that cost much stay as they are."""
     monkeypatch.setattr("simulator.worker.feed._SHORT_CHUNK_S", math.inf)
-    source, asked = feed(300_000, 1000)
+    source, blocks = feed(300_000, 1000)
     assert sum(payload.events for payload in source) == 300_000
-    assert [size for _, size in asked][:4] == [17_000, 34_000, 34_000, 34_000]
-    source, asked = feed(60_000, 1000, punctual=True)
+    assert [size for _, size in blocks][:4] == [17_000, 34_000, 34_000, 34_000]
+    source, blocks = feed(60_000, 1000, punctual=True)
     assert sum(payload.events for payload in source) == 60_000
-    assert {size for _, size in asked[:-1]} == {17_000}
+    assert {size for _, size in blocks[:-1]} == {17_000}
     monkeypatch.setattr("simulator.worker.feed._SHORT_CHUNK_S", 0.0)
-    source, asked = feed(100_000, 1000)
+    source, blocks = feed(100_000, 1000)
     assert sum(payload.events for payload in source) == 100_000
-    assert {size for _, size in asked[:-1]} == {17_000}
+    assert {size for _, size in blocks[:-1]} == {17_000}
 
 
 def test_single_events_are_made_when_they_are_needed() -> None:
-    source, asked = feed(20_000, 0)
-    assert asked == []
+    source, blocks = feed(20_000, 0)
+    assert blocks == []
     source.prime()
     source.prime()
-    assert asked == [(0, 512)]
+    assert blocks == [(0, 512)]
     payloads = iter(source)
     for _ in range(512):
         next(payloads)
-    assert len(asked) == 1
+    assert len(blocks) == 1
     next(payloads)
-    assert len(asked) == 2
+    assert len(blocks) == 2
     assert sum(payload.events for payload in payloads) == 20_000 - 513
 
 
 def test_single_events_due_by_the_clock_are_made_one_chunk_ahead() -> None:
-    """In a thread: a chunk would take as long as several requests are apart."""
-    source, asked = feed(2000, 0, punctual=True)
+    """In a thread: making a chunk would take as long as the time between several requests."""
+    source, blocks = feed(2000, 0, punctual=True)
     source.prime()
-    assert asked == [(0, 512)]
+    assert blocks == [(0, 512)]
     payloads = iter(source)
     sent = [next(payloads)]
-    eventually(lambda: len(asked) == 2, "chunk ahead")
+    eventually(lambda: len(blocks) == 2, "chunk ahead")
     sent += [next(payloads) for _ in range(511)]
-    assert len(asked) == 2
+    assert len(blocks) == 2
     sent += payloads
     assert [number for payload in sent for number in payload.data] == list(range(2000))
 
@@ -77,24 +77,24 @@ def test_single_events_due_by_the_clock_are_made_one_chunk_ahead() -> None:
 def test_batches_are_made_one_chunk_ahead_in_a_thread() -> None:
     """While those of the last chunk are being sent; a thread that has an answer then waits briefly."""
     threads: list[int] = []
-    made = threading.Semaphore(0)
+    generated = threading.Semaphore(0)
 
     def generate(start: int, size: int) -> EventBlock:
         threads.append(threading.get_ident())
-        made.release()
+        generated.release()
         return Temperature().block(0, start, size)
 
     usual_s = sys.getswitchinterval()
     source = Feed(generate, NumberEncoder(), 0, 60_000, 1000)
     source.prime()
-    assert made.acquire(blocking=False)
+    assert generated.acquire(blocking=False)
     payloads = iter(source)
     sent = [next(payloads)]
-    assert made.acquire(timeout=60)
+    assert generated.acquire(timeout=60)
     assert sys.getswitchinterval() < usual_s
     sent += [next(payloads) for _ in range(16)]
-    # The one after that only when this one is needed.
-    assert not made.acquire(blocking=False)
+    # The chunk after that is made only when this one is needed.
+    assert not generated.acquire(blocking=False)
     sent += payloads
     assert [number for payload in sent for number in payload.data] == list(range(60_000))
     assert threads[0] == threading.get_ident()
@@ -106,14 +106,14 @@ def test_an_encoder_can_keep_to_the_loops_own_thread() -> None:
     class Tied(NumberEncoder):
         overlaps = False
 
-    asked: list[int] = []
+    threads: list[int] = []
 
     def generate(start: int, size: int) -> EventBlock:
-        asked.append(threading.get_ident())
+        threads.append(threading.get_ident())
         return Temperature().block(0, start, size)
 
     assert sum(payload.events for payload in Feed(generate, Tied(), 0, 30_000, 1000)) == 30_000
-    assert set(asked) == {threading.get_ident()}
+    assert set(threads) == {threading.get_ident()}
 
 
 def test_what_was_made_ahead_of_the_window_is_part_of_its_cost() -> None:

@@ -35,10 +35,10 @@ def test_each_latency_counts_where_the_library_counts_it() -> None:
             # What is still pending counts too, the longest included.
             assert sum(recorder.coarsen()[1]) == len(EDGES_US)
     assert recorder.coarsen() == coarsen_histogram(expected)
-    found = recorder.finish()
-    assert encode_histogram(found) == encode_histogram(expected)
-    assert found.get_total_count() == len(values_us)
-    assert (found.get_min_value(), found.get_max_value()) == (
+    histogram = recorder.finish()
+    assert encode_histogram(histogram) == encode_histogram(expected)
+    assert histogram.get_total_count() == len(values_us)
+    assert (histogram.get_min_value(), histogram.get_max_value()) == (
         expected.get_min_value(),
         expected.get_max_value(),
     )
@@ -49,10 +49,10 @@ def test_latencies_out_of_range_count_at_its_ends() -> None:
     recorder.record(0.0)
     recorder.record(5_000.0)
     recorder.record_us(0.3, 2)
-    found = recorder.finish()
-    assert found.get_total_count() == 4
-    assert found.get_count_at_value(1) == 3
-    assert found.get_count_at_value(3_600_000_000) == 1
+    histogram = recorder.finish()
+    assert histogram.get_total_count() == 4
+    assert histogram.get_count_at_value(1) == 3
+    assert histogram.get_count_at_value(3_600_000_000) == 1
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_percentiles_of_too_few_requests_are_not_known(
     recorder = LatencyRecorder()
     for number in range(requests):
         recorder.record(0.001 * (number + 1))
-    found = latency_ms(recorder.finish())
-    assert found is not None
-    assert (found.p99 is not None, found.p99_9 is not None) == (p99, p99_9)
-    assert found.tail == pytest.approx(found.p99 or found.max)
+    latency = latency_ms(recorder.finish())
+    assert latency is not None
+    assert (latency.p99 is not None, latency.p99_9 is not None) == (p99, p99_9)
+    assert latency.tail == pytest.approx(latency.p99 or latency.max)
     live = find_percentiles_ms([recorder.coarsen()], [50, 99])
     assert live[0] is not None and (live[1] is not None) == p99

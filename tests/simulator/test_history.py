@@ -38,7 +38,7 @@ each_workload = pytest.mark.parametrize(("name", "options"), MAKES, ids=str)
 
 
 def make(name: str, options: dict[str, Any], every: float = 5.5, steps: int = 20) -> WithHistory:
-    """`every`: in intervals of a device; a history of so many steps."""
+    """A workload with a history of this many steps; `every`: in intervals of a device."""
     base = load_workload(name)(3, **options)
     history = History(round(every * base.device_interval_ms), steps, base.device_interval_ms)
     return WithHistory(base, history)
@@ -58,7 +58,7 @@ def rows_of(block: EventBlock) -> list[tuple[Any, ...]]:
         values = block.columns[column.name].tolist()
         missing = block.missing.get(column.name)
         if missing is not None:
-            values = [None if gone else v for v, gone in zip(values, missing, strict=True)]
+            values = [None if absent else v for v, absent in zip(values, missing, strict=True)]
         columns.append(values)
     return list(zip(block.devices.tolist(), *columns, strict=True))
 
@@ -67,60 +67,66 @@ def rows_of(block: EventBlock) -> list[tuple[Any, ...]]:
 def test_it_has_events_of_the_workload_one_of_each_device_at_each_step(
     name: str, options: dict[str, Any]
 ) -> None:
-    made, plain = make(name, options), make_punctual(name, options)
+    with_history, plain = make(name, options), make_punctual(name, options)
     for worker in range(2):
         own = plain.device_count(worker)
-        assert made.count_history(worker) == 20 * own
-        found = rows_of(made.block(worker, 0, 20 * own))
+        assert with_history.count_history(worker) == 20 * own
+        events = rows_of(with_history.block(worker, 0, 20 * own))
         # Every 5.5 intervals: ticks 0, 5, 11, 16, …
         ticks = [step * 11 // 2 for step in range(20)]
         assert ticks[:4] == [0, 5, 11, 16]
         right = [row for tick in ticks for row in rows_of(plain.block(worker, tick * own, own))]
-        assert found == right
+        assert events == right
 
 
 @each_workload
 def test_what_follows_are_all_events_from_its_end_on(name: str, options: dict[str, Any]) -> None:
-    made, plain = make(name, options), make_punctual(name, options)
+    with_history, plain = make(name, options), make_punctual(name, options)
     own = plain.device_count(1)
-    # Late ones are sent within windows: of whole ones, none is missing.
-    count = made.disorder if made.late_share else 6 * own
-    found = made.block(1, made.count_history(1), count)
+    # Late events are sent within windows: of whole windows, none is missing.
+    count = with_history.disorder if with_history.late_share else 6 * own
+    actual = with_history.block(1, with_history.count_history(1), count)
     right = plain.block(1, 110 * own, count)
-    if not made.late_share:
-        assert rows_of(found) == rows_of(right)
+    if not with_history.late_share:
+        assert rows_of(actual) == rows_of(right)
         return
-    instants, others = (
-        list(zip(one.devices.tolist(), one.columns[made.schema.time].tolist(), strict=True))
-        for one in (found, right)
+    instants, expected = (
+        list(
+            zip(
+                block.devices.tolist(),
+                block.columns[with_history.schema.time].tolist(),
+                strict=True,
+            )
+        )
+        for block in (actual, right)
     )
-    assert instants != others
-    assert sorted(instants) == sorted(others)
+    assert instants != expected
+    assert sorted(instants) == sorted(expected)
 
 
 @each_workload
 def test_blocks_of_any_cut_are_the_same(name: str, options: dict[str, Any]) -> None:
-    made = make(name, options)
-    border = made.count_history(0)
+    workload = make(name, options)
+    border = workload.count_history(0)
     first = max(0, border - 50)
-    whole = made.block(0, first, 100)
+    whole = workload.block(0, first, 100)
     assert whole.first == first
     for start, stop in ((0, 1), (0, 50), (49, 51), (13, 87), (50, 100), (99, 100)):
-        part = made.block(0, first + start, stop - start)
+        part = workload.block(0, first + start, stop - start)
         assert rows_of(part) == rows_of(whole)[start:stop]
         assert part.first == first + start
     numbers = np.arange(first, first + 100, dtype=np.int64)
-    devices, times = made.locate(np.zeros(100, dtype=np.int64), numbers)
+    devices, times = workload.locate(np.zeros(100, dtype=np.int64), numbers)
     assert devices.tolist() == whole.devices.tolist()
-    assert times.tolist() == whole.columns[made.schema.time].tolist()
+    assert times.tolist() == whole.columns[workload.schema.time].tolist()
 
 
 @each_workload
 def test_single_events_are_picked_as_blocks_have_them(name: str, options: dict[str, Any]) -> None:
     plain = make_punctual(name, options)
     numbers = np.array([0, 1, 2, 7, 700, 701, 100_000, 100_001], dtype=np.int64)
-    found = rows_of(plain.pick(1, numbers))
-    assert found == rows_of(Workload.pick(plain, 1, numbers))
+    picked = rows_of(plain.pick(1, numbers))
+    assert picked == rows_of(Workload.pick(plain, 1, numbers))
 
 
 def test_ticks_are_exact_after_billions_of_events() -> None:
@@ -158,9 +164,9 @@ def test_a_history_without_events_is_refused(span_s: float, every_s: float, said
 
 def test_a_span_that_is_no_multiple_has_as_many_steps_as_there_is_room_for() -> None:
     base = load_workload("machines")(device_spread=1, late=0)
-    made = add_history(base, DataSet(prefill_span_s=1500, prefill_every_s=600))
-    assert isinstance(made, WithHistory)
-    times = made.block(0, 0, 4).columns[made.schema.time] - made.schema.epoch_ms
+    workload = add_history(base, DataSet(prefill_span_s=1500, prefill_every_s=600))
+    assert isinstance(workload, WithHistory)
+    times = workload.block(0, 0, 4).columns[workload.schema.time] - workload.schema.epoch_ms
     assert (times // 10_000).tolist() == [0, 60, 120, 121]
 
 
@@ -175,8 +181,8 @@ class Enumerated(Stored):
 
 
 QUERIES = [
-    Query.model_validate(one)
-    for one in (
+    Query.model_validate(description)
+    for description in (
         {"name": "count", "compute": [{"function": "count"}], "window": {"span": "1h"}},
         {
             "name": "buckets",
@@ -202,15 +208,17 @@ def fit(query: Query, workload: Workload) -> Query:
 
 @pytest.mark.parametrize(("name", "options"), [MAKES[0], MAKES[4], MAKES[5]], ids=str)
 def test_answers_over_both_are_those_of_all_events(name: str, options: dict[str, Any]) -> None:
-    made = make(name, options, every=30, steps=60)
+    workload = make(name, options, every=30, steps=60)
     parts = [
-        StoredPart(worker, 0, made.count_history(worker) + more)
-        for worker, more in ((0, 900), (1, 0), (2, 37))
+        StoredPart(worker, 0, workload.count_history(worker) + later)
+        for worker, later in ((0, 900), (1, 0), (2, 37))
         if worker < 2 or name == "temperature"
     ]
-    stored, enumerated = Stored(made, parts), Enumerated(made, parts)
-    border_ms = int(made.block(0, made.count_history(0), 1).columns[made.schema.time][0])
-    for query in (fit(one, made) for one in QUERIES):
+    stored, enumerated = Stored(workload, parts), Enumerated(workload, parts)
+    border_ms = int(
+        workload.block(0, workload.count_history(0), 1).columns[workload.schema.time][0]
+    )
+    for query in (fit(template, workload) for template in QUERIES):
         bounds = list(draw_block(query, stored, 0, 0, 20))
         if query.window is not None:
             # Across the border, and right at it.
@@ -227,18 +235,18 @@ def count_brute(workload: Workload, parts: Sequence[StoredPart], start: int, end
     times = [
         workload.block(p.worker, p.first, p.count).columns[workload.schema.time] for p in parts
     ]
-    return sum(int(np.sum((one >= start) & (one < end))) for one in times)
+    return sum(int(np.sum((instants >= start) & (instants < end))) for instants in times)
 
 
 def test_counts_of_windows_are_those_of_a_plain_enumeration() -> None:
-    made = make("machines", {"device_spread": 40, "late": 0.2}, every=30, steps=60)
-    parts = [StoredPart(0, 0, made.count_history(0) + 3000)]
-    stored = Stored(made, parts)
+    workload = make("machines", {"device_spread": 40, "late": 0.2}, every=30, steps=60)
+    parts = [StoredPart(0, 0, workload.count_history(0) + 3000)]
+    stored = Stored(workload, parts)
     first, end = stored.span_ms
     for start in range(first - 50_000, end, 611_111):
         bound = BoundQuery(QUERIES[0], None, start, start + 1_234_567)
-        [[found]] = answer(bound, stored).all_rows
-        assert found == count_brute(made, parts, start, start + 1_234_567)
+        [[count]] = answer(bound, stored).all_rows
+        assert count == count_brute(workload, parts, start, start + 1_234_567)
 
 
 BILLION = {"device_spread": 8000}
@@ -247,24 +255,24 @@ BILLION = {"device_spread": 8000}
 def test_nothing_grows_with_a_billion_events() -> None:
     """Neither time nor memory: a week is looked for among 1.04 billion events, and asked about."""
     base = load_workload("machines")(1, **BILLION)
-    made = add_history(base, DataSet(prefill_span_s=30 * 86_400, prefill_every_s=20.0))
-    assert isinstance(made, WithHistory)
-    assert made.count_history(0) == 1_036_800_000
-    made.block(0, 0, 10)
+    workload = add_history(base, DataSet(prefill_span_s=30 * 86_400, prefill_every_s=20.0))
+    assert isinstance(workload, WithHistory)
+    assert workload.count_history(0) == 1_036_800_000
+    workload.block(0, 0, 10)
     tracemalloc.start()
-    stored = Stored(made, [StoredPart(0, 0, made.count_history(0) + 50_000)])
+    stored = Stored(workload, [StoredPart(0, 0, workload.count_history(0) + 50_000)])
     week = Query.model_validate(
         {"name": "w", "compute": [{"function": "count"}], "devices": 3, "window": {"span": "7d"}}
     )
     [bound] = list(draw_block(week, stored, 0, 5, 1))
     assert bound.start_ms is not None and bound.end_ms is not None
     assert bound.end_ms - bound.start_ms == 7 * 86_400_000
-    # Of the week there are so many events, and few more are looked at.
+    # The week has this many events, and few more are looked at.
     [needed] = find_needed([bound], stored)
-    assert needed.stop - needed.start == pytest.approx(8000 * 7 * 4320, abs=3 * made.disorder)
+    assert needed.stop - needed.start == pytest.approx(8000 * 7 * 4320, abs=3 * workload.disorder)
     short = BoundQuery(QUERIES[0], None, bound.start_ms, bound.start_ms + 60_000)
     assert answer(short, stored).all_rows == [(3 * 8000,)]
-    last = made.block(0, made.count_history(0) - 30_000, 60_000)
+    last = workload.block(0, workload.count_history(0) - 30_000, 60_000)
     assert len(last) == 60_000
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -284,18 +292,18 @@ def begin(workload: WithHistory, workers: int, **more: Any) -> Beginning:
 
 
 def test_a_first_run_loads_it_by_all_writers() -> None:
-    made = make("machines", {"devices": 7, "sharing_workers": 2})
-    first = begin(made, 2)
+    workload = make("machines", {"devices": 7, "sharing_workers": 2})
+    first = begin(workload, 2)
     assert [first.prefill_of(worker) for worker in range(3)] == [60, 80, 0]
     assert first.prefill == 140
     assert first.list_prefilled() == [StoredPart(0, 0, 60), StoredPart(1, 0, 80)]
-    border_ms = made.schema.epoch_ms + 110 * 10_000
+    border_ms = workload.schema.epoch_ms + 110 * 10_000
     assert border_ms <= (first.find_frontier() or 0) < border_ms + 10_000
 
 
 def test_a_later_run_goes_on_where_each_worker_ended_and_loads_what_is_not_there() -> None:
-    made = make("temperature", {"device_spread": 3})
-    later = begin(made, 3, next_events={0: 65, 1: 60, 7: 99})
+    workload = make("temperature", {"device_spread": 3})
+    later = begin(workload, 3, next_events={0: 65, 1: 60, 7: 99})
     assert [later.first_of(worker) for worker in range(3)] == [65, 60, 0]
     assert [later.prefill_of(worker) for worker in range(3)] == [0, 0, 60]
     # What others have stored before is asked about, too.
@@ -306,34 +314,35 @@ def test_a_later_run_goes_on_where_each_worker_ended_and_loads_what_is_not_there
 
 @each_workload
 def test_stored_events_are_recognized_with_it_alone(name: str, options: dict[str, Any]) -> None:
-    made = make(name, options)
+    workload = make(name, options)
     workers = 2 if options.get("sharing_workers") else 3
     parts = [
-        StoredPart(worker, 0, made.count_history(worker) + 17 * worker) for worker in range(workers)
+        StoredPart(worker, 0, workload.count_history(worker) + 17 * worker)
+        for worker in range(workers)
     ]
-    found = told(look(made, *parts))
-    assert recognize_devices(made, found).parts == parts
+    inventory = told(look(workload, *parts))
+    assert recognize_devices(workload, inventory).parts == parts
     with pytest.raises(UnknownEvents):
-        recognize_devices(load_workload(name)(3, **options), found)
+        recognize_devices(load_workload(name)(3, **options), inventory)
     with pytest.raises(UnknownEvents):
-        recognize_devices(make(name, options, every=6), found)
+        recognize_devices(make(name, options, every=6), inventory)
 
 
 def test_behind_gaps_nothing_is_sent_twice() -> None:
-    made = make("machines", {"device_spread": 40})
-    border = made.count_history(0)
+    workload = make("machines", {"device_spread": 40})
+    border = workload.count_history(0)
     # A worker failed after 50 events, and the next run went on behind a gap.
     parts = [StoredPart(0, 0, border + 50), StoredPart(0, border + 500, 100)]
-    found = told(look(made, *parts))
+    inventory = told(look(workload, *parts))
     with pytest.raises(UnknownEvents):
-        recognize_devices(made, found)
-    next_event = find_next(made, found)[0]
-    assert border + 600 <= next_event < border + 600 + 2 * 40 + made.disorder + 1
+        recognize_devices(workload, inventory)
+    next_event = find_next(workload, inventory)[0]
+    assert border + 600 <= next_event < border + 600 + 2 * 40 + workload.disorder + 1
 
 
 @pytest.mark.parametrize("first", [1, 40, 800])
 def test_tables_without_the_whole_history_are_refused(first: int) -> None:
-    made = make("machines", {"device_spread": 40})
-    found = told(look(made, StoredPart(0, first, 300)))
+    workload = make("machines", {"device_spread": 40})
+    inventory = told(look(workload, StoredPart(0, first, 300)))
     with pytest.raises(OtherEvents, match="not the history's"):
-        find_next(made, found)
+        find_next(workload, inventory)

@@ -61,20 +61,20 @@ class Scripted:
             with suppress(OSError):
                 stream, _ = self._listener.accept()
                 self.heard.append(bytearray())
-                with self._tls.wrap_socket(stream, True) if self._tls else stream as found:
-                    script(self, found)
+                with self._tls.wrap_socket(stream, True) if self._tls else stream as peer:
+                    script(self, peer)
 
     def reads(self, stream: socket.socket) -> bool:
         """Whether a whole request came."""
         heard = self.heard[-1]
-        begun = len(heard)
-        while b"\r\n\r\n" not in heard[begun:]:
+        start = len(heard)
+        while b"\r\n\r\n" not in heard[start:]:
             if not (piece := stream.recv(1 << 16)):
                 return False
             heard += piece
-        head, _, _ = bytes(heard[begun:]).partition(b"\r\n\r\n")
+        head, _, _ = bytes(heard[start:]).partition(b"\r\n\r\n")
         size = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        while len(heard) < begun + len(head) + 4 + size:
+        while len(heard) < start + len(head) + 4 + size:
             heard += stream.recv(1 << 16)
         return True
 
@@ -83,7 +83,7 @@ Script = Callable[[Scripted, socket.socket], None]
 
 
 def answers(*texts: bytes) -> Script:
-    """A request is answered by each, in turn; then the connection stays until the client ends it."""
+    """Answers one request with each text, in turn; then the connection stays until the client ends it."""
 
     def script(server: Scripted, stream: socket.socket) -> None:
         for text in texts:
@@ -95,7 +95,7 @@ def answers(*texts: bytes) -> Script:
 
 
 def answers_each(text: bytes) -> Script:
-    """Every request is answered by this, until the client ends the connection."""
+    """Answers every request with this text until the client ends the connection."""
 
     def script(server: Scripted, stream: socket.socket) -> None:
         while server.reads(stream):
@@ -123,10 +123,10 @@ class Trust:
 @pytest.fixture(scope="module")
 def trust() -> Trust:
     authority = trustme.CA()
-    found = Trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context())
-    authority.issue_cert("127.0.0.1").configure_cert(found.server)
-    authority.configure_trust(found.client)
-    return found
+    contexts = Trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context())
+    authority.issue_cert("127.0.0.1").configure_cert(contexts.server)
+    authority.configure_trust(contexts.client)
+    return contexts
 
 
 def test_requests_go_over_one_connection() -> None:
@@ -165,7 +165,7 @@ def test_an_answer_in_pieces_and_one_before_the_answer() -> None:
 
 
 def test_an_answer_whose_head_is_known_may_come_in_pieces() -> None:
-    """And one whose length is another's has another head."""
+    """An answer of another length has another head."""
     near, far = socket.socketpair()
     longer = OK.replace(b"length: 2", b"length: 3") + b"!"
     last = OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
@@ -174,15 +174,15 @@ def test_an_answer_whose_head_is_known_may_come_in_pieces() -> None:
         pieces: list[list[bytes]] = [
             [OK], [OK], [OK[:-1], OK[-1:]], [OK[:9], OK[9:]], [longer], [OK], [longer], [last],
         ]  # fmt: skip
-        for number, some in enumerate(pieces):
+        for number, parts in enumerate(pieces):
             connection.begin(b"GET / HTTP/1.1\r\n\r\n", b"", 5.0)
-            found = []
-            for piece in some:
+            received = []
+            for piece in parts:
                 far.sendall(piece)
-                found.append(connection.receive())
-            answer = found.pop()
-            assert answer is not None and found == [None] * len(found)
-            assert answer.body == (b"ok!" if some == [longer] else b"ok")
+                received.append(connection.receive())
+            answer = received.pop()
+            assert answer is not None and received == [None] * len(received)
+            assert answer.body == (b"ok!" if parts == [longer] else b"ok")
             assert answer.header("Content-Length") == str(len(answer.body))
             assert connection.keeps_alive is (number < len(pieces) - 1)
 
@@ -291,14 +291,14 @@ def test_no_answer_in_time() -> None:
 
 
 def test_nodes_take_turns_without_those_that_are_down() -> None:
-    one, two, down = (Scripted(answers(*[OK] * 9)) for _ in range(3))
+    first, second, down = (Scripted(answers(*[OK] * 9)) for _ in range(3))
     down.close()
-    with closing(one), closing(two), closing(pool_to(one, two, down)) as pool:
+    with closing(first), closing(second), closing(pool_to(first, second, down)) as pool:
         for _ in range(9):
             # Nothing was sent to the one that refuses the connection: the next one gets it at once.
             assert pool.request("GET", "/").body == b"ok"
-        counts = [server.heard[0].count(b"GET /") for server in (one, two)]
-        assert sorted(counts) == [4, 5] and len(one.heard) == len(two.heard) == 1
+        counts = [server.heard[0].count(b"GET /") for server in (first, second)]
+        assert sorted(counts) == [4, 5] and len(first.heard) == len(second.heard) == 1
     with closing(pool_to(down)) as pool:
         for _ in range(2):  # the only one is asked, down or not
             with pytest.raises(NotConnected, match="refused"):
@@ -344,7 +344,7 @@ def test_a_node_that_says_nothing_is_dead_until_it_answers(monkeypatch: pytest.M
     silent = Scripted(*[says_nothing] * 3, answers(*[OK] * 100))
     living = Scripted(answers_each(OK))
     with closing(silent), closing(living), closing(pool_to(silent, living, timeout_s=0.6)) as pool:
-        # Whoever is first to meet it waits as long as was said. The load doesn't meet it again.
+        # The first request that meets it waits for the whole timeout. The load doesn't meet it again.
         with pytest.raises(AnswerTimeout):
             pool.request("GET", "/load")
         while len(silent.heard) < 3:
@@ -373,8 +373,8 @@ def test_a_node_is_back_when_it_serves_requests(monkeypatch: pytest.MonkeyPatch)
         urls = [f"http://{address[0]}:{address[1]}", f"http://{living.address}"]
         with closing(HttpPool(urls, 80, {}, 20, probe=probe)) as pool:
             assert [pool.request("GET", "/load").body for _ in range(4)] == [b"ok"] * 4
-            told = [down, unknown, down, *[OK] * 100]
-            with closing(Scripted(answers(*told), address=address)) as back:
+            replies = [down, unknown, down, *[OK] * 100]
+            with closing(Scripted(answers(*replies), address=address)) as back:
 
                 def load_reaches_it() -> bool:
                     assert pool.request("GET", "/load").body == b"ok"
@@ -388,8 +388,8 @@ def test_a_node_is_back_when_it_serves_requests(monkeypatch: pytest.MonkeyPatch)
 def test_an_error_does_not_show_that_a_node_is_back() -> None:
     """While all are dead, requests try them."""
     refusal = b"HTTP/1.1 404 Unknown\r\ncontent-length: 0\r\n\r\n"
-    one, two = (Scripted(answers(refusal, OK, OK)) for _ in range(2))
-    with closing(one), closing(two), closing(pool_to(one, two)) as pool:
+    first, second = (Scripted(answers(refusal, OK, OK)) for _ in range(2))
+    with closing(first), closing(second), closing(pool_to(first, second)) as pool:
         for node in pool._nodes:
             pool._declare_dead(node, NotConnected("refused"))
         assert [pool.request("GET", "/").status for _ in range(2)] == [404, 404]
@@ -416,7 +416,7 @@ def test_a_connection_that_is_swallowed_goes_to_the_next_node(
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         for _ in range(2):
-            # The kernel drops what asks for a connection while so many wait to be accepted.
+            # The kernel drops requests for a connection while this many wait to be accepted.
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(full.getsockname())
@@ -429,14 +429,14 @@ def test_a_connection_that_is_swallowed_goes_to_the_next_node(
 
 
 def test_while_all_nodes_are_dead_each_is_tried() -> None:
-    one, two = (Scripted(answers(OK, OK)) for _ in range(2))
-    one.close()
-    two.close()
-    with closing(pool_to(one, two)) as pool:
+    first, second = (Scripted(answers(OK, OK)) for _ in range(2))
+    first.close()
+    second.close()
+    with closing(pool_to(first, second)) as pool:
         for _ in range(2):
             with pytest.raises(NotConnected, match="refused"):
                 pool.request("GET", "/")
-        host, _, port = two.address.partition(":")
+        host, _, port = second.address.partition(":")
         with closing(Scripted(answers(OK, OK), address=(host, int(port)))):
             # Before any probe, and though the other one's turn may be first.
             assert pool.request("GET", "/").body == b"ok"
@@ -555,18 +555,18 @@ def test_a_server_that_hangs_up_in_the_handshake_may_come_back(trust: Trust) -> 
 
 
 def test_an_idle_connection_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     connect = socket.create_connection
 
     def remembered(address: tuple[str, int], timeout_s: float) -> socket.socket:
-        made.append(connect(address, timeout_s))
-        return made[0]
+        sockets.append(connect(address, timeout_s))
+        return sockets[0]
 
     monkeypatch.setattr(socket, "create_connection", remembered)
     server = Scripted(answers(OK))
     with closing(server), closing(pool_to(server)) as pool:
         pool.request("GET", "/")
-        assert made[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert sockets[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
 
 @pytest.mark.parametrize("value", ["ApiKey a\n", "Token \N{BULLET}"])

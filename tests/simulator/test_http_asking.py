@@ -1,5 +1,5 @@
-"""Questions by HTTP without a server: requests that are made of templates, rows that are counted, answers
-that are none."""
+"""Questions by HTTP without a server: requests that are made from templates, rows that are counted, broken
+answers."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def read_request(name: str, request: HttpRequest) -> str:
         return statement
     if name == "clickhouse":
         return request.body.decode()
-    asked = json.loads(request.body)
+    body = json.loads(request.body)
     if name == "arangodb":
-        assert (asked["count"], asked["cache"]) == (True, False)
-        return str(asked["query"])
-    arguments = iter(asked.get("args", ()))
-    return re.sub(r"\?", lambda _: write_argument(next(arguments)), asked["stmt"])
+        assert (body["count"], body["cache"]) == (True, False)
+        return str(body["query"])
+    arguments = iter(body.get("args", ()))
+    return re.sub(r"\?", lambda _: write_argument(next(arguments)), body["stmt"])
 
 
 def write_argument(value: object) -> str:
-    """As a constant in SQL."""
+    """The value as a constant in SQL."""
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
 
 
@@ -72,7 +72,7 @@ AWKWARD = Query.model_validate(
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize("workload", WORKLOADS, ids=["temperature", "sundry", "machines"])
 def test_requests_ask_what_is_compiled(name: str, workload: Workload) -> None:
-    """Of each execution, as if it were compiled alone."""
+    """Each execution is asked for as if it were compiled alone."""
     module = make_module(name, workload.schema)
     asker: SqlAsker[Any] = module.make_asker(1)
     stored = Stored(workload, [StoredPart(0, 0, 1000)])
@@ -80,9 +80,9 @@ def test_requests_ask_what_is_compiled(name: str, workload: Workload) -> None:
     differing = 0
     for query in queries:
         bounds = draw_block(query, stored, 3, 5, 20)
-        asked = [read_request(name, request) for request in asker.encode(bounds)]
-        assert asked == [module.compile(bound) for bound in bounds]
-        differing += len(set(asked)) > 1
+        statements = [read_request(name, request) for request in asker.encode(bounds)]
+        assert statements == [module.compile(bound) for bound in bounds]
+        differing += len(set(statements)) > 1
     assert differing > 3
 
 
@@ -104,7 +104,7 @@ def answer_of(body: bytes, status: str = "200 OK", headers: str = "") -> bytes:
 
 
 def cut_off(body: bytes) -> Script:
-    """The connection ends in the middle of an answer, of which this has come."""
+    """The connection ends in the middle of an answer, after this much of it."""
 
     def script(server: Scripted, stream: Any) -> None:
         assert server.reads(stream)
@@ -115,7 +115,7 @@ def cut_off(body: bytes) -> Script:
 
 @contextmanager
 def asking(name: str, *scripts: Script) -> Iterator[SqlAsker[Any]]:
-    """An open asker of a server that first lets it in, and then plays these, a connection each."""
+    """An open asker of a server that first lets it in, and then plays these scripts, one per connection."""
     letting_in = answers(answer_of(LETS_IN[name]))
     with closing(Scripted(letting_in, *scripts)) as server:
         module = make_module(name, Temperature.schema, f"http://{server.address}")
@@ -241,7 +241,7 @@ BROKEN: list[tuple[str, bytes, type[Exception], str]] = [
 def test_an_answer_that_is_no_success_ends_its_own_question(
     name: str, body: bytes, kind: type[Exception], said: str
 ) -> None:
-    good, rows = next((body, rows) for one, body, rows in WHOLE if one == name)
+    good, rows = next((body, rows) for module_name, body, rows in WHOLE if module_name == name)
     with asking(name, answers(answer_of(body), answer_of(good))) as asker:
         request = asker.encode_statement("SELECT")
         with pytest.raises(kind, match=said) as refused:
@@ -253,7 +253,7 @@ def test_an_answer_that_is_no_success_ends_its_own_question(
 
 @pytest.mark.parametrize("name", MODULES)
 def test_an_answer_that_breaks_off_is_a_lost_connection(name: str) -> None:
-    good, rows = next((body, rows) for one, body, rows in WHOLE if one == name)
+    good, rows = next((body, rows) for module_name, body, rows in WHOLE if module_name == name)
     with asking(name, cut_off(b"{"), answers(answer_of(good))) as asker:
         request = asker.encode_statement("SELECT")
         with pytest.raises(Retryable, match="in the middle of its answer") as lost:

@@ -26,7 +26,7 @@ from ..helpers import eventually
 from .test_http_asking import AQL_ENDS, LETS_IN, UINT8, answer_of
 
 Answering = Callable[[str, socket.socket], None]
-"""Is given what a request asks, and where to answer."""
+"""Receives what a request asks, and where to answer."""
 
 ONE_ROW = b"\x01\x01" + UINT8 + b"\x07"
 
@@ -80,11 +80,11 @@ def asking(
 ) -> Iterator[tuple[AnyHttpAsker[Any], Server]]:
     """An open asker that the server has let in; `timeout_s`: how long it waits for an answer."""
 
-    def answer(asked: str, stream: socket.socket) -> None:
-        if asked.startswith("SELECT 1") or "/_api/version" in asked:
+    def answer(question: str, stream: socket.socket) -> None:
+        if question.startswith("SELECT 1") or "/_api/version" in question:
             stream.sendall(answer_of(LETS_IN[name]))
         else:
-            answering(asked, stream)
+            answering(question, stream)
 
     tls, values = None, {}
     if trust is not None:
@@ -103,28 +103,28 @@ def asking(
 
 
 def collect(asker: AnyHttpAsker[Any], count: int) -> dict[Any, Outcome[Received]]:
-    """So many outcomes, by what was submitted."""
-    found: list[Outcome[Received]] = []
+    """This many outcomes, by what was submitted."""
+    outcomes: list[Outcome[Received]] = []
     deadline_s = time.monotonic() + 20
-    while len(found) < count:
-        assert time.monotonic() < deadline_s, found
-        found += asker.outcomes(1.0)
-    return {one.request: one for one in found}
+    while len(outcomes) < count:
+        assert time.monotonic() < deadline_s, outcomes
+        outcomes += asker.outcomes(1.0)
+    return {outcome.request: outcome for outcome in outcomes}
 
 
 def submit(asker: AnyHttpAsker[Any], *asked: str) -> None:
-    for one in asked:
-        asker.submit(asker.encode_statement(one), one)
+    for question in asked:
+        asker.submit(asker.encode_statement(question), question)
 
 
 def test_answers_come_in_any_order_and_no_thread_waits_for_them() -> None:
     come = threading.Barrier(3)
     turns = {name: threading.Event() for name in "abc"}
 
-    def answering(asked: str, stream: socket.socket) -> None:
+    def answering(question: str, stream: socket.socket) -> None:
         come.wait(20)
-        assert turns[asked].wait(20)
-        stream.sendall(answer_of(ONE_ROW * (1 + "abc".index(asked))))
+        assert turns[question].wait(20)
+        stream.sendall(answer_of(ONE_ROW * (1 + "abc".index(question))))
 
     with asking(answering, 3) as (asker, _):
         submit(asker, "a", "b", "c")
@@ -140,7 +140,7 @@ def test_answers_come_in_any_order_and_no_thread_waits_for_them() -> None:
 
 
 def test_an_answer_is_over_when_its_end_has_come() -> None:
-    """Of one that comes in pieces: header, chunk and end."""
+    """The answer comes in pieces: header, chunk and end."""
     asked_for = threading.Semaphore(0)
 
     def answering(_: str, stream: socket.socket) -> None:
@@ -162,7 +162,7 @@ def test_an_answer_is_over_when_its_end_has_come() -> None:
 
 
 def answer_by_name(asked: str, stream: socket.socket) -> None:
-    """As a question's name says."""
+    """Answer as the question's name says."""
     if asked == "cut":
         stream.sendall(answer_of(ONE_ROW + b"?")[:-1])
         stream.shutdown(socket.SHUT_RDWR)
@@ -178,12 +178,14 @@ def test_a_question_that_fails_ends_no_other() -> None:
     with asking(answer_by_name, 4) as (asker, _):
         for _ in range(2):
             submit(asker, "cut", "wrong", "good", "refused")
-            found = {name: one.result for name, one in collect(asker, 4).items()}
-            assert isinstance(found["cut"], Retryable) and found["cut"].kind == "connection_lost"
-            assert isinstance(found["wrong"], SimulatorError)
-            assert "in the middle of a column" in str(found["wrong"])
-            assert "DB::Exception: no" in str(found["refused"])
-            assert found["good"] == Received(1, len(ONE_ROW), ONE_ROW)
+            results = {name: outcome.result for name, outcome in collect(asker, 4).items()}
+            assert (
+                isinstance(results["cut"], Retryable) and results["cut"].kind == "connection_lost"
+            )
+            assert isinstance(results["wrong"], SimulatorError)
+            assert "in the middle of a column" in str(results["wrong"])
+            assert "DB::Exception: no" in str(results["refused"])
+            assert results["good"] == Received(1, len(ONE_ROW), ONE_ROW)
 
 
 def test_an_answer_that_is_late_ends_its_own_question() -> None:
@@ -219,13 +221,13 @@ def test_a_connection_that_ended_between_questions_is_replaced() -> None:
 def test_pages_of_several_questions_are_asked_for_at_once() -> None:
     come = threading.Barrier(2)
 
-    def answering(asked: str, stream: socket.socket) -> None:
+    def answering(question: str, stream: socket.socket) -> None:
         come.wait(20)
-        if "/_api/cursor/" in asked:
-            number = asked.partition("/_api/cursor/")[2][:1]
+        if "/_api/cursor/" in question:
+            number = question.partition("/_api/cursor/")[2][:1]
             body = b'{"result":[[%b]],"hasMore":false,"count":2,' % number.encode() + AQL_ENDS
         else:
-            number = "7" if "seven" in asked else "8"
+            number = "7" if "seven" in question else "8"
             body = (
                 b'{"result":[[0]],"hasMore":true,"id":"%b","count":2,"error":false,"code":201}'
                 % number.encode()
@@ -240,7 +242,7 @@ def test_pages_of_several_questions_are_asked_for_at_once() -> None:
 
 
 def test_long_answers_over_tls_come_whole() -> None:
-    """Of what is decrypted, nothing tells that there is more."""
+    """Nothing tells that there is more decrypted data."""
     body = ONE_ROW * 50_000
 
     with asking(lambda _, stream: stream.sendall(answer_of(body)), 2, trust=trustme.CA()) as (

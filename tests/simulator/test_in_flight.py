@@ -46,8 +46,8 @@ def blackhole(load: dict[str, Any], **values: Any) -> Blackhole:
 def test_the_options_that_stand_for_it(name: str) -> None:
     model = load_module(name).options_model
     assert OWN_NAMES.get(name) == model.IN_FLIGHT
-    others = set(OWN_NAMES.values()) & set(model.model_fields)
-    assert others == ({model.IN_FLIGHT} if model.IN_FLIGHT else set())
+    names = set(OWN_NAMES.values()) & set(model.model_fields)
+    assert names == ({model.IN_FLIGHT} if model.IN_FLIGHT else set())
     if model.IN_FLIGHT:
         assert "--in-flight" in (model.model_fields[model.IN_FLIGHT].description or "")
 
@@ -91,7 +91,7 @@ def test_the_limit_of_a_modules_own_option_holds_for_both_names() -> None:
 
 
 def test_a_black_hole_holds_requests_for_as_long_as_it_says() -> None:
-    """Each for itself, in one thread: what the schedule's precision is measured with."""
+    """Each request by itself, in one thread: the schedule's precision is measured with this."""
     endless = blackhole({"in_flight": 8}, delay_ms=3_600_000).writer(0)
     [payload, *_] = endless.encoder.encode(Temperature().block(0, 0, 1), 0)
     endless.submit(payload, 0)
@@ -179,7 +179,7 @@ def test_a_client_that_asks_nothing_is_no_readers_client() -> None:
         "client=official asks no queries in module sold: use client=lean for them"
     )
     build("official")
-    # Who only asks needn't have a way to insert.
+    # A client that only asks needs no way to insert.
     build("other", role=Role.READ)
     with pytest.raises(OptionError, match="client=other has no way to insert in mode single"):
         build("other")
@@ -192,7 +192,7 @@ def test_a_module_that_says_nothing_holds_one() -> None:
     class Silent(OneByOne):
         CAPABILITIES = Capabilities(**(vars(OneByOne.CAPABILITIES) | silent))
 
-    found: type[AnyModule] = Silent
+    kind: type[AnyModule] = Silent
     with pytest.raises(OptionError, match="holds one request in flight in insert mode single"):
-        found(parse_options(BlackholeOptions, {}, str), job(in_flight=2))
+        kind(parse_options(BlackholeOptions, {}, str), job(in_flight=2))
     assert Options().in_flight(Load(in_flight=2)) == 2

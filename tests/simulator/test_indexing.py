@@ -1,4 +1,4 @@
-"""When a run's indexes are made: the course of a run on a database of the test's making."""
+"""When a run's indexes are made: a run on a fake database."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class IndexedDatabase(FakeDatabase, IndexedModule[Any, Any]):
 
 
 def use(monkeypatch: pytest.MonkeyPatch, when: str, there: Collection[str] = ()) -> IndexedDatabase:
-    found = IndexedDatabase(CreateIndices(when))
-    found.there = set(there)
-    monkeypatch.setattr("simulator.collector.run.build", lambda _: (Temperature(), found))
-    return found
+    database = IndexedDatabase(CreateIndices(when))
+    database.there = set(there)
+    monkeypatch.setattr("simulator.collector.run.build", lambda _: (Temperature(), database))
+    return database
 
 
 async def insert(run: Run, prefilled: int = 0) -> Report:
@@ -88,7 +88,7 @@ def test_inserts_are_measured_with_what_the_result_says(
 def test_a_database_at_work_has_its_indexes_once_it_is_prefilled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As `mixed` and `capacity` have it."""
+    """As in `mixed` and `capacity`."""
     database = use(monkeypatch, "after")
     database.counts = [300]
 
@@ -203,7 +203,7 @@ def test_another_word_is_refused_with_those_that_there_are() -> None:
 
 @pytest.mark.parametrize("name", module_names())
 def test_who_has_the_option_does_what_it_says(name: str) -> None:
-    found = load_module(name)
-    has_option = "create_indices" in found.options_model.model_fields
-    assert has_option == issubclass(found, IndexedModule)
-    assert has_option == (found.CAPABILITIES.indices is Support.FULL)
+    kind = load_module(name)
+    has_option = "create_indices" in kind.options_model.model_fields
+    assert has_option == issubclass(kind, IndexedModule)
+    assert has_option == (kind.CAPABILITIES.indices is Support.FULL)

@@ -84,7 +84,7 @@ def test_cleaning_makes_our_own_bucket_anew(server: InfluxUnderTest, tables: Tab
 
 
 def test_an_empty_bucket_stays(server: InfluxUnderTest) -> None:
-    """Another's that is empty is the same case."""
+    """Somebody else's empty bucket is the same case."""
     server.make_bucket()
     [before] = server.buckets()
     prepare(server)
@@ -275,7 +275,7 @@ def test_a_write_without_an_answer_is_sent_again(server: InfluxUnderTest) -> Non
 
     with connect(module.writer(10)) as writer:
         recorder = insert(writer, Temperature(), 30, 10, before={1: silence})
-    # More often than once on a machine that is slow enough.
+    # More than once if the machine is slow enough.
     assert set(recorder.errors) == {"timeout"}
     assert server.rows(Temperature.schema, "events") == sorted(
         rows_of(Temperature().block(0, 0, 30))
@@ -299,7 +299,7 @@ def test_requests_in_flight(server: InfluxUnderTest) -> None:
             recorder = insert(writer, Temperature(), 400, 10, before={20: look})
     finally:
         server.proxy.delay_s = 0.0
-    # And the one over which it asked for the bucket.
+    # Plus the connection over which it asked for the bucket.
     assert seen == [4 + 1]
     assert 1 < most_at_once(recorder) <= 4
     assert recorder.errors == {"too_many_requests": 1}
@@ -408,7 +408,7 @@ def test_annotated_csv_of_several_tables() -> None:
 
 
 def test_annotated_csv_without_some_values() -> None:
-    """A column may be missing in a table, and one may be called as an error's is."""
+    """A column may be missing in a table, and one may have the name of an error's column."""
     text = (
         "#datatype,string,long,dateTime:RFC3339,double,boolean,string\r\n"
         ",result,table,_time,error,result,name\r\n"

@@ -57,10 +57,10 @@ def test_requests_are_as_large_as_asked_for(batch: int, sizes: list[int]) -> Non
     block = Temperature().block(0, 0, 9)
     payloads = LineEncoder(Job(Temperature.schema), False).encode(block, batch)
     assert [payload.events for payload in payloads] == sizes
-    lines = [payload.data.split(b"\n") for payload in payloads]
-    assert [len(found) for found in lines] == sizes
+    requests = [payload.data.split(b"\n") for payload in payloads]
+    assert [len(lines) for lines in requests] == sizes
     together = LineEncoder(Job(Temperature.schema), False).encode(block, 9)[0].data
-    assert b"\n".join(line for found in lines for line in found) == together
+    assert b"\n".join(line for lines in requests for line in lines) == together
     assert [payload.last for payload in payloads] == (np.cumsum(sizes) - 1).tolist()
 
 

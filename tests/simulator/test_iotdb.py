@@ -92,28 +92,30 @@ def read_request(message: bytes) -> Fields:
     # An answer's result has the number 0, a call's argument the number 1.
     body = message[8 + len("insertTablet") + 4 :]
     reply = struct.pack("!Ii", 0x80010002, 0) + bytes(4) + body[:1] + b"\0\0" + body[3:]
-    found: Fields = read_answer(reply)
-    return found
+    fields: Fields = read_answer(reply)
+    return fields
 
 
 def encode(block: EventBlock, batch: int, **load: Any) -> list[bytes]:
     """The calls of a block, complete, for session 77."""
     job = Job(block.schema, Load(batch=batch, **load))
     payloads = TabletEncoder(job, batch).encode(block, batch)
-    return [b"".join(call) + put_i64(1, 77) + END_CALL for one in payloads for call in one.data]
+    return [
+        b"".join(call) + put_i64(1, 77) + END_CALL for payload in payloads for call in payload.data
+    ]
 
 
 def test_a_tablet_is_that_of_the_official_client() -> None:
-    """But for the order of the request's fields, which is free."""
-    [ours] = encode(official_block(), 100)
-    assert len(ours) == len(OFFICIAL)
-    found, official = read_request(ours), read_request(OFFICIAL)
-    assert set(found) == set(official)
+    """Except for the order of the request's fields, which is free."""
+    [message] = encode(official_block(), 100)
+    assert len(message) == len(OFFICIAL)
+    ours, official = read_request(message), read_request(OFFICIAL)
+    assert set(ours) == set(official)
     for number in official:
         # The server takes runs of one device, whichever comes first.
         if number not in (4, 5):
-            assert found[number] == official[number], number
-    assert sorted(rows_of(found)) == sorted(rows_of(official))
+            assert ours[number] == official[number], number
+    assert sorted(rows_of(ours)) == sorted(rows_of(official))
 
 
 def rows_of(request: Fields) -> list[tuple[Any, ...]]:
@@ -122,15 +124,15 @@ def rows_of(request: Fields) -> list[tuple[Any, ...]]:
     columns: list[list[Any]] = [list(np.frombuffer(request[5], ">i8"))]
     kinds = {0: "?", 1: ">i4", 2: ">i8", 3: ">f4", 4: ">f8", 8: ">i8"}
     for code in request[6]:
-        found: list[Any] = []
+        cells: list[Any] = []
         if code in kinds:
             array = np.frombuffer(values, kinds[code], count, at)
-            found, at = array.tolist(), at + array.nbytes
-        for _ in range(0 if found else count):
+            cells, at = array.tolist(), at + array.nbytes
+        for _ in range(0 if cells else count):
             size = int.from_bytes(values[at : at + 4], "big")
-            found.append(values[at + 4 : at + 4 + size])
+            cells.append(values[at + 4 : at + 4 + size])
             at += 4 + size
-        columns.append(found)
+        columns.append(cells)
     for column in columns[1:] if at < len(values) else ():
         at += 1
         if values[at - 1]:
@@ -180,8 +182,8 @@ def test_what_describes_a_device_is_that_of_each_event(kind: type[Workload], dev
     block = kind(seed=3, device_spread=devices).block(1, 5, 120)
     rows = [row for body in encode(block, 0) for row in rows_of(read_request(body))]
     for tables in Tables:
-        found = encode(block, 50, tables=tables)
-        assert sorted(row for body in found for row in rows_of(read_request(body))) == sorted(rows)
+        bodies = encode(block, 50, tables=tables)
+        assert sorted(row for body in bodies for row in rows_of(read_request(body))) == sorted(rows)
 
 
 def test_a_request_to_several_tables_is_a_tablet_for_each() -> None:
@@ -191,8 +193,8 @@ def test_a_request_to_several_tables_is_a_tablet_for_each() -> None:
     assert (first.events, second.events) == (6, 4)
     tablets = [read_request(b"".join(call) + END_CALL) for call in first.data]
     # Event 2 goes to the third table.
-    assert [one[2] for one in tablets] == [b"events2", b"events3", b"events0", b"events1"]
-    assert [one[7] for one in tablets] == [2, 2, 1, 1]
+    assert [tablet[2] for tablet in tablets] == [b"events2", b"events3", b"events0", b"events1"]
+    assert [tablet[7] for tablet in tablets] == [2, 2, 1, 1]
 
 
 def block_of(*columns: bytes, types: bytes, encodings: bytes, rows: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Questions to IoTDB without one: what goes out, and what becomes of answers, by a node of the test's."""
+"""Questions to IoTDB without a server: what is sent, and what becomes of the answers of a fake node."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def block(times: list[int], texts: list[list[str]], numbers: list[list[int]]) ->
     encodings = bytes([2] + [3] * len(texts) + [2] * len(numbers))
     columns = [b"\0" + struct.pack(f"!{rows}q", *times)]
     for column in texts:
-        octets = [text.encode() for text in column]
-        columns.append(b"\0" + b"".join(struct.pack("!i", len(one)) + one for one in octets))
+        encoded = [text.encode() for text in column]
+        columns.append(b"\0" + b"".join(struct.pack("!i", len(text)) + text for text in encoded))
     columns += [b"\0" + struct.pack(f"!{rows}q", *column) for column in numbers]
     return head + encodings + b"".join(columns)
 
@@ -71,7 +71,7 @@ def status(code: int = 200, text: str = "") -> bytes:
 
 
 def put_blocks(number: int, blocks: list[bytes]) -> bytes:
-    listed = b"".join(struct.pack("!i", len(one)) + one for one in blocks)
+    listed = b"".join(struct.pack("!i", len(data)) + data for data in blocks)
     return put_list(number, struct.pack("!bi", TEXT, len(blocks)) + listed)
 
 
@@ -115,8 +115,8 @@ class Node:
                 result = self._answer(message)
                 if result is None:
                     return
-                found = struct.pack("!Ii", 0x80010002, 0) + bytes(4) + result + b"\0"
-                stream.sendall(struct.pack("!i", len(found)) + found)
+                reply = struct.pack("!Ii", 0x80010002, 0) + bytes(4) + result + b"\0"
+                stream.sendall(struct.pack("!i", len(reply)) + reply)
 
     def _answer(self, message: bytes) -> bytes | None:
         matched = _NAME.match(message)
@@ -135,15 +135,15 @@ class Node:
 
     def close(self) -> None:
         self.listener.close()
-        for one in self.connections:
-            one.close()
+        for connection in self.connections:
+            connection.close()
 
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    found = Node()
-    yield found
-    found.close()
+    server = Node()
+    yield server
+    server.close()
 
 
 def make_module(workload: Any, port: int = 6667, **options: Any) -> Iotdb:
@@ -170,7 +170,7 @@ def asking(node: Node, in_flight: int = 1, **options: Any) -> Iterator[IotdbAske
 @pytest.mark.parametrize(
     "workload",
     [load_workload("machines")(devices=50), Temperature(device_spread=3), Cpu(device_spread=3)],
-    ids=lambda one: one.name,
+    ids=lambda workload: workload.name,
 )
 def test_a_block_of_questions_is_what_compile_gives_for_each(workload: Any, model: str) -> None:
     module = make_module(workload, model=model)
@@ -179,10 +179,10 @@ def test_a_block_of_questions_is_what_compile_gives_for_each(workload: Any, mode
         bounds = make_bounds(query)
         for request, bound in zip(asker.encode(bounds), bounds, strict=True):
             single = asker.encode_statement(module.compile(bound))
-            assert type(request.asked) is type(single.asked)
-            if isinstance(single.asked, Computation):
-                assert isinstance(request.asked, Computation)
-                assert next(request.asked.begin()) == next(single.asked.begin())
+            assert type(request.query) is type(single.query)
+            if isinstance(single.query, Computation):
+                assert isinstance(request.query, Computation)
+                assert next(request.query.begin()) == next(single.query.begin())
             else:
                 assert request.question is not None
                 assert single.question is not None
@@ -254,11 +254,11 @@ def test_a_lost_connection_is_made_again(node: Node) -> None:
         node.answers = [rows] * 3
         for number in range(3):
             asker.submit(request, number)
-        found: set[object] = set()
-        while len(found) < 3:
+        answered: set[object] = set()
+        while len(answered) < 3:
             for outcome in asker.outcomes(10):
                 assert isinstance(outcome.result, Received)
-                found.add(outcome.request)
+                answered.add(outcome.request)
         assert len(node.connections) == 4
 
 
@@ -273,7 +273,7 @@ def test_an_answer_beyond_memory_ends_the_question(
         with pytest.raises(SimulatorError, match="too many for this worker's memory"):
             asker.send(request)
         assert asker.send(request).rows == 0
-    # What is still to come of the long one is nobody's.
+    # What is still to come of the long answer belongs to no question.
     assert len(node.connections) == 2
 
 
@@ -306,7 +306,7 @@ def compile_tree(workload: Any, **described: Any) -> Any:
 def test_newest_events_are_counted_by_what_each_has(names_texts: bool) -> None:
     """A row for each of their values: those of `power` are never missing. Texts may look like paths."""
     workload = load_workload("machines")(devices=50)
-    asked = compile_tree(
+    selection = compile_tree(
         workload, newest=True, events=["temperature", *(["status"] if names_texts else [])]
     )
     paths, values = [], []
@@ -322,9 +322,9 @@ def test_newest_events_are_counted_by_what_each_has(names_texts: bool) -> None:
     rows = block([9] * count, [paths, values, ["FLOAT"] * count], [])
     answer = Answer({2: 7, 3: [b""] * 3, 5: False, 13: [rows], 17: [0, 1, 2]}, len(rows))
     assert answer.rows == count
-    found = asked.read(answer.read())
-    assert [row[:2] for row in sorted(found)] == [("a", 2.5), ("b", 2.5), ("c", 2.5)]
-    assert asked.count(answer) == 3
+    events = selection.read(answer.read())
+    assert [row[:2] for row in sorted(events)] == [("a", 2.5), ("b", 2.5), ("c", 2.5)]
+    assert selection.count(answer) == 3
 
 
 def test_without_timeseries_the_table_is_missing(node: Node) -> None:

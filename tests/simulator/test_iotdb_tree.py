@@ -66,18 +66,20 @@ def read_call(message: bytes) -> Fields:
     body = message[8 + length + 4 :]
     # An answer's result has the number 0, a call's argument the number 1.
     reply = struct.pack("!Ii", 0x80010002, 0) + bytes(4) + body[:1] + b"\0\0" + body[3:]
-    found: Fields = read_answer(reply)
-    return found
+    fields: Fields = read_answer(reply)
+    return fields
 
 
 def encode(block: EventBlock, batch: int, **load: Any) -> list[bytes]:
     """The calls of a block, complete, for session 77."""
     job = Job(block.schema, Load(batch=batch, **load))
     payloads = TreeEncoder(job, "benchmark").encode(block, batch)
-    assert [one.events for one in payloads] == [
+    assert [payload.events for payload in payloads] == [
         min(batch or 1, len(block) - start) for start in range(0, len(block), batch or 1)
     ]
-    return [b"".join(call) + put_i64(1, 77) + END_CALL for one in payloads for call in one.data]
+    return [
+        b"".join(call) + put_i64(1, 77) + END_CALL for payload in payloads for call in payload.data
+    ]
 
 
 def tablets_of(request: Fields) -> Iterator[tuple[str, list[bytes], list[tuple[Any, ...]]]]:
@@ -99,22 +101,22 @@ def all_rows(requests: list[bytes]) -> list[tuple[Any, ...]]:
 
 
 def test_tablets_are_those_of_the_official_client() -> None:
-    """But for their order, which is free, for what is sent in the place of a missing value, and for the bits
+    """Except for their order, which is free, for what is sent in place of a missing value, and for the bits
     of a column that has none missing in one of the tablets."""
-    [ours] = encode(official_block(), 100)
-    found, official = read_call(ours), read_call(TABLETS)
-    assert set(found) == set(official)
-    assert found[1] == official[1]
-    assert found[8] is official[8] is True
-    assert sorted(tablets_of(found)) == sorted(tablets_of(official))
-    assert sorted(zip(found[2], found[6], strict=True)) == sorted(
+    [message] = encode(official_block(), 100)
+    ours, official = read_call(message), read_call(TABLETS)
+    assert set(ours) == set(official)
+    assert ours[1] == official[1]
+    assert ours[8] is official[8] is True
+    assert sorted(tablets_of(ours)) == sorted(tablets_of(official))
+    assert sorted(zip(ours[2], ours[6], strict=True)) == sorted(
         zip(official[2], official[6], strict=True)
     )
 
 
 def test_records_are_those_of_the_official_client() -> None:
     """A missing value isn't named."""
-    records = [read_call(one) for one in encode(official_block(), 0)]
+    records = [read_call(call) for call in encode(official_block(), 0)]
     assert records[1] == read_call(RECORD)
     assert records[3] == read_call(RECORD_WITH_GAP)
 
@@ -122,11 +124,11 @@ def test_records_are_those_of_the_official_client() -> None:
 def expected_rows(block: EventBlock, tables: int) -> list[tuple[Any, ...]]:
     """The same as `all_rows`, from the events."""
     schema = block.schema
-    kept = [c.name for c in schema.columns if c.name not in (schema.time, schema.device)]
+    measurements = [c.name for c in schema.columns if c.name not in (schema.time, schema.device)]
     if schema.device_path:
-        kept = [c.name for c in schema.columns if c.name != schema.time]
+        measurements = [c.name for c in schema.columns if c.name != schema.time]
     columns = [block.columns[schema.time].tolist()]
-    for name in kept:
+    for name in measurements:
         values = block.columns[name].tolist()
         for row in np.flatnonzero(block.missing.get(name, False)):
             values[row] = None
@@ -148,8 +150,8 @@ def test_each_event_is_in_a_tablet_of_its_device(kind: type[Workload], devices: 
     for tables, count in ((Tables.SINGLE, 1), (Tables.MULTIPLE, 4)):
         for batch in (1, 7, 50, 1000):
             requests = encode(block, batch, tables=tables)
-            found, expected = all_rows(requests), expected_rows(block, count)
-            assert sorted(found, key=repr) == sorted(expected, key=repr)
+            sent, expected = all_rows(requests), expected_rows(block, count)
+            assert sorted(sent, key=repr) == sorted(expected, key=repr)
             for request in requests:
                 paths = [path for path, _, _ in tablets_of(read_call(request))]
                 assert len(paths) == len(set(paths))
@@ -171,9 +173,9 @@ NAMES = {
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
 def test_devices_that_take_turns_and_others(names: Sequence[str], batch: int) -> None:
     """Whether or not requests end with the last of them."""
-    made = Cpu().block(0, 0, 60)
+    original = Cpu().block(0, 0, 60)
     devices = np.array(names).astype(np.bytes_)
-    block = EventBlock(made.schema, 0, 0, made.columns, devices, made.missing)
+    block = EventBlock(original.schema, 0, 0, original.columns, devices, original.missing)
     requests = encode(block, batch)
     begun = 0
     for request in requests:
@@ -230,9 +232,9 @@ def test_turns_give_the_bytes_that_sorting_gives(
 ) -> None:
     """With texts of several lengths and without any, with gaps in these rows and without; what isn't whole
     turns is sorted."""
-    made = kind(seed=3, device_spread=devices).block(1, first, count)
-    missing = {made.schema.columns[-1].name: np.isin(np.arange(count), gaps)}
-    block = EventBlock(made.schema, 1, first, made.columns, made.devices, missing)
+    original = kind(seed=3, device_spread=devices).block(1, first, count)
+    missing = {original.schema.columns[-1].name: np.isin(np.arange(count), gaps)}
+    block = EventBlock(original.schema, 1, first, original.columns, original.devices, missing)
     assert count_turns(block, batch) == turns
     assert encode(block, batch) == encode_sorted(block, batch, monkeypatch)
 
@@ -242,9 +244,9 @@ def test_what_only_begins_as_turns_is_sorted(monkeypatch: pytest.MonkeyPatch) ->
     text that describes one of them gets longer."""
     rows = np.arange(3000)
     rows[[2995, 2996]] = 2996, 2995
-    made = Cpu(device_spread=10).block(0, 0, 3000)
-    columns = {**made.columns, "tags": made.columns["tags"][rows]}
-    block = EventBlock(made.schema, 0, 0, columns, made.devices[rows])
+    original = Cpu(device_spread=10).block(0, 0, 3000)
+    columns = {**original.columns, "tags": original.columns["tags"][rows]}
+    block = EventBlock(original.schema, 0, 0, columns, original.devices[rows])
     assert count_turns(block.part(0, 2900), 100) == 10
     assert count_turns(block, 100) == 0
     assert encode(block, 100) == encode_sorted(block, 100, monkeypatch)
@@ -253,7 +255,7 @@ def test_what_only_begins_as_turns_is_sorted(monkeypatch: pytest.MonkeyPatch) ->
     schema = make_schema("x", Column("tag", ColumnType.TEXT, tag=True))
     texts = np.array([b"a", b"bb"] * 1500, dtype="S4")
     texts[2901::2] = b"cccc"
-    columns = {"at": np.arange(3000), "device": made.devices, "tag": texts}
+    columns = {"at": np.arange(3000), "device": original.devices, "tag": texts}
     longer = EventBlock(schema, 0, 0, columns, np.array([b"y", b"x"] * 1500))
     assert count_turns(longer, 100) == 2
     assert encode(longer, 100) == encode_sorted(longer, 100, monkeypatch)
@@ -264,15 +266,15 @@ def test_what_only_begins_as_turns_is_sorted(monkeypatch: pytest.MonkeyPatch) ->
 def test_turns_in_any_order_give_the_bytes_that_sorting_gives(
     width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of names that differ in few places or in many, and of which one may begin as another."""
+    """With names that differ in few places or in many; one name may be the beginning of another."""
     names = [
         *(letter * width for letter in "cab\N{LATIN SMALL LETTER U WITH DIAERESIS}"),
         "aa",
         "ba",
     ]
-    made = Cpu(device_spread=len(names)).block(0, 0, 600 * len(names))
+    original = Cpu(device_spread=len(names)).block(0, 0, 600 * len(names))
     devices = np.array([name.encode() for name in names] * 600)
-    block = EventBlock(made.schema, 0, 0, made.columns, devices)
+    block = EventBlock(original.schema, 0, 0, original.columns, devices)
     for events in (1, 40):
         batch = events * len(names)
         assert count_turns(block, batch) == len(names)
@@ -280,13 +282,13 @@ def test_turns_in_any_order_give_the_bytes_that_sorting_gives(
 
 
 def test_devices_whose_names_differ_everywhere() -> None:
-    """More places than those that a number is made of; and names that a path can't have unquoted."""
+    """More places than those that a number is made of; and names that have to be quoted in a path."""
     block = Temperature().block(0, 0, 6)
     devices = np.array([b"abcdefgh", b"ABCDEFGH", b"a.b`c", b"", b"12", b"abcdefgh"])
     mixed = EventBlock(block.schema, 0, 0, block.columns, devices)
     [request] = encode(mixed, 10)
-    found = {split_path(path)[3]: len(rows) for path, _, rows in tablets_of(read_call(request))}
-    assert found == {"abcdefgh": 2, "ABCDEFGH": 1, "a.b`c": 1, "": 1, "12": 1}
+    counts = {split_path(path)[3]: len(rows) for path, _, rows in tablets_of(read_call(request))}
+    assert counts == {"abcdefgh": 2, "ABCDEFGH": 1, "a.b`c": 1, "": 1, "12": 1}
 
 
 def test_paths() -> None:
@@ -316,18 +318,18 @@ def test_what_the_tree_has_not_is_refused_before_the_run() -> None:
 
 
 def statements_of(bound: BoundQuery, answers: list[list[tuple[Any, ...]]]) -> tuple[list[str], Any]:
-    """What is asked, if these are the answers, and the rows that are made of them."""
+    """The statements that are asked if these are the answers, and the rows that are made from them."""
     compiled = compile_question(bound, SCHEMA, "root.b.x")
     if isinstance(compiled, Selection):
         [answer] = answers
         return [compiled.text], compiled.read(answer)
     steps = compiled.begin()
-    asked = [next(steps)]
+    statements = [next(steps)]
     for answer in answers:
         try:
-            asked.append(steps.send(answer))
+            statements.append(steps.send(answer))
         except StopIteration as end:
-            return asked, end.value
+            return statements, end.value
     raise AssertionError("more is asked than is answered")
 
 
@@ -342,8 +344,8 @@ def statements_of(bound: BoundQuery, answers: list[list[tuple[Any, ...]]]) -> tu
 )
 def test_conditions_are_of_the_columns_type(where: dict[str, object], condition: str) -> None:
     query = Query.model_validate({"name": "x", "events": ["at"], "where": where})
-    asked, rows = statements_of(BoundQuery(query), [[(5, "root.b.x.w1", 7)]])
-    assert asked == [f"SELECT `small` FROM root.b.x.* WHERE {condition} ALIGN BY DEVICE"]
+    statements, rows = statements_of(BoundQuery(query), [[(5, "root.b.x.w1", 7)]])
+    assert statements == [f"SELECT `small` FROM root.b.x.* WHERE {condition} ALIGN BY DEVICE"]
     assert rows == [(5,)]
 
 
@@ -351,8 +353,8 @@ def test_all_devices_together_are_the_servers_work_where_it_can() -> None:
     mean = {"compute": [{"function": "avg", "column": "exact"}], "per": [{"every": "10s"}]}
     query = Query.model_validate({"name": "x", **mean})
     bound = BoundQuery(query, None, 12_000, 31_000)
-    asked, rows = statements_of(bound, [[(10_000, 3, 9.0, 2), (30_000, 1, None, 0)]])
-    [statement] = asked
+    statements, rows = statements_of(bound, [[(10_000, 3, 9.0, 2), (30_000, 1, None, 0)]])
+    [statement] = statements
     assert statement == (
         "SELECT count(`small`), sum(`exact`), count(`exact`) FROM root.b.x.* WHERE time >= 12000 AND"
         " time < 31000 GROUP BY ([10000, 31000), 10000ms), LEVEL = 2 HAVING count(`small`) > 0"
@@ -374,9 +376,9 @@ def test_under_a_condition_parts_are_put_together() -> None:
         (10_000, "root.b.x.b", 1, None, None, None),
         (10_000, "root.b.x.c", 1, 0.5, 0.5, 0.5),
     ]
-    asked, rows = statements_of(BoundQuery(Query.model_validate(described)), [span, parts])
-    assert "min_time(`small`), max_time(`small`)" in asked[0]
-    assert "GROUP BY ([10000, 14001), 10000ms) HAVING" in asked[1]
+    statements, rows = statements_of(BoundQuery(Query.model_validate(described)), [span, parts])
+    assert "min_time(`small`), max_time(`small`)" in statements[0]
+    assert "GROUP BY ([10000, 14001), 10000ms) HAVING" in statements[1]
     assert rows == [(10_000, 4, 0.5, 2.0, 3.5)]
 
 
@@ -387,8 +389,8 @@ def test_a_newest_value_that_is_missing_is_not_the_one_before() -> None:
         (8, "root.b.x.a.on", "true", "BOOLEAN"),
         (9, "root.b.x.a.exact", "1.0E-7", "DOUBLE"),
     ]
-    asked, rows = statements_of(BoundQuery(query), [last])
-    assert asked == ["SELECT LAST `on`, `exact`, `small` FROM root.b.x.*"]
+    statements, rows = statements_of(BoundQuery(query), [last])
+    assert statements == ["SELECT LAST `on`, `exact`, `small` FROM root.b.x.*"]
     assert rows == [("a", 9, None, 1e-7)]
 
 
@@ -397,8 +399,8 @@ def test_last_values_of_all_time_are_asked_for_as_such() -> None:
     last = {"function": "last", "column": "exact"}
     described = {"name": "x", "compute": [last], "per": ["device"]}
     answer = [(9, "root.b.x.a.exact", "0.5", "DOUBLE"), (9, "root.b.x.a.small", "1", "INT32")]
-    asked, rows = statements_of(BoundQuery(Query.model_validate(described)), [answer])
-    assert asked == ["SELECT LAST `exact`, `small` FROM root.b.x.*"]
+    statements, rows = statements_of(BoundQuery(Query.model_validate(described)), [answer])
+    assert statements == ["SELECT LAST `exact`, `small` FROM root.b.x.*"]
     assert rows == [("a", 0.5)]
     both = Query.model_validate(described | {"compute": [last, {"function": "count"}]})
     for bound in (BoundQuery(both), BoundQuery(Query.model_validate(described), None, 0, 9)):

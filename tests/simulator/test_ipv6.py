@@ -62,4 +62,4 @@ def test_an_address_in_brackets(name: str) -> None:
         # What it makes of such an answer doesn't matter here.
         with suppress(Exception):
             ask(parse_options(load_module(name).options_model, values, str))
-    assert any(f"[::1]:{port}".encode() in one for one in heard), heard
+    assert any(f"[::1]:{port}".encode() in request for request in heard), heard

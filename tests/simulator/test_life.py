@@ -13,12 +13,12 @@ def test_what_a_failed_query_says_shows_no_secret(caplog: pytest.LogCaptureFixtu
     """It goes into the result, into tables and reports."""
 
     error = SimulatorError("refused: postgresql://me:e@db/x with geheim-4711, as expected")
-    asked = QueryStats("count-events", worker=0)
+    stats = QueryStats("count-events", worker=0)
     hide(["geheim-4711", "e"])
     try:
-        asked.note_error(0, error)
+        stats.note_error(0, error)
     finally:
         hide([])
-    assert asked.error == asked.each[0].error
-    assert asked.error == "refused: postgresql://me:***@db/x with ***, as expected"
+    assert stats.error == stats.each[0].error
+    assert stats.error == "refused: postgresql://me:***@db/x with ***, as expected"
     assert "count-events" in caplog.text

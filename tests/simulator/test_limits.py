@@ -82,8 +82,8 @@ def test_a_percentile_is_lost_when_the_rest_has_no_room(
     limit: RunLimit, slow: int, is_lost: bool
 ) -> None:
     load = Load(workers=2, events=50_000, batch=10)
-    found = lost(limit, load, progress(10, slow - 1), progress(0, 1, worker=1))
-    assert found == (f"{slow:,} requests took longer, of 10,000 at most" if is_lost else None)
+    reason = lost(limit, load, progress(10, slow - 1), progress(0, 1, worker=1))
+    assert reason == (f"{slow:,} requests took longer, of 10,000 at most" if is_lost else None)
 
 
 @pytest.mark.parametrize("arrivals", list(Arrivals))
@@ -98,7 +98,7 @@ def test_of_a_rate_the_most_that_can_be_due_counts(arrivals: Arrivals) -> None:
 
 
 def test_a_closed_loop_may_go_on_as_fast_as_its_fastest_request() -> None:
-    """8 places, and 30 s left: 1 ms each, they are some 240,000 requests, of which 2,400 may be slow."""
+    """8 places and 30 s left: at 1 ms each, some 240,000 requests, of which 2,400 may be slow."""
     load = Load(workers=4, duration_s=35.0)
     assert lost(P99, load, progress(1000, 2300), places=2) is None
     assert lost(P99, load, progress(1000, 2700), places=2) is not None
@@ -156,12 +156,12 @@ def test_a_query_has_its_own_times_and_its_share_of_the_executions() -> None:
 
 
 def test_a_limit_is_lost_when_it_was_found_so_twice_and_not_in_the_warm_up() -> None:
-    given = settings(events=1000, workers=1, warm_up_s=2.0, duration_s=9.0, rate_per_s=100.0)
-    watch = LimitWatch(given.model_copy(update={"abort_limits": [P50, P99]}))
+    run_settings = settings(events=1000, workers=1, warm_up_s=2.0, duration_s=9.0, rate_per_s=100.0)
+    watch = LimitWatch(run_settings.model_copy(update={"abort_limits": [P50, P99]}))
 
     def find_lost(message: Progress | None, elapsed_s: float) -> str | None:
-        found = watch.find_lost(lambda _: message, lambda _: 1, elapsed_s)
-        return None if found is None else found[0].measure
+        loss = watch.find_lost(lambda _: message, lambda _: 1, elapsed_s)
+        return None if loss is None else loss[0].measure
 
     bad, good = progress(0, 200), progress(200)
     assert find_lost(bad, 1.0) is None
@@ -187,11 +187,11 @@ def test_all_workers_are_told_the_same_end_and_the_run_is_verified(
     async def story(run: Run) -> None:
         await run.start()
         heard: list[Heard] = []
-        told_s: list[float] = []
+        sent_s: list[float] = []
 
         async def tell(worker: int) -> None:
             message = progress(0, 5, worker=worker, elapsed_s=0.1)
-            told_s.append(time.monotonic())
+            sent_s.append(time.monotonic())
             heard.append(Heard.model_validate_json((await run.post("/progress", message)).content))
 
         await until(lambda: run.collector.barrier.elapsed_s() > 0)
@@ -200,21 +200,21 @@ def test_all_workers_are_told_the_same_end_and_the_run_is_verified(
         await tell(1)
         await tell(0)
         now_s = time.monotonic()
-        for one in heard[1:]:
+        for answer in heard[1:]:
             # The same instant, from whenever each of them was told.
-            assert one.ends_in_s is not None
-            assert NOTICE_S - (now_s - told_s[1]) <= one.ends_in_s <= NOTICE_S + 1e-6
+            assert answer.ends_in_s is not None
+            assert NOTICE_S - (now_s - sent_s[1]) <= answer.ends_in_s <= NOTICE_S + 1e-6
         for worker in (0, 1):
             await run.result(worker, end_s=1.6, count=40, histogram=histogram_of(200_000, 200_000))
         report = Report.model_validate_json((await run.report()).content)
-        found = report.run
-        assert found.aborted is not None
-        assert found.aborted.limit == "p99=100ms"
-        assert found.aborted.reason == "10 requests took longer, of 200 at most"
-        # Nothing but that speaks against it: not that events are missing that were never to come.
-        assert found.invalid_reasons == [str(found.aborted)]
-        assert found.failures == []
-        (writers,) = found.groups
+        result = report.run
+        assert result.aborted is not None
+        assert result.aborted.limit == "p99=100ms"
+        assert result.aborted.reason == "10 requests took longer, of 200 at most"
+        # Nothing else speaks against it: events that were never to come aren't missing.
+        assert result.invalid_reasons == [str(result.aborted)]
+        assert result.failures == []
+        (writers,) = result.groups
         assert writers.verification is not None
         assert writers.verification.stored == 80
         assert writers.rate_per_s == pytest.approx(80 / 1.6)
@@ -247,12 +247,12 @@ def test_a_worker_ends_when_it_is_told(schedule: Schedule, in_flight: int) -> No
         ends.append(time.perf_counter() + 0.1)
         recorder.end_early(ends[0])
 
-    told = threading.Timer(0.1, tell)
-    told.start()
+    timer = threading.Timer(0.1, tell)
+    timer.start()
     insert_all(feed(10**9, 1)[0], writer, recorder, 0, lambda: None, schedule)
     ended = time.perf_counter()
     recorder.end()
-    told.join()
+    timer.join()
     # Not before it is told, though before the end if nothing is due until then. One that doesn't hear of it
     # goes on for an hour, or for good.
     assert ends[0] - 0.1 <= ended < ends[0] + 60

@@ -48,14 +48,14 @@ def test_all_is_sent_in_order_and_recorded() -> None:
 
 def test_a_retry_comes_after_recovery() -> None:
     writer = FakeWriter(failing(2))
-    asked: list[int] = []
-    recorder = insert(writer, Temperature(), 6, 2, abort=lambda: asked.append(len(writer.sent)))
+    checks: list[int] = []
+    recorder = insert(writer, Temperature(), 6, 2, abort=lambda: checks.append(len(writer.sent)))
     assert writer.sent == [[0, 1], [2, 3], [2, 3], [2, 3], [4, 5]]
     assert writer.recovered == [[2, 3], [2, 3]]
     assert recorder.events == 6
     assert (recorder.retries, recorder.errors) == (2, {"busy": 2})
     # `abort` was asked before each retry.
-    assert asked == [2, 3]
+    assert checks == [2, 3]
     assert latencies(recorder)[0] == 3
 
 
@@ -159,7 +159,7 @@ def test_no_wait_is_shorter_than_the_server_asked_for(monkeypatch: pytest.Monkey
 
 
 def test_a_requests_latency_includes_its_retries() -> None:
-    # So many others that a busy machine doesn't hold up all of them.
+    # Enough other requests that a busy machine doesn't hold up all of them.
     recorder = insert(FakeWriter(failing(1, backoff_s=0.08)), Temperature(), 40, 2)
     requests, shortest, longest = latencies(recorder)
     assert requests == 20
@@ -202,7 +202,7 @@ def test_each_latency_counts_from_its_own_submission() -> None:
             slow_may_end.set()
         return 1
 
-    # So many others that a busy machine doesn't hold up all of them.
+    # Enough other requests that a busy machine doesn't hold up all of them.
     recorder = insert(FakeWriter(answer, 2), Temperature(), 20, 0)
     requests, shortest, longest = latencies(recorder)
     assert requests == 20
@@ -212,13 +212,13 @@ def test_each_latency_counts_from_its_own_submission() -> None:
 
 def test_a_known_latency_is_measured() -> None:
     """20 ms each, four at a time: each has its own, whatever the others take."""
-    taken: list[float] = []
-    given: list[float] = []
+    started: list[float] = []
+    finished: list[float] = []
 
     def answer(numbers: list[int]) -> int:
-        taken.append(time.perf_counter())
+        started.append(time.perf_counter())
         time.sleep(0.02)
-        given.append(time.perf_counter())
+        finished.append(time.perf_counter())
         return len(numbers)
 
     began = time.perf_counter()
@@ -230,8 +230,8 @@ def test_a_known_latency_is_measured() -> None:
     assert took >= 6 * 0.0199
     # Measured around what the database has observed, whatever a busy machine makes of it.
     sent, answered = map(sorted, zip(*recorder.spans, strict=True))
-    assert all(one <= other for one, other in zip(sent, sorted(taken), strict=True))
-    assert all(one >= other for one, other in zip(answered, sorted(given), strict=True))
+    assert all(earlier <= later for earlier, later in zip(sent, sorted(started), strict=True))
+    assert all(later >= earlier for later, earlier in zip(answered, sorted(finished), strict=True))
     assert 1 < most_at_once(recorder) <= 4
 
 

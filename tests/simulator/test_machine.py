@@ -20,8 +20,10 @@ def reading(line: str, load: float | None = 0.5) -> Reading:
 def test_shares_are_of_what_passed_between_the_readings() -> None:
     """10 of 100 ticks were stolen; 30 were worked by programs, 5 for interrupts, 55 idle or waiting."""
     end = "cpu  115 15 60 850 25 8 7 20 80 9"
-    found = measure_machine("n", reading(BEGIN, 1.5), reading(end, 9.0))
-    assert found == Machine(node="n", cpus=4, load_average_1m=1.5, busy_share=0.35, steal_share=0.1)
+    machine = measure_machine("n", reading(BEGIN, 1.5), reading(end, 9.0))
+    assert machine == Machine(
+        node="n", cpus=4, load_average_1m=1.5, busy_share=0.35, steal_share=0.1
+    )
 
 
 def test_time_of_waiting_that_goes_back_makes_no_share_above_one() -> None:
@@ -52,13 +54,13 @@ def test_no_time_between_readings_is_no_share() -> None:
 def test_the_counters_are_read(tmp_path: Path) -> None:
     stat = tmp_path / "stat"
     stat.write_text(f"{BEGIN}\ncpu0 1 2 3 4 5 6 7 8 9 10\n")
-    found = read_machine(stat)
-    assert found.times == CpuTimes(idle=820, steal=10, total=1000)
-    assert found.cpus
+    counters = read_machine(stat)
+    assert counters.times == CpuTimes(idle=820, steal=10, total=1000)
+    assert counters.cpus
     assert read_machine(tmp_path / "none").times is None
 
 
 def test_workers_on_one_node_saw_one_machine() -> None:
     first, second = Machine(node="b", cpus=2), Machine(node="a", cpus=8)
-    seen = [first, None, Machine(node="b", cpus=2, busy_share=0.5), second]
-    assert merge_machines(seen) == [second, first]
+    machines = [first, None, Machine(node="b", cpus=2, busy_share=0.5), second]
+    assert merge_machines(machines) == [second, first]

@@ -66,16 +66,16 @@ def test_what_the_collector_keeps_of_each_fits_its_memory() -> None:
     some = 50
     tracemalloc.start()
     try:
-        kept = [WorkerResult.model_validate_json(text) for _ in range(some)]
+        results = [WorkerResult.model_validate_json(text) for _ in range(some)]
         kept_mb = tracemalloc.get_traced_memory()[0] / 1e6
     finally:
         tracemalloc.stop()
-    assert len(kept) == some
+    assert len(results) == some
     assert kept_mb / some * WORKERS < 250
 
 
 def test_the_result_of_many_is_small() -> None:
-    """Of the 5 MB that `result.json` may have."""
+    """`result.json` may have 5 MB."""
     figures = WorkerResult.model_validate_json(_ten_minutes()).figures
     assert figures is not None
     workers = range(WORKERS)
@@ -99,14 +99,14 @@ def test_executions_of_many_readers(readers: int, kept: int) -> None:
 
     def ask(worker: int) -> list[WorkerQuery]:
         histogram = histogram_of(*[1_000 + worker] * 8)
-        each = [
+        executions = [
             Execution(run=run, worker=worker, duration_s=0.001234567, rows=10, bytes=2_000)
             for run in range(1, 12)
         ]
         return [
             WorkerQuery(
                 query=query, executions=11, cold_s=0.002, warm=10, warm_s=0.01, rows=110, bytes=22_000,
-                rows_min=10, rows_max=10, histogram=histogram, each=each,
+                rows_min=10, rows_max=10, histogram=histogram, each=executions,
             )
             for query in ("newest-per-device", "temperature-stats")
         ]  # fmt: skip
@@ -143,7 +143,7 @@ def test_what_the_collector_says_while_they_work() -> None:
     spent_s = time.process_time() - began
     assert status.groups[0].done == WORKERS * 200
     assert len(status.model_dump_json()) < 2_000
-    # Twice a second at most: of one CPU.
+    # It is asked for twice a second at most, which takes time of one CPU.
     assert spent_s < 0.2
 
 
@@ -160,9 +160,9 @@ def test_what_the_collector_says_while_they_work() -> None:
 def test_connections_for_all(
     monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], wanted: tuple[int, int] | None
 ) -> None:
-    """Many systems start processes with 1,024 files, which is fewer than 1,000 workers and the rest."""
-    told: list[tuple[int, int]] = []
+    """Many systems limit a process to 1,024 files: too few for 1,000 workers and the rest."""
+    calls: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
-    monkeypatch.setattr(resource, "setrlimit", lambda _, both: told.append(both))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, pair: calls.append(pair))
     main.allow_connections()
-    assert told == ([wanted] if wanted else [])
+    assert calls == ([wanted] if wanted else [])

@@ -100,7 +100,7 @@ def test_the_processs_cpu_is_counted_from_begin_to_end() -> None:
         while time.process_time() < until:
             pass
 
-    # Far more outside than within, where the process may do something of its own, as collect garbage.
+    # Far more outside than within, where the process may do something of its own, such as collecting garbage.
     burn(0.15)
     recorder.begin(time.perf_counter())
     burn(0.02)
@@ -121,9 +121,9 @@ def total_of(encoded: str | None) -> int:
 def offer(
     schedule: Schedule, *requests: tuple[float, float, float], unsent: float | None = None
 ) -> WorkerFigures:
-    """What a recorder says that was told of requests of 10 events each, (due, sent, answered) in s
-    since the start: with a place in flight from when they were due. `unsent`: when the first was due
-    that nobody sent."""
+    """The figures of a recorder of requests of 10 events each, (due, sent, answered) in s since the start,
+    with a place in flight from when they were due. `unsent`: when the first request was due that was never
+    sent."""
     recorder = Recorder(schedule)
     origin = time.perf_counter()
     recorder.begin(origin)
@@ -177,9 +177,9 @@ def test_an_answer_after_the_end_counts_for_the_response_time_alone() -> None:
     measured = offer(each_second(), (1.0, 1.0, 1.5), (9.0, 9.0, 14.0))
     assert (measured.count, measured.measured) == (20, 10)
     assert measured.end_s == pytest.approx(10.0)
-    found = latency_ms(merge_histograms([measured.histogram]))
-    assert found is not None
-    assert found.max == pytest.approx(5000, rel=0.002)
+    latency = latency_ms(merge_histograms([measured.histogram]))
+    assert latency is not None
+    assert latency.max == pytest.approx(5000, rel=0.002)
     assert measured.offer is not None
     assert (measured.offer.due, measured.offer.unsent) == (20, 0)
     assert measured.timeline == [(1, 10), (14, 10)]
@@ -219,9 +219,9 @@ def test_millions_that_were_never_sent_are_counted_at_once() -> None:
     assert measured.offer.unsent == pytest.approx(2_000_000, rel=0.005)
     assert total_of(measured.histogram) == measured.offer.unsent
     # They were due all the time, so they waited from nothing to 10 s.
-    found = merge_histograms([measured.histogram])
+    histogram = merge_histograms([measured.histogram])
     for percent in (1, 10, 50, 90, 99):
-        assert found.get_value_at_percentile(percent) == pytest.approx(percent * 1e5, rel=0.02)
+        assert histogram.get_value_at_percentile(percent) == pytest.approx(percent * 1e5, rel=0.02)
 
 
 def test_a_closed_loop_leaves_its_warm_up_out_too() -> None:
@@ -388,7 +388,7 @@ def test_histograms_of_the_same_requests_are_filled_in_turns() -> None:
     for number in range(2_000):
         due = number * 0.001
         recorder.record_due(due, due, due + 0.0001, due + 0.0002, 1)
-        after = [one._histogram.get_total_count() for one in histograms]
+        after = [histogram._histogram.get_total_count() for histogram in histograms]
         grown = [place for place in range(3) if after[place] > before[place]]
         assert len(grown) <= 1
         filled.update(grown)
@@ -409,8 +409,8 @@ def give_up(
     origin = time.perf_counter() - 9.0
     recorder.begin(origin)
     due = [schedule.next_due(0.0) for _ in range(told)]
-    for one in due[:acknowledged]:
-        recorder.record_due(one, origin, one, one + 0.1, 10)
+    for due_s in due[:acknowledged]:
+        recorder.record_due(due_s, origin, due_s, due_s + 0.1, 10)
     with pytest.MonkeyPatch.context() as clock:
         clock.setattr("simulator.worker.measure.time.perf_counter", lambda: origin + 9.0)
         recorder.give_up(10, most)
@@ -449,12 +449,12 @@ def test_arrivals_by_chance_are_due_when_they_were_told_to_be() -> None:
         return OpenLoop(0.001, 0.0, Arrivals.POISSON, (1, 2), 0.0, 3600.0)
 
     measured = give_up(arrivals(), told=20, acknowledged=20)
-    again = arrivals()
-    again.begin(0.0)
-    times = [again.next_due(0.0) for _ in range(20_000)]
+    schedule = arrivals()
+    schedule.begin(0.0)
+    times = [schedule.next_due(0.0) for _ in range(20_000)]
     assert measured.offer is not None
     assert measured.offer.due_timeline[:9] == [
-        (second, 10 * sum(second <= one < second + 1 for one in times)) for second in range(9)
+        (second, 10 * sum(second <= due_s < second + 1 for due_s in times)) for second in range(9)
     ]
 
 

@@ -39,7 +39,7 @@ def merged(*changes: dict[str, Any], stored: int | None = None, **given: Any) ->
 
 
 def cost_in_closed_loop(parts: list[WorkerFigures]) -> Client:
-    """Of writers in a closed loop."""
+    """The client's cost with writers in a closed loop."""
     return measure_client(parts, Load())
 
 
@@ -53,7 +53,7 @@ def test_throughput_is_events_by_the_common_window() -> None:
 
 
 def test_workers_that_took_turns_are_not_counted_as_if_together() -> None:
-    """By the published formula alone this run would show twice of what was reached."""
+    """By the published formula alone this run would show twice what was reached."""
     run = merged({"start_s": 0, "end_s": 5}, {"start_s": 5, "end_s": 10})
     assert run.rate_per_s == 20
     assert run.rate_per_s_mean_duration == 40
@@ -109,7 +109,7 @@ def test_a_late_start_widens_the_window() -> None:
     assert run.rate_per_s == pytest.approx(200 / 0.54)
     assert run.overlap == pytest.approx(0.06 / 0.54)
     assert not run.valid
-    assert [one.start_s for one in run.per_worker] == [0.0, 0.24]
+    assert [worker.start_s for worker in run.per_worker] == [0.0, 0.24]
 
 
 def test_lost_events_invalidate() -> None:
@@ -223,7 +223,7 @@ def open_loop(**changes: Any) -> dict[str, Any]:
 
 
 def offering(workers: int, **changes: Any) -> Load:
-    """Ten events a second of each worker, for ten seconds."""
+    """Ten events a second from each worker, for ten seconds."""
     return Load(
         **({"workers": workers, "rate_per_s": 10.0 * workers, "duration_s": 10.0} | changes)
     )

@@ -84,7 +84,7 @@ def test_more_than_a_day_by_two_minutes() -> None:
     for minute in range(MOST_MINUTES + 10):
         whole = add_coarse(whole, FAST)
         series.take(make_progress(60 * minute, whole))
-    found = series.result()
-    assert len(found) <= MOST_MINUTES
-    assert {one.length_s for one in found} == {120}
-    assert sum(one.requests for one in found) == 200 * (MOST_MINUTES + 10)
+    minutes = series.result()
+    assert len(minutes) <= MOST_MINUTES
+    assert {minute.length_s for minute in minutes} == {120}
+    assert sum(minute.requests for minute in minutes) == 200 * (MOST_MINUTES + 10)

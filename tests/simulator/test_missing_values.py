@@ -52,8 +52,8 @@ def payload(module: str, **options: Any) -> Any:
     """The data of one request with all three events."""
     kind = load_module(module)
     parsed = parse_options(kind.encoding_options_model, options, str)
-    [made] = kind.encoder(parsed, Job(SCHEMA, Load(batch=3)), 3).encode(BLOCK, 3)
-    return made.data
+    [request] = kind.encoder(parsed, Job(SCHEMA, Load(batch=3)), 3).encode(BLOCK, 3)
+    return request.data
 
 
 def test_line_protocol_leaves_the_field_out() -> None:
@@ -86,10 +86,10 @@ def test_line_protocol_needs_a_field_that_is_always_there() -> None:
 def test_documents_have_null() -> None:
     [request] = payload("arangodb")
     documents = json.loads(request.body)
-    found = [
+    rows = [
         [document[name] for name in ("heat", "note", "open", "exact")] for document in documents
     ]
-    assert found == [[0.5, None, True, 0.1], [None, 'say "o"', False, 1e300], [-2.5, "y", None, -2]]
+    assert rows == [[0.5, None, True, 0.1], [None, 'say "o"', False, 1e300], [-2.5, "y", None, -2]]
 
 
 @pytest.mark.parametrize("mode", ["bulk", "unnest"])

@@ -69,11 +69,11 @@ def test_a_status_that_ends_a_run_says_what_to_do(status: int, meaning: str) -> 
 @pytest.mark.parametrize("wait", ["3", "Tue, 01 Jan 2030 00:00:00 GMT"])
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_status_that_passes_is_tried_again(status: int, wait: str) -> None:
-    found = thing().explain(Answer(status, b"", [(b"Retry-After", wait.encode())]))
-    assert isinstance(found, Retryable)
-    assert found.kind == ("too_many_requests" if status == 429 else "unavailable")
-    # Not all say it in seconds.
-    assert found.at_least_s == (3 if wait == "3" else 0)
+    error = thing().explain(Answer(status, b"", [(b"Retry-After", wait.encode())]))
+    assert isinstance(error, Retryable)
+    assert error.kind == ("too_many_requests" if status == 429 else "unavailable")
+    # Not all servers give it in seconds.
+    assert error.at_least_s == (3 if wait == "3" else 0)
 
 
 def test_one_node_that_answers_is_enough() -> None:
@@ -123,7 +123,7 @@ class Statements:
 
 
 class Plain(SqlModule[Options, Options, Statements]):
-    """One that says no more than it must."""
+    """A module that says no more than it must."""
 
     name = "plain"
     options_model = encoding_options_model = Options
@@ -152,9 +152,9 @@ def test_tables_are_dropped_and_made_with_their_keys() -> None:
     job = Job(Cpu(tags="table").schema, Load(primary_key=PrimaryKey.CLIENT))
     module = Plain(Options(), job)
     module.prepare()
-    asked = module.connection.asked
-    assert asked[0] == f'DROP TABLE IF EXISTS "{job.all_table_names[0]}"'
-    events, tags = asked[-2:]
+    statements = module.connection.asked
+    assert statements[0] == f'DROP TABLE IF EXISTS "{job.all_table_names[0]}"'
+    events, tags = statements[-2:]
     assert events.startswith(f'CREATE TABLE IF NOT EXISTS "{job.schema.table}" ("id" text PRIMARY')
     assert tags.startswith(f'CREATE TABLE IF NOT EXISTS "{job.schema.tags_table}" ("tags_id" num')
     assert module.count_rows("events") == 3

@@ -103,8 +103,10 @@ def test_drivers_are_imported_by_whoever_connects_alone() -> None:
         "late = {one for name in module_names() for one in load_module(name).IMPORTED_LATE}\n"
         "print(*late, '/', *late & set(sys.modules))"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    late, early = told.stdout.split("/")
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    late, early = result.stdout.split("/")
     assert {"elasticsearch", "influxdb_client", "cassandra.cluster"} <= set(late.split())
     assert early.split() == []
 
@@ -203,7 +205,7 @@ EMPTY = (
 def test_an_empty_text_beside_a_missing_one_is_refused_where_they_are_the_same() -> None:
     """Answers about them couldn't be told right from wrong."""
     never_missing, never_empty = EMPTY.replace("missing: 1%, ", ""), EMPTY.replace('""', "shut")
-    schema, *others = (
+    schema, *unambiguous = (
         define(parse_definition(text, "mine.yaml"))().schema
         for text in (EMPTY, never_missing, never_empty)
     )
@@ -212,8 +214,8 @@ def test_an_empty_text_beside_a_missing_one_is_refused_where_they_are_the_same()
         can = load_module(name).CAPABILITIES
         if ColumnType.TEXT in can.tag_types:
             continue
-        for one in others if name in refusing else (schema, *others):
-            can.require_workload(one, "mine", name)
+        for accepted in unambiguous if name in refusing else (schema, *unambiguous):
+            can.require_workload(accepted, "mine", name)
     for name in refusing:
         with pytest.raises(OptionError) as refused:
             load_module(name).CAPABILITIES.require_workload(schema, "mine", name)
@@ -281,10 +283,10 @@ def test_it_builds_the_other_modules_payloads(mode: str, key: PrimaryKey, tables
     job = Job(Cpu.schema, Load(batch=10, primary_key=key, tables=tables))
     own = blackhole(job, insert_mode=mode).writer(10).encoder
     options = parse_options(Postgres.encoding_options_model, {"insert_mode": mode}, str)
-    others = Postgres.encoder(options, job, 10)
+    original = Postgres.encoder(options, job, 10)
     block = Cpu(device_spread=3).block(0, 0, 25)
-    made = [(payload.data, payload.events) for payload in own.encode(block, 10)]
-    assert made == [(payload.data, payload.events) for payload in others.encode(block, 10)]
+    payloads = [(payload.data, payload.events) for payload in own.encode(block, 10)]
+    assert payloads == [(payload.data, payload.events) for payload in original.encode(block, 10)]
 
 
 def test_it_takes_all_and_stores_nothing() -> None:
@@ -320,7 +322,7 @@ def test_it_can_take_its_time_and_several_requests_at_once() -> None:
         ({"dellay_ms": 5}, r"unknown option 'dellay_ms'; did you mean delay_ms\?"),
         ({"insert_mode": "hush-hush"}, "option insert_mode: "),
         ({"insert_mode": "single"}, "leave --batch out"),
-        # Where the database is matters to nobody here.
+        # It doesn't matter here where the database is.
         ({"connection_string": "hush-hush"}, "unknown option 'connection_string'"),
     ],
 )
@@ -351,16 +353,16 @@ def test_keys_of_a_secret_that_are_no_options_are_ignored_and_named(
     """A Secret for a client has certificates and user names, too."""
     secret = {"max_retries": "3", "ca.crt": "PEM", "username": "me"}
     groups = make_groups(Load())
-    given = RunSettings(
+    run_settings = RunSettings(
         run_id="1", token="t", target="x", module="postgres", groups=groups, secret=secret,
         options={"connection_string": "host=db", "max_retries": 1},
     )  # fmt: skip
-    _, module = build(given)
+    _, module = build(run_settings)
     assert module.options.max_retries == 3
     assert "no options are ignored: ca.crt, username" in caplog.text
-    assert list_ignored_keys(given, type(module.options)) == ["ca.crt", "username"]
+    assert list_ignored_keys(run_settings, type(module.options)) == ["ca.crt", "username"]
     with pytest.raises(OptionError, match=r"connection_string is missing.*ignored: ca\.crt, us"):
-        build(given.model_copy(update={"options": {}}))
+        build(run_settings.model_copy(update={"options": {}}))
 
 
 def test_an_option_for_inserts_in_flight_says_nothing_of_questions() -> None:
@@ -369,8 +371,8 @@ def test_an_option_for_inserts_in_flight_says_nothing_of_questions() -> None:
     options = parse_options(
         kind.options_model, {"contact_points": "none", "max_sync_calls": "120"}, str
     )
-    for asked, expected in ((None, 1), (1, 1), (8, 8)):
-        load = Load(role=Role.READ, in_flight=asked)
+    for in_flight, expected in ((None, 1), (1, 1), (8, 8)):
+        load = Load(role=Role.READ, in_flight=in_flight)
         assert options.in_flight(load) == expected
         kind(options, Job(Temperature.schema, load))
     assert options.in_flight(Load()) == 120

@@ -39,9 +39,9 @@ def judged(
     end_s = float(seconds) if end_s is None else end_s
     counts = dict(enumerate(acknowledged))
     achieved = sum(acknowledged[warm_up_s : int(end_s + 1e-6)])
-    found = judge_offer([offer], load, in_flight, achieved, counts, (float(warm_up_s), end_s))
-    assert found is not None
-    return found
+    offered = judge_offer([offer], load, in_flight, achieved, counts, (float(warm_up_s), end_s))
+    assert offered is not None
+    return offered
 
 
 def test_a_closed_loop_offers_nothing() -> None:
@@ -49,47 +49,52 @@ def test_a_closed_loop_offers_nothing() -> None:
 
 
 def test_what_was_done_at_once_is_not_saturated() -> None:
-    found = judged([100] * 10, [100] * 10)
-    assert not found.saturated
-    assert found.reason is None
-    assert (found.rate_per_s, found.due, found.achieved, found.unsent) == (100, 1000, 1000, 0)
-    assert (found.backlog_max, found.backlog_growth) == (0, 0)
-    assert found.backlog == [(second, 0) for second in range(10)]
-    assert found.own_delay_p99_ms == pytest.approx(0.005, rel=0.01)
+    offered = judged([100] * 10, [100] * 10)
+    assert not offered.saturated
+    assert offered.reason is None
+    assert (offered.rate_per_s, offered.due, offered.achieved, offered.unsent) == (
+        100,
+        1000,
+        1000,
+        0,
+    )
+    assert (offered.backlog_max, offered.backlog_growth) == (0, 0)
+    assert offered.backlog == [(second, 0) for second in range(10)]
+    assert offered.own_delay_p99_ms == pytest.approx(0.005, rel=0.01)
 
 
 def test_a_shortfall_is_saturated() -> None:
-    found = judged([100] * 10, [80] * 10, unsent=190)
-    assert found.saturated
-    assert found.reason == "1,000 events were due in the window, 800 were done in it"
-    assert (found.backlog_max, found.backlog_growth, found.unsent) == (200, 80, 190)
+    offered = judged([100] * 10, [80] * 10, unsent=190)
+    assert offered.saturated
+    assert offered.reason == "1,000 events were due in the window, 800 were done in it"
+    assert (offered.backlog_max, offered.backlog_growth, offered.unsent) == (200, 80, 190)
 
 
 def test_queries_are_called_so() -> None:
     load = Load(role=Role.READ, rate_per_s=100.0, duration_s=10.0)
-    found = judged([100] * 10, [80] * 10, load=load)
-    assert found.reason == "1,000 queries were due in the window, 800 were done in it"
+    offered = judged([100] * 10, [80] * 10, load=load)
+    assert offered.reason == "1,000 queries were due in the window, 800 were done in it"
 
 
 def test_queries_that_failed_are_not_what_the_database_had_no_time_for() -> None:
     load = Load(role=Role.READ, rate_per_s=100.0, duration_s=10.0)
-    found = judged([80] * 10, [80] * 10, load=load, failed=200)
-    assert (found.due, found.achieved, found.reason) == (1000, 800, None)
+    offered = judged([80] * 10, [80] * 10, load=load, failed=200)
+    assert (offered.due, offered.achieved, offered.reason) == (1000, 800, None)
 
 
 def test_a_backlog_that_grows_at_the_end_is_saturated() -> None:
     """Though as much was done in the window as was due: what the warm-up left over."""
     load = Load(rate_per_s=100.0, duration_s=20.0, warm_up_s=5.0)
     left_over = [100 - 20] * 5 + [120] * 5 + [100] * 5 + [80] * 5
-    found = judged([100] * 20, left_over, warm_up_s=5, load=load)
-    assert (found.due, found.achieved) == (1500, 1500)
-    assert found.reason == "the backlog grew by 100 in the last half of the window"
+    offered = judged([100] * 20, left_over, warm_up_s=5, load=load)
+    assert (offered.due, offered.achieved) == (1500, 1500)
+    assert offered.reason == "the backlog grew by 100 in the last half of the window"
 
 
 def test_a_stall_that_was_made_up_for_is_not_saturated() -> None:
-    found = judged([100] * 20, [*[100] * 5, 0, 0, 0, *[250] * 2, *[100] * 10])
-    assert not found.saturated
-    assert found.backlog_max == 300
+    offered = judged([100] * 20, [*[100] * 5, 0, 0, 0, *[250] * 2, *[100] * 10])
+    assert not offered.saturated
+    assert offered.backlog_max == 300
 
 
 def test_a_stall_at_the_end_is_saturated() -> None:
@@ -102,9 +107,9 @@ def test_what_is_under_way_is_no_backlog(in_flight: int, saturated: bool) -> Non
     """Four workers of 40 places each, with batches of 10: 1,600 events may be under way, which is more
     than what could be chance."""
     load = Load(workers=4, batch=10, rate_per_s=1000.0, duration_s=10.0)
-    found = judged([1000] * 10, [0, 500, *[1000] * 8], in_flight=in_flight, load=load)
-    assert found.due - found.achieved == 1500
-    assert found.saturated is saturated
+    offered = judged([1000] * 10, [0, 500, *[1000] * 8], in_flight=in_flight, load=load)
+    assert offered.due - offered.achieved == 1500
+    assert offered.saturated is saturated
 
 
 def test_the_last_second_of_a_window_is_not_lost() -> None:
@@ -114,8 +119,8 @@ def test_the_last_second_of_a_window_is_not_lost() -> None:
 
 
 def test_a_worker_that_tells_its_seconds_early_makes_no_negative_backlog() -> None:
-    found = judged([100] * 5, [110, 90, 110, 90, 100])
-    assert min(count for _, count in found.backlog) == 0
+    offered = judged([100] * 5, [110, 90, 110, 90, 100])
+    assert min(count for _, count in offered.backlog) == 0
 
 
 # --- a run that is ended by its number of events --------------------------------------------------
@@ -124,19 +129,19 @@ def test_a_worker_that_tells_its_seconds_early_makes_no_negative_backlog() -> No
 def test_without_a_duration_all_is_done_in_the_end_but_not_at_the_rate() -> None:
     """1,000 events at 100 a second, of which the database does 50: the window is twice as long."""
     load = Load(rate_per_s=100.0, events=1000)
-    found = judged([100] * 10 + [0] * 10, [50] * 20, load=load)
-    assert found.saturated
-    assert found.reason == "1,000 events took 20 s, and at the rate they take 10 s"
-    assert (found.due, found.due_s, found.achieved) == (1000, 10.0, 1000)
-    assert found.backlog_max == 500
-    assert found.backlog_growth == 200  # From the end of second 5 to that of second 9.
+    offered = judged([100] * 10 + [0] * 10, [50] * 20, load=load)
+    assert offered.saturated
+    assert offered.reason == "1,000 events took 20 s, and at the rate they take 10 s"
+    assert (offered.due, offered.due_s, offered.achieved) == (1000, 10.0, 1000)
+    assert offered.backlog_max == 500
+    assert offered.backlog_growth == 200  # From the end of second 5 to that of second 9.
 
 
 def test_without_a_duration_a_database_that_keeps_up_is_not_saturated() -> None:
     load = Load(rate_per_s=100.0, events=1000)
-    found = judged([100] * 10, [100] * 10, load=load, end_s=10.02)
-    assert not found.saturated
-    assert found.due == 1000
+    offered = judged([100] * 10, [100] * 10, load=load, end_s=10.02)
+    assert not offered.saturated
+    assert offered.due == 1000
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -178,9 +183,9 @@ def _judge_answers(
     every = [time for own in answered for time in own]
     seconds = {second: n * size for second, n in Counter(map(int, every)).items()}
     achieved = size * sum(start <= time <= end for time in every)
-    found = judge_offer(offers, load, 1, achieved, seconds, (start, end))
-    assert found is not None
-    return found
+    offered = judge_offer(offers, load, 1, achieved, seconds, (start, end))
+    assert offered is not None
+    return offered
 
 
 def share_saturated(
@@ -248,9 +253,9 @@ def delayed(own_ms: float | None, p99_ms: float) -> str | None:
 def test_a_client_is_bound_by_a_delay_that_shows(
     own_ms: float | None, p99_ms: float, bound: bool
 ) -> None:
-    said = delayed(own_ms, p99_ms)
-    assert (said is not None) is bound
-    assert said is None or said.endswith("late though it had places in flight free")
+    reason = delayed(own_ms, p99_ms)
+    assert (reason is not None) is bound
+    assert reason is None or reason.endswith("late though it had places in flight free")
 
 
 def test_arrivals_make_no_difference_to_a_verdict() -> None:
@@ -271,7 +276,7 @@ def given_up(load: Load, ended_s: float) -> list[WorkerOffer]:
     parts = {n: worker_figures(end_s=end_s, offer=offer) for n, end_s in ((0, ended_s), (1, 10.0))}
     offers = [part.offer for part in extend_offers(parts, load).values()]
     assert offers[1] == offer
-    return [one for one in offers if one is not None]
+    return [worker_offer for worker_offer in offers if worker_offer is not None]
 
 
 def test_until_the_last_worker_gives_up_all_workers_requests_are_due() -> None:

@@ -38,7 +38,7 @@ class Lost(Exception):
 
 
 class Refused(Exception):
-    """The client's word for a statement that is none."""
+    """The client's word for an invalid statement."""
 
 
 class ClientsAsker(ClientAsker[Database]):
@@ -98,10 +98,13 @@ def test_there_is_a_client_for_each_question_in_flight() -> None:
     assert len(asker.made) == 3
     for number in range(6):
         asker.submit([(number,)], number)
-    found: dict[object, object] = {}
-    while len(found) < 6:
-        found |= {one.request: one.result.data for one in asker.outcomes(10)}  # type: ignore[union-attr]
+    answers: dict[object, object] = {}
+    while len(answers) < 6:
+        answers |= {
+            outcome.request: outcome.result.data  # type: ignore[union-attr]
+            for outcome in asker.outcomes(10)
+        }
     asker.stop_submitting()
-    assert found == {number: [(number,)] for number in range(6)}
+    assert answers == {number: [(number,)] for number in range(6)}
     asker.close()
     assert all(client.closed for client in asker.made)

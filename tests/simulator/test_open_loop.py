@@ -264,7 +264,7 @@ class Blocking(FakeWriter):
 
 @pytest.mark.parametrize(("failures", "blocked"), [(0, 3), (1, -1)], ids=["writing", "connecting"])
 def test_a_connection_that_blocks_is_not_the_clients_own_delay(failures: int, blocked: int) -> None:
-    # As long as that, for a busy machine tries again late.
+    # This many requests, because a busy machine tries again late.
     done = offer(Blocking(failing(failures), blocked), Due(*[0.01 * n for n in range(60)]))
     assert done.recorder.events == 60
     assert done.response_ms(75) > 250

@@ -140,12 +140,12 @@ def test_a_last_semicolon_is_left_out() -> None:
     ],
 )
 def test_what_is_wrong_with_a_statement_is_said(text: str, problem: str | None) -> None:
-    found = list(find_problems(text, ["table", "device", "start"]))
+    problems = list(find_problems(text, ["table", "device", "start"]))
     if problem is None:
-        assert found == []
+        assert problems == []
     else:
         with pytest.raises(OptionError, match=problem):
-            raise OptionError("; ".join(found))
+            raise OptionError("; ".join(problems))
 
 
 # --- in a definition ----------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_the_documents_example_and_list_are_true() -> None:
         name for name in module_names() if find_statement_problem(name) is not None
     }
     parameters = set(re.findall("^\\| (.*?) \\|", section, re.MULTILINE))
-    named = {one for cell in parameters for one in re.findall("`:([a-z]+)`", cell)}
+    named = {name for cell in parameters for name in re.findall("`:([a-z]+)`", cell)}
     assert set(definition.queries[0].parameters) <= named and "limit" in named
 
 
@@ -214,36 +214,36 @@ def test_a_statement_is_part_of_the_definition_and_of_the_query() -> None:
 
 
 def test_parameters_are_written_as_the_module_writes_them() -> None:
-    found = {
+    statements = {
         name: make_module(name, {name: EVERYTHING}).make_statement(
             bind(make_module(name, {name: EVERYTHING}))
         )
         for name in ("postgres", "questdb", "clickhouse", "cratedb", "iotdb")
     }
     end = "AND h > CAST(30.1 AS real) LIMIT 7"
-    assert found["postgres"] == (
+    assert statements["postgres"] == (
         """SELECT 60000 FROM "boilers" WHERE d IN ('a''b', 'c') AND t >= 120000 AND t < 180000 """
         + end
     )
-    assert found["cratedb"] == found["postgres"]
-    assert "t >= 120000000 AND t < 180000000" in found["questdb"]
-    assert r"IN ('a\'b', 'c')" in found["clickhouse"]
-    assert "t >= fromUnixTimestamp64Milli(120000, 'UTC')" in found["clickhouse"]
-    assert found["iotdb"].startswith('SELECT 60000 FROM "boilers" WHERE')
+    assert statements["cratedb"] == statements["postgres"]
+    assert "t >= 120000000 AND t < 180000000" in statements["questdb"]
+    assert r"IN ('a\'b', 'c')" in statements["clickhouse"]
+    assert "t >= fromUnixTimestamp64Milli(120000, 'UTC')" in statements["clickhouse"]
+    assert statements["iotdb"].startswith('SELECT 60000 FROM "boilers" WHERE')
 
 
 def test_cassandra_has_markers_for_what_is_drawn() -> None:
     module = make_module("cassandra", {"cassandra": EVERYTHING})
-    statement, asked = module.make_statement(bind(module))
+    statement, values = module.make_statement(bind(module))
     assert statement.text == (
         'SELECT 60000 FROM "benchmark"."boilers" WHERE d IN (?, ?) AND t >= ? AND t < ? AND h > 30.1 LIMIT 7'
     )
     assert statement.kinds == (*[ColumnType.TEXT] * 2, *[ColumnType.TIMESTAMP_MS] * 2)
-    assert asked == [("a'b", "c", 120_000, 180_000)]
+    assert values == [("a'b", "c", 120_000, 180_000)]
     assert statement.is_of_partition
     module = make_module("cassandra", {"cassandra": "SELECT 1 FROM :table"})
-    statement, asked = module.make_statement(bind(module))
-    assert (statement.kinds, asked, statement.is_of_partition) == ((), [()], False)
+    statement, values = module.make_statement(bind(module))
+    assert (statement.kinds, values, statement.is_of_partition) == ((), [()], False)
 
 
 def test_postgres_prepares_it_with_its_parameters() -> None:
@@ -298,9 +298,9 @@ def test_it_is_asked_where_the_description_can_not_be() -> None:
         )
 
     options = parse_options(Narrow.options_model, OPTIONS["postgres"], str)
-    asked = Narrow(options, Job(make_workload({"postgres": "SELECT :start"}).schema))
-    assert asked.choose_queries() == ["warm"]
-    assert list(asked.drawn_queries()) == ["warm"]
+    module = Narrow(options, Job(make_workload({"postgres": "SELECT :start"}).schema))
+    assert module.choose_queries() == ["warm"]
+    assert list(module.drawn_queries()) == ["warm"]
 
 
 # --- whether it was right -----------------------------------------------------------------------
@@ -319,8 +319,8 @@ def test_a_wrong_answer_is_said_to_be_the_statements() -> None:
     checker = Checker(module)
     devices = [name.decode() for name in workload.devices(0)[:2].tolist()]
     start = workload.schema.epoch_ms
-    given = GivenAnswer(query="warm", devices=devices, start_ms=start, end_ms=start + 60_000)
-    given.malformed = "row 1 has 3 values instead of 2: (1, 2, 3)"
-    checker.add(WorkerAnswers(worker=0, answers=[given]))
-    found = checker.check(RecognizedEvents(workload, [StoredPart(0, 0, 1000)]))
-    assert found.wrong[0].difference.endswith("(asked by the workload's own statement)")
+    answer = GivenAnswer(query="warm", devices=devices, start_ms=start, end_ms=start + 60_000)
+    answer.malformed = "row 1 has 3 values instead of 2: (1, 2, 3)"
+    checker.add(WorkerAnswers(worker=0, answers=[answer]))
+    result = checker.check(RecognizedEvents(workload, [StoredPart(0, 0, 1000)]))
+    assert result.wrong[0].difference.endswith("(asked by the workload's own statement)")

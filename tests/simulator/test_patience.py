@@ -39,7 +39,7 @@ from .writing import FakeWriter
 
 PATIENCE_S = 1.5
 LATE_S = 10.0
-"""A run may end so much after its patience."""
+"""How long after its patience a run may end."""
 
 MakeWriter = Callable[[int], Writer]
 
@@ -52,7 +52,7 @@ def silent() -> Iterator[str]:
 
 
 class HttpWriter(FakeWriter):
-    """As the modules do that speak HTTP."""
+    """Sends as the modules that speak HTTP do."""
 
     def __init__(self, pool: HttpPool, max_in_flight: int) -> None:
         super().__init__(len, max_in_flight)
@@ -78,7 +78,7 @@ class OneNode:
 
 
 class CassandraPoolWriter(FakeWriter):
-    """As Cassandra's, with requests that need no statements."""
+    """Like Cassandra's writer, with requests that need no statements."""
 
     def __init__(self, pool: ConnectionPool, max_in_flight: int) -> None:
         super().__init__(len, max_in_flight)
@@ -111,8 +111,8 @@ def connect_to(address: str) -> socket.socket:
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    with ExitStack() as found:
-        yield found
+    with ExitStack() as exits:
+        yield exits
 
 
 def make_http(address: str, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> MakeWriter:
@@ -208,8 +208,8 @@ def test_a_try_leaves_time_for_another() -> None:
         assert limit_wait(60) == 60
         until = time.perf_counter() + 30
         set_deadline(until)
-        found = limit_wait(60)
-        assert (until - time.perf_counter()) / 2 <= found <= 15
+        wait_s = limit_wait(60)
+        assert (until - time.perf_counter()) / 2 <= wait_s <= 15
         assert limit_wait(2) == 2
         set_deadline(time.perf_counter() - 30)
         assert limit_wait(60) == SHORTEST_TRY_S

@@ -49,8 +49,8 @@ def load_of(*pauses: tuple[float, float], **changes: Any) -> Load:
 
 
 def send_all(schedule: Schedule, recorder: Recorder, takes_s: float) -> list[tuple[float, float]]:
-    """Send one request after the other, by a clock that only these take time of: when each was due and sent,
-    since the start."""
+    """Send one request after the other, by a clock that only they advance; when each was due and sent, since
+    the start."""
     origin, now, sent = schedule.begins, schedule.begins, []
     while (due := schedule.next_due(now)) < schedule.ends:
         free, now = now, max(now, schedule.find_opening(due, now))
@@ -111,14 +111,14 @@ def test_the_outage_is_in_no_response_time_and_no_delay_of_the_client() -> None:
     schedule, recorder = begin(load_of((2.0, 3.0)))
     send_all(schedule, recorder, takes_s=0.001)
     recorder.end()
-    found = recorder.result()
-    assert found.offer is not None
+    figures = recorder.result()
+    assert figures.offer is not None
     # The 300th of those that come at once; not the 3 s in which the first was held back.
-    assert longest_ms(found.histogram) == pytest.approx(300, rel=0.01)
-    assert longest_ms(found.offer.own_delay) < 0.01
+    assert longest_ms(figures.histogram) == pytest.approx(300, rel=0.01)
+    assert longest_ms(figures.offer.own_delay) < 0.01
     # What devices did not send was due all the same.
-    assert dict(found.offer.due_timeline)[3] == 100
-    assert dict(found.timeline).get(3) is None
+    assert dict(figures.offer.due_timeline)[3] == 100
+    assert dict(figures.timeline).get(3) is None
 
 
 def test_what_was_late_before_the_outage_has_waited_before_and_after_it() -> None:
@@ -171,14 +171,14 @@ def test_a_worker_holds_its_requests_back(in_flight: int) -> None:
     load = load_of((0.2, 0.3), duration_s=0.8)
     writer = Notebook(in_flight, lambda number: 0.001)
     done = offer(writer, make_schedule(load, 0, 0))
-    found = done.measured
-    assert writer.order == list(range(found.count))
+    figures = done.measured
+    assert writer.order == list(range(figures.count))
     # One is due every 10 ms.
     sent = {number: at - done.origin for number, at in writer.times.items()}
     assert min(sent[number] for number in range(21, 50) if number in sent) >= 0.5
-    [pause] = found.pauses
+    [pause] = figures.pauses
     assert pause.held >= 29
-    assert found.count + done.offer.unsent == 80
+    assert figures.count + done.offer.unsent == 80
     assert pause.lateness_s >= 0.29
 
 
@@ -220,21 +220,21 @@ def merge(load: Load, *parts: Any, **changes: Any) -> list[CatchUp]:
 
 def test_workers_have_caught_up_when_the_last_of_them_has() -> None:
     load = load_of((2.0, 3.0), workers=2)
-    [found] = merge(load, [pause()], [pause(held=10, caught_up_s=6.25, lateness_s=4.0)])
-    assert (found.begins_s, found.ends_s, found.held) == (2.0, 5.0, 310)
-    assert (found.after_s, found.lateness_s) == (1.25, 4.0)
-    assert found.burst_ms is not None
-    assert found.burst_ms.p99 == pytest.approx(5.0, rel=1e-3)
-    assert found.later_ms is not None
-    assert found.later_ms.p99 == pytest.approx(1.0, rel=1e-3)
+    [catch_up] = merge(load, [pause()], [pause(held=10, caught_up_s=6.25, lateness_s=4.0)])
+    assert (catch_up.begins_s, catch_up.ends_s, catch_up.held) == (2.0, 5.0, 310)
+    assert (catch_up.after_s, catch_up.lateness_s) == (1.25, 4.0)
+    assert catch_up.burst_ms is not None
+    assert catch_up.burst_ms.p99 == pytest.approx(5.0, rel=1e-3)
+    assert catch_up.later_ms is not None
+    assert catch_up.later_ms.p99 == pytest.approx(1.0, rel=1e-3)
     [unknown] = merge(load, [pause()], [pause(caught_up_s=None)])
     assert unknown.after_s is None
 
 
 def test_a_time_that_the_run_did_not_come_to_is_left_out() -> None:
     load = load_of((2.0, 3.0), (8.0, 1.0))
-    found = merge(load, [pause(), pause(held=0)], end_s=7.0)
-    assert [one.begins_s for one in found] == [2.0]
+    catch_ups = merge(load, [pause(), pause(held=0)], end_s=7.0)
+    assert [catch_up.begins_s for catch_up in catch_ups] == [2.0]
 
 
 def test_a_stage_is_not_blamed_for_what_devices_hold_back() -> None:
@@ -256,7 +256,7 @@ def test_a_stage_is_not_blamed_for_what_devices_hold_back() -> None:
         part = worker_figures(
             end_s=8.0, offer=offer, stages=own, pauses=[pause()], measured=800, timeline=[(0, 800)]
         )
-        return [one.saturated for one in merge_group(load, {0: part}, {0: "n"}, {}).stages]
+        return [stage.saturated for stage in merge_group(load, {0: part}, {0: "n"}, {}).stages]
 
     assert judge(200, 0) == [False, False]
     assert judge(200, 150) == [False, True]

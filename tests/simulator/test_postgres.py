@@ -63,9 +63,9 @@ def test_modes_that_do_not_fit_the_batch(mode: str, batch: int, remedy: str) -> 
     with pytest.raises(OptionError, match=f"insert_mode={mode} .*{remedy}"):
         options(insert_mode=mode).mode(batch)
     values = {"insert_mode": mode, "connection_string": "host=x"}
-    given = parse_options(PostgresOptions, values, str)
+    parsed = parse_options(PostgresOptions, values, str)
     with pytest.raises(OptionError, match=remedy):
-        Postgres(given, Job(Temperature.schema, Load(batch=batch)))
+        Postgres(parsed, Job(Temperature.schema, Load(batch=batch)))
 
 
 @pytest.mark.parametrize(
@@ -153,11 +153,11 @@ def test_remedies_of_failed_connections(reason: str, remedy: str) -> None:
 
 
 def test_what_libpq_guesses_of_a_lost_connection_is_left_out() -> None:
-    said = (
+    message = (
         "server closed the connection unexpectedly\n\tThis probably means the server terminated"
         " abnormally\n\tbefore or while processing the request.\n"
     )
-    meaning = translate(lost(said), Dialect(), Job(Temperature.schema))
+    meaning = translate(lost(message), Dialect(), Job(Temperature.schema))
     assert str(meaning) == "server closed the connection unexpectedly"
 
 
@@ -193,9 +193,9 @@ def test_tables_of_a_job() -> None:
     ],
 )
 def test_who_makes_the_key(key: PrimaryKey, batch: int, columns: list[str]) -> None:
-    given = parse_options(PostgresOptions, {"connection_string": "host=x"}, str)
+    parsed = parse_options(PostgresOptions, {"connection_string": "host=x"}, str)
     definitions = Postgres(
-        given, Job(Temperature.schema, Load(batch=batch, primary_key=key))
+        parsed, Job(Temperature.schema, Load(batch=batch, primary_key=key))
     )._columns()
     own = [f'"{column.name}"' for column in Temperature.schema.columns]
     constraint = ["PRIMARY KEY (id)"] if columns else []
@@ -211,7 +211,7 @@ def test_who_makes_the_key(key: PrimaryKey, batch: int, columns: list[str]) -> N
 )
 def test_connecting_does_not_wait_for_ever(given: str, timeout: str) -> None:
     """Unless the target says how long."""
-    asked = list_parameters(given, "the-run")
-    assert asked["connect_timeout"] == timeout
+    parameters = list_parameters(given, "the-run")
+    assert parameters["connect_timeout"] == timeout
     # So that an administrator sees whose connections these are.
-    assert asked["application_name"] == "iot-benchmark the-run"
+    assert parameters["application_name"] == "iot-benchmark the-run"

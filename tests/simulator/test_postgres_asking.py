@@ -34,8 +34,8 @@ def message(kind: bytes, body: bytes) -> bytes:
 
 def row(*values: bytes | None) -> bytes:
     parts = [
-        struct.pack("!i", -1) if one is None else struct.pack("!i", len(one)) + one
-        for one in values
+        struct.pack("!i", -1) if value is None else struct.pack("!i", len(value)) + value
+        for value in values
     ]
     return message(b"D", struct.pack("!h", len(values)) + b"".join(parts))
 
@@ -48,13 +48,13 @@ def complete(rows: int) -> bytes:
 def server() -> Iterator[tuple[socket.socket, MessageLine]]:
     """The server's end of a line, and the line."""
     ours, theirs = socket.socketpair()
-    made = SimpleNamespace(socket=ours, descriptor=ours.fileno(), stamped=False)
+    connection = SimpleNamespace(socket=ours, descriptor=ours.fileno(), stamped=False)
     with ours, theirs:
-        yield theirs, MessageLine(cast(Connection, made), 5.0)
+        yield theirs, MessageLine(cast(Connection, connection), 5.0)
 
 
 def take(server: tuple[socket.socket, MessageLine], *pieces: bytes) -> Received:
-    """The answer that comes in these pieces, of which none but the last ends it."""
+    """The answer that comes in these pieces, of which only the last ends it."""
     theirs, line = server
     for piece in pieces[:-1]:
         theirs.sendall(piece)
@@ -136,7 +136,7 @@ def make_asker(workload: Any, **options: Any) -> PostgresAsker:
 
 @pytest.mark.parametrize("tags", ["row", "table"])
 @pytest.mark.parametrize(
-    "name", [one.name for one in load_workload("machines")().schema.descriptions]
+    "name", [query.name for query in load_workload("machines")().schema.descriptions]
 )
 def test_a_statement_with_places_is_the_compiled_one(name: str, tags: str) -> None:
     """Filled in as texts, it is what `compile` gives for each execution."""

@@ -59,7 +59,7 @@ def read(
     pieces: Sequence[bytes],
 ) -> list[Answer]:
     pipeline, server = ends
-    found: list[Any] = []
+    answers: list[Any] = []
     for number, request in enumerate(requests):
         pipeline.submit(request, number)
     for piece in pieces:
@@ -67,9 +67,9 @@ def read(
         # What has been sent here may take a moment.
         while not pipeline.under_way or not _has_come(pipeline, len(piece)):
             pass
-        found += pipeline.receive()
-    assert [number for number, _ in found] == list(range(len(found)))
-    return [answer for _, answer in found]
+        answers += pipeline.receive()
+    assert [number for number, _ in answers] == list(range(len(answers)))
+    return [answer for _, answer in answers]
 
 
 def _has_come(pipeline: MessagePipeline, size: int) -> bool:
@@ -82,11 +82,11 @@ def _has_come(pipeline: MessagePipeline, size: int) -> bool:
 def test_answers_however_they_are_cut(
     ends: tuple[MessagePipeline, socket.socket], size: int
 ) -> None:
-    said = COPIED + READY + NOTICE + complete(b"BEGIN") + READY + COPIED + READY
-    said += complete(b"COMMIT") + message(b"S", b"a\0b\0") + READY + COPIED + READY
-    said += STORED + READY + STORED + READY + complete(b"BEGIN") + READY + STORED * 70 + READY
-    said += complete(b"COMMIT") + READY + complete(b"INSERT 0 250") + READY
-    pieces = [said[start : start + size] for start in range(0, len(said), size)]
+    stream = COPIED + READY + NOTICE + complete(b"BEGIN") + READY + COPIED + READY
+    stream += complete(b"COMMIT") + message(b"S", b"a\0b\0") + READY + COPIED + READY
+    stream += STORED + READY + STORED + READY + complete(b"BEGIN") + READY + STORED * 70 + READY
+    stream += complete(b"COMMIT") + READY + complete(b"INSERT 0 250") + READY
+    pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
     requests = [ONE, WITH_COMMIT, ONE, INSERT, INSERT, INSERTS, ONE]
     rows = [1000, 1000, 1000, 1, 1, 70, 250]
     assert read(ends, requests, pieces) == [Answer(number, None) for number in rows]
@@ -104,9 +104,9 @@ def test_an_answer_comes_when_it_is_complete(
 def test_the_first_error_of_a_request_counts(ends: tuple[MessagePipeline, socket.socket]) -> None:
     duplicate = failed(S="ERROR", C="23505", M="duplicate key", D="Key (id)=(1) exists.", H="Stop.")
     aborted = failed(C="25P02", M="current transaction is aborted")
-    said = complete(b"BEGIN") + READY + STORED + duplicate + FAILED
-    said += aborted + READY + COPIED + READY
-    refused, stored = read(ends, [INSERTS, ONE], [said])
+    stream = complete(b"BEGIN") + READY + STORED + duplicate + FAILED
+    stream += aborted + READY + COPIED + READY
+    refused, stored = read(ends, [INSERTS, ONE], [stream])
     assert isinstance(refused.error, ServerError)
     assert refused.error.code == "23505"
     assert str(refused.error) == "duplicate key\nDETAIL: Key (id)=(1) exists.\nHINT: Stop."

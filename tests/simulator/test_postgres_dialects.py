@@ -33,16 +33,16 @@ COLUMNS = '"timestamp" bigint, "device_id" varchar, "sequence_number" bigint, "t
 
 @pytest.fixture(scope="module")
 def cockroach(postgres_dsn: str) -> Iterator[CockroachStandIn]:
-    with CockroachStandIn.started("postgres", postgres_dsn, None) as found:
-        assert isinstance(found, CockroachStandIn)
-        yield found
+    with CockroachStandIn.started("postgres", postgres_dsn, None) as server:
+        assert isinstance(server, CockroachStandIn)
+        yield server
 
 
 @pytest.fixture(scope="module")
 def yugabyte(postgres_dsn: str) -> Iterator[YugabyteStandIn]:
-    with YugabyteStandIn.started("postgres", postgres_dsn, None) as found:
-        assert isinstance(found, YugabyteStandIn)
-        yield found
+    with YugabyteStandIn.started("postgres", postgres_dsn, None) as server:
+        assert isinstance(server, YugabyteStandIn)
+        yield server
 
 
 def prepare(server: ServerUnderTest, job: Job, **options: Any) -> None:
@@ -186,8 +186,8 @@ def test_tables_of_yugabytedb(yugabyte: YugabyteStandIn, options: dict[str, Any]
     yugabyte.nodes[0].statements.clear()
     job = new_job(Temperature.schema, primary_key=PrimaryKey.NONE, tables=Tables.MULTIPLE)
     prepare(yugabyte, job, **options)
-    made = [text for text in yugabyte.nodes[0].statements if text.startswith(b"CREATE")]
-    assert [text.decode() for text in made] == [
+    statements = [text for text in yugabyte.nodes[0].statements if text.startswith(b"CREATE")]
+    assert [text.decode() for text in statements] == [
         f'CREATE TABLE IF NOT EXISTS "{name}" ({COLUMNS}{end}' for name in job.table_names
     ]
     assert yugabyte.tables() == set(job.table_names)
@@ -228,9 +228,9 @@ def test_ddl_is_tried_again_while_the_catalog_changes(yugabyte: YugabyteStandIn)
     ],
 )  # fmt: skip
 def test_mismatches_pass(text: str, kind: str) -> None:
-    found = DIALECTS[YUGABYTE].find_passing_error(text)
-    assert isinstance(found, Retryable)
-    assert found.kind == kind
+    error = DIALECTS[YUGABYTE].find_passing_error(text)
+    assert isinstance(error, Retryable)
+    assert error.kind == kind
     assert DIALECTS[DialectName.POSTGRESQL].find_passing_error(text) is None
     assert (
         DIALECTS[YUGABYTE].find_passing_error("duplicate key value violates unique constraint")
@@ -265,8 +265,8 @@ def test_settings_in_the_connection_string_reach_the_session(
 ) -> None:
     """As yugabyte_sql of config.yaml has them; here with a setting that PostgreSQL knows."""
     with PostgresUnderTest.started("postgres", postgres_dsn, None) as server:
-        given = psycopg2.extensions.make_dsn(server.dsn, options="-c jit=off -c work_mem=5MB")
-        module = server.module(new_job(Temperature.schema), options={"connection_string": given})
+        dsn = psycopg2.extensions.make_dsn(server.dsn, options="-c jit=off -c work_mem=5MB")
+        module = server.module(new_job(Temperature.schema), options={"connection_string": dsn})
         module.open()
         settings = module.server_info()["settings"]
         assert (settings["jit"], settings["work_mem"]) == ("off", "5MB")

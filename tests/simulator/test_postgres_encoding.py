@@ -93,8 +93,8 @@ def parsed_values(text: bytes) -> list[tuple[bytes, ...]]:
         rb"\((?:%b)(?:,(?:%b))*\)(?:,\((?:%b)(?:,(?:%b))*\))*" % ((literal,) * 4), text
     )
     values = [
-        found[1:-1].replace(b"''", b"'") if found.startswith(b"'") else found
-        for found in re.findall(literal, text)
+        field[1:-1].replace(b"''", b"'") if field.startswith(b"'") else field
+        for field in re.findall(literal, text)
     ]
     row = re.match(rb"\((?:%b)(?:,(?:%b))*\)" % ((literal,) * 2), text)
     assert row
@@ -231,13 +231,13 @@ def test_identifiers_are_quoted() -> None:
 
 def messages_of(data: bytes) -> list[tuple[bytes, bytes]]:
     """Kind and body of each message."""
-    found, at = [], 0
+    messages, at = [], 0
     while at < len(data):
         kind, length = struct.unpack_from("!cI", data, at)
-        found.append((kind, data[at + 5 : at + 1 + length]))
+        messages.append((kind, data[at + 5 : at + 1 + length]))
         at += 1 + length
     assert at == len(data), "the end of a message is missing"
-    return found
+    return messages
 
 
 def parsed_bind(body: bytes, schema: Schema) -> tuple[bytes, tuple[Any, ...]]:
@@ -265,7 +265,10 @@ def parsed_inserts(data: bytes, schema: Schema) -> list[tuple[bytes, tuple[Any, 
     rows = [parsed_bind(body, schema) for kind, body in messages if kind == b"B"]
     # As libpq is given them over TLS.
     cut = [
-        (name, tuple(None if one is None else _field(column.type, one) for column, one in pairs))
+        (
+            name,
+            tuple(None if value is None else _field(column.type, value) for column, value in pairs),
+        )
         for name, values in ValueCutter().cut(data)
         for pairs in [list(zip(schema.columns, values, strict=True))]
     ]
@@ -278,9 +281,9 @@ _COLUMN_LIST = '("timestamp", "device_id", "sequence_number", "temperature")'
 
 def table_of(statement: bytes, verb: str) -> int:
     """The number of the table that a statement is about, after checking the rest of its beginning."""
-    found = re.match(rf'{verb} "events([0-3]?)" {re.escape(_COLUMN_LIST)}', statement.decode())
-    assert found, statement
-    return int(found[1] or 0)
+    match = re.match(rf'{verb} "events([0-3]?)" {re.escape(_COLUMN_LIST)}', statement.decode())
+    assert match, statement
+    return int(match[1] or 0)
 
 
 def parse_payload(
@@ -293,22 +296,22 @@ def parse_payload(
     prepared = {
         name: table_of(statement, "INSERT INTO") for name, statement, _ in encoder.list_prepared()
     }
-    found: list[tuple[int, list[tuple[Any, ...]]]] = []
+    parts: list[tuple[int, list[tuple[Any, ...]]]] = []
     for statement, data in inserts:
         if encoder.mode is InsertMode.COPY:
             is_binary = encoder.copy_format is CopyFormat.BINARY
             rows = parsed_binary(data, Temperature.schema) if is_binary else parsed_text(data)
-            found.append((table_of(statement, "COPY"), list(rows)))
+            parts.append((table_of(statement, "COPY"), list(rows)))
         elif prepared:
             assert not statement
-            found += [
+            parts += [
                 (prepared[name], [row]) for name, row in parsed_inserts(data, Temperature.schema)
             ]
         else:
             assert data is None
             head, _, values = statement.partition(b" VALUES ")
-            found.append((table_of(head, "INSERT INTO"), list[Any](parsed_values(values))))
-    return found
+            parts.append((table_of(head, "INSERT INTO"), list[Any](parsed_values(values))))
+    return parts
 
 
 MODES: list[tuple[InsertMode, CopyFormat, dict[str, bool]]] = [
@@ -352,8 +355,8 @@ def test_bound_rows_are_the_events(kind: type[Workload], size: int) -> None:
 @pytest.mark.parametrize("size", [1, 4])
 def test_a_missing_value_is_bound_as_none(size: int) -> None:
     block = Temperature().block(0, 0, 4)
-    gone = {"temperature": np.array([False, True, False, False])}
-    parts = bind_rows(columns_of(block), size, b"name", gone)
+    missing = {"temperature": np.array([False, True, False, False])}
+    parts = bind_rows(columns_of(block), size, b"name", missing)
     rows = [row for part in parts for _, row in parsed_inserts(part, block.schema)]
     assert [row[3] is None for row in rows] == [False, True, False, False]
 

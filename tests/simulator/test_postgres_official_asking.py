@@ -26,11 +26,11 @@ NAMES = ["one", "two's", "100 %s", "zwölf%%"]
 
 def make_module(schema: Schema, module: str = "postgres", **values: Any) -> Postgres:
     kind = load_module(module)
-    given = {"connection_string": "host=none", "client": "official", **values}
-    options = parse_options(kind.options_model, given, str)
-    found = kind(options, Job(schema, Load(role=Role.READ)))
-    assert isinstance(found, Postgres)
-    return found
+    settings = {"connection_string": "host=none", "client": "official", **values}
+    options = parse_options(kind.options_model, settings, str)
+    database = kind(options, Job(schema, Load(role=Role.READ)))
+    assert isinstance(database, Postgres)
+    return database
 
 
 def bind_twice(query: Query) -> BoundQueries:
@@ -57,7 +57,9 @@ def fill(question: Question) -> str:
     """The statement as a driver that writes parameters into it sends it."""
     if question.values is None:
         return question.text
-    constants = [quote_text(one) if isinstance(one, str) else str(one) for one in question.values]
+    constants = [
+        quote_text(value) if isinstance(value, str) else str(value) for value in question.values
+    ]
     return question.text % tuple(constants)
 
 
@@ -76,7 +78,9 @@ def test_questions_are_the_lean_paths_statements_with_parameters(
     for query in schema.descriptions:
         bounds = bind_twice(query)
         questions = asker.encode(bounds)
-        assert [fill(one) for one in questions] == [built.compile(bound) for bound in bounds]
+        assert [fill(question) for question in questions] == [
+            built.compile(bound) for bound in bounds
+        ]
         with_values += questions[0].values is not None
         for value in questions[0].values or ():
             assert isinstance(value, str | int)

@@ -48,12 +48,12 @@ def coarse(*latencies_us: float) -> CoarseCounts:
 def test_a_percentile_of_all_together_is_as_good_as_exact(
     scale_us: float, percentile: float
 ) -> None:
-    """Of workers of which one is far slower: no mean of their percentiles would be near it."""
+    """With one worker that is far slower: no mean of their percentiles would be near it."""
     random = np.random.default_rng(0)
     parts = [1 + random.lognormal(0, 0.3, 300) * scale_us * slow for slow in (1, 1, 1, 2.5)]
-    found = find_percentile_ms([coarse(*part) for part in parts], percentile)
+    percentile_ms = find_percentile_ms([coarse(*part) for part in parts], percentile)
     exact = np.percentile(np.concatenate(parts), percentile, method="inverted_cdf") / 1000
-    assert found == pytest.approx(exact, rel=0.035, abs=0.001)
+    assert percentile_ms == pytest.approx(exact, rel=0.035, abs=0.001)
 
 
 def test_coarse_counts_are_few() -> None:
@@ -89,7 +89,7 @@ def test_due_requests_are_those_that_the_schedule_tells_of(arrivals: Arrivals) -
     again = OpenLoop(0.01, 0.003, arrivals, seed=(1,), duration_s=20)
     again.begin(1000.0)
     due = due_times(again, 1020.0)
-    assert counted == [sum(one <= at for one in due) for at in times]
+    assert counted == [sum(due_at <= at for due_at in due) for at in times]
     # Nothing is due after the end.
     assert schedule.count_due(1021.0) == schedule.count_due(2000.0) == len(due)
 
@@ -100,9 +100,9 @@ def test_requests_far_ahead_of_the_one_that_is_sent_are_estimated() -> None:
     assert schedule.count_due(2.0) == 2000
     for _ in range(5000):
         last = schedule.next_due(0)
-    found = schedule.count_due(last + 30)
-    assert found is not None
-    assert found == pytest.approx(35_000, rel=0.02)
+    count = schedule.count_due(last + 30)
+    assert count is not None
+    assert count == pytest.approx(35_000, rel=0.02)
     assert schedule.count_due(last) == 5000
 
 
@@ -128,14 +128,14 @@ def test_a_worker_tells_its_backlog_in_events(clock: list[float]) -> None:
     clock[0] = 101.05
     for due in (100.0, 100.1):
         recorder.record_due(due, due, due, due + 0.04, 50)
-    told = read_progress(3, "run", recorder, 50)
-    assert (told.worker, told.stage, told.done) == (3, "run", 100)
-    assert told.elapsed_s == pytest.approx(1.05)
+    progress = read_progress(3, "run", recorder, 50)
+    assert (progress.worker, progress.stage, progress.done) == (3, "run", 100)
+    assert progress.elapsed_s == pytest.approx(1.05)
     # Eleven requests were due.
-    assert told.backlog == 450
+    assert progress.backlog == 450
     # No more than there are, whatever the schedule says.
     assert read_progress(3, "run", recorder, 50, most=330).backlog == 230
-    assert find_percentile_ms([told.latency], 50) == pytest.approx(40, rel=0.03)
+    assert find_percentile_ms([progress.latency], 50) == pytest.approx(40, rel=0.03)
     # Queries that failed wait for nothing.
     assert read_progress(3, "run", recorder, 50, failed=100).backlog == 350
     recorder.end()
@@ -157,8 +157,8 @@ def test_a_closed_loop_has_no_backlog_and_a_prefill_no_latency(clock: list[float
     recorder.begin(100.0)
     recorder.record(100.0, 100.01, 1)
     assert read_progress(0, "run", recorder).backlog is None
-    told = read_progress(0, "prefill", recorder, 1000)
-    assert (told.done, told.backlog, told.latency) == (1, None, (0, []))
+    progress = read_progress(0, "prefill", recorder, 1000)
+    assert (progress.done, progress.backlog, progress.latency) == (1, None, (0, []))
     recorder.end()
 
 
@@ -192,9 +192,9 @@ class Story:
 
     def tell(self, worker: int, done: int, **more: object) -> None:
         assert self.barrier.start_at is not None
-        told = {"worker": worker, "stage": "run", "done": done, **more}
-        told.setdefault("elapsed_s", self._clock[0] - self.barrier.start_at)
-        message = Progress.model_validate(told)
+        values = {"worker": worker, "stage": "run", "done": done, **more}
+        values.setdefault("elapsed_s", self._clock[0] - self.barrier.start_at)
+        message = Progress.model_validate(values)
         self.phases.take_report(message, self.barrier.advance(message))
 
     def groups(self) -> list[GroupStatus]:
@@ -227,12 +227,12 @@ def test_recent_times_are_those_of_the_last_seconds(clock: list[float]) -> None:
     story = Story(clock, Load(workers=2, events=10_000))
     story.start()
     assert story.groups()[0].recent_p99_ms is None
-    told = [2_000.0] * 20_000
+    latencies_us = [2_000.0] * 20_000
     for second in range(1, 6):
         clock[0] = 100.0 + second
-        told += [40_000.0] * 50 * (second > 3)
+        latencies_us += [40_000.0] * 50 * (second > 3)
         for worker in (0, 1):
-            story.tell(worker, len(told), latency=coarse(*told))
+            story.tell(worker, len(latencies_us), latency=coarse(*latencies_us))
         if second == 1:
             assert story.groups()[0].recent_p50_ms == pytest.approx(2, rel=0.03)
     (writers,) = story.groups()
@@ -241,7 +241,7 @@ def test_recent_times_are_those_of_the_last_seconds(clock: list[float]) -> None:
     for second in (6, 7, 8):
         clock[0] = 100.0 + second
         for worker in (0, 1):
-            story.tell(worker, len(told), latency=coarse(*told))
+            story.tell(worker, len(latencies_us), latency=coarse(*latencies_us))
     assert story.groups()[0].recent_p99_ms is None
 
 

@@ -139,9 +139,9 @@ def stored(events: int = 200_000, seed: int = 3) -> Stored:
 
 
 def described(name: str) -> Query:
-    found = Temperature.schema.description(name)
-    assert found is not None
-    return found
+    query = Temperature.schema.description(name)
+    assert query is not None
+    return query
 
 
 def test_each_execution_of_each_reader_draws_its_own_and_the_same_when_repeated() -> None:
@@ -185,7 +185,7 @@ def test_a_window_longer_than_all_time_is_all_time() -> None:
 def test_an_instant_is_that_of_an_event_of_the_device() -> None:
     events = stored(50)
     workload = events.workload
-    there = {
+    existing = {
         (device.decode(), time)
         for worker in range(2)
         for block in [workload.block(worker, 0, 50)]
@@ -193,15 +193,15 @@ def test_an_instant_is_that_of_an_event_of_the_device() -> None:
             block.devices.tolist(), block.columns["timestamp"].tolist(), strict=True
         )
     }
-    found = set()
+    drawn = set()
     for execution in range(500):
         bound = draw(described("point"), events, 0, execution)
         assert bound.devices is not None
         assert bound.start_ms is not None
         assert bound.end_ms == bound.start_ms + 1
-        found.add((bound.devices[0], bound.start_ms))
-    assert found <= there
-    assert len(found) > 90
+        drawn.add((bound.devices[0], bound.start_ms))
+    assert drawn <= existing
+    assert len(drawn) > 90
 
 
 def test_devices_without_events_are_not_drawn() -> None:

@@ -91,12 +91,12 @@ def test_many_binary_floats_are_those_that_were_generated() -> None:
     """More rows than are formatted one by one."""
     block = Temperature(seed=3).block(0, 0, 1000)
     (payload,) = LineEncoder(Job(Temperature.schema), LineFormat.BINARY).encode(block, 1000)
-    rest, found = payload.data, []
+    rest, temperatures = payload.data, []
     while rest:
         _, _, rest = rest.partition(b"temperature==\x10")
-        found.append(struct.unpack("<d", rest[:8])[0])
+        temperatures.append(struct.unpack("<d", rest[:8])[0])
         rest = rest[8:].partition(b"\n")[2]
-    assert found == block.columns["temperature"].tolist()
+    assert temperatures == block.columns["temperature"].tolist()
 
 
 def test_a_line_goes_to_its_table_with_its_key() -> None:
@@ -181,9 +181,9 @@ def test_a_partition_without_times_is_no_failure(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         connection, "ask", lambda statement: columns if statement.startswith("SHOW") else partitions
     )
-    found = connection.read_storage()
-    assert found.total_bytes == 69632
-    assert found.allocation is not None and (found.allocation.enough_events or 0) % 7200 == 0
+    storage = connection.read_storage()
+    assert storage.total_bytes == 69632
+    assert storage.allocation is not None and (storage.allocation.enough_events or 0) % 7200 == 0
 
 
 def test_rows_for_the_vendors_client() -> None:

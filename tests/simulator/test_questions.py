@@ -89,14 +89,14 @@ def test_a_reader_asks_own_queries_by_default_and_others_by_name() -> None:
 
 def test_each_execution_of_each_reader_is_drawn_anew_over_what_is_stored() -> None:
     go = told((0, 0, 500), (1, 0, 300))
-    asked = []
+    bounds = []
     for reader in (0, 0, 1):
         module = make_module("point")
         questions, asker = make_questions(module, go, reader)
         for _ in range(100):
             assert asker.send(questions.make("point")).rows
-        asked.append(module.asked[:100])
-    first, again, other = asked
+        bounds.append(module.asked[:100])
+    first, again, other = bounds
     assert first == again
     assert first != other
     assert len(set(first)) > 80
@@ -122,26 +122,26 @@ def test_an_asker_may_encode_each_request_when_it_is_asked_for() -> None:
     questions = Questions(module, asker, WORKLOAD, go, 0)
     questions.encode_next("point")
     assert not encoded, "nothing is drawn"
-    made = []
+    requests = []
     with questions.feed():
         assert not encoded
         for _ in range(1200):
-            made.append(questions.make("point"))
-            assert len(encoded) == len(made)
+            requests.append(questions.make("point"))
+            assert len(encoded) == len(requests)
             questions.encode_next("point")
             questions.encode_next("point")
-            assert len(encoded) <= len(made) + 1
-    assert encoded[:1200] == made
+            assert len(encoded) <= len(requests) + 1
+    assert encoded[:1200] == requests
     stored = Stored(WORKLOAD, [HELD[0]])
     query = WORKLOAD.schema.description("point")
     assert query is not None
-    assert made == [draw(query, stored, 0, execution) for execution in range(1200)]
+    assert requests == [draw(query, stored, 0, execution) for execution in range(1200)]
     always = Questions(module, asker, WORKLOAD, go, 0, redraw=False)
     with always.feed():
-        assert [always.make("point") for _ in range(3)] == made[:1] * 3
+        assert [always.make("point") for _ in range(3)] == requests[:1] * 3
     punctual = Questions(module, asker, WORKLOAD, go, 0)
     with punctual.feed(punctual=True):
-        assert [punctual.make("point") for _ in range(1200)] == made
+        assert [punctual.make("point") for _ in range(1200)] == requests
 
 
 def test_a_thread_may_come_late_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,8 +156,8 @@ def test_a_thread_may_come_late_to_its_end(monkeypatch: pytest.MonkeyPatch) -> N
     module = make_module("point")
     questions, _ = make_questions(module, told((0, 0, 500)))
     with questions.feed(punctual=True):
-        made = [questions.make("point") for _ in range(200)]
-    assert len({id(request) for request in made}) == 200
+        requests = [questions.make("point") for _ in range(200)]
+    assert len({id(request) for request in requests}) == 200
 
 
 def test_or_all_executions_are_as_the_first() -> None:
@@ -170,19 +170,19 @@ def test_or_all_executions_are_as_the_first() -> None:
 
 def test_what_is_due_by_the_clock_is_made_in_a_thread_and_is_the_same() -> None:
     go = told((0, 0, 500), (1, 0, 300))
-    asked = []
+    bounds = []
     for punctual in (False, True):
         module = make_module("point", "last-value")
         questions, asker = make_questions(module, go)
         with questions.feed(punctual):
-            made = {name: len(module.asked) for name in ("point",)}
-            assert made["point"], "the first are made before anything is measured"
+            counts = {name: len(module.asked) for name in ("point",)}
+            assert counts["point"], "the first are made before anything is measured"
             for _ in range(300):
                 assert asker.send(questions.make("point")).rows == 1
             asker.send(questions.make("last-value"))
-        assert "encode" not in " ".join(one.name for one in threading.enumerate())
-        asked.append([bound for bound in module.asked if bound.query.name == "point"][:300])
-    assert asked[0] == asked[1]
+        assert "encode" not in " ".join(thread.name for thread in threading.enumerate())
+        bounds.append([bound for bound in module.asked if bound.query.name == "point"][:300])
+    assert bounds[0] == bounds[1]
 
 
 def test_an_answer_that_is_too_short_is_known_by_its_rows() -> None:
@@ -193,23 +193,23 @@ def test_an_answer_that_is_too_short_is_known_by_its_rows() -> None:
 
 
 def test_what_can_not_be_compiled_is_refused_by_its_shape() -> None:
-    said = r"can't ask threshold yet: it compiles no queries with a condition on a value \(known: count"
-    with pytest.raises(OptionError, match=said):
+    text = r"can't ask threshold yet: it compiles no queries with a condition on a value \(known: count"
+    with pytest.raises(OptionError, match=text):
         make_module("threshold").queries()
 
 
 def test_the_database_is_asked_which_events_it_has() -> None:
     settings = make_settings(Load(role=Role.READ))
-    known = find_stored(Beginning(settings, WORKLOAD), make_module("range"))
-    assert known.events == events((0, 0, 500), (1, 0, 300))
+    recognized = find_stored(Beginning(settings, WORKLOAD), make_module("range"))
+    assert recognized.events == events((0, 0, 500), (1, 0, 300))
 
 
 def test_while_others_write_what_they_prefill_is_known() -> None:
     loads = Load(workers=2), Load(role=Role.READ)
     settings = make_settings(*loads, prefill=25)
     module = make_module("range")
-    known = find_stored(Beginning(settings, WORKLOAD, 100), module)
-    assert known.events == events((0, 100, 13), (1, 100, 12))
+    recognized = find_stored(Beginning(settings, WORKLOAD, 100), module)
+    assert recognized.events == events((0, 100, 13), (1, 100, 12))
     assert not module.asked
 
 
@@ -237,17 +237,17 @@ def test_what_is_drawn_beside_writers_lies_before_late_events(measured: Role) ->
     assert before_ms is not None
     parts = [StoredPart(0, 0, 2000), StoredPart(1, 0, 2000)]
     assert Stored(workload, parts).span_ms[1] > before_ms
-    known = Stored(workload, parts, before_ms)
+    stored = Stored(workload, parts, before_ms)
     added = workload.block(0, 2000, 5000).columns[workload.schema.time]
     assert int(added.min()) >= before_ms
     for query in workload.schema.descriptions:
         if query.is_drawn and (query.window or query.instant):
-            ends = [draw(query, known, 0, execution).end_ms or 0 for execution in range(20)]
+            ends = [draw(query, stored, 0, execution).end_ms or 0 for execution in range(20)]
             assert max(ends) <= before_ms, query.name
 
 
 def test_drawing_goes_on_where_nothing_is_certain() -> None:
-    """Of a prefill that is shorter than events may be late."""
+    """With a prefill that is shorter than the time by which events may be late."""
     begin, end = Stored(WORKLOAD, HELD).span_ms
     assert Stored(WORKLOAD, HELD, begin).span_ms == (begin, end)
     assert Stored(WORKLOAD, HELD, end + 1).span_ms == (begin, end)

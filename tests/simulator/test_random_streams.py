@@ -33,7 +33,7 @@ def open_both(
 
 
 def below(generators: Sequence[np.random.Generator], count: int) -> list[int]:
-    return [int(one.integers(count, dtype=np.uint64)) for one in generators]
+    return [int(generator.integers(count, dtype=np.uint64)) for generator in generators]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -60,7 +60,7 @@ def test_thousands_of_draws_of_any_size_are_those_of_numpy() -> None:
             high = min(low + count - 1, 2**63 - 1)
             rows = None if draw.random() < 0.5 else np.array(draw.sample(range(40), 11))
             chosen = generators if rows is None else [generators[row] for row in rows.tolist()]
-            expected = [int(one.integers(low, high, endpoint=True)) for one in chosen]
+            expected = [int(generator.integers(low, high, endpoint=True)) for generator in chosen]
             assert streams.integers(low, high, rows).tolist() == expected
 
 
@@ -70,7 +70,9 @@ def test_samples_are_those_of_numpy_and_so_is_what_is_drawn_behind_them() -> Non
         streams, generators = open_both((draw.getrandbits(40), 3), draw.randrange(10**6), 1)
         size = draw.choice([1, 2, 3, 10, MOST_CHOSEN])
         count = draw.choice([size, size + 1, size * 3, 9_999, 10_001, 10**6, 2**33])
-        expected = [one.choice(count, size, replace=False).tolist() for one in generators]
+        expected = [
+            generator.choice(count, size, replace=False).tolist() for generator in generators
+        ]
         assert streams.choose(count, size).tolist() == expected
         assert streams.integers(0, 6).tolist() == below(generators, 7)
 
@@ -93,7 +95,7 @@ def test_what_is_not_worked_out_here_numpy_draws(
     assert isinstance(streams, NumpyStreams)
     generators = [np.random.default_rng([*before, number, after]) for number in numbers]
     # More than 10,000, of which numpy shuffles all if the sample is large.
-    expected = [one.choice(10_001, size, replace=False).tolist() for one in generators]
+    expected = [generator.choice(10_001, size, replace=False).tolist() for generator in generators]
     assert streams.choose(10_001, size).tolist() == expected
     rows: NDArray[np.intp] = np.array([0, 3])
     assert streams.integers(5, 90, rows).tolist() == [
@@ -110,8 +112,8 @@ def test_products_have_128_bits() -> None:
     draw = random.Random(3)
     words = [0, 1, 2**32 - 1, 2**32, 2**64 - 1, *(draw.getrandbits(64) for _ in range(200))]
     for factor in (0, 2**64 - 1, 2**32, draw.getrandbits(64)):
-        found = multiply_high(np.array(words, dtype=np.uint64), np.uint64(factor))
-        assert found.tolist() == [word * factor >> 64 for word in words]
+        products = multiply_high(np.array(words, dtype=np.uint64), np.uint64(factor))
+        assert products.tolist() == [word * factor >> 64 for word in words]
 
 
 def test_the_random_word_of_single_events_is_that_of_all() -> None:

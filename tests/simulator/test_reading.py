@@ -29,7 +29,7 @@ def test_each_takes_its_turn_as_often_as_its_weight_says_and_evenly_spread() -> 
 
 
 class Answers(Asker):
-    """A database of the test's making, and the questions to it: a request is the query's name."""
+    """A fake database, and the questions to it: a request is the query's name."""
 
     def __init__(self, *answers: float | Exception, in_flight: int = 1) -> None:
         """Each query takes so many seconds, or fails; the last goes for all that follow."""
@@ -97,16 +97,19 @@ def test_each_query_is_asked_so_often_and_every_execution_is_kept() -> None:
     runner.run_queries()
     recorder.end()
     figures = recorder.result(queries=runner.results())
-    one, two = figures.queries
-    assert [(each.run, each.worker, each.rows, each.error) for each in (*one.each, *two.each)] == [
+    first, second = figures.queries
+    assert [
+        (execution.run, execution.worker, execution.rows, execution.error)
+        for execution in (*first.each, *second.each)
+    ] == [
         (1, 7, 1, None), (2, 7, 3, None), (3, 7, None, "gone"),
         (1, 7, None, "no such column"), (2, 7, 4, None), (3, 7, 6, None),
     ]  # fmt: skip
     # Its own time, without the three others'.
-    duration_s = two.each[2].duration_s
+    duration_s = second.each[2].duration_s
     assert duration_s is not None
     assert 0.3 <= duration_s <= figures.end_s - figures.start_s - 3 * 0.01
-    assert (figures.count, figures.measured, one.executions, two.error) == (
+    assert (figures.count, figures.measured, first.executions, second.error) == (
         4,
         4,
         2,
@@ -219,12 +222,15 @@ def test_a_closed_loop_asks_one_after_the_other_until_the_time_is_over() -> None
     reads = recorder.result(queries=asker.results())
     assert 4 <= len(database.asked) <= 60
     assert database.asked[:4] == ["one", "two", "one", "two"]
-    one = reads.queries[0]
-    assert one.executions == database.asked.count("one")
-    assert one.warm == one.executions - 1
-    assert one.cold_s is not None and 0.01 <= one.cold_s < 0.6
+    query = reads.queries[0]
+    assert query.executions == database.asked.count("one")
+    assert query.warm == query.executions - 1
+    assert query.cold_s is not None and 0.01 <= query.cold_s < 0.6
     # The answers' lengths, which grow here, as its data do in a mixed run.
-    assert (one.rows_min, one.rows_max) == (1, len(database.asked) - (len(database.asked) + 1) % 2)
+    assert (query.rows_min, query.rows_max) == (
+        1,
+        len(database.asked) - (len(database.asked) + 1) % 2,
+    )
     assert reads.end_s == pytest.approx(0.6)
     assert reads.measured in (len(database.asked), len(database.asked) - 1)
 
@@ -234,10 +240,10 @@ def test_a_query_that_outlasts_the_run_counts_with_its_time_but_not_in_the_rate(
     asker, recorder = ask(Answers(0.5), OpenLoop(0.1, duration_s=0.45))
     reads = recorder.result(queries=asker.results())
     assert reads.measured == 0
-    assert [one.executions for one in reads.queries] == [1, 0]
-    found = latency_ms(merge_histograms([reads.histogram]))
-    assert found is not None
-    assert found.max >= 500
+    assert [query.executions for query in reads.queries] == [1, 0]
+    latency = latency_ms(merge_histograms([reads.histogram]))
+    assert latency is not None
+    assert latency.max >= 500
     # Those that were due meanwhile have waited, and none of them is skipped.
     assert reads.offer is not None
     assert (reads.offer.due, reads.offer.unsent) == (5, 4)
@@ -247,10 +253,10 @@ def test_a_query_that_outlasts_the_run_counts_with_its_time_but_not_in_the_rate(
 def test_a_query_that_fails_keeps_no_other_from_being_asked() -> None:
     database = Answers(SimulatorError("no such column"), 0.001)
     asker, recorder = ask(database, OpenLoop(0.01), 10)
-    one, two = asker.asked.values()
+    first, second = asker.stats.values()
     offer = recorder.result().offer
-    assert (one.errors, one.error) == (1, "no such column")
-    assert (two.errors, two.error) == (0, None)
+    assert (first.errors, first.error) == (1, "no such column")
+    assert (second.errors, second.error) == (0, None)
     assert offer is not None and (offer.due, offer.unsent, offer.failed) == (10, 0, 1)
     assert database.asked == ["one", "two"] * 5
     assert database.connected == 1
@@ -260,10 +266,10 @@ def test_a_reader_that_lost_its_connection_connects_again(monkeypatch: pytest.Mo
     monkeypatch.setattr("simulator.worker.reading._RECONNECT_S", 0.01)
     database = Answers(Retryable("connection_lost", "gone"), 0.001)
     asker, recorder = ask(database, OpenLoop(0.01), 10)
-    one, two = asker.asked.values()
+    first, second = asker.stats.values()
     offer = recorder.result().offer
     assert database.connected == 2
-    assert one.errors + two.errors == 1
+    assert first.errors + second.errors == 1
     assert offer is not None and (offer.due, offer.unsent, offer.failed) == (10, 0, 1)
     assert database.asked == ["one", "two"] * 5
 
@@ -277,9 +283,9 @@ def test_an_answer_of_the_wrong_length_is_an_error() -> None:
     turns = iter(["one", "two"] * 2)
     runner = QueryRunner(database, database, turns, recorder, schedule)
     runner.run_queries()
-    one, two = runner.stats.values()
-    assert (one.executions, one.errors, one.error) == (0, 2, "1 rows")
-    assert (two.executions, two.errors, two.rows, two.bytes) == (1, 1, 2, 20)
+    first, second = runner.stats.values()
+    assert (first.executions, first.errors, first.error) == (0, 2, "1 rows")
+    assert (second.executions, second.errors, second.rows, second.bytes) == (1, 1, 2, 20)
 
 
 def test_several_are_in_flight_and_each_has_its_own_time() -> None:
@@ -287,10 +293,10 @@ def test_several_are_in_flight_and_each_has_its_own_time() -> None:
     asker, recorder = ask(database, make_schedule(Load(role=Role.READ, duration_s=0.5), 0, 0))
     recorder.end()
     assert database.most_under_way == 4
-    found = latency_ms(merge_histograms([recorder.result().histogram]))
+    latency = latency_ms(merge_histograms([recorder.result().histogram]))
     # Of each by itself: four one after the other would take four times as long.
-    assert found is not None and found.p50 >= 20
-    assert sum(one.executions for one in asker.asked.values()) == len(database.asked)
+    assert latency is not None and latency.p50 >= 20
+    assert sum(stats.executions for stats in asker.stats.values()) == len(database.asked)
 
 
 def test_several_in_flight_keep_to_a_schedule_and_fail_apart() -> None:
@@ -298,7 +304,7 @@ def test_several_in_flight_keep_to_a_schedule_and_fail_apart() -> None:
     asker, recorder = ask(database, OpenLoop(0.02, 0, Arrivals.EVEN, duration_s=0.399))
     offer = recorder.result().offer
     assert offer is not None and (offer.due, offer.failed) == (20, 1)
-    assert sum(one.errors for one in asker.asked.values()) == 1
+    assert sum(stats.errors for stats in asker.stats.values()) == 1
     assert 1 < database.most_under_way <= 3
 
 
@@ -310,8 +316,8 @@ def test_the_time_between_an_answer_and_the_next_question_is_the_clients() -> No
 
     database = Slow(0.01)
     asker, _ = ask(database, make_schedule(Load(role=Role.READ, duration_s=0.5), 0, 0))
-    asked = len(database.asked)
+    count = len(database.asked)
     # The first question is made before the start.
-    assert 0.03 * (asked - 1) <= asker.pause_s <= 0.5
+    assert 0.03 * (count - 1) <= asker.pause_s <= 0.5
     at_leisure, _ = ask(Slow(0.01), OpenLoop(0.1, 0, Arrivals.EVEN, duration_s=0.3))
     assert at_leisure.pause_s == 0

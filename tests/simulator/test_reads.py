@@ -131,7 +131,7 @@ def test_bytes_of_answers_are_not_known_if_a_reader_cannot_tell() -> None:
 
 
 def bind(*readers: WorkerFigures, load: Load | None = None) -> str | None:
-    """By which sign they were the limit."""
+    """The sign by which these readers were the limit."""
     run = merged(*readers, load=load)
     assert run.client is not None
     assert run.client.bound is (run.client.bound_reason is not None)
@@ -219,27 +219,31 @@ def answered(
     worker: int, *runs: tuple[str, int | None, str | None], end_s: float = 1.0
 ) -> WorkerFigures:
     """What a worker asked: (name, rows, error)."""
-    each: dict[str, list[Execution]] = {}
+    by_query: dict[str, list[Execution]] = {}
     for name, rows, error in runs:
-        own = each.setdefault(name, [])
+        executions = by_query.setdefault(name, [])
         duration_s = None if error else 0.1
-        own.append(
+        executions.append(
             Execution(
-                run=len(own) + 1, worker=worker, rows=rows, error=error, duration_s=duration_s
+                run=len(executions) + 1,
+                worker=worker,
+                rows=rows,
+                error=error,
+                duration_s=duration_s,
             )
         )
     queries = []
-    for name, own in each.items():
-        lengths = [one.rows for one in own if one.rows is not None]
-        errors = [one.error for one in own if one.error]
+    for name, executions in by_query.items():
+        lengths = [execution.rows for execution in executions if execution.rows is not None]
+        errors = [execution.error for execution in executions if execution.error]
         queries.append(
             query(
                 query=name, executions=len(lengths), errors=len(errors), error=next(iter(errors), None),
                 rows=sum(lengths), rows_min=min(lengths, default=None), rows_max=max(lengths, default=None),
-                each=own,
+                each=executions,
             )
         )  # fmt: skip
-    count = sum(one.executions for one in queries)
+    count = sum(result.executions for result in queries)
     return asked(end_s=end_s, count=count, measured=count, cpu_s=end_s, queries=queries)
 
 
@@ -250,8 +254,8 @@ def test_all_executions_are_kept_in_order() -> None:
         load=BY_NUMBER,
     )
     a, b = run.queries
-    assert [(one.worker, one.run) for one in a.each] == [(0, 1), (0, 2), (1, 1)]
-    assert [(one.worker, one.run) for one in b.each] == [(0, 1)]
+    assert [(execution.worker, execution.run) for execution in a.each] == [(0, 1), (0, 2), (1, 1)]
+    assert [(execution.worker, execution.run) for execution in b.each] == [(0, 1)]
     assert (run.valid, run.count, a.rows) == (True, 4, 15)
 
 
@@ -261,7 +265,7 @@ def test_a_query_that_failed_invalidates() -> None:
         answered(1, ("b", 3, None)),
         load=BY_NUMBER,
     )
-    assert [len(one.each) for one in run.queries] == [1, 2]
+    assert [len(result.each) for result in run.queries] == [1, 2]
     assert run.invalid_reasons == ["query b failed: out of memory"]
 
 

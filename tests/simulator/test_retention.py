@@ -69,17 +69,19 @@ def test_events_are_so_many_times_as_far_apart_and_else_the_same(name: str) -> N
     plain, fast = (
         kind(5, clock_factor=factor, device_spread=3, **punctual) for factor in (1, 1000)
     )
-    own, other = (one.block(1, 0, 30) for one in (plain, fast))
+    plain_block, fast_block = (workload.block(1, 0, 30) for workload in (plain, fast))
     time, device = plain.schema.time, plain.schema.device
-    since, fast_since = (one.columns[time] - plain.schema.epoch_ms for one in (own, other))
+    since, fast_since = (
+        block.columns[time] - plain.schema.epoch_ms for block in (plain_block, fast_block)
+    )
     # A device's jitter stays what it is.
     assert np.all(np.abs(fast_since - 1000 * since) <= 1000 * plain.device_interval_ms)
     assert fast.device_interval_ms == 1000 * plain.device_interval_ms
     assert fast_since[-1] > 500 * max(1, since[-1])
-    assert np.array_equal(own.devices, other.devices)
+    assert np.array_equal(plain_block.devices, fast_block.devices)
     workers, numbers = np.full(30, 1), np.arange(30)
-    assert np.array_equal(fast.locate(workers, numbers)[1], other.columns[time])
-    assert device in other.columns
+    assert np.array_equal(fast.locate(workers, numbers)[1], fast_block.columns[time])
+    assert device in fast_block.columns
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -114,7 +116,7 @@ def test_newer_events_are_counted_without_looking_at_all(late: float) -> None:
     workload = load_workload("machines")(3, device_spread=7, late=late)
     parts = [StoredPart(0, 40, 9_000), StoredPart(2, 0, 3_000)]
     stored = Stored(workload, parts)
-    times = np.concatenate([one.columns[workload.schema.time] for one in stored.blocks()])
+    times = np.concatenate([block.columns[workload.schema.time] for block in stored.blocks()])
     for time_ms in (0, *np.percentile(times, [0, 1, 40, 90, 100]).astype(int).tolist(), 2**60):
         assert stored.count_since(time_ms) == np.count_nonzero(times >= time_ms)
 
@@ -126,10 +128,10 @@ def test_partitions_take_all_times_and_only_whole_ones_are_dropped() -> None:
     bounds = list_bounds(retention, 19_723 * DAY_MS)
     assert bounds[0] == 19_724 * DAY_MS
     assert bounds[-1] > 19_750 * DAY_MS
-    made = create_partitions("t", bounds)
-    assert len(made) == len(bounds) + 1
-    assert "FROM (MINVALUE)" in made[0]
-    assert made[-1].endswith("TO (MAXVALUE)")
+    statements = create_partitions("t", bounds)
+    assert len(statements) == len(bounds) + 1
+    assert "FROM (MINVALUE)" in statements[0]
+    assert statements[-1].endswith("TO (MAXVALUE)")
     names = ["t_later", *(f"t_before_{end}" for end in reversed(bounds)), "other_before_5"]
     assert list_older("t", names, bounds[1] + 1) == [f"t_before_{end}" for end in bounds[:2]]
     unknown = retention.model_copy(update={"until_ms": None})
@@ -186,8 +188,8 @@ def _weigh(deletions: list[tuple[float, float]], **changes: Any) -> Any:
         window_s=5.0,
         timeline=list(enumerate((100, 200, 150, 400, 100))),
     ).model_copy(update=changes)
-    found = [Deletion(before_ms=0, began_s=began, ended_s=ended) for began, ended in deletions]
-    return weigh_deletions(group, [figures], found)
+    results = [Deletion(before_ms=0, began_s=began, ended_s=ended) for began, ended in deletions]
+    return weigh_deletions(group, [figures], results)
 
 
 def test_seconds_with_a_deletion_are_held_against_those_without() -> None:
@@ -203,17 +205,17 @@ def test_seconds_with_a_deletion_are_held_against_those_without() -> None:
 
 def test_the_warm_up_and_the_last_second_are_in_no_part() -> None:
     cost = _weigh([(2.0, 2.5)], warm_up_s=0.5, window_s=4.0)
-    assert [one.seconds for one in (cost.before, cost.during, cost.between)] == [1, 1, 1]
+    assert [part.seconds for part in (cost.before, cost.during, cost.between)] == [1, 1, 1]
     assert _weigh([]) is None
 
 
 def test_what_should_be_gone_and_is_there_makes_a_run_invalid() -> None:
-    found = RetentionResult(period_s=1, step_s=1, deletions=[], remaining=1_200)
-    assert describe_remaining(found) == [
+    result = RetentionResult(period_s=1, step_s=1, deletions=[], remaining=1_200)
+    assert describe_remaining(result) == [
         "1,200 events are still there that are older than the retention allows"
     ]
-    assert describe_remaining(found.model_copy(update={"remaining": 0})) == []
-    assert describe_remaining(found.model_copy(update={"remaining": None})) == []
+    assert describe_remaining(result.model_copy(update={"remaining": 0})) == []
+    assert describe_remaining(result.model_copy(update={"remaining": None})) == []
 
 
 def test_the_clock_of_the_events_is_that_of_their_numbers() -> None:

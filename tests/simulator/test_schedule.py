@@ -36,19 +36,19 @@ def open_loop(worker: int = 0, seed: int = 7, start: float = START, **load: Any)
 
 
 def told(schedule: Schedule, count: int | None = None) -> list[float]:
-    """The due times that `next_due` tells: so many, or all before the end."""
+    """The due times that `next_due` returns: `count` of them, or all before the end."""
     if count is not None:
         return [schedule.next_due(START) for _ in range(count)]
     return list(takewhile(lambda due: due < schedule.ends, iter(lambda: schedule.next_due(0), -1)))
 
 
 def left(schedule: Schedule) -> list[float]:
-    """Those that it says remain."""
+    """The due times that remain, by the schedule."""
     return [due for some in schedule.remaining() for due in some.tolist()]
 
 
 def gaps_of(due: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """From the start to the first, and from each to the next."""
+    """The gaps from the start to the first due time, and from each to the next."""
     return np.diff(np.array([START, *due]))
 
 
@@ -124,23 +124,23 @@ def test_poisson_gaps_are_independent_of_those_before() -> None:
 
 
 def test_poisson_follows_from_the_seed() -> None:
-    one, again, other = (told(open_loop(seed=seed), 5000) for seed in (7, 7, 8))
-    assert one == again
-    assert not set(one) & set(other)
+    first, again, other = (told(open_loop(seed=seed), 5000) for seed in (7, 7, 8))
+    assert first == again
+    assert not set(first) & set(other)
 
 
 def test_poisson_workers_are_independent() -> None:
     load: dict[str, Any] = {"workers": 2, "duration_s": None}
-    one, other = (gaps_of(told(open_loop(worker, **load), 10_000)) for worker in (0, 1))
-    assert abs(np.corrcoef(one, other)[0, 1]) < 4 / sqrt(10_000)
+    first, second = (gaps_of(told(open_loop(worker, **load), 10_000)) for worker in (0, 1))
+    assert abs(np.corrcoef(first, second)[0, 1]) < 4 / sqrt(10_000)
     reader = told(open_loop(role=Role.READ, rate_per_s=100.0), 100)
     writer = told(open_loop(rate_per_s=1000.0, batch=10), 100)
     assert reader != writer, "readers ask when writers send"
 
 
 def test_the_start_only_shifts() -> None:
-    one, later = (told(open_loop(start=start), 5000) for start in (START, START + 5))
-    assert np.array(later) - np.array(one) == pytest.approx(5)
+    first, later = (told(open_loop(start=start), 5000) for start in (START, START + 5))
+    assert np.array(later) - np.array(first) == pytest.approx(5)
 
 
 # --- ends -----------------------------------------------------------------------------------------
@@ -151,11 +151,11 @@ def test_the_start_only_shifts() -> None:
 def test_each_due_time_is_told_once(arrivals: Arrivals, asked: int) -> None:
     """By `next_due`, or of what it has not told yet by `remaining`, whenever that begins."""
     load: dict[str, Any] = {"rate_per_s": 3_000.0, "batch": 0, "arrivals": arrivals}
-    all_of_them = told(open_loop(**load))
-    assert len(all_of_them) > 29_000
+    whole = told(open_loop(**load))
+    assert len(whole) > 29_000
     schedule = open_loop(**load)
     first = told(schedule, asked)
-    assert [*first, *left(schedule)] == pytest.approx(all_of_them, abs=1e-6)
+    assert [*first, *left(schedule)] == pytest.approx(whole, abs=1e-6)
 
 
 @pytest.mark.parametrize("arrivals", Arrivals)

@@ -78,6 +78,6 @@ def test_what_is_shown_is_what_is_sent(name: str, options: Mapping[str, Any], ta
     assert server.sent == []
     module.prepare()
     begins = ("CREATE ", "SELECT * FROM create_hypertable", "ALTER TABLE", "PUT ")
-    made = [text for text in server.sent if text.startswith(begins) and "regions" not in text]
-    assert made and sorted(made) == sorted(shown)
+    statements = [text for text in server.sent if text.startswith(begins) and "regions" not in text]
+    assert statements and sorted(statements) == sorted(shown)
     assert sum("machines3" in text for text in shown) >= 1

@@ -60,8 +60,8 @@ def make_module(
 
 
 def read_flux(body: bytes) -> str:
-    found: str = orjson.loads(body)["query"]
-    return found
+    query: str = orjson.loads(body)["query"]
+    return query
 
 
 @workloads
@@ -72,15 +72,15 @@ def test_flux_asks_what_is_compiled(workload: Workload) -> None:
     differing = 0
     for bounds in draw_blocks(workload):
         requests = asker.encode(bounds)
-        assert [read_flux(one.http.body) for one in requests] == [
+        assert [read_flux(request.http.body) for request in requests] == [
             module.compile(bound).text for bound in bounds
         ]
-        differing += len({one.http.body for one in requests}) > 1
+        differing += len({request.http.body for request in requests}) > 1
     assert differing > 3
 
 
 def describe_form(form: Form) -> tuple[Any, ...]:
-    """What an answer is read by."""
+    """The traits by which an answer is read."""
     return form.path, form.bucket_ms, form.step_ms
 
 
@@ -109,7 +109,7 @@ def test_forms_ask_what_is_compiled(workload: Workload) -> None:
             assert list(map(describe_form, request.question.forms)) == list(
                 map(describe_form, question.forms)
             )
-        differing += len({tuple(one.bodies) for one in requests}) > 1
+        differing += len({tuple(request.bodies) for request in requests}) > 1
     assert differing > 3
 
 
@@ -140,8 +140,8 @@ def test_lines_are_counted() -> None:
     assert count_lines(b"\r\n", None) == 0
     for result, count in ((None, 4), ("0", 2), ("1", 2), ("2", 0)):
         assert count_lines(CSV, result) == count
-        found = [one for one, _ in parse_results(CSV.decode(), ["a"])]
-        assert count == len([one for one in found if result in (None, one)])
+        results = [name for name, _ in parse_results(CSV.decode(), ["a"])]
+        assert count == len([name for name in results if result in (None, name)])
 
 
 @pytest.mark.parametrize("before", [b"", HEAD + b",0,0,1,x\r\n", HEAD + b",0,0,1,x\r\n\r\n\r\n"])
@@ -158,7 +158,9 @@ def test_csv_that_is_cut_off_is_no_answer(size: int) -> None:
 
 def test_rows_of_nullable_columns_are_read_to_be_counted() -> None:
     module = make_module("influxdb", Sundry.schema)
-    nullable = next(one.name for one in Sundry.schema.columns if one.nullable and one.is_number)
+    nullable = next(
+        column.name for column in Sundry.schema.columns if column.nullable and column.is_number
+    )
 
     def compile_with(*functions: dict[str, str]) -> Any:
         query = Query.model_validate(
@@ -207,7 +209,7 @@ def test_parts_and_samples_are_counted() -> None:
 
 
 def closes(text: bytes) -> Script:
-    """A request is answered so, on a connection that ends then."""
+    """Answers a request with this text, then ends the connection."""
 
     def script(server: Scripted, stream: Any) -> None:
         if server.reads(stream):
@@ -218,7 +220,7 @@ def closes(text: bytes) -> Script:
 
 @contextmanager
 def asking(*bodies: bytes, role: Role = Role.WRITE) -> Iterator[VictoriaMetricsAsker]:
-    """An open asker of a VictoriaMetrics that answers so, with status 200."""
+    """An open asker of a VictoriaMetrics that answers with these bodies and status 200."""
     with closing(Scripted(closes(answer_of(VECTOR)), answers(*map(answer_of, bodies)))) as server:
         module = make_module(
             "victoriametrics", Temperature.schema, f"http://{server.address}", role
@@ -274,7 +276,7 @@ def bind_machines(name: str) -> tuple[Any, BoundQuery]:
     """A module for `machines`, and one of its queries."""
     workload = load_workload("machines")(device_spread=9)
     module = make_module("victoriametrics", workload.schema)
-    [query] = [one for one in workload.schema.descriptions if one.name == name]
+    [query] = [query for query in workload.schema.descriptions if query.name == name]
     return module, draw_block(query, Stored(workload, [StoredPart(0, 0, 1000)]), 0, 0, 1)[0]
 
 

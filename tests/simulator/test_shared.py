@@ -73,18 +73,18 @@ def test_urls_are_those_of_servers() -> None:
 
 
 def test_nodes_are_named_by_host_and_port() -> None:
-    found = NodeOptions.model_validate({"endpoint": "http://one, https://two:99/path"})
-    assert found.server == "one:77, two:99"
-    assert found.make_tls_context() is not None
+    options = NodeOptions.model_validate({"endpoint": "http://one, https://two:99/path"})
+    assert options.server == "one:77, two:99"
+    assert options.make_tls_context() is not None
     assert NodeOptions.model_validate({"endpoint": "http://one"}).make_tls_context() is None
 
 
 def test_what_is_not_shown_is_a_secret() -> None:
     values = {"endpoint": "http://one", "username": "me", "password": "a-s3cret"}
-    found = NodeOptions.model_validate(values)
-    assert found.secrets() == ["a-s3cret"]
-    assert found.public()["password"] == "***"
-    assert "a-s3cret" not in f"{found!r}"
+    options = NodeOptions.model_validate(values)
+    assert options.secrets() == ["a-s3cret"]
+    assert options.public()["password"] == "***"
+    assert "a-s3cret" not in f"{options!r}"
     nobody = NodeOptions.model_validate({"endpoint": "http://one"})
     assert nobody.secrets() == []
     assert "password" not in nobody.public()

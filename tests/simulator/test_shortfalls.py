@@ -25,9 +25,9 @@ def test_windows_that_are_longer_than_the_data_are_named(at: At) -> None:
     stored = Stored(workload, [StoredPart(0, 0, 160)])
     whole_s = 80 * interval_s
     queries = [ask("week", "7d", at), ask("all", f"{whole_s:g}s", at), None]
-    found = find_long_windows(queries, stored)
+    windows = find_long_windows(queries, stored)
     first, end = stored.span_ms
-    assert found == LongWindows(stored_ms=end - first, queries={"week": 7 * 86_400_000})
+    assert windows == LongWindows(stored_ms=end - first, queries={"week": 7 * 86_400_000})
     assert find_long_windows(queries[1:], stored) is None
 
 

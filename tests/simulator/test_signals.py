@@ -29,9 +29,9 @@ def is_even(words: NDArray[np.uint32]) -> bool:
 
 def test_words_are_even_and_independent_of_columns_devices_and_times() -> None:
     where = points(100, 1000)
-    one, other = (signals.event_words(where, signals.salt(name)) for name in ("a", "b"))
-    assert is_even(one) and is_even(one ^ other)
-    table = one.reshape(1000, 100).astype(np.float64)
+    first, second = (signals.event_words(where, signals.salt(name)) for name in ("a", "b"))
+    assert is_even(first) and is_even(first ^ second)
+    table = first.reshape(1000, 100).astype(np.float64)
     for shifted in (table[1:], table[:, 1:]):
         beside = table[: shifted.shape[0], : shifted.shape[1]]
         assert abs(np.corrcoef(beside.ravel(), shifted.ravel())[0, 1]) < 0.015
@@ -71,8 +71,8 @@ def test_wander_correlates_with_itself_as_defined(roughness: float) -> None:
     """Over many devices, whose phases differ, at lags up to two periods and beyond."""
     period_ms, octaves = 32 * MINUTE_MS, 4
     where = points(20_000, 81)
-    found = signals.wander(where, 9, -10, 10, period_ms, roughness, octaves, True)
-    series = found.reshape(81, 20_000)
+    values = signals.wander(where, 9, -10, 10, period_ms, roughness, octaves, True)
+    series = values.reshape(81, 20_000)
     for lag in (0, 1, 2, 4, 8, 16, 32, 48, 64, 80):
         expected = signals.wander_autocorrelation(lag * MINUTE_MS, period_ms, roughness, octaves)
         # All devices and times have the same mean, 0, and the same variance.
@@ -83,8 +83,8 @@ def test_wander_correlates_with_itself_as_defined(roughness: float) -> None:
 
 def test_wander_is_the_rougher_the_rougher_it_shall_be() -> None:
     def steps(roughness: float) -> float:
-        found = signals.wander(points(50, 500), 9, 0, 100, 32 * MINUTE_MS, roughness, 5, False)
-        series = found.reshape(500, 50)
+        values = signals.wander(points(50, 500), 9, 0, 100, 32 * MINUTE_MS, roughness, 5, False)
+        series = values.reshape(500, 50)
         assert series.min() >= 0 and series.max() <= 100
         return float(np.abs(np.diff(series, axis=0)).mean() / series.std())
 
@@ -92,10 +92,10 @@ def test_wander_is_the_rougher_the_rougher_it_shall_be() -> None:
 
 
 def test_two_devices_wander_apart() -> None:
-    found = signals.wander(points(50, 2000), 9, 0, 1, 20 * MINUTE_MS, 0.5, 4, True)
-    others = np.corrcoef(found.reshape(2000, 50).T) - np.eye(50)
-    assert np.abs(others).max() < 0.4
-    assert abs(others.mean()) < 0.01
+    values = signals.wander(points(50, 2000), 9, 0, 1, 20 * MINUTE_MS, 0.5, 4, True)
+    correlations = np.corrcoef(values.reshape(2000, 50).T) - np.eye(50)
+    assert np.abs(correlations).max() < 0.4
+    assert abs(correlations.mean()) < 0.01
 
 
 def test_cycle_repeats_each_period_and_is_shifted_by_device() -> None:
@@ -132,9 +132,9 @@ def test_choice_goes_by_weights_and_hold_lasts() -> None:
 
 
 def test_tags_stay() -> None:
-    found = signals.tag(points(50, 20), 1, signals.pick_table([1] * 5)).reshape(20, 50)
-    assert (found == found[0]).all()
-    assert len(set(found[0].tolist())) == 5
+    tags = signals.tag(points(50, 20), 1, signals.pick_table([1] * 5)).reshape(20, 50)
+    assert (tags == tags[0]).all()
+    assert len(set(tags[0].tolist())) == 5
 
 
 @pytest.mark.parametrize("share", [0, 0.02, 1])

@@ -69,8 +69,8 @@ def left(schedule: Schedule) -> list[float]:
 
 
 def count(due: Sequence[float], edges: Sequence[float]) -> list[int]:
-    found, _ = np.histogram(np.array(due) - START, bins=edges)
-    return list(map(int, found))
+    counts, _ = np.histogram(np.array(due) - START, bins=edges)
+    return list(map(int, counts))
 
 
 # --- as they are written --------------------------------------------------------------------------
@@ -144,17 +144,17 @@ def test_even_arrivals_offer_the_rate_of_each_stage_exactly() -> None:
 
 def test_poisson_arrivals_offer_it_as_closely_as_chance_allows() -> None:
     due = [time for worker in range(3) for time in told(open_loop(TEXT, worker, workers=3))]
-    for found, expected in zip(count(due, EDGES), EXPECTED, strict=True):
-        assert found == pytest.approx(expected, abs=5 * sqrt(expected))
-    gaps = np.diff(np.sort([one for one in due if START + 2 < one < START + 5]))
+    for counted, expected in zip(count(due, EDGES), EXPECTED, strict=True):
+        assert counted == pytest.approx(expected, abs=5 * sqrt(expected))
+    gaps = np.diff(np.sort([time for time in due if START + 2 < time < START + 5]))
     # As much spread as an exponential distribution has.
     assert gaps.std() == pytest.approx(gaps.mean(), rel=0.05)
 
 
 @pytest.mark.parametrize("arrivals", list(Arrivals))
 def test_it_follows_from_the_seed_and_one_stage_is_a_constant_rate(arrivals: Arrivals) -> None:
-    one, again = (told(open_loop(TEXT, arrivals=arrivals)) for _ in range(2))
-    assert one == again
+    first, again = (told(open_loop(TEXT, arrivals=arrivals)) for _ in range(2))
+    assert first == again
     staged = told(open_loop("4s:200,6s:200", arrivals=arrivals))
     constant = make_schedule(Load(rate_per_s=200.0, duration_s=10.0, arrivals=arrivals), 0, 7)
     constant.begin(START)
@@ -164,10 +164,10 @@ def test_it_follows_from_the_seed_and_one_stage_is_a_constant_rate(arrivals: Arr
 @pytest.mark.parametrize("arrivals", list(Arrivals))
 @pytest.mark.parametrize("asked", [0, 1, 4096, 5000, 20_000])
 def test_each_due_time_is_told_once(arrivals: Arrivals, asked: int) -> None:
-    all_of_them = told(open_loop(TEXT, arrivals=arrivals))
+    whole = told(open_loop(TEXT, arrivals=arrivals))
     schedule = open_loop(TEXT, arrivals=arrivals)
     first = [due for due in (schedule.next_due(0) for _ in range(asked)) if due < schedule.ends]
-    assert [*first, *left(schedule)] == pytest.approx(all_of_them, abs=1e-9)
+    assert [*first, *left(schedule)] == pytest.approx(whole, abs=1e-9)
 
 
 @pytest.mark.parametrize("arrivals", list(Arrivals))
@@ -225,17 +225,17 @@ def stage(due: int, achieved: int, backlog: int, *took_us: int) -> WorkerStage:
 
 
 def merge(load: Load, end_s: float, *stages: Sequence[WorkerStage]) -> GroupResult:
-    """Of workers that have done all that was due."""
+    """The result of workers that have done all that was due."""
     figures = {}
-    for worker, own in enumerate(stages):
-        due = sum(one.due for one in own)
-        done = sum(one.achieved for one in own)
+    for worker, parts in enumerate(stages):
+        due = sum(part.due for part in parts)
+        done = sum(part.achieved for part in parts)
         offer = WorkerOffer(
             due=due, unsent=0, due_timeline=[(0, due)], own_delay=histogram_of(10, 10)
         )
         figures[worker] = worker_figures(
             start_s=load.warm_up_s, end_s=end_s, count=done, measured=done, timeline=[(0, done)],
-            offer=offer, stages=own,
+            offer=offer, stages=parts,
         )  # fmt: skip
     return merge_group(load, figures, dict.fromkeys(figures, "n"), {})
 
@@ -262,7 +262,7 @@ def test_a_stage_that_was_not_kept_up_with_saturates_the_run_that_caught_up_late
     group = merge(
         load, 30.0, [stage(1000, 1000, 0), stage(10_000, 7000, 3000), stage(1000, 4000, 0)]
     )
-    assert [one.saturated for one in group.stages] == [False, True, False]
+    assert [result.saturated for result in group.stages] == [False, True, False]
     assert group.offered is not None
     assert group.offered.saturated
     assert group.offered.reason == (
@@ -274,7 +274,10 @@ def test_a_stage_that_was_not_kept_up_with_saturates_the_run_that_caught_up_late
 def test_of_a_run_that_ended_early_there_are_the_stages_that_it_came_to() -> None:
     load = load_of("10s:100,20s:1000,5s:1").model_copy(update={"duration_s": 15.0})
     group = merge(load, 15.0, [stage(1000, 1000, 0), stage(5000, 5000, 0), stage(0, 0, 0)])
-    assert [(one.begins_s, one.duration_s) for one in group.stages] == [(0.0, 10.0), (10.0, 5.0)]
+    assert [(result.begins_s, result.duration_s) for result in group.stages] == [
+        (0.0, 10.0),
+        (10.0, 5.0),
+    ]
 
 
 def test_a_constant_rate_has_no_stages() -> None:

@@ -20,15 +20,15 @@ from simulator.workloads.temperature import Temperature
 def look(
     workload: Workload, *parts: StoredPart, time_origin: int = 0
 ) -> dict[bytes, tuple[int, int, int]]:
-    """What a database says that holds these events."""
-    found: dict[bytes, tuple[int, int, int]] = {}
+    """What a database with these events says of each device: number of events, first and last time."""
+    devices: dict[bytes, tuple[int, int, int]] = {}
     for part in parts:
         block = workload.block(part.worker, part.first, part.count, time_origin)
         for device in np.unique(block.devices).tolist():
             times = block.columns[workload.schema.time][block.devices == device].tolist()
-            count, first, last = found.get(device, (0, min(times), max(times)))
-            found[device] = (count + len(times), min(first, *times), max(last, *times))
-    return found
+            count, first, last = devices.get(device, (0, min(times), max(times)))
+            devices[device] = (count + len(times), min(first, *times), max(last, *times))
+    return devices
 
 
 def told(found: dict[bytes, tuple[int, int, int]]) -> DeviceInventory:

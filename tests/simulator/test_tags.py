@@ -34,7 +34,9 @@ KINDS = (Temperature, Cpu, Sundry)
 def test_an_id_is_the_number_in_the_name(worker: int) -> None:
     numbers = np.array([0, 1, 9, 10, 42, 123_456, 999_999], dtype=np.int64)
     names = device_ids(worker, numbers)
-    assert number_devices(names).tolist() == [worker * 1_000_000 + one for one in numbers.tolist()]
+    assert number_devices(names).tolist() == [
+        worker * 1_000_000 + number for number in numbers.tolist()
+    ]
     # Some of them, as several tables are dealt events.
     assert number_devices(names[1::2]).tolist() == number_devices(names).tolist()[1::2]
     assert number_devices(names[:0]).tolist() == []
@@ -59,8 +61,8 @@ def test_events_are_those_with_tags_in_rows(kind: type[Workload]) -> None:
     assert rows_of(apart.block(2, 7, 40)) == rows_of(own.block(2, 7, 40))
     # A part of what isn't made yet.
     parts = (workload.block(2, 7, 40).part(3, 30, 4) for workload in (apart, own))
-    found, expected = (rows_of(part) for part in parts)
-    assert found == expected
+    rows, expected = (rows_of(part) for part in parts)
+    assert rows == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -102,8 +104,8 @@ def test_each_device_has_one_row(workload: Workload, workers: list[int]) -> None
         ids = number_devices(block.devices).tolist()
         names = [column.name for column in workload.schema.tags_row[1:]]
         tags = zip(*(block.columns[name].tolist() for name in names), strict=True)
-        for one, row in zip(ids, tags, strict=True):
-            assert seen[one] == row
+        for device_id, row in zip(ids, tags, strict=True):
+            assert seen[device_id] == row
     assert len(seen) == sum(workload.device_count(worker) for worker in workers)
 
 
@@ -175,9 +177,9 @@ def test_devices_are_stored_whatever_passes() -> None:
 
 
 def test_modules_say_who_can() -> None:
-    found = {name: load_module(name).CAPABILITIES.tags_table for name in module_names()}
+    supports = {name: load_module(name).CAPABILITIES.tags_table for name in module_names()}
     no_joins = {"cassandra", "elasticsearch", "influxdb", "victoriametrics"}
-    for name, support in found.items():
+    for name, support in supports.items():
         assert support is (Support.UNSUPPORTED if name in no_joins else Support.FULL), name
     schema = Cpu(tags="table").schema
     for support, text in {

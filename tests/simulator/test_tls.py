@@ -41,7 +41,7 @@ class _Endpoints(EndpointOptions):
 def make_tls_context_for(
     urls: list[str], ca_certs: str | None, verify_certs: bool = True
 ) -> ssl.SSLContext | None:
-    """As a module makes it of its options."""
+    """As a module makes it from its options."""
     values = {"endpoint": urls, "ca_certs": ca_certs, "verify_certs": verify_certs}
     return parse_options(_Endpoints, values, str).make_tls_context()
 
@@ -69,12 +69,12 @@ def test_authorities_that_can_not_be_used(ca_certs: str) -> None:
 
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
-    """Of a server that lets nobody in without a certificate of it."""
+    """The authority of a server that lets nobody in without a certificate from it."""
     return trustme.CA()
 
 
 def shake_hands(authority: trustme.CA, client: ssl.SSLContext) -> str | None:
-    """Connect to such a server: the name of whom it sees; SSLError if it sees nobody."""
+    """Connect to such a server; the client's name as the server sees it, or SSLError if it sees none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(SERVER).configure_cert(context)
     authority.configure_trust(context)
@@ -119,11 +119,13 @@ def test_each_module_shows_its_certificate(
             (tmp_path / option).write_text(text)
         values = {option: str(tmp_path / option) for option in values}
     values["ssl_ca_cert" if name == "influxdb" else "ca_certs"] = trusted
-    made: Any = parse_options(load_module(name).options_model, {**ENCRYPTED[name], **values}, str)
-    context = made.make_context() if "tls" in ENCRYPTED[name] else made.make_tls_context()
+    options: Any = parse_options(
+        load_module(name).options_model, {**ENCRYPTED[name], **values}, str
+    )
+    context = options.make_context() if "tls" in ENCRYPTED[name] else options.make_tls_context()
     assert shake_hands(authority, context) == "me.example"
     # It may be shown with everything else of a target, but not the key.
-    assert key not in str(made.public()) and key not in repr(made)
+    assert key not in str(options.public()) and key not in repr(options)
 
 
 def test_a_server_that_wants_a_certificate(authority: trustme.CA) -> None:
@@ -143,11 +145,11 @@ def test_certificates_that_can_not_be_used(authority: trustme.CA, tmp_path: Path
     cert = own.cert_chain_pems[0].bytes().decode()
     wrong = other.private_key_pem.bytes().decode()
     protected = wrong.replace("\n", "\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\n", 1)
-    for given in (("no-such-file.pem", None), (cert, None), (cert, wrong), (cert, protected)):
+    for pair in (("no-such-file.pem", None), (cert, None), (cert, wrong), (cert, protected)):
         with pytest.raises(
             SimulatorError, match="client_cert and client_key can't be used"
         ) as error:
-            make_tls_context(None, True, *given)
+            make_tls_context(None, True, *pair)
         assert "BEGIN" not in str(error.value)
     with pytest.raises(OptionError, match="client_key needs client_cert"):
         parse_options(TlsOptions, {"client_key": "key.pem"}, str)

@@ -34,7 +34,7 @@ JOB = Job(Temperature.schema)
 
 @contextmanager
 def demanding(authority: trustme.CA) -> Iterator[tuple[int, list[str]]]:
-    """A server's port, and the names of whom it has seen. It answers everybody with 404."""
+    """A server's port, and the names of the clients that it has seen. It answers everybody with 404."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(HOST).configure_cert(context)
     authority.configure_trust(context)

@@ -1,4 +1,4 @@
-"""Errors that nodes cause which leave or join are tried again, whatever they are called."""
+"""Errors caused by nodes that leave or join are tried again, whatever they are called."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def error(code: int, message: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_cratedbs_nodes_that_leave_or_join(status: int, code: int, message: str) -> None:
-    found = cratedb().interpret(status, error(code, message))
-    assert isinstance(found, Retryable)
-    assert (found.kind, message in str(found)) == ("unavailable", True)
+    failure = cratedb().interpret(status, error(code, message))
+    assert isinstance(failure, Retryable)
+    assert (failure.kind, message in str(failure)) == ("unavailable", True)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ def test_a_table_that_the_run_has_made_may_come_back(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(connection, "_may_use_schema", lambda: True)
     assert isinstance(connection.interpret(404, unknown), MissingTable)
     connection.expect_tables()
-    found = connection.interpret(404, unknown)
-    assert isinstance(found, Retryable)
-    assert found.kind == "missing_table"
-    assert "Relation 'events' unknown]; the run has made it" in str(found)
+    failure = connection.interpret(404, unknown)
+    assert isinstance(failure, Retryable)
+    assert failure.kind == "missing_table"
+    assert "Relation 'events' unknown]; the run has made it" in str(failure)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_an_index_that_the_run_has_made_may_come_back() -> None:
     unknown = {"error": {"type": "index_not_found_exception", "reason": "no such index [events]"}}
     assert isinstance(connection.interpret(404, unknown), MissingTable)
     connection.expects_tables = True
-    found = connection.interpret(404, unknown)
-    assert isinstance(found, Retryable)
-    assert found.kind == "missing_table"
+    failure = connection.interpret(404, unknown)
+    assert isinstance(failure, Retryable)
+    assert failure.kind == "missing_table"
     # It waits for the node that leads, so a node that has not joined doesn't answer it in time, or by 503.
     probe = connection.pool.probe
     assert probe.target == "/_cluster/health"
@@ -133,9 +133,9 @@ def test_a_collection_that_the_run_has_made_may_come_back() -> None:
 )  # fmt: skip
 def test_arangodbs_shards_that_change_hands(status: int, number: int) -> None:
     connection = ArangoConnection(parse_options(ArangoOptions, {"endpoint": URL}, str), JOB)
-    found = connection.interpret(status, {"errorNum": number, "errorMessage": "why"})
-    assert isinstance(found, Retryable)
-    assert found.kind == "unavailable"
+    failure = connection.interpret(status, {"errorNum": number, "errorMessage": "why"})
+    assert isinstance(failure, Retryable)
+    assert failure.kind == "unavailable"
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,6 @@ def test_arangodbs_shards_that_change_hands(status: int, number: int) -> None:
 )
 def test_cassandras_nodes_that_leave_or_join(cause: Exception, kind: str) -> None:
     options = parse_options(CassandraOptions, {"contact_points": "one"}, str)
-    found = translate(cause, options, JOB, expects_tables=True)
-    assert isinstance(found, Retryable)
-    assert found.kind == kind
+    failure = translate(cause, options, JOB, expects_tables=True)
+    assert isinstance(failure, Retryable)
+    assert failure.kind == kind

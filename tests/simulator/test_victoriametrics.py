@@ -94,7 +94,10 @@ def test_a_line_has_labels_time_and_numbers() -> None:
 def test_with_several_tables_a_line_has_fields_for_all() -> None:
     """The block's first event is the worker's fifth, so the second table's."""
     schema = replace(
-        SCHEMA, columns=tuple(one for one in SCHEMA.columns if one.name in ("at", "thing", "open"))
+        SCHEMA,
+        columns=tuple(
+            column for column in SCHEMA.columns if column.name in ("at", "thing", "open")
+        ),
     )
     block = EventBlock(schema, 0, 5, BLOCK.columns, BLOCK.devices)
     [payload] = encode(block, tables=Tables.MULTIPLE)
@@ -124,7 +127,8 @@ def test_each_key_of_a_document_is_a_label() -> None:
 
 def test_a_document_with_other_keys_has_labels_of_its_own() -> None:
     columns = tuple(
-        replace(one, type=ColumnType.JSON) if one.name == "thing" else one for one in SCHEMA.columns
+        replace(column, type=ColumnType.JSON) if column.name == "thing" else column
+        for column in SCHEMA.columns
     )
     schema = replace(SCHEMA, columns=columns, device_path="name")
     documents = np.array([b'{"name":"a"}', b'{"floor":2,"name":"b"}', b'{"name":"c"}'])
@@ -154,20 +158,20 @@ def test_what_is_stored_already_is_cut_out(compressed: bool) -> None:
 
 def read_series(body: bytes) -> dict[str, dict[int, float]]:
     """Name and labels of each series -> its samples."""
-    found: dict[str, dict[int, float]] = {}
+    series: dict[str, dict[int, float]] = {}
     for line in body.split(b"\n"):
-        one = json.loads(line)
-        samples = dict(zip(one["timestamps"], one["values"], strict=True))
-        name = json.dumps(one["metric"], sort_keys=True)
-        assert len(samples) == len(one["values"]) > 0
-        assert not samples.keys() & found.setdefault(name, {}).keys()
-        found[name] |= samples
-    return found
+        document = json.loads(line)
+        samples = dict(zip(document["timestamps"], document["values"], strict=True))
+        name = json.dumps(document["metric"], sort_keys=True)
+        assert len(samples) == len(document["values"]) > 0
+        assert not samples.keys() & series.setdefault(name, {}).keys()
+        series[name] |= samples
+    return series
 
 
 def read_lines(payload: Payload) -> dict[str, dict[int, float]]:
-    """The same of a request of CSV whose labels have nothing to quote."""
-    found: dict[str, dict[int, float]] = {}
+    """The same for a request of CSV whose labels need no quotes."""
+    series: dict[str, dict[int, float]] = {}
     meanings = [field.split(":") for field in format_of(payload)]
     for line in payload.data[0].body.decode().split("\n"):
         fields = list(zip(meanings, line.split(","), strict=True))
@@ -176,8 +180,8 @@ def read_lines(payload: Payload) -> dict[str, dict[int, float]]:
         for (kind, name), text in fields:
             if kind == "metric" and text:
                 key = json.dumps({"__name__": name, **labels}, sort_keys=True)
-                found.setdefault(key, {})[at] = float(text)
-    return found
+                series.setdefault(key, {})[at] = float(text)
+    return series
 
 
 def test_a_series_has_a_line_of_json_with_all_its_samples() -> None:
@@ -208,9 +212,9 @@ def test_json_has_the_samples_of_csv(batch: int, tables: Tables) -> None:
         job = Job(block.schema, Load(batch=batch, tables=tables))
         series = SeriesEncoder(job, False, None).encode(block, batch)
         lines = CsvEncoder(job, False, None).encode(block, batch)
-        for one, other in zip(series, lines, strict=True):
-            assert (one.events, one.last) == (other.events, other.last)
-            assert read_series(one.data[0].body) == read_lines(other)
+        for as_json, as_csv in zip(series, lines, strict=True):
+            assert (as_json.events, as_json.last) == (as_csv.events, as_csv.last)
+            assert read_series(as_json.data[0].body) == read_lines(as_csv)
 
 
 @pytest.mark.parametrize(
@@ -219,13 +223,15 @@ def test_json_has_the_samples_of_csv(batch: int, tables: Tables) -> None:
 def test_json_is_chosen_for_many_events_of_each_device(
     batch: int, kind: type[ImportEncoder]
 ) -> None:
-    """Thirty of each of three, of two numbers each; and times are checked by whoever is chosen."""
+    """Thirty events of each of three devices, two numbers each. Whichever encoder is chosen checks times."""
     options = parse_options(Victoriametrics.options_model, {"endpoint": "http://vm:8428"}, str)
     job = Job(Temperature.schema, Load(batch=batch))
     block = Temperature(device_spread=3).block(0, 0, 120)
     chosen = Victoriametrics.encoder(options, job, batch)
-    found = [one.data[0].body for one in chosen.encode(block, batch)]
-    assert found == [one.data[0].body for one in kind(job, False, None).encode(block, batch)]
+    bodies = [payload.data[0].body for payload in chosen.encode(block, batch)]
+    assert bodies == [
+        payload.data[0].body for payload in kind(job, False, None).encode(block, batch)
+    ]
     assert isinstance(chosen, ChoosingEncoder)
     chosen.taken = Span(1, 1)
     with pytest.raises(SimulatorError, match="would be dropped"):
@@ -239,11 +245,11 @@ def test_samples_of_a_series_in_two_months_do_not_follow_each_other() -> None:
     columns = {**BLOCK.columns, "at": times, "thing": np.array([b"a", b"a", b"a"])}
     block = EventBlock(SCHEMA, 0, 0, columns, columns["thing"])
     [payload] = SeriesEncoder(Job(SCHEMA, Load(batch=3)), False, None).encode(block, 3)
-    found = [json.loads(line) for line in payload.data[0].body.split(b"\n")]
+    documents = [json.loads(line) for line in payload.data[0].body.split(b"\n")]
     names = ["things_open", "things_exact", "things_heat", "things_big"]
-    assert [one["metric"]["__name__"] for one in found] == names * 2
+    assert [document["metric"]["__name__"] for document in documents] == names * 2
     expected = [[new_year_ms - 1]] * 4 + [[new_year_ms, new_year_ms + 1]] * 4
-    assert [one["timestamps"] for one in found] == expected
+    assert [document["timestamps"] for document in documents] == expected
 
 
 @pytest.mark.parametrize("tables", Tables)
@@ -308,12 +314,12 @@ def test_columns_that_series_have_not_are_unsupported(column: Column, text: str)
 
 
 def test_shipped_workloads() -> None:
-    found = {
+    supports = {
         name: Victoriametrics.CAPABILITIES.workload(load_workload(name).schema)
         for name in ("temperature", "cpu", "trucks", "wide", "machines")
     }
-    assert found.pop("machines") is Support.UNSUPPORTED
-    assert set(found.values()) == {Support.FULL}
+    assert supports.pop("machines") is Support.UNSUPPORTED
+    assert set(supports.values()) == {Support.FULL}
 
 
 # --- questions ------------------------------------------------------------------------------------
@@ -355,8 +361,8 @@ def test_buckets_of_a_window(start: int, end: int, asked: list[Any]) -> None:
 
 
 def test_series_of_others_are_left_alone() -> None:
-    asked = [select_series(Temperature.schema, db, ["t"], ["heat"]) for db in (None, "mine")]
-    assert asked == ['{__name__="t_heat",db=""}', '{__name__="t_heat",db="mine"}']
+    selectors = [select_series(Temperature.schema, db, ["t"], ["heat"]) for db in (None, "mine")]
+    assert selectors == ['{__name__="t_heat",db=""}', '{__name__="t_heat",db="mine"}']
 
 
 def test_names_and_texts_are_quoted() -> None:
@@ -382,11 +388,11 @@ def metrics(**flags: str) -> str:
 
 
 def test_metrics_are_read() -> None:
-    found = parse_metrics(metrics(retentionPeriod="2d", dedup_minScrapeInterval="1ms"))
-    assert (found.version, found.built_by, found.merges) == ("v1.145.0", "go1.27.1", 2)
-    assert found.sizes == {"storage/small": 1_500_000, "indexdb/file": 7}
-    assert find_span(found) == Span(2 * 86_400_000, 2 * 86_400_000)
-    assert removes_duplicates(found)
+    parsed = parse_metrics(metrics(retentionPeriod="2d", dedup_minScrapeInterval="1ms"))
+    assert (parsed.version, parsed.built_by, parsed.merges) == ("v1.145.0", "go1.27.1", 2)
+    assert parsed.sizes == {"storage/small": 1_500_000, "indexdb/file": 7}
+    assert find_span(parsed) == Span(2 * 86_400_000, 2 * 86_400_000)
+    assert removes_duplicates(parsed)
     for text in ("0s", "1s"):
         assert not removes_duplicates(parse_metrics(metrics(dedup_minScrapeInterval=text)))
     assert find_span(None) is None and not removes_duplicates(None)

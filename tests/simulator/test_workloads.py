@@ -209,8 +209,8 @@ def test_cpu_metrics_are_percentages_evenly_spread_and_independent() -> None:
     assert {40, 41} == set((shares * 4096).astype(int).tolist())
     counts = np.bincount(metrics.ravel(), minlength=101)
     assert stats.chisquare(counts, shares * metrics.size).pvalue > 0.01
-    others = np.corrcoef(metrics) - np.eye(len(METRICS))
-    assert np.abs(others).max() < 0.015
+    correlations = np.corrcoef(metrics) - np.eye(len(METRICS))
+    assert np.abs(correlations).max() < 0.015
 
 
 @pytest.mark.parametrize("spread", [1, 3, 1800, 1801, 5000])

@@ -1,4 +1,4 @@
-"""What sends requests in a test: writers of its making, and what feeds them."""
+"""What sends requests in a test: fake writers, and what feeds them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMIT_S = 60
 
 
 class FakeWriter(Writer):
-    """A database of the test's making: `answer(numbers)` says how many events it took, or raises."""
+    """A fake database: `answer(numbers)` says how many events it took, or raises."""
 
     def __init__(self, answer: Callable[[list[int]], int], max_in_flight: int = 1) -> None:
         super().__init__(NumberEncoder())
@@ -47,12 +47,12 @@ class FakeWriter(Writer):
 def failing(
     times: int, kind: str = "busy", backoff_s: float = 0.0001, at_least_s: float = 0.0
 ) -> Callable[[list[int]], int]:
-    """An answer that fails so often for the request with event 2, then takes all."""
-    left = [times]
+    """An answer that fails `times` times for the request with event 2, then takes all."""
+    remaining = [times]
 
     def answer(numbers: list[int]) -> int:
-        if 2 in numbers and left[0]:
-            left[0] -= 1
+        if 2 in numbers and remaining[0]:
+            remaining[0] -= 1
             raise Retryable(kind, f"{kind}: try later", backoff_s, at_least_s)
         return len(numbers)
 
@@ -63,10 +63,10 @@ def feed(
     count: int, batch: int, first: int = 0, punctual: bool = False
 ) -> tuple[Feed, list[tuple[int, int]]]:
     """A feed, and the blocks that it has asked for."""
-    asked: list[tuple[int, int]] = []
+    blocks: list[tuple[int, int]] = []
 
     def generate(start: int, size: int) -> EventBlock:
-        asked.append((start, size))
+        blocks.append((start, size))
         return Temperature().block(0, start, size)
 
-    return Feed(generate, NumberEncoder(), first, count, batch, punctual), asked
+    return Feed(generate, NumberEncoder(), first, count, batch, punctual), blocks

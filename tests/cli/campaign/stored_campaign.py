@@ -86,30 +86,30 @@ def make_result(candidate: str, step: str, repetition: int) -> Result:
     database = CANDIDATES[candidate]
     chance = Random(f"{candidate} {step} {repetition}")
     speed = database.speed * chance.uniform(0.97, 1.03)
-    found = _read(step).model_copy(deep=True)
+    result = _read(step).model_copy(deep=True)
     if step == "load":
-        found.runs = [run for run in found.runs if run.run <= 2]
-    found.target, found.module = candidate, database.module
-    found.environment["database"] = {
+        result.runs = [run for run in result.runs if run.run <= 2]
+    result.target, result.module = candidate, database.module
+    result.environment["database"] = {
         "version": database.version,
-        "settings": found.environment["database"]["settings"] if database.speed == 1 else {},
+        "settings": result.environment["database"]["settings"] if database.speed == 1 else {},
         "schema": {"tables": ["events"], "tags": "row", "indexes": ["events_pkey"]},
     }
-    found.options["module"] = {"client": "lean"}
-    for run in found.runs:
+    result.options["module"] = {"client": "lean"}
+    for run in result.runs:
         for group in run.groups:
-            _vary_group(group, speed, database.size, at_rate=found.capacity is not None)
-    if found.capacity is not None:
-        answer = found.capacity
+            _vary_group(group, speed, database.size, at_rate=result.capacity is not None)
+    if result.capacity is not None:
+        answer = result.capacity
         answer.events_per_s = answer.events_per_s and answer.events_per_s * speed
         answer.above_per_s = answer.above_per_s and answer.above_per_s * speed
-        for one in answer.steps:
-            one.rate_per_s = one.rate_per_s and one.rate_per_s * speed
-    if found.insert_summary:
-        found.insert_summary = summarize_inserts(found.runs, found.by_fill_level)
-    if found.query_summary:
-        found.query_summary = summarize_queries(found.runs)
-    return found
+        for search_step in answer.steps:
+            search_step.rate_per_s = search_step.rate_per_s and search_step.rate_per_s * speed
+    if result.insert_summary:
+        result.insert_summary = summarize_inserts(result.runs, result.by_fill_level)
+    if result.query_summary:
+        result.query_summary = summarize_queries(result.runs)
+    return result
 
 
 def _vary_group(group: GroupResult, speed: float, size: float, at_rate: bool) -> None:
@@ -123,21 +123,23 @@ def _vary_group(group: GroupResult, speed: float, size: float, at_rate: bool) ->
         group.storage.total_bytes = round(group.storage.total_bytes * size)
     if group.role is Role.READ:
         for query in group.queries:
-            for one in query.each:
-                one.duration_s = one.duration_s and one.duration_s / speed
+            for execution in query.each:
+                execution.duration_s = execution.duration_s and execution.duration_s / speed
     elif group.histogram and not at_rate:
         # In a search times are alike at the same share of the capacity.
         group.histogram = _shorten(group.histogram, speed)
         group.latency_ms = latency_ms(merge_histograms([group.histogram]))
     elif group.latency_ms and not at_rate:
-        known = group.latency_ms.model_dump()
-        group.latency_ms = LatencyMs(**{name: ms and ms / speed for name, ms in known.items()})
+        percentiles = group.latency_ms.model_dump()
+        group.latency_ms = LatencyMs(
+            **{name: ms and ms / speed for name, ms in percentiles.items()}
+        )
 
 
 def _shorten(histogram: str, speed: float) -> str:
-    found, measured = new_histogram(), merge_histograms([histogram])
+    shortened, measured = new_histogram(), merge_histograms([histogram])
     for place, count in enumerate(measured.counts):
         if count:
             value = measured.get_highest_equivalent_value(measured.get_value_from_index(place))
-            found.record_value(max(1, round(value / speed)), count)
-    return encode_histogram(found)
+            shortened.record_value(max(1, round(value / speed)), count)
+    return encode_histogram(shortened)

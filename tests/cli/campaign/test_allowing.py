@@ -50,8 +50,10 @@ def campaign(tmp_path: Path) -> Campaign:
 def shown(campaign: Campaign) -> list[str]:
     folder = campaign.file.parent
     return [
-        one.replace("KUBECONFIG", str(folder / "kube")).replace("MARKER", str(folder / "marker"))
-        for one in SHOWN
+        command.replace("KUBECONFIG", str(folder / "kube")).replace(
+            "MARKER", str(folder / "marker")
+        )
+        for command in SHOWN
     ]
 
 
@@ -60,7 +62,7 @@ def test_without_a_terminal_they_must_be_allowed(campaign: Campaign) -> None:
         run_campaign(campaign, Consent(False, None), stop_on_error=False, debug=False)
     first, *listed = refused.value.message.splitlines()
     assert "add --allow-run" in first
-    assert [one.strip() for one in listed] == shown(campaign)
+    assert [line.strip() for line in listed] == shown(campaign)
     assert not campaign.folder.path.exists()
 
 
@@ -68,7 +70,7 @@ def test_a_dry_run_lists_them(campaign: Campaign, capsys: pytest.CaptureFixture[
     show_plan(campaign)
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("runs on")] == [
-        f"runs on this machine: {one}" for one in shown(campaign)
+        f"runs on this machine: {command}" for command in shown(campaign)
     ]
 
 

@@ -28,12 +28,12 @@ def ask(targets: str, folder: Path) -> Campaign:
 def test_who_has_no_official_client_is_left_out_of_that_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = ask("with, without", tmp_path)
-    assert {(job.candidate.target, job.step) for job in found.jobs} == {
+    campaign = ask("with, without", tmp_path)
+    assert {(job.candidate.target, job.step) for job in campaign.jobs} == {
         ("with", "insert"), ("with", "clients"), ("without", "insert"),
     }  # fmt: skip
-    said = capsys.readouterr().err.splitlines()
-    assert said == ["left out: without clients: module blackhole has no official client"]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["left out: without clients: module blackhole has no official client"]
 
 
 @pytest.mark.parametrize(

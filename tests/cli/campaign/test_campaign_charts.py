@@ -20,8 +20,8 @@ from ..made import capacity, inserts, open_loop, queries, steps
 def rows(figure: Chart | None, panel: int | None = None) -> list[dict[str, Any]]:
     assert figure is not None
     spec = figure.spec if panel is None else figure.spec["vconcat"][panel]
-    found: list[dict[str, Any]] = spec["data"]["values"]
-    return found
+    values: list[dict[str, Any]] = spec["data"]["values"]
+    return values
 
 
 def test_a_capacity_has_the_interval_of_all_repetitions_and_the_limit() -> None:
@@ -35,9 +35,9 @@ def test_a_capacity_has_the_interval_of_all_repetitions_and_the_limit() -> None:
     assert figure.title == "search: capacity within p99=100ms"
     assert "Dashed: the 30,000 events/s that are required." in figure.note
     (first, second) = rows(figure)
-    answers = [one.capacity for one in measured["a"]]
-    held = [one.events_per_s for one in answers if one and one.events_per_s]
-    above = [one.above_per_s for one in answers if one and one.above_per_s]
+    answers = [result.capacity for result in measured["a"]]
+    held = [answer.events_per_s for answer in answers if answer and answer.events_per_s]
+    above = [answer.above_per_s for answer in answers if answer and answer.above_per_s]
     assert (first["name"], second["name"]) == ("a", "b")
     assert first["value"] == pytest.approx(sum(held) / 2)
     assert (first["low"], first["high"]) == (min(held), max(above))
@@ -60,13 +60,13 @@ def test_response_times_over_the_rate_are_of_the_limits_percentile() -> None:
     assert figure is not None and "p99.9" in rows(figure)[0]["text"]
     offered = [
         step.rate_per_s
-        for one in results
-        if one.capacity
-        for step in one.capacity.steps
+        for result in results
+        if result.capacity
+        for step in result.capacity.steps
         if step.rate_per_s
     ]
     assert sorted(row["rate"] for row in rows(figure)) == sorted(offered)
-    line = next(one for one in figure.spec["layer"] if one["mark"]["type"] == "line")
+    line = next(layer for layer in figure.spec["layer"] if layer["mark"]["type"] == "line")
     joined = [row["rate"] for row in line["data"]["values"]]
     assert 1 < len(joined) < len(set(offered))
     assert joined == sorted(joined)
@@ -76,15 +76,15 @@ def test_response_times_over_the_rate_are_of_the_limits_percentile() -> None:
 def test_levels_are_means_over_the_repetitions() -> None:
     measured = {"a": [steps({0: 200.0, 500: 100.0}), steps({0: 300.0, 510: 200.0})]}
     figure = draw_levels("growth", measured)
-    found = [(row["level"], row["value"], row["low"], row["high"]) for row in rows(figure, 0)]
-    assert found == [(0, 250, 200, 300), (505, 150, 100, 200)]
+    points = [(row["level"], row["value"], row["low"], row["high"]) for row in rows(figure, 0)]
+    assert points == [(0, 250, 200, 300), (505, 150, 100, 200)]
     assert [row["value"] for row in rows(figure, 1)] == [3.0, 3.0]
     assert draw_levels("insert", {"a": [inserts({1: [1.0]})]}) is None
 
 
 def _store(result: Result, *sizes: int) -> Result:
-    for number, (one, size) in enumerate(zip(result.writers, sizes, strict=True), 1):
-        one.group.storage = Storage(total_bytes=size, events=1000 * number)
+    for number, (group_run, size) in enumerate(zip(result.writers, sizes, strict=True), 1):
+        group_run.group.storage = Storage(total_bytes=size, events=1000 * number)
     return result
 
 
@@ -107,30 +107,30 @@ def test_disk_is_of_the_step_with_the_widest_range_of_levels() -> None:
 
 
 def _ask(level: int, took_s: float) -> Result:
-    found = queries({"count": [took_s, took_s]})
-    found.runs[0].fill_level = level
-    return found
+    result = queries({"count": [took_s, took_s]})
+    result.runs[0].fill_level = level
+    return result
 
 
 def test_query_times_are_over_the_fill_level_if_there_are_several() -> None:
     early = {"a": [_ask(1000, 1.0), _ask(1010, 3.0)]}
     late = {"a": [_ask(50_000, 9.0)]}
-    found = rows(draw_query_levels({"early": early, "late": late}), 0)
-    assert [(row["level"], row["value"]) for row in found] == [(1000, 2000), (50_000, 9000)]
+    points = rows(draw_query_levels({"early": early, "late": late}), 0)
+    assert [(row["level"], row["value"]) for row in points] == [(1000, 2000), (50_000, 9000)]
     assert draw_query_levels({"early": early}) is None
 
 
 def test_times_have_a_point_for_each_candidate_and_query() -> None:
-    asked = {
+    measured = {
         name: [queries({"x": [t, t], "y": [2 * t, 2 * t]}), queries({"x": [3 * t], "y": [t]})]
         for name, t in (("a", 1.0), ("b", 3.0))
     }
-    found = rows(draw_queries("query", asked))
-    assert [(row["query"], row["series"], round(row["mean"], 9)) for row in found] == [
+    points = rows(draw_queries("query", measured))
+    assert [(row["query"], row["series"], round(row["mean"], 9)) for row in points] == [
         ("x", "a", 2000), ("y", "a", 1500), ("x", "b", 6000), ("y", "b", 4500),
     ]  # fmt: skip
-    assert (found[0]["low"], found[0]["high"]) == pytest.approx((1000, 3000))
-    assert draw_response_times("query", asked) is None
+    assert (points[0]["low"], points[0]["high"]) == pytest.approx((1000, 3000))
+    assert draw_response_times("query", measured) is None
 
 
 def test_where_a_rate_was_given_times_are_drawn_and_no_rates() -> None:

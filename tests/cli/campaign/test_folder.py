@@ -154,10 +154,10 @@ def _go_on(folder: Path, text: str) -> None:
     file, config = folder / "needs.yaml", folder / "config.yaml"
     file.write_text(text)
     config.write_text(CONFIG)
-    found = open_campaign(file, config, folder / "out", Interrupts())
-    found.folder.results.mkdir(parents=True, exist_ok=True)
-    found.folder.check_plan(file, found.definition, found.digest_targets())
-    found.folder.keep_plan(file, found.definition, found.digest_targets(), found.turns)
+    campaign = open_campaign(file, config, folder / "out", Interrupts())
+    campaign.folder.results.mkdir(parents=True, exist_ok=True)
+    campaign.folder.check_plan(file, campaign.definition, campaign.digest_targets())
+    campaign.folder.keep_plan(file, campaign.definition, campaign.digest_targets(), campaign.turns)
 
 
 @pytest.mark.parametrize(

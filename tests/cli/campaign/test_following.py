@@ -55,11 +55,11 @@ def _open(folder: Path, text: str = FILE, *without: str) -> Campaign:
 
 
 def _read_options(job: Job) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    options: dict[str, list[str]] = {}
     for text in job.arguments:
         name, _, value = text.partition("=")
-        found.setdefault(name.removeprefix("--"), []).append(value)
-    return found
+        options.setdefault(name.removeprefix("--"), []).append(value)
+    return options
 
 
 def test_steps_follow_in_order(tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ def test_a_rate_needs_no_devices(tmp_path: Path) -> None:
 def test_the_example_is_short_and_right(tmp_path: Path) -> None:
     example = EXAMPLES["requirements"].read_text()
     assert len(example.splitlines()) <= 40
-    one = example.replace("[embedded]", "[one]").replace("kill-server", "run ./kill.sh")
-    campaign = _open(tmp_path, one)
+    text = example.replace("[embedded]", "[one]").replace("kill-server", "run ./kill.sh")
+    campaign = _open(tmp_path, text)
     steps = ["load", "capacity", "disk", "run-.-kill.sh", "retention"]
     assert [job.step for job in campaign.turns[0]] == steps
 
@@ -205,7 +205,7 @@ TWO = FILE.replace("[one]", "[one, two]") + "variants: {small: {}, large: {in-fl
 )
 def test_candidates_are_left_out(tmp_path: Path, without: list[str], left: set[str]) -> None:
     campaign = _open(tmp_path, TWO, *without)
-    assert {str(one) for one in campaign.list_candidates()} == left
+    assert {str(candidate) for candidate in campaign.list_candidates()} == left
     assert {str(job.candidate) for job in campaign.jobs} == left
     assert left.isdisjoint(campaign.without)
 
@@ -233,13 +233,13 @@ def test_a_coarse_history_is_loaded_by_the_first_step_and_kept_by_the_others(
 ) -> None:
     turn = _open(tmp_path, COARSE).turns[0]
     # Tables of the disk and the retention are new, so they come last.
-    kept = ["load", "capacity", "run-.-a.sh", "run-.-b.sh"]
-    assert [job.step for job in turn] == [*kept, "disk", "retention"]
+    sharing = ["load", "capacity", "run-.-a.sh", "run-.-b.sh"]
+    assert [job.step for job in turn] == [*sharing, "disk", "retention"]
     options = [_read_options(job) for job in turn]
-    for one in options[:4]:
-        assert (one["prefill-span"], one["prefill-every"]) == (["30d"], ["10m"])
-        assert not one.keys() & {"prefill", "fill"}
-    assert ["no-clean" in one for one in options] == [
+    for arguments in options[:4]:
+        assert (arguments["prefill-span"], arguments["prefill-every"]) == (["30d"], ["10m"])
+        assert not arguments.keys() & {"prefill", "fill"}
+    assert ["no-clean" in arguments for arguments in options] == [
         False,
         True,
         True,
@@ -247,8 +247,8 @@ def test_a_coarse_history_is_loaded_by_the_first_step_and_kept_by_the_others(
         False,
         False,
     ]
-    assert not any("prefill-span" in one for one in options[4:])
-    # Who begins now begins anew in each step.
+    assert not any("prefill-span" in arguments for arguments in options[4:])
+    # A workload that begins now begins anew in each step.
     now = COARSE.replace("boilers}", "boilers, workload-option: {epoch: now}}")
     assert not any("no-clean" in _read_options(job) for job in _open(tmp_path, now).turns[0])
 

@@ -77,9 +77,9 @@ def _list_mistakes() -> Iterator[tuple[str, int]]:
     draw = random.Random(29)
     lines = FILE.splitlines()
     for number in _TYPED:
-        found = _OWN.match(lines[number])
-        assert found is not None
-        indent, key, value = found.groups()
+        match = _OWN.match(lines[number])
+        assert match is not None
+        indent, key, value = match.groups()
         changed = []
         if key not in _NAMES:
             changed += [f"{indent}{_misspell(key, draw)}: {value or ''}" for _ in range(2)]
@@ -119,8 +119,8 @@ def test_a_mistake_is_a_clear_line(tmp_path: Path, place: int) -> None:
         assert len(message) < 400, message
         assert re.match(r"/needs\.yaml:\d+: ", message), message
         # Where keys contradict each other, or one is missing, the line is that of what they are in.
-        said = int(message.split(":")[1])
-        assert said <= line + 1, (message, line)
+        reported = int(message.split(":")[1])
+        assert reported <= line + 1, (message, line)
         assert not re.search(r"pydantic|input_value|Value error|\bloc\b|type=", message), message
     else:
         pytest.fail(f"no mistake: {text.splitlines()[line - 1]!r}")

@@ -51,22 +51,22 @@ def test_the_particular_goes_over_the_general(tmp_path: Path) -> None:
         "--extra-option=copy_format=text", "--extra-option=x=2",
     }  # fmt: skip
     assert jobs["other big insert"].adds
-    asked = jobs["plain big asked"]
-    assert set(asked.arguments) == {
+    job = jobs["plain big asked"]
+    assert set(job.arguments) == {
         "--target=embedded", "--workers=2", "--redraw", "--extra-option=x=2",
         "--queries=count-events=3,raw-range=1",
     }  # fmt: skip
-    assert (asked.command, asked.adds) == ("query", False)
+    assert (job.command, job.adds) == ("query", False)
 
 
 def test_interleaved_all_have_a_turn_in_each_repetition() -> None:
     candidates = [Candidate(name) for name in "abcde"]
     order = order_turns(candidates, 4, Order.INTERLEAVED, seed=1)
     rounds = [order[start : start + 5] for start in range(0, 20, 5)]
-    for number, one in enumerate(rounds, 1):
-        assert {candidate for candidate, _ in one} == set(candidates)
-        assert {repeat for _, repeat in one} == {number}
-    assert len({tuple(candidate for candidate, _ in one) for one in rounds}) > 1
+    for number, turns in enumerate(rounds, 1):
+        assert {candidate for candidate, _ in turns} == set(candidates)
+        assert {repeat for _, repeat in turns} == {number}
+    assert len({tuple(candidate for candidate, _ in turns) for turns in rounds}) > 1
     assert order == order_turns(candidates, 4, Order.INTERLEAVED, seed=1)
     assert order != order_turns(candidates, 4, Order.INTERLEAVED, seed=2)
 
@@ -75,8 +75,8 @@ def test_in_blocks_each_has_all_its_turns_at_once() -> None:
     candidates = [Candidate(name) for name in "abcde"]
     order = order_turns(candidates, 3, Order.BLOCKS, seed=1)
     assert [repeat for _, repeat in order] == [1, 2, 3] * 5
-    assert [one for one, _ in order[::3]] == [one for one, _ in order[1::3]]
-    assert {one for one, _ in order} == set(candidates)
+    assert [candidate for candidate, _ in order[::3]] == [candidate for candidate, _ in order[1::3]]
+    assert {candidate for candidate, _ in order} == set(candidates)
 
 
 def _turn(name: str, *steps: str, adds: str = "") -> list[Job]:
@@ -186,12 +186,14 @@ def test_a_series_over_nodes_has_a_candidate_for_each_number(tmp_path: Path) -> 
     assert targets["fixed 2 node"] == "--target=two"
     # Each is installed once: all its turns are together, its variants within interleaved.
     installed = [turn[0].candidate for turn in turns if turn[0].install]
-    sites = [(one.target, one.nodes) for one in installed]
+    sites = [(candidate.target, candidate.nodes) for candidate in installed]
     assert sites == sorted(sites, key=sites.index)
     blocks = [installed[start : start + 4] for start in (0, 4)]
     for block in blocks:
         assert (
-            {one.variant for one in block[:2]} == {one.variant for one in block[2:]} == {"a", "b"}
+            {candidate.variant for candidate in block[:2]}
+            == {candidate.variant for candidate in block[2:]}
+            == {"a", "b"}
         )
 
 
@@ -207,9 +209,9 @@ def test_what_a_target_says_of_its_installation_goes_over_what_the_campaign_says
     tmp_path: Path, own: str, there: tuple[str, str, str | None]
 ) -> None:
     text = INSTALLED.replace("{target: cassandra_async}", f"{{install: {own}}}")
-    found = _read(text, tmp_path).find_installation("cassandra")
-    assert found is not None
-    assert (found.variant, found.size, found.image) == there
+    installation = _read(text, tmp_path).find_installation("cassandra")
+    assert installation is not None
+    assert (installation.variant, installation.size, installation.image) == there
 
 
 def test_what_is_installed_follows_from_the_recipe(tmp_path: Path) -> None:
@@ -225,7 +227,7 @@ def test_what_is_installed_follows_from_the_recipe(tmp_path: Path) -> None:
     completed = {job.name: job for turn in add_recipe_options(turns, sites, config) for job in turn}
     alone, three = (completed[f"cassandra {count} a insert 1"] for count in ("1 node", "3 nodes"))
     assert "--extra-option=replication_factor=1" in alone.arguments
-    assert not any("replication_factor" in one for one in three.arguments)
+    assert not any("replication_factor" in argument for argument in three.arguments)
     impossible = _read(INSTALLED.replace("[1, 3]", "7"), tmp_path)
     turns = plan_turns(impossible)
     with pytest.raises(ConfigError, match="--nodes 7"):

@@ -66,11 +66,11 @@ def test_a_wide_interval_is_undecided_however_far_apart_the_figures_are() -> Non
 
 
 def test_one_repetition_ranks_nobody() -> None:
-    one, two = inserts({4: [100.0, 101.0]}), inserts({4: [200.0, 201.0]})
-    *figures, advice = rank_candidates("insert", {"a": [one], "b": [two]}, 1).lines
+    slow, fast = inserts({4: [100.0, 101.0]}), inserts({4: [200.0, 201.0]})
+    *figures, advice = rank_candidates("insert", {"a": [slow], "b": [fast]}, 1).lines
     assert figures == ["a: 100 inserts/s.", "b: 200 inserts/s."]
     assert advice.startswith("One repetition ranks nobody: ") and "repeats: 6" in advice
-    unfinished = rank_candidates("insert", {"a": [one], "b": []}, 6).lines
+    unfinished = rank_candidates("insert", {"a": [slow], "b": []}, 6).lines
     assert unfinished == [
         "a: 100 inserts/s.", "a: from 1 of 6 repetitions so far.", "b: no figure: not measured yet.",
     ]  # fmt: skip
@@ -78,10 +78,10 @@ def test_one_repetition_ranks_nobody() -> None:
 
 def _search(low: float | None, high: float | None, client_bound: bool = False) -> Result:
     """What a search of a precision of 5 % has found."""
-    found = Capacity(
+    answer = Capacity(
         precision=0.05, events_per_s=low, above_per_s=high, sure=True, client_bound=client_bound
     )
-    return capacity().model_copy(update={"capacity": found})
+    return capacity().model_copy(update={"capacity": answer})
 
 
 def test_a_search_that_found_no_rate_counts() -> None:
@@ -174,17 +174,17 @@ def _offer(
     """At a rate, of which a part was done; with each worker count after the first it responds later."""
     rates = {count: [rate * done, rate * done * 1.001] for count in workers}
     result = open_loop(rates, rate_per_s=rate, **offered)
-    for number, one in enumerate(result.writers):
+    for number, group_run in enumerate(result.writers):
         ms = response_ms + number / 100
-        one.group.latency_ms = LatencyMs(p50=ms, p90=ms, p99=2 * ms, p99_9=2 * ms, max=2 * ms)
+        group_run.group.latency_ms = LatencyMs(p50=ms, p90=ms, p99=2 * ms, p99_9=2 * ms, max=2 * ms)
     return result
 
 
 def test_where_a_rate_was_given_only_response_times_rank() -> None:
-    """Who was asked for more is not faster for it."""
+    """A candidate that was asked for more is not faster for it."""
     measured = {"much": [_offer(9000.0, 8.0)] * 2, "little": [_offer(1000.0, 2.0)] * 2}
-    told, first, second, *_ = rank_candidates("insert", measured, 2).lines
-    assert "only times rank them" in told
+    reason, first, second, *_ = rank_candidates("insert", measured, 2).lines
+    assert "only times rank them" in reason
     assert first == "1. little: 2 workers, response p50 2 ms, 2 workers, response p99 4.01 ms."
     assert second.startswith("2. much: ") and "slower than little over 2 figures" in second
     assert "inserts" not in second
@@ -196,8 +196,8 @@ def test_where_a_rate_was_given_only_response_times_rank() -> None:
 def test_who_kept_up_with_the_same_rate_is_ranked_by_response_times_alone() -> None:
     """What is done more or less of it by chance, every time, is no speed."""
     measured = {"late": [_offer(900.0, 4.0, 1.003)] * 2, "soon": [_offer(900.0, 1.0)] * 2}
-    told, first, second = rank_candidates("insert", measured, 2).lines
-    assert told.startswith("All that were measured kept up with the same rate: ")
+    reason, first, second = rank_candidates("insert", measured, 2).lines
+    assert reason.startswith("All that were measured kept up with the same rate: ")
     assert first == "1. soon: 2 workers, response p50 1 ms, 2 workers, response p99 2.01 ms."
     assert second.startswith("2. late: ") and "3.99× slower than soon over 2 figures (" in second
     assert "inserts" not in second
@@ -250,9 +250,9 @@ def test_queries_about_different_numbers_of_events_are_named() -> None:
 
 
 def test_variants_of_the_number_of_workers_compare_by_their_best() -> None:
-    one = [inserts({1: [rate, rate * 1.01]}) for rate in (100, 101)]
+    single = [inserts({1: [rate, rate * 1.01]}) for rate in (100, 101)]
     several = [inserts({2: [rate, rate * 1.01], 4: [rate / 2, rate / 2]}) for rate in (300, 303)]
-    ranking = rank_candidates("insert", {"one": one, "several": several}, 2)
+    ranking = rank_candidates("insert", {"one": single, "several": several}, 2)
     assert ranking.lines[0] == "1. several: 303 inserts/s."
     assert ranking.lines[1].startswith("2. one: ")
     assert "slower than several" in ranking.lines[1]
@@ -280,16 +280,16 @@ def test_the_figure_has_a_bar_for_each_candidate_with_its_repetitions() -> None:
     assert figure is not None
     rows = figure.spec["data"]["values"]
     assert [(row["name"], round(row["value"])) for row in rows] == [("b", 405), ("a", 100)]
-    (dots,) = [one["data"]["values"] for one in figure.spec["layer"] if "data" in one]
+    (dots,) = [layer["data"]["values"] for layer in figure.spec["layer"] if "data" in layer]
     assert [(dot["name"], round(dot["sample"])) for dot in dots] == [
         ("b", 400), ("b", 410), ("a", 100), ("a", 110), ("a", 90),
     ]  # fmt: skip
     assert "each dot is a repetition" in figure.note
-    asked = {
+    measured = {
         name: [queries({"x": [t, t], "y": [2 * t, 2 * t]})] for name, t in (("a", 1.0), ("b", 3.0))
     }
-    figure = draw_queries("query", asked)
+    figure = draw_queries("query", measured)
     assert figure is not None
-    found = {(row["query"], row["series"]): row["mean"] for row in figure.spec["data"]["values"]}
-    assert found == {("x", "a"): 1000, ("y", "a"): 2000, ("x", "b"): 3000, ("y", "b"): 6000}
+    means = {(row["query"], row["series"]): row["mean"] for row in figure.spec["data"]["values"]}
+    assert means == {("x", "a"): 1000, ("y", "a"): 2000, ("x", "b"): 3000, ("y", "b"): 6000}
     assert draw_rates("insert", {"a": _repeats(100), "b": []}) is None

@@ -78,9 +78,9 @@ def test_repetitions_are_no_series(page: CampaignPage, html: str) -> None:
 def list_encodings(chart: Chart) -> Iterator[tuple[str, dict[str, Any]]]:
     for panel in chart.spec.get("vconcat", [chart.spec]):
         for layer in panel["layer"]:
-            for channel, found in layer["encoding"].items():
-                if found.get("field") == "series" and "scale" in found:
-                    yield channel, found["scale"]
+            for channel, encoding in layer["encoding"].items():
+                if encoding.get("field") == "series" and "scale" in encoding:
+                    yield channel, encoding["scale"]
 
 
 def list_series(chart: Chart) -> list[str]:
@@ -102,9 +102,9 @@ def test_each_candidate_has_one_colour_and_shape_throughout(html: str) -> None:
     chosen = {"stroke": SERIES, "fill": SERIES, "shape": SHAPES}
     lacking = 0
     for chart in [*charts.first, *charts.more]:
-        found = list(list_encodings(chart))
-        assert found, chart.title
-        for channel, scale in found:
+        encodings = list(list_encodings(chart))
+        assert encodings, chart.title
+        for channel, scale in encodings:
             expected = {name: chosen[channel][place] for place, name in enumerate(CANDIDATES)}
             own = dict(zip(scale["domain"], scale["range"], strict=True))
             assert own == {name: expected[name] for name in own}, chart.title
@@ -174,8 +174,8 @@ def test_tables_of_runs_have_all_repetitions(page: CampaignPage) -> None:
 
 
 def test_doubts_of_a_kind_are_said_once(page: CampaignPage) -> None:
-    for one in page.candidates:
-        kinds = [doubt.kind for doubt in one.doubts]
+    for candidate in page.candidates:
+        kinds = [doubt.kind for doubt in candidate.doubts]
         assert len(set(kinds)) == len(kinds)
         assert kinds
 
@@ -219,11 +219,11 @@ def test_of_many_candidates_the_first_are_drawn() -> None:
 
 
 def test_the_table_of_a_step_has_the_range_of_its_repetitions() -> None:
-    asked: dict[str, Sequence[Result]] = {
+    results: dict[str, Sequence[Result]] = {
         "a": [queries({"x": [1.0]}), queries({"x": [4.0]})],
         "b": [queries({"x": [2.0]})],
     }
-    table = tabulate_step(asked)
+    table = tabulate_step(results)
     assert [list(row) for row in table.rows] == [
         ["x", "a", "2,500", "1,000", "4,000", "ms", 2], ["x", "b", "2,000", "2,000", "2,000", "ms", 1],
     ]  # fmt: skip
@@ -237,7 +237,9 @@ def test_what_a_file_says_does_no_harm(page: CampaignPage) -> None:
         replace(
             page, title=evil, figures=[], single_runs=[], differences=[evil], failed={evil: evil},
             rankings={evil: [evil]}, doubts=evil, hardware=[evil],
-            candidates=[replace(one, about=evil, interventions=[evil]) for one in page.candidates],
+            candidates=[
+                replace(candidate, about=evil, interventions=[evil]) for candidate in page.candidates
+            ],
         )
     )  # fmt: skip
     assert [tag for tag, _ in Page(harmless).tags].count("script") == 1

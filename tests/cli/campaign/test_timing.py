@@ -40,9 +40,9 @@ def test_filling_tables_counts() -> None:
 
 def test_inserts_of_a_number_of_events_in_batches_have_a_length() -> None:
     load = Load(workers=2, events=100_000, batch=1000)
-    found = model_job([load], [0], ExecutorName.LOCAL)
-    assert found.open_runs == 0
-    assert found.known_s > 10
+    estimate = model_job([load], [0], ExecutorName.LOCAL)
+    assert estimate.open_runs == 0
+    assert estimate.known_s > 10
     assert model_job([load.model_copy(update={"batch": 1})], [0], ExecutorName.LOCAL).open_runs == 1
 
 
@@ -51,9 +51,9 @@ def test_what_the_model_says_is_corrected_by_other_steps_of_the_command() -> Non
         Job(f"a {step} 1", Candidate("a"), step, "insert", 1, ()) for step in ("load", "disk")
     )
     query = Job("a ask 1", Candidate("a"), "ask", "query", 1, ())
-    modelled = {one.name: Estimate(100.0) for one in (first, second, query)}
-    found = estimate_left([second, query], modelled, {first: 50.0}, 0.0)
-    assert found == Estimate(150.0)
+    modelled = {job.name: Estimate(100.0) for job in (first, second, query)}
+    estimate = estimate_left([second, query], modelled, {first: 50.0}, 0.0)
+    assert estimate == Estimate(150.0)
 
 
 def _job(target: str, step: str, repeat: int) -> Job:
@@ -66,11 +66,11 @@ def test_measured_jobs_say_how_long_the_others_take() -> None:
     ]
     modelled = {job.name: Estimate(10.0, 1) for job in jobs}
     assert estimate_left(jobs, modelled, {}, 2.0) == Estimate(94.0, 8)
-    a_insert, a_query, *left = jobs
+    a_insert, a_query, *remaining = jobs
     # The other candidate is taken to be as slow, until it is measured itself.
-    found = estimate_left(left, modelled, {a_insert: 100.0, a_query: 7.0}, 2.0)
-    assert found == Estimate(3 * 100.0 + 3 * 7.0 + 5 * 2.0)
-    b_insert, b_query, *left = left
+    estimate = estimate_left(remaining, modelled, {a_insert: 100.0, a_query: 7.0}, 2.0)
+    assert estimate == Estimate(3 * 100.0 + 3 * 7.0 + 5 * 2.0)
+    b_insert, b_query, *remaining = remaining
     measured_s = {a_insert: 100.0, a_query: 7.0, b_insert: 20.0, b_query: 5.0}
-    assert estimate_left(left, modelled, measured_s, 0.0) == Estimate(132.0)
+    assert estimate_left(remaining, modelled, measured_s, 0.0) == Estimate(132.0)
     assert estimate_left([], modelled, measured_s, 2.0) == Estimate(0.0)

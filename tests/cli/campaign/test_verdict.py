@@ -65,8 +65,8 @@ class Night:
         result.runs[0].groups[0].latency_ms = LatencyMs(p50=1, p90=2, p99=p99, max=999)
         path = self.place / "out" / "results" / job.replace(" ", "-")
         path.mkdir()
-        kept = result.model_copy(update={"label": job, "target": job.split(maxsplit=1)[0]})
-        (path / "result.json").write_text(kept.model_dump_json(by_alias=True))
+        labelled = result.model_copy(update={"label": job, "target": job.split(maxsplit=1)[0]})
+        (path / "result.json").write_text(labelled.model_dump_json(by_alias=True))
 
 
 @pytest.fixture
@@ -81,15 +81,15 @@ def test_the_verdict_is_printed_kept_and_shown(
         night.finish(f"one insert {number}", 100 + number)
         night.finish(f"two insert {number}", 400 + number)
     write_report(night.open())
-    said = capsys.readouterr().out
-    assert "one: all met; narrowest: cost per month (1.4×); 1,460 a month (2 an hour)." in said
-    assert "two: missed (1 met, 1 missed, 1 undecided); narrowest: inserts p99 (0.62×)." in said
-    assert "missed inserts p99" not in said
-    assert "  undecided cost per month: no price is known" in said
-    kept = open_verdict(night.place / "out")
-    assert kept is not None
-    cell = kept.candidates[1].find("insert.p99")
-    assert [one.result for one in cell.evidence] == ["two-insert-1", "two-insert-2"]
+    output = capsys.readouterr().out
+    assert "one: all met; narrowest: cost per month (1.4×); 1,460 a month (2 an hour)." in output
+    assert "two: missed (1 met, 1 missed, 1 undecided); narrowest: inserts p99 (0.62×)." in output
+    assert "missed inserts p99" not in output
+    assert "  undecided cost per month: no price is known" in output
+    verdict = open_verdict(night.place / "out")
+    assert verdict is not None
+    cell = verdict.candidates[1].find("insert.p99")
+    assert [evidence.result for evidence in cell.evidence] == ["two-insert-1", "two-insert-2"]
     shown = CliRunner().invoke(results, ["show", str(night.place / "out")]).output
     assert "Two of them: the verdict" in shown
     assert "two-insert-2 run 1" in shown
@@ -105,10 +105,10 @@ def test_what_there_is_after_an_interruption(
 ) -> None:
     night.finish("one insert 1", 100)
     write_report(night.open())
-    said = capsys.readouterr().out
-    assert "So far: 3 jobs are still to be made." in said
-    assert "undecided inserts p99: one repetition doesn't show" in said
-    assert "undecided inserts p99: not measured yet." in said
+    output = capsys.readouterr().out
+    assert "So far: 3 jobs are still to be made." in output
+    assert "undecided inserts p99: one repetition doesn't show" in output
+    assert "undecided inserts p99: not measured yet." in output
 
 
 def test_a_failed_job_counts(night: Night) -> None:
@@ -133,12 +133,12 @@ def test_a_candidate_is_left_out_of_the_report(
         night.finish(f"one insert {number}", 100)
         night.finish(f"two insert {number}", 400)
     assert report_only(night.open("two")) == 0
-    said = capsys.readouterr().out
-    assert "two: left out by --without; what they measured is kept" in said
-    assert "not in the file any more" not in said
-    kept = open_verdict(night.place / "out")
-    assert kept is not None
-    assert [one.candidate for one in kept.candidates] == ["one"]
+    output = capsys.readouterr().out
+    assert "two: left out by --without; what they measured is kept" in output
+    assert "not in the file any more" not in output
+    verdict = open_verdict(night.place / "out")
+    assert verdict is not None
+    assert [candidate.candidate for candidate in verdict.candidates] == ["one"]
     # Its results stay where they are.
     assert set(night.open("two").folder.find_others(night.open("two").names)) == {
         "two-insert-1", "two-insert-2",
@@ -146,7 +146,7 @@ def test_a_candidate_is_left_out_of_the_report(
     assert report_only(night.open()) == 0
     both = open_verdict(night.place / "out")
     assert both is not None
-    assert [one.candidate for one in both.candidates] == ["one", "two"]
+    assert [candidate.candidate for candidate in both.candidates] == ["one", "two"]
 
 
 @pytest.mark.parametrize(

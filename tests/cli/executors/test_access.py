@@ -111,8 +111,8 @@ def test_a_proxy_that_does_not_lead_to_the_collector_is_given_up_for_its_log(
 ) -> None:
     api.answer = answering(lambda: (status, b'{"message": "no tunnel to the node"}'))
     with heard(api) as events:
-        told = next_of(events, PartChanged).news
-        assert told == (
+        news = next_of(events, PartChanged).news
+        assert news == (
             f"the API server's service proxy answers {status}: no tunnel to the node;"
             " the collector's log is read instead"
         )
@@ -167,10 +167,10 @@ def test_where_the_proxy_is_forbidden_the_log_of_the_collectors_own_container_is
 
 def test_a_collector_that_has_not_begun_is_waited_for(api: Api) -> None:
     """Until it listens, the proxy answers 503, too."""
-    asked = iter(range(1000))
+    requests = iter(range(1000))
 
     def answer() -> tuple[int, bytes]:
-        if next(asked) < 30:
+        if next(requests) < 30:
             return 503, b"no endpoints available"
         return 200, REPORT.model_dump_json().encode()
 

@@ -110,13 +110,13 @@ def test_a_place_among_the_pods_of_a_node() -> None:
 
 
 def test_pods_that_are_there_count() -> None:
-    others = [pod(), pod(), pod(cpu="500m")]
+    pods = [pod(), pod(), pod(cpu="500m")]
     check_refused(
-        refusal([1, 2], [node()], others), "2 workers don't fit", "room for 1",
+        refusal([1, 2], [node()], pods), "2 workers don't fit", "room for 1",
         "cpu: 1500m of 4 free", may_pass=True,
     )  # fmt: skip
     # What doesn't fit on an empty cluster either is not worth waiting for.
-    check_refused(refusal([1, 2, 8], [node()], others), "2 and 8 workers don't fit")
+    check_refused(refusal([1, 2, 8], [node()], pods), "2 and 8 workers don't fit")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_no_room_for_the_collector() -> None:
 
 def test_the_collector_goes_where_it_costs_no_worker() -> None:
     def free(*cores: str) -> list[dict[str, Decimal]]:
-        return [{"cpu": Decimal(one)} for one in cores]
+        return [{"cpu": Decimal(number)} for number in cores]
 
     collector, worker = {"cpu": Decimal("0.5")}, {"cpu": Decimal(1)}
     assert count_workers(free("2", "2"), collector, worker) == 3
@@ -188,8 +188,8 @@ def test_nodes_that_do_not_take_the_pods() -> None:
 )
 def test_tolerations(toleration: Mapping[str, str], enough: bool) -> None:
     taint = {"key": "dedicated", "value": "db", "effect": "NoSchedule"}
-    found = refusal([1], [node(taints=[taint])], tolerations=[toleration])
-    assert (found is None) is enough
+    outcome = refusal([1], [node(taints=[taint])], tolerations=[toleration])
+    assert (outcome is None) is enough
 
 
 def test_cordoned_and_merely_disliked_nodes() -> None:
@@ -214,8 +214,8 @@ def test_node_affinity(expression: Mapping[str, Any], met: bool) -> None:
     terms = [{"matchExpressions": [expression]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     nodes = [node(labels={"zone": "a", "disks": "2"})]
-    found = refusal([1], nodes, affinity={"nodeAffinity": required})
-    assert (found is None) is met
+    outcome = refusal([1], nodes, affinity={"nodeAffinity": required})
+    assert (outcome is None) is met
 
 
 def test_kept_away_from_the_database() -> None:
@@ -231,9 +231,9 @@ def test_kept_away_from_the_database() -> None:
 
 
 def test_with_a_priority_other_pods_make_room() -> None:
-    others = [pod(), pod(), pod()]
-    assert refusal([3], [node()], others, priorityClassName="high") is None
-    check_refused(refusal([4], [node()], others, priorityClassName="high"), "room for 3")
+    pods = [pod(), pod(), pod()]
+    assert refusal([3], [node()], pods, priorityClassName="high") is None
+    check_refused(refusal([4], [node()], pods, priorityClassName="high"), "room for 3")
 
 
 @pytest.mark.parametrize(
@@ -279,9 +279,9 @@ POOL = {"karpenter.sh/nodepool": "clients"}
 def test_what_an_autoscaler_may_satisfy_is_told_from_what_it_can_not(
     values: dict[str, Any], nodes: Sequence[Mapping[str, Any]], may_grow: bool
 ) -> None:
-    found = refusal([16], nodes, **values)
-    assert found is not None
-    assert found.may_grow is may_grow
+    outcome = refusal([16], nodes, **values)
+    assert outcome is not None
+    assert outcome.may_grow is may_grow
 
 
 @pytest.fixture
@@ -303,9 +303,9 @@ def test_a_node_is_waited_for_unless_the_user_has_no_patience(
     executor: Callable[[str], KubernetesExecutor], capsys: pytest.CaptureFixture[str]
 ) -> None:
     executor("5m").check_capacity([1])
-    told = capsys.readouterr().err
-    assert "lacks the label pool=clients" in told
-    assert "waiting for a node, 5 min at most (`kubernetes: scheduling_patience:`" in told
+    output = capsys.readouterr().err
+    assert "lacks the label pool=clients" in output
+    assert "waiting for a node, 5 min at most (`kubernetes: scheduling_patience:`" in output
     with pytest.raises(ConfigError, match="lacks the label pool=clients"):
         executor("0s").check_capacity([1])
     with pytest.raises(ConfigError, match="scheduling_patience: 'soon'"):

@@ -21,13 +21,13 @@ def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launcher]:
     """One that has answered already, and has little time for the next answers."""
     monkeypatch.setattr(local, "_PING_AFTER_S", 0.1)
     monkeypatch.setattr(local, "_LONGEST_STEP_S", STEP_S)
-    made = Launcher(Interrupts())
+    started = Launcher(Interrupts())
     try:
-        check_for(made, 60, lambda: made._lines > 0)
+        check_for(started, 60, lambda: started._lines > 0)
         monkeypatch.setattr(local, "_SILENCE_S", SILENCE_S)
-        yield made
+        yield started
     finally:
-        made.end()
+        started.end()
 
 
 def check_for(launcher: Launcher, seconds: float, until: Callable[[], bool]) -> None:

@@ -22,7 +22,7 @@ def test_requests_a_minute(workers: int, database_nodes: int, nodes: int) -> Non
     whose kubelets have new figures every 15 s."""
     patience = ease(workers)
     looks = 60 / (patience * kubelets._LONGEST_PAUSE_S)
-    asked = [
+    per_minute = [
         60 / (patience * POLL_S),
         60 / HOLD_S,
         60 / (patience * kubelets._LIST_EVERY_S),
@@ -32,8 +32,8 @@ def test_requests_a_minute(workers: int, database_nodes: int, nodes: int) -> Non
         / (patience * max(kubelets._NODES_EVERY_S, kubelets._NODE_EVERY_S * nodes)),
     ]  # fmt: skip
     # Those that only a user with nodes/proxy makes come on top.
-    assert sum(asked[:3]) < GOAL_PER_MIN
-    assert sum(asked) < 1.4 * GOAL_PER_MIN
+    assert sum(per_minute[:3]) < GOAL_PER_MIN
+    assert sum(per_minute) < 1.4 * GOAL_PER_MIN
 
 
 @pytest.mark.parametrize("workers", [1, 8, 250])
@@ -88,8 +88,8 @@ def test_all_nodes_are_one_request(may_list: bool) -> None:
     for number in range(1_000):
         pod = _pod(f"x-worker-{number:03}", "worker", "Running")
         pods[pod["metadata"]["name"]] = pod | {"spec": {"nodeName": f"node-{number % 50}"}}
-    found = describe_environment(cast("KubeClient", client), pods)
+    environment = describe_environment(cast("KubeClient", client), pods)
     assert client.requests == 2
-    assert len(found["placement"]) == 1_000 and len(found["nodes"]) == 50
-    kernels = {node and node["kernel"] for node in found["nodes"].values()}
+    assert len(environment["placement"]) == 1_000 and len(environment["nodes"]) == 50
+    kernels = {node and node["kernel"] for node in environment["nodes"].values()}
     assert kernels == ({"6.1"} if may_list else {None})

@@ -127,12 +127,12 @@ def test_a_pod_has_ended_with_its_own_container() -> None:
 
 def test_what_to_do_where_pods_are_refused() -> None:
     """By OpenShift, for a user that is none of the namespace's; and by the Pod Security of the namespace."""
-    said = (
+    constraint = (
         "pods is forbidden: unable to validate against any security context constraint: [provider"
         " restricted-v2: .containers[0].runAsUser: Invalid value: 10001: must be in the ranges: [1, 2]]"
     )
     for message, remedy in (
-        (said, "set `kubernetes: {runAsUser: null}` in config.yaml"),
+        (constraint, "set `kubernetes: {runAsUser: null}` in config.yaml"),
         ('violates PodSecurity "restricted:latest"', "leave runAsUser and podAnnotations"),
     ):
         problem = event_problem(event("FailedCreate", message, "Job"))

@@ -108,7 +108,7 @@ def test_a_release_is_kept_for_as_long_as_its_collector_can_be_told_to_go_on(
     logs.mkdir()
     settings = [settings_of(number) for number in range(3)]
     with _Releases(cast(KubernetesExecutor, executor), settings, logs, WHOLE, by_log) as series:
-        reports = [series.run(one, 0.0, lambda _: None) for one in settings]
+        reports = [series.run(run_settings, 0.0, lambda _: None) for run_settings in settings]
     assert executor.made == made
     assert executor.there == 0
     assert [report.run.phases_s[Phase.START] for report in reports] == start
@@ -116,7 +116,7 @@ def test_a_release_is_kept_for_as_long_as_its_collector_can_be_told_to_go_on(
 
 
 def test_the_first_runs_start_begins_with_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which asks for helm's version, the namespace, and room on the nodes: all that takes time."""
+    """It asks for helm's version, the namespace, and room on the nodes: all that takes time."""
     clock = Clock()
     client = SimpleNamespace(make_client=lambda: None, namespace="bench")
 

@@ -91,9 +91,9 @@ class Work(PartSeries):
 @pytest.mark.parametrize(("workers", "counts"), [(1, [1, 0, 0]), (2, [1, 1, 0]), (7, [3, 2, 2])])
 def test_each_worker_is_in_one_part(workers: int, counts: list[int]) -> None:
     parts = [Part(number, 3, ADDRESS) for number in range(3)]
-    found = [list(part.list_workers(workers)) for part in parts]
-    assert list(map(len, found)) == counts
-    assert sorted(chain(*found)) == list(range(workers))
+    shares = [list(part.list_workers(workers)) for part in parts]
+    assert list(map(len, shares)) == counts
+    assert sorted(chain(*shares)) == list(range(workers))
     assert [part.leads for part in parts] == [True, False, False]
     assert list(Part().list_workers(workers)) == list(range(workers))
 
@@ -158,7 +158,7 @@ def test_each_is_in_its_own_context_and_namespace(monkeypatch: pytest.MonkeyPatc
         ClusterPlace("bench", "some/kubeconfig", "east"),
     )
     assert isinstance(several, SeveralExecutors)
-    places = [cast(KubernetesExecutor, one)._place for one in several._executors.values()]
+    places = [cast(KubernetesExecutor, executor)._place for executor in several._executors.values()]
     assert places == [
         ClusterPlace("bench", "some/kubeconfig", "east"),
         ClusterPlace("mine", "some/kubeconfig", None),

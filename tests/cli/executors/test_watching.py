@@ -40,7 +40,7 @@ def status(phase: Phase = Phase.RUN, run: str = RUN, **more: Any) -> Status:
 
 
 def report() -> Report:
-    """Whose content doesn't matter."""
+    """A report whose content doesn't matter."""
     return make_report()
 
 
@@ -60,7 +60,7 @@ def test_status_is_shown_until_the_report_comes() -> None:
         parts.events.put(event)
     arrival = await_report(parts, RUN, None, shown.append)
     assert arrival.report is sent
-    assert [one.phase for one in shown] == [Phase.PREPARE, Phase.RUN]
+    assert [update.phase for update in shown] == [Phase.PREPARE, Phase.RUN]
     assert arrival.heard_at is not None
     assert arrival.age_s == 7.0
 
@@ -70,7 +70,7 @@ def test_a_run_that_is_not_heard_of_is_starting() -> None:
     shown: list[Status] = []
     with pytest.raises(RunFailed):
         await_report(parts, RUN, time.monotonic() + 0.7, shown.append)
-    assert {one.phase for one in shown} == {Phase.START}
+    assert {update.phase for update in shown} == {Phase.START}
 
 
 def test_a_failure_ends_it() -> None:

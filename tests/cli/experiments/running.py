@@ -64,7 +64,7 @@ def make_context(
 
 
 def make_runs(experiment: AnyExperiment, executor: FakeExecutor) -> Runner:
-    """All its runs; RunFailed as the command would end with."""
+    """All its runs; raises the RunFailed with which the command would end."""
     context = make_context(experiment.session, experiment.command, cast(Executor, executor))
     runner = Runner(experiment, context, PlainDisplay(experiment.lengths))
     runner.make_all()

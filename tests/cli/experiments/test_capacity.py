@@ -29,37 +29,39 @@ def found_in(result: Result) -> Capacity:
 
 
 def kinds(result: Result) -> set[Kind]:
-    return {one.kind for one in find_caveats(result)}
+    return {caveat.kind for caveat in find_caveats(result)}
 
 
 def test_the_answer_in_devices_on_disk_by_cpu_and_money() -> None:
     result = capacity(cost_per_hour=2.0)
-    found = found_in(result)
-    low, high = found.events_per_s, found.above_per_s
-    assert found.sure
+    answer = found_in(result)
+    low, high = answer.events_per_s, answer.above_per_s
+    assert answer.sure
     assert low is not None
     assert high is not None
     assert low <= 50_000 < high <= 1.05 * low
     # As the workload temperature has it.
-    assert (found.device_interval_s, found.devices) == (0.45, low * 0.45)
-    assert found.bytes_per_day == 100 * low * 86_400
-    assert (found.database_cpus, found.events_per_s_per_cpu) == (2.0, low / 2)
-    assert found.events_per_cost == low * 1800
-    said = describe_capacity(result)
-    assert said[0] == f"Capacity: {low:,.10g} events/s within p99=100ms; {high:,.10g} doesn't hold."
-    assert said[1] == (
+    assert (answer.device_interval_s, answer.devices) == (0.45, low * 0.45)
+    assert answer.bytes_per_day == 100 * low * 86_400
+    assert (answer.database_cpus, answer.events_per_s_per_cpu) == (2.0, low / 2)
+    assert answer.events_per_cost == low * 1800
+    lines = describe_capacity(result)
+    assert (
+        lines[0] == f"Capacity: {low:,.10g} events/s within p99=100ms; {high:,.10g} doesn't hold."
+    )
+    assert lines[1] == (
         f"{low:,.10g} events/s are {low * 0.45:,.0f} devices that send an event every 0.45 s; 428 GB a day on"
         f" disk; {low / 2:,.0f} events/s for each of the database's 2 CPUs; 0.011 per million"
         " events (at 2 an hour)."
     )
     # No step was at its limit but for the closed loop.
-    assert said[2].startswith(
+    assert lines[2].startswith(
         "Bottleneck above it (in the closed loop): database CPU: the database used"
     )
     assert write_headline(result) == f"{low:,.10g} events/s within p99=100ms"
     assert describe_measurement(result) == (
         "Capacity of alpha (PostgreSQL 18.4): the highest rate of inserts within p99=100ms by 4 workers,"
-        f" in {len(found.steps) - 1} steps of 30 s, from processes on one machine on 2025-01-02."
+        f" in {len(answer.steps) - 1} steps of 30 s, from processes on one machine on 2025-01-02."
     )
     assert (describe_validity(result), describe_stability(result)) == ("yes", "yes")
     assert kinds(result) == set()
@@ -80,19 +82,21 @@ def test_each_step_is_a_row_with_its_verdict() -> None:
 
 def test_what_was_due_by_chance_stands_beside_the_rate() -> None:
     result = capacity()
-    found = found_in(result)
-    for step in found.steps_at_answer:
-        (own,) = [one.group for one in result.writers if one.run.run == step.run]
-        assert own.offered is not None and own.window_s is not None
-        own.offered.due = int(1.08 * (step.rate_per_s or 0) * own.window_s)
-    due = 1.08 * (found.events_per_s or 0)
+    answer = found_in(result)
+    for step in answer.steps_at_answer:
+        (group,) = [
+            group_run.group for group_run in result.writers if group_run.run.run == step.run
+        ]
+        assert group.offered is not None and group.window_s is not None
+        group.offered.due = int(1.08 * (step.rate_per_s or 0) * group.window_s)
+    due = 1.08 * (answer.events_per_s or 0)
     table = tabulate_capacity(result, terminal=False)
     assert list(table.headers)[1:3] == ["Rate", "Offered/s"]
-    assert [f"{found.events_per_s:,.10g}", f"{due:,.0f}"] in [list(row[1:3]) for row in table.rows]
-    (said,) = [line for line in describe_capacity(result) if "chance" in line]
-    assert said == (
+    assert [f"{answer.events_per_s:,.10g}", f"{due:,.0f}"] in [list(row[1:3]) for row in table.rows]
+    (sentence,) = [line for line in describe_capacity(result) if "chance" in line]
+    assert sentence == (
         f"By the chance of their arrivals {due:,.0f} events/s were due in the"
-        f" {len(found.steps_at_answer)} steps at this rate."
+        f" {len(answer.steps_at_answer)} steps at this rate."
     )
 
 
@@ -106,10 +110,10 @@ def test_a_step_without_a_verdict_says_why() -> None:
 
 def test_a_client_that_was_the_limit_makes_it_at_least() -> None:
     result = capacity(at=40_000, client_bound=True)
-    found = found_in(result)
-    assert found.client_bound
+    answer = found_in(result)
+    assert answer.client_bound
     assert (
-        write_headline(result) == f"at least {found.events_per_s:,.10g} events/s within p99=100ms"
+        write_headline(result) == f"at least {answer.events_per_s:,.10g} events/s within p99=100ms"
     )
     assert "but there the client was the limit" in describe_capacity(result)[0]
     assert "client CPU: much to do" in describe_capacity(result)[2]
@@ -148,20 +152,20 @@ def test_no_rate_or_each_rate() -> None:
 
 def test_steps_that_say_otherwise_are_told() -> None:
     result = capacity()
-    found = found_in(result)
-    found.steps[2].holds = True
-    found.steps[2].rate_per_s = 90_000
-    found.contradicting = [found.steps[2].run]
-    (told,) = [one.text for one in find_caveats(result) if one.kind is Kind.UNSTABLE]
-    assert told == (
+    answer = found_in(result)
+    answer.steps[2].holds = True
+    answer.steps[2].rate_per_s = 90_000
+    answer.contradicting = [answer.steps[2].run]
+    (text,) = [caveat.text for caveat in find_caveats(result) if caveat.kind is Kind.UNSTABLE]
+    assert text == (
         "1 step contradicts this (90,000 held): the database seems to have become slower meanwhile"
     )
 
 
 def test_a_p99_of_few_requests_is_said_to_be_one() -> None:
     result = capacity(at=3_000)
-    (told,) = [one.text for one in find_caveats(result) if one.kind is Kind.FEW_RUNS]
-    assert "requests, of which the slowest are few: a longer --step-duration" in told
+    (text,) = [caveat.text for caveat in find_caveats(result) if caveat.kind is Kind.FEW_RUNS]
+    assert "requests, of which the slowest are few: a longer --step-duration" in text
 
 
 def test_results_show_compare_and_the_export_know_it() -> None:
@@ -195,18 +199,18 @@ def test_results_show_compare_and_the_export_know_it() -> None:
 def test_capacities_are_compared_by_their_intervals() -> None:
     base, other, near = capacity(at=30_000), capacity(at=60_000), capacity(at=30_100)
     (slower, same) = compare([other, base, near]), compare([base, near])
-    (one, _) = slower
+    (comparison, _) = slower
     first, second = found_in(other), found_in(base)
-    assert one.figure == second.events_per_s
+    assert comparison.figure == second.events_per_s
     assert first.events_per_s
     assert first.above_per_s
     assert second.events_per_s
     assert second.above_per_s
-    assert str(one.place) == "capacity"
-    assert one.speed.value == pytest.approx(second.events_per_s / first.events_per_s)
-    assert one.speed.interval == pytest.approx(
+    assert str(comparison.place) == "capacity"
+    assert comparison.speed.value == pytest.approx(second.events_per_s / first.events_per_s)
+    assert comparison.speed.interval == pytest.approx(
         (second.events_per_s / first.above_per_s, second.above_per_s / first.events_per_s)
     )
-    assert one.verdict == "slower"
+    assert comparison.verdict == "slower"
     assert same[0].verdict == "no difference shown"
     assert same[0].speed.alike

@@ -46,8 +46,8 @@ def test_a_clients_figures_stand_beside_those_of_the_lean_path() -> None:
 
 def test_the_answer_is_a_sentence() -> None:
     result = compare_in_turns()
-    (said,) = describe_clients(result)
-    assert said.startswith(
+    (sentence,) = describe_clients(result)
+    assert sentence.startswith(
         "What your application's client costs you, by psycopg2's copy_expert: 4.00× slower than the lean"
         " path (95 % interval 4.00 to 4.00× slower); 4.00 µs of CPU for each event instead of 0.50 (8.00"
     )
@@ -78,41 +78,41 @@ def test_clients_that_ask_stand_beside_each_other_by_question_and_row() -> None:
         ["point", "lean", "400,140", "0.1", "0.4"], ["point", "official", "100,140", "0.4", "1.6"],
     ]  # fmt: skip
     assert not tabulate_questions(compare_in_turns()).rows
-    (said,) = describe_clients(result)
-    assert said.startswith(
+    (sentence,) = describe_clients(result)
+    assert sentence.startswith(
         "What your application's client costs you, by psycopg2-binary: 4.00× slower"
     )
-    assert "200.00 µs of CPU for each question instead of 50.00" in said
-    assert "20.00 for each row instead of 5.00; a question's p50 0.4 ms instead of 0.1" in said
+    assert "200.00 µs of CPU for each question instead of 50.00" in sentence
+    assert "20.00 for each row instead of 5.00; a question's p50 0.4 ms instead of 0.1" in sentence
 
 
 def test_a_result_of_clients_that_ask_is_told_kept_and_drawn() -> None:
     result = compare_asking_in_turns()
-    said = describe_measurement(result)
+    text = describe_measurement(result)
     assert (
         "with 5,000 events in it by 2 workers at once with 8 questions in flight each, for 20 s, 2 runs of"
         " each client, "
-    ) in said
+    ) in text
     shown = tabulate_result(result, terminal=False)
     assert [row[0] for row in shown["Turns"].rows] == ["2", "3", "4", "5"]
     rows = list_rows(stored(result))
     assert [json.loads(row["options"]).get("tuned") for row in rows] == [
         None, {"client": "lean"}, {"client": "official"}, {"client": "official"}, {"client": "lean"},
     ]  # fmt: skip
-    one = [NamedResult("alpha", result)]
-    assert list(bars_of(draw_clients(one))) == ["lean", "official"]
-    drawn = draw_client_cpu(one)
+    named = [NamedResult("alpha", result)]
+    assert list(bars_of(draw_clients(named))) == ["lean", "official"]
+    drawn = draw_client_cpu(named)
     assert drawn is not None and "µs of CPU per query" in str(drawn.spec)
     # Inserts and questions don't stand on one scale.
-    both = [*one, NamedResult("beta", compare_in_turns())]
+    both = [*named, NamedResult("beta", compare_in_turns())]
     assert bars_of(draw_clients(both))["official"] == pytest.approx(25_002.5)
-    told = describe_client_costs_of("clients", {"alpha": [result]})
-    assert ", CPU per question 4.00× (" in told.lines[0]
+    ranking = describe_client_costs_of("clients", {"alpha": [result]})
+    assert ", CPU per question 4.00× (" in ranking.lines[0]
 
 
 def test_a_result_has_the_groups_that_it_is_about() -> None:
-    asked, inserted = compare_asking_in_turns().model_dump(), compare_in_turns().model_dump()
-    for values, runs in ((asked, inserted["runs"]), (inserted, asked["runs"])):
+    asking, inserting = compare_asking_in_turns().model_dump(), compare_in_turns().model_dump()
+    for values, runs in ((asking, inserting["runs"]), (inserting, asking["runs"])):
         with pytest.raises(ValueError, match="runs are not those of a command"):
             Result.model_validate(values | {"runs": runs})
 
@@ -124,25 +124,27 @@ def test_without_a_valid_run_of_both_nothing_is_said() -> None:
     ]
     assert tabulate_clients(result).rows[1][2:4] == ["0", "-"]
     assert not result.valid
-    texts = [one.text for one in find_caveats(result) if one.kind is Kind.INVALID]
+    texts = [caveat.text for caveat in find_caveats(result) if caveat.kind is Kind.INVALID]
     assert texts[0] == "run 2 (official): 1 of 9 events is missing"
 
 
 def test_a_lean_path_that_is_the_limit_itself_is_said() -> None:
-    kinds = {one.kind for one in find_caveats(compare_in_turns())}
+    kinds = {caveat.kind for caveat in find_caveats(compare_in_turns())}
     assert Kind.FEW_RUNS in kinds and Kind.CLIENT_BOUND not in kinds
     (bound,) = (
-        one for one in find_caveats(compare_in_turns(bound=True)) if one.kind is Kind.CLIENT_BOUND
+        caveat
+        for caveat in find_caveats(compare_in_turns(bound=True))
+        if caveat.kind is Kind.CLIENT_BOUND
     )
     assert bound.text.startswith("2 of 2 runs by the lean path show your client's speed")
 
 
 def test_a_campaign_tells_what_clients_cost_by_all_repetitions() -> None:
-    told = describe_client_costs_of(
+    ranking = describe_client_costs_of(
         "clients", {"alpha": [compare_in_turns(), compare_in_turns()], "beta": []}
     )
-    assert told.title == "What official clients cost beside the lean path"
-    alpha, beta = told.lines
+    assert ranking.title == "What official clients cost beside the lean path"
+    alpha, beta = ranking.lines
     assert alpha.startswith("alpha: official: 4.00× slower than the lean path (95 % interval ")
     assert ", CPU per event 8.00× (" in alpha
     assert beta == "beta: nothing was measured."
@@ -159,15 +161,15 @@ def bars_of(figure: Chart | None) -> dict[str, float]:
 
 
 def test_figures_have_a_bar_for_each_client() -> None:
-    one = [NamedResult("alpha", compare_in_turns())]
-    assert bars_of(draw_clients(one)) == {
+    named = [NamedResult("alpha", compare_in_turns())]
+    assert bars_of(draw_clients(named)) == {
         "lean": pytest.approx(100_002.5), "official": pytest.approx(25_002.5)
     }  # fmt: skip
-    assert bars_of(draw_client_cpu(one)) == {
+    assert bars_of(draw_client_cpu(named)) == {
         "lean": pytest.approx(0.5), "official": pytest.approx(4.0)
     }  # fmt: skip
     # Of several the clients of each stay together.
-    both = [*one, NamedResult("beta", compare_in_turns())]
+    both = [*named, NamedResult("beta", compare_in_turns())]
     names = ["alpha, lean", "alpha, official", "beta, lean", "beta, official"]
     assert list(bars_of(draw_answer(both))) == names
     assert draw_clients([NamedResult("alpha", inserts({1: [1.0]}))]) is None

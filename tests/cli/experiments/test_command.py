@@ -26,14 +26,14 @@ def call(command: str, arguments: str) -> None:
 @pytest.fixture
 def caught(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the commands would do."""
-    found: list[Any] = []
+    requests: list[Any] = []
 
     def note(experiment: AnyExperiment, _: Interrupts) -> int:
-        found.append(experiment.request)
+        requests.append(experiment.request)
         return 0
 
     monkeypatch.setattr("cli.experiments.experiment.run_experiment", note)
-    return found
+    return requests
 
 
 def test_the_options_are_the_request(caught: list[CapacityRequest]) -> None:
@@ -66,8 +66,8 @@ def test_the_options_are_the_request(caught: list[CapacityRequest]) -> None:
         role=Role.READ, workers=2, rate_per_s=4.0, duration_s=12.0, warm_up_s=1.0, check=False,
         arrivals=Arrivals.EVEN, weights={"count-events": 3.0}, queries=["count-events"], in_flight=8,
     )  # fmt: skip
-    kept = full.list_options()
-    assert (kept["in_flight"], kept["reader_in_flight"]) == (3, 8)
+    options = full.list_options()
+    assert (options["in_flight"], options["reader_in_flight"]) == (3, 8)
     assert (full.precision, full.max_steps) == (0.02, 9)
     assert (full.data.prefill, full.data.seed) == (1_000_000, 5)
 
@@ -93,10 +93,10 @@ def test_clients_ask_all_queries_or_those_that_are_named(caught: list[Any]) -> N
     assert (named.readers.rate_per_s, named.readers.in_flight, named.load.in_flight) == (50.0, 1, 4)
     assert named.data.prefill == 500
     assert inserting.readers is None
-    kept = named.list_options()
-    assert (kept["workers"], kept["reader_in_flight"], kept["duration_s"]) == (1, 1, 3.0)
-    assert kept["queries"] == {"point": 3.0, "range": 1.0}
-    assert "batch" not in kept
+    options = named.list_options()
+    assert (options["workers"], options["reader_in_flight"], options["duration_s"]) == (1, 1, 3.0)
+    assert options["queries"] == {"point": 3.0, "range": 1.0}
+    assert "batch" not in options
 
 
 @pytest.mark.parametrize(
@@ -152,14 +152,14 @@ def test_stages_say_how_long_a_run_takes_and_their_mean_is_the_rate(caught: list
     call("mixed", "--query-rate 30s:2,60s:5")
     call("query", "--rate 30s:2,30s:0 --arrivals even")
     call("insert", "--rate 500 --num-inserts 7")
-    inserted, both, asked, query, constant = caught
+    inserted, both, reads, query, constant = caught
     assert inserted.load.stages == parse_stages("10s:100,20s:1000")
     assert (inserted.load.rate_per_s, inserted.load.duration_s) == (700.0, 30.0)
     assert (both.load.rate_per_s, both.readers.rate_per_s) == (600.0, 3.0)
     assert both.readers.stages == parse_stages("30s:2,30s:4")
     assert both.list_options()["query_stages"] == "30s:2,30s:4"
-    assert (asked.load.stages, asked.load.duration_s, asked.load.rate_per_s) == ([], 90.0, None)
-    assert (asked.readers.duration_s, asked.readers.rate_per_s) == (90.0, 4.0)
+    assert (reads.load.stages, reads.load.duration_s, reads.load.rate_per_s) == ([], 90.0, None)
+    assert (reads.readers.duration_s, reads.readers.rate_per_s) == (90.0, 4.0)
     assert (query.load.role, query.load.rate_per_s, query.load.duration_s) == (Role.READ, 1.0, 60.0)
     assert inserted.list_options()["stages"] == "10s:100,20s:1000"
     # What was a result's before there were stages is as it was.

@@ -120,9 +120,9 @@ def test_a_result_says_what_ended_its_command(
     experiment, run = _run(tmp_path, _Database(_raise(error)), monkeypatch)
     with pytest.raises(type(error)):
         run()
-    assert (made := read_result(_find_result(tmp_path))) == experiment.shown[0]
-    assert (made.complete, made.ended_by) == (False, told)
-    assert [one.valid for one in made.runs] == valid
+    assert (result := read_result(_find_result(tmp_path))) == experiment.shown[0]
+    assert (result.complete, result.ended_by) == (False, told)
+    assert [run_result.valid for run_result in result.runs] == valid
 
 
 def test_a_command_that_made_all_its_runs_was_ended_by_nothing(
@@ -145,9 +145,9 @@ def test_a_result_is_copied_to_its_address_when_the_tables_were_shown(
     experiment, run = _run(tmp_path, _Database(), monkeypatch)
     _send_to(experiment, Address((tmp_path / "there").as_uri()))
     assert run() == 0
-    kept = _find_result(tmp_path)
-    assert read_result(tmp_path / "there" / kept.name) == experiment.shown[0]
-    assert f"Copied to: {(tmp_path / 'there').as_uri()}/{kept.name}\n" in capsys.readouterr().out
+    folder = _find_result(tmp_path)
+    assert read_result(tmp_path / "there" / folder.name) == experiment.shown[0]
+    assert f"Copied to: {(tmp_path / 'there').as_uri()}/{folder.name}\n" in capsys.readouterr().out
 
 
 def test_what_was_made_before_the_end_is_copied_too(
@@ -186,26 +186,26 @@ def test_a_copy_that_fails_is_said_and_keeps_the_result(
     with pytest.raises(RunFailed) as raised:
         run()
     assert read_result(_find_result(tmp_path)) == experiment.shown[0]
-    said = f"the result is in results/{_find_result(tmp_path).name}, but could not be copied"
+    message = f"the result is in results/{_find_result(tmp_path).name}, but could not be copied"
     if ends:
         assert raised.value.message == ends.message
-        assert f"warning: {said}" in capsys.readouterr().err
+        assert f"warning: {message}" in capsys.readouterr().err
     else:
-        assert said in raised.value.message
+        assert message in raised.value.message
 
 
 def test_what_was_made_so_far_is_kept_while_the_next_run_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who is killed has it."""
-    kept: list[Any] = []
+    """A command that is killed has it."""
+    results: list[Any] = []
 
     def look() -> None:
-        kept.append(json.loads((_find_result(tmp_path) / "result.json").read_text()))
+        results.append(json.loads((_find_result(tmp_path) / "result.json").read_text()))
 
     _, run = _run(tmp_path, _Database(look), monkeypatch)
     run()
-    assert (len(kept[0]["runs"]), kept[0]["complete"]) == (1, False)
+    assert (len(results[0]["runs"]), results[0]["complete"]) == (1, False)
 
 
 def test_runs_of_a_series_share_a_token_and_each_follows_the_last(
@@ -216,7 +216,7 @@ def test_runs_of_a_series_share_a_token_and_each_follows_the_last(
     first, second, third = database.asked
     assert first.token == second.token != third.token
     assert database.logs == ["first", "second"]
-    stored = [one.after and one.after.stored for one in database.asked]
+    stored = [settings.after and settings.after.stored for settings in database.asked]
     assert stored == [None, 100, 200]
     assert capsys.readouterr().err.splitlines() == [
         f"run {number}: 500 inserts/s" for number in (1, 2, 3)

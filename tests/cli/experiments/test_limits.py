@@ -91,14 +91,14 @@ def test_wrong_ones_say_how_to_write_them(text: str, said: str) -> None:
 def test_limits_of_queries_need_readers_who_ask_them() -> None:
     own, query = parse_limit("p99=100ms"), parse_limit("query:count-event:p99=1s")
     check_limits([own], None)
-    for limits, asked, said in (
+    for limits, queries, message in (
         ([own, parse_limit("p99=50ms")], None, "p99 is given more than once"),
         ([query], None, "say by --readers who asks it"),
         ([query], ["count-events"], "don't ask count-event; did you mean count-events?"),
     ):
         with pytest.raises(OptionError) as caught:
-            check_limits(limits, asked)
-        assert said in str(caught.value)
+            check_limits(limits, queries)
+        assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -241,21 +241,21 @@ def reader(**changes: Any) -> RunResult:
 def test_what_becomes_of_the_limits_of_a_run(
     limits: list[str], run: RunResult, outcome: str, each: list[str]
 ) -> None:
-    found = conclude(run, [parse_limit(text) for text in limits], 10)
-    assert (found.outcome, [one.outcome for one in found.limits]) == (outcome, each)
-    assert bool(found.reasons) is (outcome != "kept")
+    verdict = conclude(run, [parse_limit(text) for text in limits], 10)
+    assert (verdict.outcome, [limit.outcome for limit in verdict.limits]) == (outcome, each)
+    assert bool(verdict.reasons) is (outcome != "kept")
 
 
 def test_a_run_that_was_ended_early_has_missed_the_limit_whatever_its_figure_is() -> None:
-    """Of too few requests for a p99; what else it was to keep is told by what was measured."""
+    """It made too few requests for a p99; its other limits are judged by what was measured."""
     end = EarlyEnd(limit="p99=100ms", at_s=3.0, reason="90 requests took longer, of 200 at most")
     text = "ended after 3.0 s: p99=100ms can no longer be kept (90 requests took longer, of 200 at most)"
     run = insert_run(aborted=end, count=500, invalid_reasons=[text])
     limits = [parse_limit("p99=100ms"), parse_limit("error_share=0")]
-    found = conclude(run, limits, 1)
-    assert found.outcome == "missed"
-    assert [one.outcome for one in found.limits] == ["missed", "kept"]
-    assert found.reasons == [text]
+    verdict = conclude(run, limits, 1)
+    assert verdict.outcome == "missed"
+    assert [limit.outcome for limit in verdict.limits] == ["missed", "kept"]
+    assert verdict.reasons == [text]
     unknown = conclude(run, [limits[0], parse_limit("query:last:p99=1s")], 1).limits[1]
     assert unknown.outcome == "undecided"
     assert unknown.reason == "the run was ended before that could be known"
@@ -285,8 +285,8 @@ def test_the_exit_status_is_0_only_if_all_limits_are_kept(
 
 
 def test_a_limit_of_a_query_command_is_about_each_query_that_has_none_of_its_own() -> None:
-    given = [parse_limit("p99=2s"), parse_limit("query:slow:p99=9s"), parse_limit("p50=1s")]
-    spread = [str(limit) for limit in spread_limits(given, ["quick", "slow"])]
+    limits = [parse_limit("p99=2s"), parse_limit("query:slow:p99=9s"), parse_limit("p50=1s")]
+    spread = [str(limit) for limit in spread_limits(limits, ["quick", "slow"])]
     assert spread == [
         "query:slow:p99=9s", "query:quick:p99=2s", "query:quick:p50=1s", "query:slow:p50=1s",
     ]  # fmt: skip
@@ -340,14 +340,14 @@ def ask(place: Path, kind: Any, request: Any) -> Any:
 def test_a_command_refuses_limits_that_it_can_not_be_about(tmp_path: Path) -> None:
     query = parse_limit("query:last:p99=1s")
     sweep = Sweep(load=Load(), data=DataSet(), counts=[1])
-    for changes, said in (
+    for changes, message in (
         ({"limits": [query]}, "is about a query, and insert asks none: use mixed"),
         ({"abort_on_limit": True}, "give a --limit, as in p99=100ms"),
         ({"limits": [parse_limit("p99=1s")] * 2}, "given more than once"),
     ):
         with pytest.raises(ConfigError) as caught:
             ask(tmp_path, InsertExperiment, replace(sweep, **changes))
-        assert said in str(caught.value)
+        assert message in str(caught.value)
 
 
 class _Fast(FakeExecutor):
@@ -364,8 +364,10 @@ def test_limits_are_kept_with_the_result_and_end_runs_only_if_asked_to(tmp_path:
         database = _Fast()
         experiment = ask(tmp_path, InsertExperiment, sweep)
         result = make_runs(experiment, database).make_result(complete=True)
-        assert [one.abort_limits for one in database.asked] == [limits if aborts else []] * 2
-        assert [one.outcome for one in result.verdicts] == ["missed", "missed"]
+        assert [settings.abort_limits for settings in database.asked] == [
+            limits if aborts else []
+        ] * 2
+        assert [verdict.outcome for verdict in result.verdicts] == ["missed", "missed"]
         assert result.options["limits"] == ["p99=2ms"]
         assert result.options.get("abort_on_limit", False) is aborts
         assert choose_status(result) == 3

@@ -56,22 +56,22 @@ def test_what_does_not_go_together_is_refused(arguments: str, said: str) -> None
 
 def test_without_a_baseline_all_runs_are_mixed() -> None:
     plan = plan_mix(MIX).runs
-    assert [(one.label, one.run) for one in plan] == [
+    assert [(planned.label, planned.run) for planned in plan] == [
         (f"3 writers and 2 readers, run {run} of 3", run) for run in (1, 2, 3)
     ]
-    assert all(one.loads == (MIX.load, MIX.readers) for one in plan)
+    assert all(planned.loads == (MIX.load, MIX.readers) for planned in plan)
 
 
 def test_with_a_baseline_the_groups_take_turns_and_each_is_first_once() -> None:
     plan = plan_mix(replace(MIX, baseline=True)).runs
     arms = {(WRITE, READ), (WRITE,), (READ,)}
-    at_work = [tuple(load.role for load in one.at_work) for one in plan]
+    at_work = [tuple(load.role for load in planned.at_work) for planned in plan]
     assert Counter(at_work) == dict.fromkeys(arms, 3)
     turns = [at_work[start : start + 3] for start in (0, 3, 6)]
     assert all(set(turn) == arms for turn in turns)
     assert {turn[0] for turn in turns} == arms
-    for one, roles in zip(plan, at_work, strict=True):
-        writers, readers = one.loads
+    for planned, roles in zip(plan, at_work, strict=True):
+        writers, readers = planned.loads
         # As many workers, and the same data to begin with, whoever is at work.
         assert (writers.workers, readers.workers) == (3, 2)
         assert writers.role is (WRITE if WRITE in roles else Role.FILL)

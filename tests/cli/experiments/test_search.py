@@ -50,29 +50,29 @@ GOAL = Goal(closed_loop_per_s=100_000, lowest_per_s=100)
 @pytest.mark.parametrize("precision", [0.01, 0.05, 0.5])
 def test_a_steady_database_is_found_in_few_steps(capacity: float, precision: float) -> None:
     goal = Goal(100_000, 100, precision)
-    tried, found = search(holds_up_to(capacity), goal)
-    assert found.sure
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low <= capacity < found.high <= found.low * (1 + precision)
+    tried, interval = search(holds_up_to(capacity), goal)
+    assert interval.sure
+    assert interval.low is not None
+    assert interval.high is not None
+    assert interval.low <= capacity < interval.high <= interval.low * (1 + precision)
     # Each end three times, in turns.
-    assert [one.rate_per_s for one in tried].count(found.low) == 3
-    assert {one.rate_per_s for one in tried[-2:]} == {found.low, found.high}
+    assert [trial.rate_per_s for trial in tried].count(interval.low) == 3
+    assert {trial.rate_per_s for trial in tried[-2:]} == {interval.low, interval.high}
     assert len(tried) <= (16 if precision > 0.01 else 18)
-    assert find_contradicting(tried, found) == []
+    assert find_contradicting(tried, interval) == []
 
 
 def test_a_limit_that_even_the_lowest_rate_misses() -> None:
-    tried, found = search(lambda *_: False, GOAL)
-    assert found == Interval(None, 100, sure=True)
-    assert [one.rate_per_s for one in tried] == [70_000, 35_000, 8_750, 547, 100, 100, 100]
+    tried, interval = search(lambda *_: False, GOAL)
+    assert interval == Interval(None, 100, sure=True)
+    assert [trial.rate_per_s for trial in tried] == [70_000, 35_000, 8_750, 547, 100, 100, 100]
 
 
 def test_one_that_all_rates_hold() -> None:
-    tried, found = search(lambda *_: True, GOAL)
+    tried, interval = search(lambda *_: True, GOAL)
     highest = HIGHEST_SHARE * GOAL.closed_loop_per_s
-    assert found == Interval(highest, None, sure=True)
-    assert [one.rate_per_s for one in tried[:3]] == [70_000, 100_000, 130_000]
+    assert interval == Interval(highest, None, sure=True)
+    assert [trial.rate_per_s for trial in tried[:3]] == [70_000, 100_000, 130_000]
     assert len(tried) <= 9
 
 
@@ -86,13 +86,13 @@ def test_a_database_whose_speed_drifts_is_found_as_it_is_at_last(later: float, s
         for step in range(100)
     ]
     goal = Goal(100_000, 100, max_steps=60)
-    tried, found = search(lambda rate, step: rate <= capacity[step], goal)
-    assert found.sure
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low * 0.98 <= capacity[len(tried) - 1] <= found.high * 1.02
-    against = [tried[place] for place in find_contradicting(tried, found)]
-    assert any(one.holds is (later < 60_000) for one in against)
+    tried, interval = search(lambda rate, step: rate <= capacity[step], goal)
+    assert interval.sure
+    assert interval.low is not None
+    assert interval.high is not None
+    assert interval.low * 0.98 <= capacity[len(tried) - 1] <= interval.high * 1.02
+    against = [tried[place] for place in find_contradicting(tried, interval)]
+    assert any(trial.holds is (later < 60_000) for trial in against)
 
 
 def test_noise_near_the_limit_is_repeated_until_the_verdicts_are_sure() -> None:
@@ -100,17 +100,17 @@ def test_noise_near_the_limit_is_repeated_until_the_verdicts_are_sure() -> None:
     goal = Goal(100_000, 100, max_steps=40)
     sure, near = 0, 0
     for seed in range(200):
-        tried, found = search(vary(50_000, 0.05, seed), goal)
-        assert found.low is not None
-        assert found.high is not None
-        if not found.sure:
+        tried, interval = search(vary(50_000, 0.05, seed), goal)
+        assert interval.low is not None
+        assert interval.high is not None
+        if not interval.sure:
             assert len(tried) == goal.max_steps
-            assert found.because == "40 steps were not enough to be sure"
-            assert found.low < 55_000
-            assert found.high > 45_000
+            assert interval.because == "40 steps were not enough to be sure"
+            assert interval.low < 55_000
+            assert interval.high > 45_000
             continue
         sure += 1
-        near += found.low < 50_000 * 1.1 and found.high > 50_000 / 1.1
+        near += interval.low < 50_000 * 1.1 and interval.high > 50_000 / 1.1
     assert sure >= 150
     # Two deviations of a single run are 10 %.
     assert near >= 0.98 * sure
@@ -118,20 +118,20 @@ def test_noise_near_the_limit_is_repeated_until_the_verdicts_are_sure() -> None:
 
 def test_too_few_steps_are_said_to_be_too_few() -> None:
     goal = Goal(100_000, 100, max_steps=4)
-    tried, found = search(holds_up_to(52_345), goal)
+    tried, interval = search(holds_up_to(52_345), goal)
     assert len(tried) == 4
-    assert found.because == "4 steps were not enough to be sure"
-    assert (found.low, found.sure) == (49_500, False)
-    assert found.high == 58_900
+    assert interval.because == "4 steps were not enough to be sure"
+    assert (interval.low, interval.sure) == (49_500, False)
+    assert interval.high == 58_900
     assert find_interval(goal, tried[:1]).because == "1 step was not enough to be sure"
     assert find_interval(goal, []) == Interval(None, None, False, "no rate was tried")
 
 
 def test_while_verdicts_differ_the_interval_leaves_their_rate_out() -> None:
     verdicts = [(50_000, True), (60_000, False), (55_000, True), (57_000, True), (57_000, False)]
-    tried = [RateTrial(*one) for one in verdicts]
-    found = find_interval(GOAL, tried)
-    assert (found.low, found.high, found.sure) == (55_000, 60_000, False)
+    tried = [RateTrial(*verdict) for verdict in verdicts]
+    interval = find_interval(GOAL, tried)
+    assert (interval.low, interval.high, interval.sure) == (55_000, 60_000, False)
     assert choose_next(GOAL, tried) == 57_000
 
 

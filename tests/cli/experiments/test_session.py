@@ -56,10 +56,10 @@ def test_a_short_secret_is_warned_of_once(
 ) -> None:
     """It can't be told from any other word in a message, so it isn't starred out everywhere."""
     open_session(request_for(tmp_path, keys))
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("warning: target x has a password or token of fewer than 8 ")
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("warning: target x has a password or token of fewer than 8 ")
+    assert output.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("password", ["password=geheim-4711", ""])
@@ -106,8 +106,8 @@ def test_what_an_executor_leaves_out_is_the_commands(tmp_path: Path) -> None:
     )
     session = open_session(request)
     assert (session.place.context, session.place.namespace) == ("east", "bench")
-    found = [(one.context, one.namespace) for one in session.target.executors]
-    assert found == [("east", "bench"), ("west", "mine"), ("laptop", "mine")]
+    places = [(executor.context, executor.namespace) for executor in session.target.executors]
+    assert places == [("east", "bench"), ("west", "mine"), ("laptop", "mine")]
 
 
 def test_a_secrets_keys_are_mapped_to_options_that_there_are(tmp_path: Path) -> None:
@@ -138,14 +138,14 @@ def test_clients_and_tune_take_a_target_whose_options_are_all_in_a_secret(
     load, data = Load(batch=100, duration_s=1), DataSet()
     wish = TuneRequest(load=load, data=data, over=["batch=10,100"])
     assert TuneExperiment(wish, open_session(request)).session.options is None
-    asked = ClientsRequest(load=load, data=data, runs=2)
+    inserting = ClientsRequest(load=load, data=data, runs=2)
     offered = load_module(module).CAPABILITIES.clients.values()
-    if any(one.ways for one in offered):
-        assert len(ClientsExperiment(asked, open_session(request)).lengths) >= 4
+    if any(client.ways for client in offered):
+        assert len(ClientsExperiment(inserting, open_session(request)).lengths) >= 4
     elif offered:
         with pytest.raises(ConfigError, match=r"no official client that inserts: .* by --queries"):
-            ClientsExperiment(asked, open_session(request))
-    if any(one.asker for one in offered):
+            ClientsExperiment(inserting, open_session(request))
+    if any(client.asker for client in offered):
         readers = Load(role=Role.READ, duration_s=1)
         asking = ClientsRequest(load=load, data=data, runs=2, readers=readers)
         assert len(ClientsExperiment(asking, open_session(request)).lengths) >= 5
@@ -167,10 +167,10 @@ def test_a_result_keeps_the_requests_in_flight_that_were_in_effect(
     keys = "".join(f"    {name}: {value}\n" for name, value in module.items())
     file.write_text(f"targets:\n  x:\n    module: blackhole\n    executor: local\n{keys}")
     session = open_session(CommonOptions("x", file, (), None, 0, tmp_path, None))
-    kept = session.result_options({"in_flight": asked, "batch": 7})
-    assert kept["batch"] == 7
-    assert kept["in_flight"] == in_effect["in_flight"]
-    assert kept["module"]["max_in_flight"] == in_effect["max_in_flight"]
+    options = session.result_options({"in_flight": asked, "batch": 7})
+    assert options["batch"] == 7
+    assert options["in_flight"] == in_effect["in_flight"]
+    assert options["module"]["max_in_flight"] == in_effect["max_in_flight"]
     # A query has none.
     assert "in_flight" not in session.result_options({"batch": 7})
 
@@ -198,17 +198,17 @@ def test_a_query_is_not_disturbed(tmp_path: Path) -> None:
     keys = "    connection_string: host=db\n    disturbances: [2s run true]\n"
     session = open_session(request_for(tmp_path, keys))
     assert "disturbances" in session.result_options({})
-    asked = Request(load=Load(role=Role.READ, runs=3), data=DataSet())
-    made = QueryExperiment(asked, session)
-    assert "disturbances" not in made.session.result_options({})
+    request = Request(load=Load(role=Role.READ, runs=3), data=DataSet())
+    experiment = QueryExperiment(request, session)
+    assert "disturbances" not in experiment.session.result_options({})
 
 
 def test_a_search_names_its_own_option_for_longer_runs() -> None:
-    said = ["the workers overlapped in only 70%: use a longer --duration", "use --duration, or"]
-    assert name_durations(said, "tune") == [
-        "the workers overlapped in only 70%: use a longer --run-duration", said[1],
+    reasons = ["the workers overlapped in only 70%: use a longer --duration", "use --duration, or"]
+    assert name_durations(reasons, "tune") == [
+        "the workers overlapped in only 70%: use a longer --run-duration", reasons[1],
     ]  # fmt: skip
-    assert name_durations(said, "insert") == said
+    assert name_durations(reasons, "insert") == reasons
 
 
 def test_a_server_of_the_tool_that_ended_by_itself_is_named_with_the_failure(
@@ -286,14 +286,14 @@ def test_values_of_the_environment_are_shown_by_their_names(
         '    disturbances: ["0s run echo ${CREDENTIAL}; exit 1"]\n'
     )
     session = open_session(request_for(tmp_path, keys))
-    kept = session.result_options({})
-    assert kept["disturbances"] == ["0s run echo ${CREDENTIAL}; exit 1"]
-    assert "host=${HOST}" in kept["module"]["connection_string"]
-    assert kept["module"]["max_retries"] == 7
+    options = session.result_options({})
+    assert options["disturbances"] == ["0s run echo ${CREDENTIAL}; exit 1"]
+    assert "host=${HOST}" in options["module"]["connection_string"]
+    assert options["module"]["max_retries"] == 7
     with FaultInjector(session.disturbances, {}, Interrupts()) as injector:
         injector.follow(Status(phase=Phase.RUN, age_s=1.0, elapsed_s=0.0))
         eventually(lambda: injector.marks, "mark")
-    shown = f"{kept} {injector.marks}"
+    shown = f"{options} {injector.marks}"
     assert "echo ${CREDENTIAL}" in shown
     assert "ended with status 1 and said: ***" in shown
     assert "s3cret" not in shown

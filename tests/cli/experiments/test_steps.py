@@ -85,19 +85,19 @@ def test_all_steps_are_alike_but_for_rate_and_seed(
 ) -> None:
     readers = Load(role=Role.READ, rate_per_s=5, duration_s=30.0, warm_up_s=6.0)
     database = SimulatedDatabase()
-    made = Search(database, tmp_path, make_request(readers))
-    made.make()
-    state = made.search
+    experiment = Search(database, tmp_path, make_request(readers))
+    experiment.make()
+    state = experiment.search
     first, *others = database.asked
     loads = [group.load for group in first.groups]
     assert [load.duration_s for load in loads] == [10.0, 10.0]
     assert [load.warm_up_s for load in loads] == [2.0, 2.0]
     assert [load.rate_per_s for load in loads] == [None, 5]
-    for number, one in enumerate(others, 2):
+    for number, settings in enumerate(others, 2):
         seed = derive_seed(7, "x", None, "", number)
-        assert one.data == DataSet(seed=seed, prefill=500)
-        assert one.data.clean
-        writers, asking = (group.load for group in one.groups)
+        assert settings.data == DataSet(seed=seed, prefill=500)
+        assert settings.data.clean
+        writers, asking = (group.load for group in settings.groups)
         assert writers == WRITERS.model_copy(update={"rate_per_s": writers.rate_per_s})
         assert asking == readers
     answer = find_answer(state)
@@ -107,11 +107,13 @@ def test_all_steps_are_alike_but_for_rate_and_seed(
     assert [run.run for run in state.runs] == list(range(1, len(database.asked) + 1))
     assert all(run.readers for run in state.runs)
     assert [step.run for step in answer.steps] == [run.run for run in state.runs]
-    assert [step.seed for step in answer.steps[1:]] == [one.data.seed for one in others]
-    told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("a closed loop and at most 24 steps of 30 s: 12 min at most, without")
-    assert told[1] == "closed loop: 10,000 inserts/s"
-    assert told[2] == "step 1 of at most 24, 7,000 events/s: doesn't hold: p99 200 ms"
+    assert [step.seed for step in answer.steps[1:]] == [settings.data.seed for settings in others]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith(
+        "a closed loop and at most 24 steps of 30 s: 12 min at most, without"
+    )
+    assert lines[1] == "closed loop: 10,000 inserts/s"
+    assert lines[2] == "step 1 of at most 24, 7,000 events/s: doesn't hold: p99 200 ms"
 
 
 def test_each_search_begins_with_a_seed_of_its_own() -> None:
@@ -131,20 +133,24 @@ def test_steps_with_too_few_requests_are_refused_with_the_remedy(tmp_path: Path)
     """10,000 events/s in batches of 5,000 are 34 requests in the 24 s of the first step."""
     load = WRITERS.model_copy(update={"batch": 5_000})
     database = SimulatedDatabase()
-    made = Search(database, tmp_path, CapacityRequest(load=load, data=DataSet()))
+    experiment = Search(database, tmp_path, CapacityRequest(load=load, data=DataSet()))
     with pytest.raises(RunFailed) as refused:
-        made.make()
-    said = str(refused.value)
-    assert "at 7,000 events/s, the first rate to try, a step measures 34 requests in 24 s" in said
-    assert "Give --step-duration 233s or longer, a smaller --batch (now 5,000), or more" in said
+        experiment.make()
+    message = str(refused.value)
+    assert (
+        "at 7,000 events/s, the first rate to try, a step measures 34 requests in 24 s" in message
+    )
+    assert "Give --step-duration 233s or longer, a smaller --batch (now 5,000), or more" in message
     assert len(database.asked) == 1
-    assert not made.search.tried
+    assert not experiment.search.tried
 
 
 def test_a_rate_that_breaks_the_database_does_not_hold(tmp_path: Path) -> None:
-    made = Search(SimulatedDatabase(capacity=5_000, breaks_at=6_900), tmp_path, make_request())
-    made.make()
-    answer = find_answer(made.search)
+    experiment = Search(
+        SimulatedDatabase(capacity=5_000, breaks_at=6_900), tmp_path, make_request()
+    )
+    experiment.make()
+    answer = find_answer(experiment.search)
     assert answer.sure
     assert (answer.events_per_s or 0) <= 5_000
     broken = answer.steps[1]
@@ -153,12 +159,12 @@ def test_a_rate_that_breaks_the_database_does_not_hold(tmp_path: Path) -> None:
 
 
 def test_two_failures_in_a_row_end_the_search_and_what_was_measured_is_kept(tmp_path: Path) -> None:
-    made = Search(SimulatedDatabase(breaks_at=0), tmp_path, make_request())
+    experiment = Search(SimulatedDatabase(breaks_at=0), tmp_path, make_request())
     with pytest.raises(RunFailed, match="closed the connection"):
-        made.make()
-    assert [run.valid for run in made.runs] == [True, False, False]
-    assert [run.fill_level for run in made.runs] == [0, 500, 500]
-    answer = find_answer(made.search)
+        experiment.make()
+    assert [run.valid for run in experiment.runs] == [True, False, False]
+    assert [run.fill_level for run in experiment.runs] == [0, 500, 500]
+    answer = find_answer(experiment.search)
     assert (answer.sure, answer.events_per_s, answer.above_per_s) == (False, None, 3_500)
 
 
@@ -172,8 +178,8 @@ def test_a_closed_loop_without_a_rate_says_why(tmp_path: Path) -> None:
             run.groups[0].invalid_reasons = ["all was lost"]
             return run
 
-    made = Search(Empty(), tmp_path, make_request())
+    experiment = Search(Empty(), tmp_path, make_request())
     with pytest.raises(RunFailed, match="gave no rate to go by: all was lost"):
-        made.make()
-    assert len(made.runs) == 1
-    assert find_answer(made.search).unsure_because == "no rate was tried"
+        experiment.make()
+    assert len(experiment.runs) == 1
+    assert find_answer(experiment.search).unsure_because == "no rate was tried"

@@ -44,10 +44,10 @@ OVER = [
 
 
 def test_all_combinations_are_tried() -> None:
-    found = combine(OVER)
-    assert len(found) == 18
-    assert Counter(own["batch"] for own in found) == {10: 6, 100: 6, 1000: 6}
-    assert {tuple(own) for own in found} == {("batch", "workers", "copy_format")}
+    candidates = combine(OVER)
+    assert len(candidates) == 18
+    assert Counter(own["batch"] for own in candidates) == {10: 6, 100: 6, 1000: 6}
+    assert {tuple(own) for own in candidates} == {("batch", "workers", "copy_format")}
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,13 @@ def test_what_is_left_at_most_is_what_the_longest_course_takes(values: list[int]
     tuning = Tuning(over=over, candidates=candidates)
     measured = tuned(over, rates).tuning
     assert measured is not None
-    left, taken = list(rates), []
+    remaining, durations = list(rates), []
     for stage in range(1, count_stages(len(candidates)) + 1):
-        taken += [5.0 * stretch(stage)] * len(left)
-        left = choose_better_half(measured, left)
-    _, finalists = choose_finalists(tuning, left)
-    taken += [5.0 * stretch(count_stages(len(candidates)) + 1)] * len(plan_final(finalists, 3))
-    assert [load.duration_s for load in list_loads(wish, tuning)] == taken
+        durations += [5.0 * stretch(stage)] * len(remaining)
+        remaining = choose_better_half(measured, remaining)
+    _, finalists = choose_finalists(tuning, remaining)
+    durations += [5.0 * stretch(count_stages(len(candidates)) + 1)] * len(plan_final(finalists, 3))
+    assert [load.duration_s for load in list_loads(wish, tuning)] == durations
 
 
 @pytest.mark.parametrize(("max_steps", "rough"), [(16, ROUGH_STEPS), (4, 4)])
@@ -165,14 +165,14 @@ def test_settings_of_the_load_and_of_the_module() -> None:
 
 
 def test_requests_in_flight_have_one_name_in_every_module() -> None:
-    given = {"contact_points": ["db"], "max_sync_calls": 8}
-    options = CassandraOptions.model_validate(given)
-    (setting,) = read_over(["in_flight=1,16"], Load(), options, given)
+    config = {"contact_points": ["db"], "max_sync_calls": 8}
+    options = CassandraOptions.model_validate(config)
+    (setting,) = read_over(["in_flight=1,16"], Load(), options, config)
     assert setting.default == 8
-    load, values = apply_settings({"in_flight": 16}, Load(), given, CassandraOptions)
+    load, values = apply_settings({"in_flight": 16}, Load(), config, CassandraOptions)
     assert CassandraOptions.model_validate(values).in_flight(load) == 16
     with pytest.raises(ConfigError, match="write in_flight"):
-        read_over(["max_sync_calls=1,2"], Load(), options, given)
+        read_over(["max_sync_calls=1,2"], Load(), options, config)
 
 
 @pytest.mark.parametrize(
@@ -262,14 +262,14 @@ def test_runs_of_the_comparison_may_be_short(window_s: float, short: bool) -> No
     """Those of the search are."""
     rates = {0: [10.0], 1: [50.0]}
     result = tuned(OVER[:1], rates, rates, options=OPTIONS | {"duration_s": 5.0})
-    for one, taken_s in zip(result.writers, (4.2, 4.2, window_s, window_s), strict=True):
-        one.group.window_s = taken_s
+    for group_run, taken_s in zip(result.writers, (4.2, 4.2, window_s, window_s), strict=True):
+        group_run.group.window_s = taken_s
     notes = [note for note in list_notes(result, False) if note.startswith("short: ")]
-    wanted = (
+    expected = (
         "short: runs of 8.3 s measure much of their own start and end; with --run-duration 7s those of"
         " the comparison measure less of it"
     )
-    assert notes == ([wanted] if short else [])
+    assert notes == ([expected] if short else [])
 
 
 def test_a_search_that_did_not_come_to_its_end() -> None:
@@ -297,10 +297,10 @@ def test_what_matters_most() -> None:
 
 def test_what_a_default_costs_is_never_all_or_less_than_nothing() -> None:
     over = [TunedSetting(name="batch", values=[1, 1000], default=1)]
-    for left, said in ((1.0, "costs more than 99% of the rate"), (1000.0, "costs nothing")):
-        result = tuned(over, {0: [left], 1: [1000.0]}, {1: [1000.0], 0: [left]})
+    for rate, text in ((1.0, "costs more than 99% of the rate"), (1000.0, "costs nothing")):
+        result = tuned(over, {0: [rate], 1: [1000.0]}, {1: [1000.0], 0: [rate]})
         *_, cost = describe_tuning(result)
-        assert cost == f"batch left at 1: {said}, from single runs."
+        assert cost == f"batch left at 1: {text}, from single runs."
 
 
 def test_a_combination_that_fails_keeps_its_logs_and_no_other_from_being_tried(
@@ -330,10 +330,10 @@ def test_a_trial_that_fails_keeps_no_other_from_being_made(
     assert tuning.candidates[failed[0].candidate] == {"batch": 10}
     assert [number for trial in tuning.trials for number in trial.runs] == [run.run for run in runs]
     assert [run.run for run in runs] == list(range(1, len(runs) + 1))
-    told = capsys.readouterr().err
-    assert ": failed: the database is gone" in told
+    errors = capsys.readouterr().err
+    assert ": failed: the database is gone" in errors
     if limits:
-        assert "batch=10: failed: the database is gone\n" in told
+        assert "batch=10: failed: the database is gone\n" in errors
         assert "trial-1-step-01" in database.logs
 
 
@@ -341,8 +341,8 @@ def _tune(
     place: Path, database: FakeExecutor, error: str | None, limits: Sequence[str] = ()
 ) -> tuple[Tuning, list[RunResult]]:
     load, over = Load(duration_s=30.0), ["batch=10,100"]
-    asked = [parse_limit(text) for text in limits]
-    wish = TuneRequest(load=load, data=DataSet(), over=over, runs=1, limits=asked)
+    parsed = [parse_limit(text) for text in limits]
+    wish = TuneRequest(load=load, data=DataSet(), over=over, runs=1, limits=parsed)
     experiment = TuneExperiment(wish, open_blackhole(place))
     with nullcontext() if error is None else pytest.raises(RunFailed, match=error):
         make_runs(experiment, database)
@@ -381,9 +381,9 @@ def test_the_best_is_called_so_where_it_is_shown() -> None:
 
 def test_the_command_line_has_what_was_given_beside_the_settings() -> None:
     over = [OVER[0].model_copy(update={"default": 10})]
-    given = {"workers": [2], "workload": "machines", "primary_key": "none", "batch": 10, "prefill": 500,
-             "module": {"tags": "table"}}  # fmt: skip
-    result = tuned(over, {0: [10.0], 1: [50.0]}, {1: [50.0], 0: [10.0]}, options=given)
+    options = {"workers": [2], "workload": "machines", "primary_key": "none", "batch": 10,
+               "prefill": 500, "module": {"tags": "table"}}  # fmt: skip
+    result = tuned(over, {0: [10.0], 1: [50.0]}, {1: [50.0], 0: [10.0]}, options=options)
     assert (
         "insert --target alpha --workers 2 --workload machines --primary-key none --prefill 500"
         " --workload-option tags=table --batch 100"

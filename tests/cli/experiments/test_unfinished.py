@@ -40,7 +40,7 @@ def make_status(elapsed_s: float, done: int, minute: MinuteLatency | None = None
 
 
 def follow(run: UnfinishedRun, length_s: int) -> list[int]:
-    """The seconds in which it was to be kept, of a run with 100 events in each."""
+    """The seconds in which a run with 100 events in each was to be kept."""
     return [second for second in range(length_s) if run.follow(make_status(second, 100 * second))]
 
 
@@ -57,19 +57,19 @@ def test_kept_run_has_figures_and_says_what_it_is() -> None:
     follow(run, 70)
     run.follow(make_status(125, 12_500, minute))
     run.follow(make_status(126, 12_600, minute))
-    kept = run.make_run()
-    assert kept is not None
-    (group,) = kept.groups
+    run_result = run.make_run()
+    assert run_result is not None
+    (group,) = run_result.groups
     assert (group.count, group.rate_per_s, group.window_s) == (12_600, 100, 121)
-    assert (kept.step_s, group.timeline) == (60, [(0, 6_000), (60, 6_500)])
+    assert (run_result.step_s, group.timeline) == (60, [(0, 6_000), (60, 6_500)])
     assert group.minutes == [minute]
-    assert kept.invalid_reasons == [
+    assert run_result.invalid_reasons == [
         "the run was under way when this was kept: its figures are those of its first 126 s"
     ]
 
 
 class _LongRun(FakeExecutor):
-    """Ends after so many seconds, as told; what was kept by then is looked at."""
+    """Ends after so many seconds, as told, and looks at what was kept by then."""
 
     def __init__(self, place: Path, ends: BaseException) -> None:
         super().__init__()
@@ -99,8 +99,8 @@ def test_long_run_that_is_ended_is_kept(
     request = Sweep(load=LOAD, data=DataSet(), counts=[2], runs=1)
     with pytest.raises(type(error)):
         run_experiment(InsertExperiment(request, open_blackhole(tmp_path)), Interrupts())
-    # Who is killed has it, too.
-    ((killed,),) = [one["runs"] for one in database.kept]
+    # A command that is killed has it, too.
+    ((killed,),) = [content["runs"] for content in database.kept]
     assert database.kept[0]["complete"] is False
     assert killed["groups"][0]["count"] == 12_000
     folder = next((tmp_path / "results").iterdir())

@@ -131,7 +131,7 @@ def test_a_command_that_outlasts_the_run_is_ended() -> None:
     with disturb("0 run sleep 60") as injector:
         injector.follow(RUNNING)
         eventually(injector.list_marks, "it has begun")
-        assert [(one.action, one.ended_s) for one in injector.list_marks()] == [
+        assert [(mark.action, mark.ended_s) for mark in injector.list_marks()] == [
             ("0s run sleep 60", None)
         ]
         began = time.monotonic()
@@ -189,7 +189,7 @@ def test_none_begins_when_the_load_is_over() -> None:
         eventually(lambda: injector.marks, "the first is done")
         injector.follow(Status(phase=Phase.VERIFY, age_s=2.0))
         time.sleep(0.7)
-    assert [one.action for one in injector.undone] == ["0.5s kill-server"]
+    assert [fault.action for fault in injector.undone] == ["0.5s kill-server"]
 
 
 def test_one_that_fails_unforeseen_is_marked_and_the_next_is_done() -> None:
@@ -228,7 +228,7 @@ def test_a_signal_may_come_before_the_first_has_begun(monkeypatch: pytest.Monkey
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(Interrupted), disturb("0 run true") as injector:
         injector.follow(Status(phase=Phase.RUN, age_s=1.0))
-    assert [one.action for one in injector.undone] == ["0s run true"]
+    assert [fault.action for fault in injector.undone] == ["0s run true"]
 
 
 def test_what_would_come_after_the_end_is_refused() -> None:

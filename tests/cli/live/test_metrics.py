@@ -47,34 +47,34 @@ def read(figures: Figures) -> dict[str, Metric]:
 
 def values(family: Metric) -> dict[str, float]:
     """By the value of the last label."""
-    return {next(reversed(one.labels.values()), ""): one.value for one in family.samples}
+    return {next(reversed(sample.labels.values()), ""): sample.value for sample in family.samples}
 
 
 def test_all_figures_are_there_in_base_units() -> None:
-    found = read(FIGURES)
-    assert found["info"].samples[0].labels["target"] == NASTY
-    assert values(found["events"]) == {"": 10}
-    assert values(found["queries"]) == {"": 4}
-    assert values(found["retries"]) == {"write": 3, "read": 0}
-    assert values(found["failed_queries"]) == {"": 1}
-    assert values(found["runs"]) == {"": 2}
-    assert values(found["disturbances"]) == {"": 1}
-    assert values(found["events_per_second"]) == {"write": 1234.5}
-    assert values(found["queries_per_second"]) == {"read": 3.0}
-    assert values(found["backlog_events"]) == {"write": 7}
-    assert values(found["answer_rows_per_second"]) == {"read": 5e6}
-    assert values(found["answer_bytes_per_second"]) == {"read": 7e7}
-    assert values(found["recent_p50_seconds"]) == {"write": 0.002}
-    assert values(found["recent_p99_seconds"]) == {"write": 0.0125}
-    assert values(found["database_cpus_used"]) == {"": 1.5}
-    assert values(found["database_cpus_limit"]) == {"": 2}
-    assert values(found["quiet_seconds"]) == {"": 0.25}
-    assert values(found["elapsed_seconds"]) == {"": 4.5}
-    assert values(found["campaign_jobs"]) == {"done": 3, "left": 0}
-    phases = values(found["phase"])
+    metrics = read(FIGURES)
+    assert metrics["info"].samples[0].labels["target"] == NASTY
+    assert values(metrics["events"]) == {"": 10}
+    assert values(metrics["queries"]) == {"": 4}
+    assert values(metrics["retries"]) == {"write": 3, "read": 0}
+    assert values(metrics["failed_queries"]) == {"": 1}
+    assert values(metrics["runs"]) == {"": 2}
+    assert values(metrics["disturbances"]) == {"": 1}
+    assert values(metrics["events_per_second"]) == {"write": 1234.5}
+    assert values(metrics["queries_per_second"]) == {"read": 3.0}
+    assert values(metrics["backlog_events"]) == {"write": 7}
+    assert values(metrics["answer_rows_per_second"]) == {"read": 5e6}
+    assert values(metrics["answer_bytes_per_second"]) == {"read": 7e7}
+    assert values(metrics["recent_p50_seconds"]) == {"write": 0.002}
+    assert values(metrics["recent_p99_seconds"]) == {"write": 0.0125}
+    assert values(metrics["database_cpus_used"]) == {"": 1.5}
+    assert values(metrics["database_cpus_limit"]) == {"": 2}
+    assert values(metrics["quiet_seconds"]) == {"": 0.25}
+    assert values(metrics["elapsed_seconds"]) == {"": 4.5}
+    assert values(metrics["campaign_jobs"]) == {"done": 3, "left": 0}
+    phases = values(metrics["phase"])
     assert phases.keys() == set(Phase)
     assert [phase for phase, value in phases.items() if value] == ["run"]
-    assert "backlog_queries" not in found  # of a closed loop
+    assert "backlog_queries" not in metrics  # of a closed loop
 
 
 def test_counters_are_those_that_end_in_total() -> None:

@@ -39,7 +39,7 @@ def server(state: LiveState) -> Iterator[LiveServer]:
 
 def check_ended(address: str) -> None:
     """No thread is left, and nothing listens."""
-    assert [one for one in threading.enumerate() if one.name.startswith("live")] == []
+    assert [thread for thread in threading.enumerate() if thread.name.startswith("live")] == []
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"http://{address}/")
 
@@ -91,8 +91,8 @@ def test_events_are_told_until_the_end(server: LiveServer, state: LiveState) -> 
         assert (first["whole"], first["run"]["label"]) == (True, "run 1 of 1")
         state.end("done")
         (last,) = lines
-        told = json.loads(last.removeprefix("data: "))
-        assert (told["whole"], told["ended"]) == (False, "done")
+        news = json.loads(last.removeprefix("data: "))
+        assert (news["whole"], news["ended"]) == (False, "done")
 
 
 def test_silence_is_told_from_a_broken_connection(
@@ -144,8 +144,8 @@ def test_who_says_nothing_makes_room(server: LiveServer) -> None:
     host, port = server.address.split(":")
     idle = [socket.create_connection((host, int(port))) for _ in range(40)]
     assert httpx.get(server.url, timeout=9).status_code == 200
-    for one in idle:
-        one.close()
+    for connection in idle:
+        connection.close()
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_it_is_there_as_long_as_the_command(
         file.unlink()
     with serve_live(LiveOptions(prometheus_file=file), "insert", "x", Interrupts()):
         url = httpx.URL(read_url(capsys.readouterr().err))
-        (told,) = json.loads(file.read_text())
-        assert told["targets"] == [f"127.0.0.1:{url.port}"]
-        assert told["labels"] == {"__param_token": url.params["token"]}
+        (target_group,) = json.loads(file.read_text())
+        assert target_group["targets"] == [f"127.0.0.1:{url.port}"]
+        assert target_group["labels"] == {"__param_token": url.params["token"]}
         assert httpx.get(url).status_code == 200
         assert find_live() is not None
     assert find_live() is None
@@ -248,7 +248,7 @@ def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         serve_live(wish, "a", "x", Interrupts()),
     ):
         pytest.fail("it began")
-    assert [one for one in threading.enumerate() if one.name.startswith("live")] == []
+    assert [thread for thread in threading.enumerate() if thread.name.startswith("live")] == []
 
 
 def test_it_is_opened_in_a_browser(

@@ -33,17 +33,17 @@ def make_state(clock: Clock | None = None) -> LiveState:
 def test_totals_only_rise_over_all_runs() -> None:
     """Within a run they may be told anew; between two runs progress begins at 0 again."""
     state = make_state()
-    found = []
+    totals = []
     for run in ("first", "second"):
         state.begin_run(run)
         state.begin_run(run)
         for done, retries in ((10, 0), (30, 2), (20, 1)):
             state.follow(status(Phase.RUN, writers(done, retries=retries)))
-            found.append(state.read_figures().totals[Role.WRITE])
-        # Here a group is who makes right answers: those are no queries.
+            totals.append(state.read_figures().totals[Role.WRITE])
+        # Here a group makes the right answers, and those are no queries.
         state.follow(status(Phase.CHECK, GroupStatus(role=Role.READ, done=500)))
         state.end_run("done")
-    assert [one.done for one in found] == [10, 30, 30, 40, 60, 60]
+    assert [total.done for total in totals] == [10, 30, 30, 40, 60, 60]
     assert state.read_figures().totals == {Role.WRITE: Totals(60, 4, 0)}
     assert state.read_figures().runs_ended == 2
 
@@ -70,11 +70,11 @@ def test_only_what_is_new_is_told_again() -> None:
     state.follow(status(Phase.RUN, writers(9), database=DatabaseUse(cpus_used=0.5)))
     assert state.serial > whole["serial"]
     news = state.describe(whole["serial"])
-    assert [one["cpus"] for one in news["points"]] == [0.5]
+    assert [point["cpus"] for point in news["points"]] == [0.5]
     assert news.keys() & {"runs", "marks", "jobs"} == set()
     state.end_run("9 inserts/s")
     later = state.describe(news["serial"])
-    assert [one["outcome"] for one in later["runs"]] == ["9 inserts/s"]
+    assert [run["outcome"] for run in later["runs"]] == ["9 inserts/s"]
     assert later["points"] == []
     assert later["run"] is None
 

@@ -33,11 +33,11 @@ def test_a_day_adds_up_to_the_same() -> None:
 
 def test_a_day_coarsens_with_age_without_a_hole() -> None:
     series = AgingSeries(merge_steps, make_steps(DAY))
-    found = list(series)
-    assert len(found) == len(series) < 5 * HOUR
-    assert all(one.ended == other.began for one, other in pairwise(found))
-    assert (found[0].began, found[-1].ended) == (0.0, DAY)
-    lengths = [one.length_s for one in found]
+    steps = list(series)
+    assert len(steps) == len(series) < 5 * HOUR
+    assert all(earlier.ended == later.began for earlier, later in pairwise(steps))
+    assert (steps[0].began, steps[-1].ended) == (0.0, DAY)
+    lengths = [step.length_s for step in steps]
     assert lengths == sorted(lengths, reverse=True)
     assert set(lengths) == {1, 2, 4, 8, 16}
 
@@ -50,7 +50,7 @@ def test_a_day_is_small() -> None:
 def test_first_and_last() -> None:
     series = AgingSeries(merge_steps, make_steps(2 * HOUR))
     assert series.first.began == 0.0
-    assert [one.began for one in series.last(2)] == [2 * HOUR - 2, 2 * HOUR - 1]
+    assert [step.began for step in series.last(2)] == [2 * HOUR - 2, 2 * HOUR - 1]
 
 
 def test_a_time_that_nothing_is_known_of_stays_one() -> None:

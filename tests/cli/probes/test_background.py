@@ -30,13 +30,13 @@ def process(
 
 
 def snapshot(at: float, used_s: float, *processes: Process) -> Snapshot:
-    return Snapshot(at, used_s, {one.pid: one for one in processes})
+    return Snapshot(at, used_s, {entry.pid: entry for entry in processes})
 
 
 def step(before: Snapshot, after: Snapshot, cpus: int = 2) -> Step:
-    found = compare(before, after, {TOOL, SERVER}, cpus)
-    assert found is not None
-    return found
+    difference = compare(before, after, {TOOL, SERVER}, cpus)
+    assert difference is not None
+    return difference
 
 
 def named(step: Step) -> dict[str, float]:
@@ -46,9 +46,9 @@ def named(step: Step) -> dict[str, float]:
 
 def test_a_family_is_the_roots_and_what_descends_from_them() -> None:
     processes = {
-        one.pid: one
-        for one in (process(1, 0), process(TOOL), process(LAUNCHER, TOOL), process(WORKER, LAUNCHER),
-                    process(300))
+        entry.pid: entry
+        for entry in (process(1, 0), process(TOOL), process(LAUNCHER, TOOL),
+                      process(WORKER, LAUNCHER), process(300))
     }  # fmt: skip
     assert find_family(processes, [TOOL, 999]) == {TOOL, LAUNCHER, WORKER}
 
@@ -62,10 +62,10 @@ def test_what_the_run_and_its_server_did_is_not_the_others() -> None:
         process(SERVER, cpu_s=7.1), process(BACKEND, SERVER, cpu_s=0.6),
         process(300, cpu_s=30.3, name="compiler"), process(301, cpu_s=0.2, name="browser"),
     )  # fmt: skip
-    found = step(before, after)
-    assert found.amounts[MACHINE] == pytest.approx(1.8)
-    assert found.amounts[OWN] == pytest.approx(1.3)
-    assert named(found) == {"compiler": pytest.approx(0.3), "browser": pytest.approx(0.2)}
+    use = step(before, after)
+    assert use.amounts[MACHINE] == pytest.approx(1.8)
+    assert use.amounts[OWN] == pytest.approx(1.3)
+    assert named(use) == {"compiler": pytest.approx(0.3), "browser": pytest.approx(0.2)}
 
 
 def test_a_worker_that_has_ended_is_in_its_parents_account() -> None:
@@ -78,8 +78,8 @@ def test_a_worker_that_has_ended_is_in_its_parents_account() -> None:
 @pytest.mark.parametrize("ended", [0.0, 43.0])
 def test_a_worker_that_got_lost_or_was_counted_twice_spoils_the_step(ended: float) -> None:
     """macOS keeps no account of ended children; a worker may end while processes are listed."""
-    left = [process(WORKER, LAUNCHER, cpu_s=40.0)]
-    before = snapshot(0.0, 0.0, process(TOOL), process(LAUNCHER, TOOL), *left)
+    lost = [process(WORKER, LAUNCHER, cpu_s=40.0)]
+    before = snapshot(0.0, 0.0, process(TOOL), process(LAUNCHER, TOOL), *lost)
     after = snapshot(1.0, 1.0, process(TOOL), process(LAUNCHER, TOOL, ended=ended))
     assert compare(before, after, {TOOL}, cpus=2) is None
 
@@ -94,9 +94,9 @@ def test_a_number_given_to_another_process_counts_from_its_begin() -> None:
 def test_threads_of_the_kernel_are_nobodys(name: str, kernel_s: float) -> None:
     before = snapshot(0.0, 0.0, process(TOOL), process(2, 0, name=name), process(9, 2))
     after = snapshot(1.0, 1.0, process(TOOL), process(2, 0, name=name), process(9, 2, cpu_s=0.3))
-    found = step(before, after)
-    assert found.amounts[KERNEL] == kernel_s
-    assert sum(named(found).values()) == pytest.approx(0.3 - kernel_s)
+    use = step(before, after)
+    assert use.amounts[KERNEL] == kernel_s
+    assert sum(named(use).values()) == pytest.approx(0.3 - kernel_s)
 
 
 def others(steps: Sequence[Step], began: float, ended: float, cpus: int) -> Any:
@@ -126,8 +126,8 @@ def test_a_window_has_its_part_of_each_step() -> None:
 def test_processes_that_could_not_be_seen_show_in_what_the_machine_did() -> None:
     """In a container others aren't listed; nor are those that begin and end between two looks."""
     steps = [a_step(0.0, 10.0, used_s=9.0, own_s=4.0, kernel_s=1.0, x=0.1)]
-    found = others(steps, 0.0, 10.0, cpus=2)
-    assert found == (pytest.approx(4.0 / 20), {})
+    taken = others(steps, 0.0, 10.0, cpus=2)
+    assert taken == (pytest.approx(4.0 / 20), {})
 
 
 def test_processes_that_were_seen_count_whatever_the_ticks_say() -> None:
@@ -138,13 +138,13 @@ def test_processes_that_were_seen_count_whatever_the_ticks_say() -> None:
 
 def test_those_that_took_most_are_named() -> None:
     names = {"a": 0.3, "b": 3.0, "c": 1.0, "d": 2.0, "e": 4.0, "f": 0.4}
-    one = a_step(0.0, 10.0, **names)
-    assert list(others([one], 0.0, 10.0, cpus=2)[1]) == ["e", "b", "d", "c", "f"]
+    much = a_step(0.0, 10.0, **names)
+    assert list(others([much], 0.0, 10.0, cpus=2)[1]) == ["e", "b", "d", "c", "f"]
     little = a_step(0.0, 10.0, a=0.06, b=0.04)
     assert others([little], 0.0, 10.0, cpus=1) == (pytest.approx(0.01), {})
 
 
 @pytest.mark.parametrize(("began", "known"), [(0.0, False), (5.0, True), (20.0, False)])
 def test_less_than_half_of_a_window_says_nothing(began: float, known: bool) -> None:
-    found = others([a_step(7.5, 12.0, used_s=9.0)], began, began + 5.0, cpus=2)
-    assert (found is not None) is known
+    taken = others([a_step(7.5, 12.0, used_s=9.0)], began, began + 5.0, cpus=2)
+    assert (taken is not None) is known

@@ -29,17 +29,17 @@ def count(at: float, value: float, pod: PodName = A, kind: Kind = Kind.CPU, **mo
 def watch(counts: Iterable[Count], *pods: DatabasePod) -> Consumption:
     seen = Consumption("the kubelets")
     seen.know(pods or [PODS[A]])
-    for one in counts:
-        seen.add_counts([one])
+    for reading in counts:
+        seen.add_counts([reading])
     return seen
 
 
 def summarize(
     seen: Consumption, began: float, ended: float, events: int | None = None, warm_up_s: float = 0
 ) -> Resources:
-    found = seen.summarize(Window(began, ended, began - warm_up_s, events))
-    assert found is not None
-    return found
+    resources = seen.summarize(Window(began, ended, began - warm_up_s, events))
+    assert resources is not None
+    return resources
 
 
 EVERY_TEN = [count(10.0 * n, 5.0 * n) for n in range(12)]
@@ -50,22 +50,22 @@ def test_only_what_was_counted_under_load_counts() -> None:
     """From 25 to 65 s there was load: what is counted from 20 to 30 s is of half a time without."""
     readings = [count(0, 0), count(20, 0), count(30, 4), count(40, 12), count(50, 20), count(60, 28),
                 count(70, 32)]  # fmt: skip
-    found = summarize(watch(readings), 25, 65, events=1000)
-    assert found.cpu_s == pytest.approx(32)
-    assert found.covered_share == pytest.approx(30 / 40)
-    assert found.cpu_us_per_event == pytest.approx(32_000)
-    assert found.cpu_share == pytest.approx(0.4)
-    assert (found.cpus, found.names, found.nodes) == (2.0, ["s/a"], ["node1"])
-    assert found.source == "the kubelets, every 10 s"
-    assert (found.busiest, found.busiest_share, found.restarts) == (None, None, 0)
+    resources = summarize(watch(readings), 25, 65, events=1000)
+    assert resources.cpu_s == pytest.approx(32)
+    assert resources.covered_share == pytest.approx(30 / 40)
+    assert resources.cpu_us_per_event == pytest.approx(32_000)
+    assert resources.cpu_share == pytest.approx(0.4)
+    assert (resources.cpus, resources.names, resources.nodes) == (2.0, ["s/a"], ["node1"])
+    assert resources.source == "the kubelets, every 10 s"
+    assert (resources.busiest, resources.busiest_share, resources.restarts) == (None, None, 0)
 
 
 def test_a_warm_up_has_the_same_load() -> None:
     """So that a figure of both is one of the window, too."""
-    found = summarize(watch(EVERY_TEN), 45, 62, warm_up_s=10)
-    assert found.covered_share == pytest.approx(15 / 17)
-    assert found.cpu_s == pytest.approx(8.5)
-    assert [second for second, _, _ in found.timeline] == [5, 15, 25]
+    resources = summarize(watch(EVERY_TEN), 45, 62, warm_up_s=10)
+    assert resources.covered_share == pytest.approx(15 / 17)
+    assert resources.cpu_s == pytest.approx(8.5)
+    assert [second for second, _, _ in resources.timeline] == [5, 15, 25]
 
 
 def test_too_little_is_known() -> None:
@@ -86,17 +86,17 @@ def test_a_reading_counts_once_however_often_it_is_asked_for() -> None:
 
 def test_counters_begin_at_0_again() -> None:
     """With a container that is started again: by its new beginning, or as the counter falls."""
-    told = [count(10.0 * n, 105 + n, began_at=2.0) for n in range(4)]
-    told += [count(10.0 * n, 0.5 * (n - 3.5), began_at=35.0) for n in range(4, 8)]
-    found = summarize(watch(told), 0, 70)
+    with_start = [count(10.0 * n, 105 + n, began_at=2.0) for n in range(4)]
+    with_start += [count(10.0 * n, 0.5 * (n - 3.5), began_at=35.0) for n in range(4, 8)]
+    resources = summarize(watch(with_start), 0, 70)
     # Nobody knows what it used from 30 to 35 s: as much as before and after.
-    assert found.cpu_s == pytest.approx(3 * 70 / 30 + 1.75)
-    assert found.restarts == 1
+    assert resources.cpu_s == pytest.approx(3 * 70 / 30 + 1.75)
+    assert resources.restarts == 1
 
-    untold = [count(10.0 * n, 105 + n) for n in range(4)] + [count(40, 1), count(50, 2)]
-    found = summarize(watch(untold), 0, 50)
-    assert found.cpu_s == pytest.approx(5)
-    assert found.restarts == 1
+    without_start = [count(10.0 * n, 105 + n) for n in range(4)] + [count(40, 1), count(50, 2)]
+    resources = summarize(watch(without_start), 0, 50)
+    assert resources.cpu_s == pytest.approx(5)
+    assert resources.restarts == 1
 
 
 def test_a_pod_that_moves() -> None:
@@ -105,11 +105,11 @@ def test_a_pod_that_moves() -> None:
     seen.know([replace(PODS[A], node="node2", began_at=42.0)])
     for n in range(5, 8):
         seen.add_counts([count(10.0 * n, 0.1 * (10 * n - 42), began_at=42.0)])
-    found = summarize(seen, 0, 70)
-    assert found.restarts == 1
-    assert found.nodes == ["node2"]
+    resources = summarize(seen, 0, 70)
+    assert resources.restarts == 1
+    assert resources.nodes == ["node2"]
     # What it did until it went is known to 30 s.
-    assert found.cpu_s == pytest.approx(0.5 * 70 + 0.1 * 28)
+    assert resources.cpu_s == pytest.approx(0.5 * 70 + 0.1 * 28)
 
 
 def test_pods_that_come_and_go() -> None:
@@ -119,12 +119,12 @@ def test_pods_that_come_and_go() -> None:
     seen.know([new])
     for n in range(4, 9):
         seen.add_counts([count(10.0 * n, 10.0 * n - 33, C, began_at=33.0)])
-    found = summarize(seen, 0, 80)
-    assert found.cpu_s == pytest.approx(15 + 47)
-    assert found.names == ["s/a", "s/c"]
+    resources = summarize(seen, 0, 80)
+    assert resources.cpu_s == pytest.approx(15 + 47)
+    assert resources.names == ["s/a", "s/c"]
     # It took the other's place.
-    assert found.restarts == 1
-    assert found.cpus == 1.0
+    assert resources.restarts == 1
+    assert resources.cpus == 1.0
 
 
 def test_one_more_pod_is_no_restart() -> None:
@@ -140,12 +140,12 @@ def test_the_busiest_pod_is_named() -> None:
     seen = watch(EVERY_TEN, *PODS.values())
     for n in range(12):
         seen.add_counts([count(10.0 * n + 3, 9.5 * n, B)])
-    found = summarize(seen, 0, 110)
-    assert found.cpu_share == pytest.approx((0.5 + 0.95) / 3)
-    assert found.busiest == "s/b"
-    assert found.busiest_share == pytest.approx(0.95)
+    resources = summarize(seen, 0, 110)
+    assert resources.cpu_share == pytest.approx((0.5 + 0.95) / 3)
+    assert resources.busiest == "s/b"
+    assert resources.busiest_share == pytest.approx(0.95)
     # Of both, though they are looked at in turns.
-    assert found.timeline[5][1] == pytest.approx(1.45)
+    assert resources.timeline[5][1] == pytest.approx(1.45)
 
 
 @pytest.mark.parametrize(
@@ -163,9 +163,9 @@ def test_share_of_limits_or_of_nodes(
     pods = [replace(pod, cpu_limit=limit) for pod, limit in zip(PODS.values(), limits, strict=True)]
     seen = watch(EVERY_TEN, *pods)
     seen.node_cpus |= nodes
-    found = summarize(seen, 0, 110)
-    assert found.cpus == cpus
-    assert found.cpu_share == (None if cpus is None else pytest.approx(0.5 / cpus))
+    resources = summarize(seen, 0, 110)
+    assert resources.cpus == cpus
+    assert resources.cpu_share == (None if cpus is None else pytest.approx(0.5 / cpus))
 
 
 def test_two_pods_of_a_node_have_its_cpus_once() -> None:
@@ -188,12 +188,12 @@ def test_disk_network_and_memory() -> None:
             ]
         )
         seen.add_memory([Memory(A, "pg", at, 1e6 + n), Memory(A, "side", at + 1, 500)])
-    found = summarize(seen, 20, 100)
-    assert (found.disk_written_bytes, found.disk_read_bytes) == (56_000, 16_000)
-    assert (found.received_bytes, found.sent_bytes) == (72_000, 32_000)
-    assert found.link_share == pytest.approx(0.9)
-    assert found.memory_peak_bytes == 1e6 + 10 + 500
-    second, cpus, memory = found.timeline[0]
+    resources = summarize(seen, 20, 100)
+    assert (resources.disk_written_bytes, resources.disk_read_bytes) == (56_000, 16_000)
+    assert (resources.received_bytes, resources.sent_bytes) == (72_000, 32_000)
+    assert resources.link_share == pytest.approx(0.9)
+    assert resources.memory_peak_bytes == 1e6 + 10 + 500
+    second, cpus, memory = resources.timeline[0]
     assert (second, memory) == (0, 1e6 + 3 + 500)
     assert cpus == pytest.approx(0.5)
 
@@ -203,9 +203,9 @@ def test_what_is_not_known_of_all_pods_is_not_known() -> None:
     seen = watch(EVERY_TEN, *PODS.values())
     for n in range(12):
         seen.add_counts([count(10.0 * n, 5 * n, B), count(10.0 * n, n, kind=Kind.SENT)])
-    found = summarize(seen, 20, 100)
-    assert found.sent_bytes is found.received_bytes is found.disk_read_bytes is None
-    assert found.memory_peak_bytes is found.link_share is None
+    resources = summarize(seen, 20, 100)
+    assert resources.sent_bytes is resources.received_bytes is resources.disk_read_bytes is None
+    assert resources.memory_peak_bytes is resources.link_share is None
 
 
 def test_means_of_the_metrics_api_cover_the_time_before_them() -> None:
@@ -213,11 +213,11 @@ def test_means_of_the_metrics_api_cover_the_time_before_them() -> None:
     seen.know([PODS[A]])
     for ended in (30.0, 30.0, 45.0, 60.0):
         seen.add_means([Mean(A, "pg", ended - 20, ended, 0.5, 1e6), Mean(B, "x", 0, 9, 1, 1)])
-    found = summarize(seen, 20, 60)
-    assert found.cpu_s == pytest.approx(20)
-    assert found.covered_share == pytest.approx(0.75)
-    assert found.memory_peak_bytes == 1e6
-    assert found.source == "the metrics API, every 15 s"
+    resources = summarize(seen, 20, 60)
+    assert resources.cpu_s == pytest.approx(20)
+    assert resources.covered_share == pytest.approx(0.75)
+    assert resources.memory_peak_bytes == 1e6
+    assert resources.source == "the metrics API, every 15 s"
 
 
 def test_what_is_used_now_is_what_each_pod_used_last() -> None:

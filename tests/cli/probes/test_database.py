@@ -17,7 +17,7 @@ def look(at: float, cpu_s: float, root: Root = OLD, **others: float) -> Use:
     used = {root: cpu_s} | {(int(name[1:]), 0.0): own for name, own in others.items()}
     return Use(
         at=at,
-        roots={one: Counters(own, 0, int(own * 1000)) for one, own in used.items()},
+        roots={process: Counters(own, 0, int(own * 1000)) for process, own in used.items()},
         names=("postgres",),
         memory_bytes=1_000_000,
         disks_busy_s={"a": at / 4, "b": at / 2},
@@ -28,23 +28,23 @@ STEADY = [look(100.0 + second, 50 + 0.5 * second) for second in range(11)]
 
 
 def test_use_is_that_of_the_window() -> None:
-    found = summarize_use(STEADY, Window(102.0, 108.0, 100.0, 1_000_000), 2)
-    assert found is not None
-    assert found.cpu_s == pytest.approx(3.0)
-    assert found.cpu_share == pytest.approx(0.25)
-    assert found.cpu_us_per_event == pytest.approx(3.0)
-    assert found.disk_written_bytes == 3000
-    assert found.disk_busy_share == pytest.approx(0.5)
-    assert found.restarts == 0
-    assert [second for second, _, _ in found.timeline] == [2, 3, 4, 5, 6, 7]
-    assert {cpus for _, cpus, _ in found.timeline} == {0.5}
+    resources = summarize_use(STEADY, Window(102.0, 108.0, 100.0, 1_000_000), 2)
+    assert resources is not None
+    assert resources.cpu_s == pytest.approx(3.0)
+    assert resources.cpu_share == pytest.approx(0.25)
+    assert resources.cpu_us_per_event == pytest.approx(3.0)
+    assert resources.disk_written_bytes == 3000
+    assert resources.disk_busy_share == pytest.approx(0.5)
+    assert resources.restarts == 0
+    assert [second for second, _, _ in resources.timeline] == [2, 3, 4, 5, 6, 7]
+    assert {cpus for _, cpus, _ in resources.timeline} == {0.5}
 
 
 def test_the_ends_of_a_window_go_on_as_the_rest() -> None:
-    found = summarize_use(STEADY[3:8], Window(102.5, 107.5, 100.0, None), 2)
-    assert found is not None
-    assert found.cpu_s == pytest.approx(2.5)
-    assert found.cpu_us_per_event is None
+    resources = summarize_use(STEADY[3:8], Window(102.5, 107.5, 100.0, None), 2)
+    assert resources is not None
+    assert resources.cpu_s == pytest.approx(2.5)
+    assert resources.cpu_us_per_event is None
 
 
 def test_too_little_is_known_of_a_window() -> None:
@@ -54,25 +54,25 @@ def test_too_little_is_known_of_a_window() -> None:
 
 def test_counters_begin_anew_with_a_restart() -> None:
     uses = [*STEADY[:5], *(look(100.0 + s, 0.5 * (s - 4), NEW) for s in range(5, 11))]
-    found = summarize_use(uses, Window(100.0, 110.0, 100.0, None), 2)
-    assert found is not None
-    assert found.restarts == 1
-    assert found.cpu_s == pytest.approx(5.0)
+    resources = summarize_use(uses, Window(100.0, 110.0, 100.0, None), 2)
+    assert resources is not None
+    assert resources.restarts == 1
+    assert resources.cpu_s == pytest.approx(5.0)
 
 
 def test_a_process_that_takes_its_time_along_is_no_negative_use() -> None:
     uses = [look(100.0, 50.0), look(101.0, 40.0), look(102.0, 41.0)]
-    found = summarize_use(uses, Window(100.0, 102.0, 100.0, None), 2)
-    assert found is not None
-    assert found.cpu_s == pytest.approx(1.0)
+    resources = summarize_use(uses, Window(100.0, 102.0, 100.0, None), 2)
+    assert resources is not None
+    assert resources.cpu_s == pytest.approx(1.0)
 
 
 def test_bytes_that_can_not_be_seen_are_not_known() -> None:
     uses = [*STEADY[:-1], replace(STEADY[-1], roots={OLD: Counters(55.0, None, None)})]
-    found = summarize_use(uses, Window(100.0, 110.0, 100.0, None), 2)
-    assert found is not None
-    assert found.disk_written_bytes is None
-    assert found.cpu_s == pytest.approx(5.0)
+    resources = summarize_use(uses, Window(100.0, 110.0, 100.0, None), 2)
+    assert resources is not None
+    assert resources.disk_written_bytes is None
+    assert resources.cpu_s == pytest.approx(5.0)
 
 
 def test_one_of_several_nodes_restarts() -> None:
@@ -81,15 +81,17 @@ def test_one_of_several_nodes_restarts() -> None:
     nodes += [look(100.0 + s, 50 + 0.5 * s) for s in range(4, 8)]
     # Since 104.5 it has used 1.5 CPUs to start.
     late: dict[Root, Counters] = {(12, 104.5): Counters(1.5 * 3.5, 0, 0)}
-    known = look(108.0, 54.0)
-    nodes += [replace(known, roots={**known.roots, **late})]
-    found = summarize_use(nodes, Window(100.0, 108.0, 100.0, None), 2)
-    assert found is not None
-    assert found.restarts == 1
-    assert max(cpus for _, cpus, _ in found.timeline) == pytest.approx(2.0)
+    last = look(108.0, 54.0)
+    nodes += [replace(last, roots={**last.roots, **late})]
+    resources = summarize_use(nodes, Window(100.0, 108.0, 100.0, None), 2)
+    assert resources is not None
+    assert resources.restarts == 1
+    assert max(cpus for _, cpus, _ in resources.timeline) == pytest.approx(2.0)
     # The others' use goes on while a node is away, and all that it takes to start is counted.
-    assert found.cpu_s == pytest.approx(8 * 0.5 + 3 * 0.2 + 3.5 * 1.5)
-    assert [cpus for second, cpus, _ in found.timeline if second >= 5] == [pytest.approx(2.0)] * 3
+    assert resources.cpu_s == pytest.approx(8 * 0.5 + 3 * 0.2 + 3.5 * 1.5)
+    assert [cpus for second, cpus, _ in resources.timeline if second >= 5] == [
+        pytest.approx(2.0)
+    ] * 3
 
 
 def test_a_server_that_is_away_uses_nothing() -> None:
@@ -99,11 +101,11 @@ def test_a_server_that_is_away_uses_nothing() -> None:
         *away,
         *(look(100.0 + s, 0.5 * (s - 4.5), (20, 104.5)) for s in range(5, 9)),
     ]
-    found = summarize_use(uses, Window(100.0, 108.0, 100.0, None), 2)
-    assert found is not None
-    assert found.restarts == 1
-    assert [cpus for _, cpus, _ in found.timeline] == [0.5, 0.5, 0.0, 0.0, 0.25, 0.5, 0.5, 0.5]
-    assert found.names == ["postgres"]
+    resources = summarize_use(uses, Window(100.0, 108.0, 100.0, None), 2)
+    assert resources is not None
+    assert resources.restarts == 1
+    assert [cpus for _, cpus, _ in resources.timeline] == [0.5, 0.5, 0.0, 0.0, 0.25, 0.5, 0.5, 0.5]
+    assert resources.names == ["postgres"]
 
 
 def test_what_is_used_now_is_what_was_used_last() -> None:

@@ -45,10 +45,10 @@ class Cluster:
             ).encode()
         if path.endswith("/metrics/cadvisor"):
             return 200, b"machine_cpu_cores 8\n"
-        found: dict[str, Any] = {"items": []}
+        answer: dict[str, Any] = {"items": []}
         if "/stats/summary" in path:
             cpu = {"time": str(time.time_ns())}
-            found = {
+            answer = {
                 "node": {"cpu": {**cpu, "usageNanoCores": round(4e9)}},
                 "pods": [
                     {
@@ -61,8 +61,8 @@ class Cluster:
         elif path.startswith("/api/v1/namespaces/here/pods"):
             metadata = {"namespace": "here", "name": "db-0"}
             spec = {"nodeName": "n", "containers": [{"name": "pg"}]}
-            found = {"items": [{"metadata": metadata, "spec": spec}]}
-        return 200, json.dumps(found).encode()
+            answer = {"items": [{"metadata": metadata, "spec": spec}]}
+        return 200, json.dumps(answer).encode()
 
 
 @pytest.fixture

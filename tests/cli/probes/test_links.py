@@ -18,9 +18,15 @@ STEADY = snapshots(*((float(n), 100 * n, 900 * n) for n in range(11)))
 
 def test_the_busier_direction_of_the_busiest_link_counts() -> None:
     assert find_link_share(STEADY, Window(2.5, 8.5, 2.5)) == pytest.approx(0.9)
-    slow = [LinkSnapshot(one.at, {**one.links, "b": Link(80.0, 0, int(one.at))}) for one in STEADY]
+    slow = [
+        LinkSnapshot(snapshot.at, {**snapshot.links, "b": Link(80.0, 0, int(snapshot.at))})
+        for snapshot in STEADY
+    ]
     assert find_link_share(slow, Window(2.5, 8.5, 2.5)) == pytest.approx(0.9)
-    slower = [LinkSnapshot(one.at, {**one.links, "b": Link(8.0, int(one.at), 0)}) for one in STEADY]
+    slower = [
+        LinkSnapshot(snapshot.at, {**snapshot.links, "b": Link(8.0, int(snapshot.at), 0)})
+        for snapshot in STEADY
+    ]
     assert find_link_share(slower, Window(2.5, 8.5, 2.5)) == pytest.approx(1.0)
 
 
@@ -42,6 +48,6 @@ def test_what_is_not_known_is_not_told() -> None:
 
 
 def test_this_machines_links_have_a_speed() -> None:
-    found = read_links(1.0)
-    assert "lo" not in found.links
-    assert all(link.bits_per_s > 0 for link in found.links.values())
+    snapshot = read_links(1.0)
+    assert "lo" not in snapshot.links
+    assert all(link.bits_per_s > 0 for link in snapshot.links.values())

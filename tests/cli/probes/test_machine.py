@@ -45,11 +45,11 @@ def busy_orphan(program: Path) -> Iterator[int]:
     command = ["/bin/sh", "-c", '"$1" & echo pid $!', "sh", str(program)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as shell:
         assert shell.stdout is not None
-        said = dict(shell.stdout.readline().split() for _ in range(2))
+        printed = dict(shell.stdout.readline().split() for _ in range(2))
         try:
-            yield int(said["port"])
+            yield int(printed["port"])
         finally:
-            os.kill(int(said["pid"]), signal.SIGKILL)
+            os.kill(int(printed["pid"]), signal.SIGKILL)
 
 
 def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
@@ -90,7 +90,7 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
 
 
 def test_what_a_server_used_until_it_ended_is_told() -> None:
-    """As of one whose disk was full: there is nobody to be found at the end of the run."""
+    """As with one whose disk was full: there is none to be found at the end of the run."""
     watch = BackgroundLoadSampler([], list)
     watch._uses = AgingSeries(
         merge_uses,
@@ -124,9 +124,9 @@ def test_what_a_process_has_started_is_found_by_it() -> None:
     with subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE, text=True) as shell:
         assert shell.stdout is not None
         started = int(shell.stdout.readline())
-        found = {one.pid: one.parent for one in read_families([shell.pid, 2**22 + 1])}
+        parents = {process.pid: process.parent for process in read_families([shell.pid, 2**22 + 1])}
         os.kill(started, signal.SIGKILL)
-    assert found == {shell.pid: os.getpid(), started: shell.pid}
+    assert parents == {shell.pid: os.getpid(), started: shell.pid}
 
 
 def test_a_process_is_read_as_psutil_has_it(tmp_path: Path) -> None:
@@ -136,14 +136,17 @@ def test_a_process_is_read_as_psutil_has_it(tmp_path: Path) -> None:
     with subprocess.Popen([program, "60"]) as process:
         try:
             eventually(lambda: psutil.Process(process.pid).name() == program.name, "its name")
-            found = take_snapshot().processes
+            processes = take_snapshot().processes
         finally:
             process.kill()
-        assert (found[process.pid].name, found[process.pid].parent) == (program.name, os.getpid())
-    own, known = found[os.getpid()], psutil.Process()
-    assert own.created == pytest.approx(known.create_time(), abs=1.1)
-    assert own.cpu_s == pytest.approx(sum(known.cpu_times()[:2]), abs=1.0)
-    assert own.ended_children_s == pytest.approx(sum(known.cpu_times()[2:4]), abs=1.0)
+        assert (processes[process.pid].name, processes[process.pid].parent) == (
+            program.name,
+            os.getpid(),
+        )
+    own, expected = processes[os.getpid()], psutil.Process()
+    assert own.created == pytest.approx(expected.create_time(), abs=1.1)
+    assert own.cpu_s == pytest.approx(sum(expected.cpu_times()[:2]), abs=1.0)
+    assert own.ended_children_s == pytest.approx(sum(expected.cpu_times()[2:4]), abs=1.0)
 
 
 def test_a_signal_may_come_before_it_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:

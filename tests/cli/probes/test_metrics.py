@@ -69,14 +69,14 @@ def test_disk_and_network_of_pods() -> None:
     )  # fmt: skip
     counts, cores = read_cadvisor_metrics(text)
     assert cores == 8
-    found = {(one.kind, one.owner): one.value for one in counts}
-    assert found == {
+    values = {(count.kind, count.owner): count.value for count in counts}
+    assert values == {
         (Kind.WRITTEN, "pg /a"): 120,
         (Kind.WRITTEN, "side /b"): 7,
         (Kind.RECEIVED, "/pod eth0"): 5000,
         (Kind.RECEIVED, "/pod net1"): 6000,
     }
-    assert {(one.pod, one.at) for one in counts} == {(DB, 2.0)}
+    assert {(count.pod, count.at) for count in counts} == {(DB, 2.0)}
     assert read_cadvisor_metrics("# nothing\n") == ([], None)
 
 
@@ -86,7 +86,7 @@ def test_network_by_the_summary() -> None:
     network: dict[str, Any] = {"time": "2026-11-22T12:54:16Z", **eth0}
     both = {**network, "interfaces": [eth0, {"name": "net1", "rxBytes": 1}]}
     counts = read_summary_network({"pods": [{"podRef": reference, "network": both}]})
-    assert [(one.kind, one.owner, one.value) for one in counts] == [
+    assert [(count.kind, count.owner, count.value) for count in counts] == [
         (Kind.RECEIVED, "u eth0", 10), (Kind.SENT, "u eth0", 20), (Kind.RECEIVED, "u net1", 1),
     ]  # fmt: skip
     assert counts[0].at == read_time("2026-11-22T12:54:16Z")

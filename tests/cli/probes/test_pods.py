@@ -47,7 +47,7 @@ def test_pods_are_those_that_are_named_or_that_the_run_keeps_away_from() -> None
     away = {"keepAwayFrom": {"app": "db", "tier": "x"}}
     assert read_selections("here", away) == [Selection("app=db,tier=x", "here")]
     spaces = {**away, "keepAwayFromNamespaces": ["a", "b"]}
-    assert [one.namespace for one in read_selections("here", spaces)] == ["a", "b"]
+    assert [selection.namespace for selection in read_selections("here", spaces)] == ["a", "b"]
     named = {**spaces, "database": "role=main in c"}
     assert read_selections("here", named) == [Selection("role=main", "c")]
     assert read_selections("here", {"database": "", "keepAwayFrom": {}}) == []

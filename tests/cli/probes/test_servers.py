@@ -91,21 +91,21 @@ def test_who_has_ended_is_connected_to_nothing() -> None:
 
 
 def test_one_of_two_servers_ends_and_another_takes_its_place() -> None:
-    """The other is known meanwhile; of none it is said that it can't be told from others."""
-    with server("AF_INET", "127.0.0.1") as (pid, port), connected(("127.0.0.1", port)) as one:
+    """The other is known meanwhile, and neither is said to be one that can't be told from others."""
+    with server("AF_INET", "127.0.0.1") as (pid, port), connected(("127.0.0.1", port)) as client:
         servers = Servers([])
         with ExitStack() as stack:
             with server("AF_INET", "127.0.0.2") as (first, place):
                 other = stack.enter_context(connected(("127.0.0.2", place)))
-                assert servers.look([one, other])
+                assert servers.look([client, other])
                 assert servers.pids == {pid, first}
-            assert not servers.look([one, other])
+            assert not servers.look([client, other])
             assert servers.pids == {pid}
         with (
             server("AF_INET", "127.0.0.2", place) as (second, _),
             connected(("127.0.0.2", place)) as other,
         ):
-            assert servers.look([one, other])
+            assert servers.look([client, other])
             assert (servers.pids, servers.hidden) == ({pid, second}, False)
 
 

@@ -30,8 +30,8 @@ def summary(second: int, node: float, pods: Mapping[tuple[str, str], float]) -> 
 
 def seen(*summaries: dict[str, Any]) -> NodeUse:
     use = NodeUse()
-    for one in summaries:
-        use.add(one)
+    for figures in summaries:
+        use.add(figures)
     return use
 
 
@@ -45,16 +45,16 @@ def test_what_the_run_did_not_use_was_used_by_others() -> None:
         summary(25, 3.0, {WORKER: 1.0, JOB: 1.6}),
         summary(36, 3.2, {WORKER: 1.2, JOB: 1.2}),
     )
-    found: Any = use.share_of_others([WORKER], cpus=4)
+    taken: Any = use.share_of_others([WORKER], cpus=4)
     # The node's daemons are in the sum, but no pods.
-    assert found == (pytest.approx((3.1 - 1.1) / 4), {"there/job": pytest.approx(1.4 / 4)})
+    assert taken == (pytest.approx((3.1 - 1.1) / 4), {"there/job": pytest.approx(1.4 / 4)})
 
 
 def test_figures_count_once_however_often_they_are_read() -> None:
     late = summary(36, 2.0, {WORKER: 2.0})
     use = seen(*BEFORE, summary(25, 4.0, {WORKER: 2.0}), late, late, late)
-    found: Any = use.share_of_others([WORKER], cpus=4)
-    assert found == (pytest.approx(1.0 / 4), {})
+    taken: Any = use.share_of_others([WORKER], cpus=4)
+    assert taken == (pytest.approx(1.0 / 4), {})
 
 
 def test_a_short_run_has_no_figure_of_its_own() -> None:

@@ -49,7 +49,7 @@ def make_results(
     tags: Mapping[str, dict[str, str]] | None = None,
 ) -> dict[str, Result]:
     """Job -> its result: candidate, step and repetition."""
-    found: dict[str, Result] = {}
+    results: dict[str, Result] = {}
     for name, own in speeds.items():
         more: dict[str, Any] = {
             "environment": (environments or {}).get(name) or describe_server(),
@@ -57,15 +57,15 @@ def make_results(
         }
         for number, speed in enumerate(own, 1):
             label = f"{name} load {number}"
-            found[label] = inserts({4: [speed]}, name, label=label, **more)
-            asked = {
+            results[label] = inserts({4: [speed]}, name, label=label, **more)
+            by_query = {
                 query: [seconds[number - 1]] * 3 for query, seconds in times.get(name, {}).items()
             }
-            if asked:
+            if by_query:
                 label = f"{name} questions {number}"
-                statements = describe_sent(name, asked)
-                found[label] = queries(asked, name, label=label, statements=statements, **more)
-    return found
+                statements = describe_sent(name, by_query)
+                results[label] = queries(by_query, name, label=label, statements=statements, **more)
+    return results
 
 
 def describe_sent(name: str, asked: Iterable[str]) -> list[SentStatements]:

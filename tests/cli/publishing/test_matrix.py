@@ -49,8 +49,8 @@ def test_ranks_are_those_of_a_campaigns_ranking(tmp_path: Path) -> None:
     for place, column in enumerate(field.columns):
         cells = {row.candidate.name: cell for row in field.rows if (cell := row.cells[place])}
         expected = find_ranks({name: cell.shown.figures for name, cell in cells.items()})
-        found = {name: f"{cell.rank}." for name, cell in cells.items()}
-        assert found == {one.name: str(one) for one in expected}, column.heading
+        ranks = {name: f"{cell.rank}." for name, cell in cells.items()}
+        assert ranks == {rank.name: str(rank) for rank in expected}, column.heading
 
 
 def test_one_repetition_ranks_nobody(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_a_repetition_that_failed_is_told_and_shows_nobody_to_be_better(tmp_path
 def test_what_is_not_valid_has_no_figure_but_a_reason(tmp_path: Path) -> None:
     results = make_results()
     for number in (1, 2, 3):
-        (one,) = results[f"beta load {number}"].writers
-        one.group.invalid_reasons.append("7 of 1,000 events are missing")
+        (group_run,) = results[f"beta load {number}"].writers
+        group_run.group.invalid_reasons.append("7 of 1,000 events are missing")
     (field,) = make(tmp_path, results)
     assert take(field, "Inserts/s")["beta"] is None
     assert field.rows[1].absent == ["7 of 1,000 events are missing", "", ""]
@@ -104,11 +104,11 @@ def test_what_is_not_valid_has_no_figure_but_a_reason(tmp_path: Path) -> None:
 def test_what_a_search_found_at_least_says_so(tmp_path: Path) -> None:
     for name, bound in (("alpha", True), ("beta", False)):
         for number in range(2):
-            one = capacity(at=50_000, client_bound=bound, target=name)
-            keep_result(tmp_path / f"{name}-{number}", one)
+            result = capacity(at=50_000, client_bound=bound, target=name)
+            keep_result(tmp_path / f"{name}-{number}", result)
     fields = make_fields(find_candidates(find_sources([tmp_path])))
-    own = take(fields[0], "Capacity, events/s")
-    assert {name: cell and cell.note for name, cell in own.items()} == {
+    column = take(fields[0], "Capacity, events/s")
+    assert {name: cell and cell.note for name, cell in column.items()} == {
         "alpha": "at least",
         "beta": "",
     }
@@ -118,12 +118,12 @@ def test_other_hardware_is_another_table(tmp_path: Path) -> None:
     large = describe_server()
     large["client"]["cpus"] = 64
     fields = make(tmp_path, make_results(environments={"beta": large}))
-    rows = {one.hardware: [row.candidate.name for row in one.rows] for one in fields}
+    rows = {field.hardware: [row.candidate.name for row in field.rows] for field in fields}
     assert rows == {
         "Some CPU, 2 CPUs, 4 GB": ["alpha", "gamma"],
         "Some CPU, 64 CPUs, 4 GB": ["beta"],
     }
-    assert [one.slug for one in fields] == ["temperature", "temperature-2"]
+    assert [field.slug for field in fields] == ["temperature", "temperature-2"]
 
 
 def test_notes_stand_below_the_figures_that_they_are_about(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_notes_stand_below_the_figures_that_they_are_about(tmp_path: Path) -> No
         folder = keep_campaign(tmp_path / name, make_results(environments=environments))
         (folder / NOTES).write_text(f"alpha: It is {name}.\n")
     fields = make_fields(find_candidates(find_sources([tmp_path])))
-    assert {one.hardware: one.list_notes() for one in fields} == {
+    assert {field.hardware: field.list_notes() for field in fields} == {
         "Some CPU, 2 CPUs, 4 GB": [("alpha", "It is small.")],
         "Some CPU, 64 CPUs, 4 GB": [("alpha", "It is large.")],
     }
@@ -160,7 +160,10 @@ def test_one_target_at_two_versions_is_two_candidates(tmp_path: Path) -> None:
         environments = {"alpha": describe_server(f"PostgreSQL {version}")}
         keep_campaign(tmp_path / version, make_results(speeds, environments=environments))
     candidates = find_candidates(find_sources([tmp_path]))
-    assert [one.name for one in candidates] == ["alpha PostgreSQL 16.2", "alpha PostgreSQL 18.4"]
+    assert [candidate.name for candidate in candidates] == [
+        "alpha PostgreSQL 16.2",
+        "alpha PostgreSQL 18.4",
+    ]
     (field,) = make_fields(candidates)
     assert find_families(field) == [[0, 1]]
 
@@ -181,7 +184,7 @@ def test_shares_are_of_the_best(tmp_path: Path) -> None:
         assert max(cell.share for cell in cells) == 1
         if len(cells[0].shown.logs) == 1:
             logs = [next(iter(cell.shown.logs.values())) for cell in cells]
-            assert [exp(one - max(logs)) for one in logs] == [cell.share for cell in cells]
+            assert [exp(log - max(logs)) for log in logs] == [cell.share for cell in cells]
 
 
 def test_campaigns_that_share_nothing_have_tables_of_their_own(tmp_path: Path) -> None:
@@ -193,9 +196,9 @@ def test_campaigns_that_share_nothing_have_tables_of_their_own(tmp_path: Path) -
     results = make_results(versions, times={}, environments=environments)
     keep_campaign(tmp_path / "versions", results, title="Versions", options={"x": 1})
     fields = make_fields(find_candidates(find_sources([tmp_path])))
-    assert {one.name: [row.candidate.name for row in one.rows] for one in fields} == {
+    assert {field.name: [row.candidate.name for row in field.rows] for field in fields} == {
         "temperature: A fleet": ["alpha", "beta"],
         "temperature: Versions": ["pg17", "pg18"],
     }
-    assert all(cell for one in fields for row in one.rows for cell in row.cells)
-    assert [find_families(one) for one in fields] == [[], [[0, 1]]]
+    assert all(cell for field in fields for row in field.rows for cell in row.cells)
+    assert [find_families(field) for field in fields] == [[], [[0, 1]]]

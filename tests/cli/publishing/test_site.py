@@ -43,7 +43,7 @@ def test_it_has_its_pages(files: dict[str, bytes]) -> None:
         "index.html", "method.html", "figures-temperature.html", "verdict-night.html",
         "candidates/alpha-postgresql-16-2.html", "candidates/alpha-postgresql-18-4.html",
         "candidates/beta.html", "candidates/gamma.html",
-        *(f"questions/temperature-{one}.html" for one in ("mean", "newest")),
+        *(f"questions/temperature-{query}.html" for query in ("mean", "newest")),
         "campaigns/before.yaml", "campaigns/night.yaml",
     }  # fmt: skip
     assert sum(path.startswith("results/") for path in files) == 24
@@ -139,8 +139,8 @@ def test_a_site_replaces_an_earlier_one(tmp_path: Path) -> None:
     site = tmp_path / "site"
     write_site(site, {"index.html": b"1", "candidates/old.html": b"2"})
     write_site(site, {"index.html": b"3", "candidates/new.html": b"4", "method.html": b"5"})
-    found = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
-    assert found == {MANIFEST, "index.html", "candidates/new.html", "method.html"}
+    paths = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
+    assert paths == {MANIFEST, "index.html", "candidates/new.html", "method.html"}
     assert json.loads((site / MANIFEST).read_bytes())["index.html"] == sha256(b"3").hexdigest()
 
 

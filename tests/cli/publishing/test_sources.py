@@ -21,35 +21,36 @@ IMAGES = Path(__file__).parents[3] / "img" / "results"
 
 def test_a_campaign_gives_its_candidates_and_steps(tmp_path: Path) -> None:
     keep_campaign(tmp_path / "deep" / "night", make_results(), {"beta questions 4": "no room"})
-    found = find_sources([tmp_path])
-    assert {(one.candidate, one.test) for one in found.done} == {
+    sources = find_sources([tmp_path])
+    assert {(source.candidate, source.test) for source in sources.done} == {
         (name, test) for name in ("alpha", "beta", "gamma") for test in ("load", "questions")
     }
-    assert [(one.candidate, one.test, one.failure) for one in found.failed] == [
+    assert [(source.candidate, source.test, source.failure) for source in sources.failed] == [
         ("beta", "questions", "no room")
     ]
-    assert found.campaigns == {"night": "title: A night\n"}
-    assert found.done[0].command == "iotbench insert --target=alpha"
+    assert sources.campaigns == {"night": "title: A night\n"}
+    assert sources.done[0].command == "iotbench insert --target=alpha"
 
 
 def test_a_campaign_counts_once_and_two_of_a_name_are_two(tmp_path: Path) -> None:
     for place in ("a", "b"):
         keep_campaign(tmp_path / place / "night", make_results(), {"beta load 4": "no"})
-    found = find_sources([tmp_path / "a", tmp_path])
-    assert len(found.done) == 36 and len(found.failed) == 2
-    assert len({one.name for one in found.done}) == len(found.done)
-    assert sorted(found.campaigns) == ["night", "night-"]
+    sources = find_sources([tmp_path / "a", tmp_path])
+    assert len(sources.done) == 36 and len(sources.failed) == 2
+    assert len({source.name for source in sources.done}) == len(sources.done)
+    assert sorted(sources.campaigns) == ["night", "night-"]
 
 
 def test_notes_say_why_figures_surprise(tmp_path: Path) -> None:
     keep_campaign(tmp_path / "night", make_results())
     notes = tmp_path / "night" / NOTES
     notes.write_text("alpha: |\n  It waits for the disk,\n  see /home/me/why.txt.\n")
-    told = {one.candidate: one.note for one in find_sources([tmp_path]).done}
+    reasons = {source.candidate: source.note for source in find_sources([tmp_path]).done}
     assert (
-        told["alpha"].startswith("It waits for the disk, see ") and "/home/me" not in told["alpha"]
+        reasons["alpha"].startswith("It waits for the disk, see ")
+        and "/home/me" not in reasons["alpha"]
     )
-    assert told["beta"] == ""
+    assert reasons["beta"] == ""
     for text, why in [
         ("alhpa: it is slow", "there is no candidate 'alhpa'; did you mean alpha?"),
         ("alpha: {why: slow}", "give each candidate a text, as in alpha: "),
@@ -66,8 +67,8 @@ def test_results_of_any_name_are_found_once(tmp_path: Path) -> None:
     keep_result(tmp_path / "a", inserts({1: [5.0]}))
     (tmp_path / "kept.json").write_text(inserts({1: [6.0]}, "beta").model_dump_json())
     (tmp_path / "else.json").write_text('{"about": "something else"}')
-    found = find_sources([tmp_path, tmp_path / "a"])
-    assert sorted(one.name for one in found.done) == ["a", "kept"]
+    sources = find_sources([tmp_path, tmp_path / "a"])
+    assert sorted(source.name for source in sources.done) == ["a", "kept"]
 
 
 def test_what_was_set_aside_and_what_ended_early_is_left_out(
@@ -78,7 +79,7 @@ def test_what_was_set_aside_and_what_ended_early_is_left_out(
     keep_result(tmp_path / "replaced" / "old", inserts({1: [5.0]}))
     keep_result(tmp_path / "site" / "results", inserts({1: [5.0]}))
     (tmp_path / "site" / MANIFEST).write_text("{}")
-    assert [one.name for one in find_sources([tmp_path]).done] == ["whole"]
+    assert [source.name for source in find_sources([tmp_path]).done] == ["whole"]
     assert "half/result.json ended early" in capsys.readouterr().err
 
 
@@ -121,17 +122,17 @@ def test_a_damaged_plan_says_so(tmp_path: Path) -> None:
 
 def test_the_command_that_repeats_a_result_is_one_that_the_tool_takes() -> None:
     """With the options that the result says it had."""
-    for one in find_sources([IMAGES]).done:
-        program, name, *arguments = shlex.split(one.command)
+    for source in find_sources([IMAGES]).done:
+        program, name, *arguments = shlex.split(source.command)
         assert program == "iotbench"
         command = commands.get_command(None, name)  # type: ignore[arg-type]
         assert command is not None
-        given = command.make_context(name, arguments).params
-        options = one.result.options
+        parameters = command.make_context(name, arguments).params
+        options = source.result.options
         for key in ("batch", "rate_per_s", "duration_s", "steps", "workload", "runs"):
-            if key in given and options.get(key) is not None:
-                assert given[key] == options[key], (one.name, key)
-        assert given["target"] == one.result.target
+            if key in parameters and options.get(key) is not None:
+                assert parameters[key] == options[key], (source.name, key)
+        assert parameters["target"] == source.result.target
 
 
 # --- what must not be published -------------------------------------------------------------------
@@ -145,8 +146,8 @@ def test_secrets_machines_and_paths_are_replaced() -> None:
         "label": "see /home/me/notes.txt, password=geheim host=db",
         "note": "PUT /api/v2/write?org=o, application/json, 5 MB/s",
     }
-    found = redact_result(document)
-    assert found == {
+    redacted = redact_result(document)
+    assert redacted == {
         "environment": {"client": {"host": "(a host)", "cpus": 2}},
         "options": {"module": {"password": "***", "token": "***", "url": "http://u:***@db:9000"}},
         "runs": [{"node": "(a host)", "others": {"(a path)": 0.5}}],

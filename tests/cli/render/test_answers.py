@@ -56,13 +56,13 @@ def test_those_of_all_runs_are_added_up() -> None:
     runs = [
         asked(Answers(checked=run, unchecked=1, reasons={"grew": ["a"]}), run) for run in (1, 2)
     ]
-    found = result_of(*runs, command="mixed", baseline=runs[:1])
-    assert describe_answers(found) == "Answers: 4 checked, all right; 3 not checked: a (grew)."
+    result = result_of(*runs, command="mixed", baseline=runs[:1])
+    assert describe_answers(result) == "Answers: 4 checked, all right; 3 not checked: a (grew)."
 
 
 def test_queries_per_second_stand_beside_the_times() -> None:
-    said = describe_durations(result_of(asked(None, rate_per_s=12.345)))
-    assert said.endswith(
+    text = describe_durations(result_of(asked(None, rate_per_s=12.345)))
+    assert text.endswith(
         "; 1,000 events in the database. All executions together: 12.3 queries per second."
     )
     assert describe_durations(result_of()).endswith("of each worker.")

@@ -108,9 +108,9 @@ def grown(target: str = "alpha") -> Result:
     """Steps of 5,000 events, each of which takes less than the one before."""
     result = steps({0: 200.0, 5000: 150.5, 10_000: 120.0}, target)
     pages = Allocation(unit_bytes=8192, cause="files grow by pages")
-    for one, size in zip(result.writers, (500_000, 900_000, 1_200_000), strict=True):
-        events = (one.run.fill_level or 0) + 5000
-        one.group.storage = Storage(
+    for group_run, size in zip(result.writers, (500_000, 900_000, 1_200_000), strict=True):
+        events = (group_run.run.fill_level or 0) + 5000
+        group_run.group.storage = Storage(
             total_bytes=size, index_bytes=size // 4, events=events, allocation=pages
         )
     return result
@@ -151,32 +151,32 @@ def test_all_kinds_are_offered_and_tested() -> None:
 
 
 def test_throughput_by_workers_is_the_summary() -> None:
-    found = {(row["series"], row["workers"]): row for row in rows(drawn("workers", SWEEP, OTHER))}
-    assert list(found) == [("name 0", 1), ("name 0", 4), ("name 1", 1), ("name 1", 2)]
+    points = {(row["series"], row["workers"]): row for row in rows(drawn("workers", SWEEP, OTHER))}
+    assert list(points) == [("name 0", 1), ("name 0", 4), ("name 1", 1), ("name 1", 2)]
     for entry in SWEEP.insert_summary:
-        row = found["name 0", entry.workers]
+        row = points["name 0", entry.workers]
         assert (row["rate"], (row["low"], row["high"])) == (entry.avg, entry.ci95)
     # A single run has no interval.
-    assert found["name 1", 2]["low"] == found["name 1", 2]["high"] == 60.0
+    assert points["name 1", 2]["low"] == points["name 1", 2]["high"] == 60.0
 
 
 def test_fill_levels_are_the_summary() -> None:
-    found = [(row["level"], row["rate"]) for row in rows(drawn("fill-level", LEVELS))]
-    assert found == [(0, 200.0), (5000, 150.5)]
+    points = [(row["level"], row["rate"]) for row in rows(drawn("fill-level", LEVELS))]
+    assert points == [(0, 200.0), (5000, 150.5)]
 
 
 def test_what_is_on_disk_by_fill_level() -> None:
     result = grown()
-    found = [(row["part"], row["events"], row["bytes"]) for row in rows(drawn("storage", result))]
-    assert found == [
+    points = [(row["part"], row["events"], row["bytes"]) for row in rows(drawn("storage", result))]
+    assert points == [
         ("all", 5000, 500_000), ("all", 10_000, 900_000), ("all", 15_000, 1_200_000),
         ("indexes", 5000, 125_000), ("indexes", 10_000, 225_000), ("indexes", 15_000, 300_000),
         ("growth", 10_000, 80.0), ("growth", 15_000, 60.0),
     ]  # fmt: skip
     # Indexes of which nothing is told have no panel, runs of which nothing is told no points.
-    for one in result.writers:
-        assert one.group.storage is not None
-        one.group.storage.index_bytes = None
+    for group_run in result.writers:
+        assert group_run.group.storage is not None
+        group_run.group.storage.index_bytes = None
     result.writers[1].group.storage = Storage(reason="it doesn't tell")
     parts = [(row["part"], row["events"]) for row in rows(drawn("storage", result))]
     assert parts == [("all", 5000), ("all", 15_000)]
@@ -185,14 +185,14 @@ def test_what_is_on_disk_by_fill_level() -> None:
 
 def test_throughput_over_time_shows_a_second_without_an_answer() -> None:
     """It is not in the timeline, but that is just what one wants to see."""
-    found = rows(drawn("time", inserts({4: [300.0]})))
+    points = rows(drawn("time", inserts({4: [300.0]})))
     by_part = {
-        part: [(row["second"], row["events"]) for row in found if row["part"] == part]
+        part: [(row["second"], row["events"]) for row in points if row["part"] == part]
         for part in ("all", "slowest")
     }
     assert by_part["all"] == [(0, 300), (1, 150), (2, 0), (3, 7)]
     assert by_part["slowest"] == [(0, 11), (1, 0), (2, 0), (3, 3)]
-    assert "worker 3" in found[-1]["text"]
+    assert "worker 3" in points[-1]["text"]
 
 
 def test_over_time_an_open_loop_shows_its_backlog_and_where_its_warm_up_ended() -> None:
@@ -226,10 +226,10 @@ def test_p99_over_time_is_that_of_each_minute() -> None:
     result = inserts({1: [300.0]})
     keep_minutes(result, [2.0, 50.0])
     figure = drawn("time", result)
-    found = [row for row in rows(figure) if row["part"] == "p99"]
-    assert [row["second"] for row in found] == [0, 60]
-    assert [row["events"] for row in found] == pytest.approx([2.0, 50.0], rel=0.03)
-    assert "seconds 60 to 119: p99" in found[1]["text"]
+    points = [row for row in rows(figure) if row["part"] == "p99"]
+    assert [row["second"] for row in points] == [0, 60]
+    assert [row["events"] for row in points] == pytest.approx([2.0, 50.0], rel=0.03)
+    assert "seconds 60 to 119: p99" in points[1]["text"]
     assert "answered in a minute" in figure.note
     assert "answered in a minute" not in drawn("time", inserts({1: [300.0]})).note
 
@@ -242,11 +242,11 @@ def test_p99_of_a_day_is_drawn_for_several_minutes_together() -> None:
     # Two of 802 requests, so not one of a hundred.
     rare = write_coarse(add_coarse(coarsen_latencies([0.05] * 2), coarsen_latencies([0.002] * 200)))
     result.writers[0].group.minutes[0] = slow.model_copy(update={"counts": rare})
-    found = [row for row in rows(drawn("time", result)) if row["part"] == "p99"]
-    assert len(found) == 288
-    assert found[0]["events"] == pytest.approx(2.0, rel=0.03)
-    assert found[-1]["events"] == pytest.approx(50.0, rel=0.03)
-    assert "1,000 requests" in found[-1]["text"]
+    points = [row for row in rows(drawn("time", result)) if row["part"] == "p99"]
+    assert len(points) == 288
+    assert points[0]["events"] == pytest.approx(2.0, rel=0.03)
+    assert points[-1]["events"] == pytest.approx(50.0, rel=0.03)
+    assert "1,000 requests" in points[-1]["text"]
 
 
 @pytest.mark.parametrize(("end_s", "last"), [(3.5, 2), (3.99, 3), (20.0, 3)])
@@ -264,13 +264,13 @@ def test_a_long_run_is_drawn_in_steps() -> None:
     group = result.writers[0].group
     group.timeline = [(second, second) for second in range(700)]
     group.slowest_worker = None
-    found = rows(drawn("time", result))
-    assert len(found) == 234
+    points = rows(drawn("time", result))
+    assert len(points) == 234
     # Steps of three seconds, the last one of a single second.
-    assert [(row["second"], row["events"]) for row in found[:2]] == [(0, 1.0), (3, 4.0)]
-    assert (found[-1]["second"], found[-1]["events"]) == (699, 699.0)
-    assert found[1]["text"].endswith("seconds 3 to 5: 12 events")
-    assert found[-1]["text"].endswith("second 699: 699 events")
+    assert [(row["second"], row["events"]) for row in points[:2]] == [(0, 1.0), (3, 4.0)]
+    assert (points[-1]["second"], points[-1]["events"]) == (699, 699.0)
+    assert points[1]["text"].endswith("seconds 3 to 5: 12 events")
+    assert points[-1]["text"].endswith("second 699: 699 events")
 
 
 def test_throughput_over_time_is_that_of_the_slowest_valid_run() -> None:
@@ -280,37 +280,37 @@ def test_throughput_over_time_is_that_of_the_slowest_valid_run() -> None:
 
 
 def test_beside_others_a_result_shows_its_best_worker_count() -> None:
-    found = rows(drawn("time", SWEEP, OTHER))
-    assert list(dict.fromkeys(row["series"] for row in found)) == [
+    points = rows(drawn("time", SWEEP, OTHER))
+    assert list(dict.fromkeys(row["series"] for row in points)) == [
         "name 0, 4 workers, run 1",
         "name 1, 2 workers, run 1",
     ]
 
 
 def test_latencies_are_of_the_run_with_the_highest_p99() -> None:
-    found = rows(drawn("latency", inserts({4: [10.0, 11.0]})))
-    assert [(row["percentile"], row["ms"]) for row in found] == [
+    points = rows(drawn("latency", inserts({4: [10.0, 11.0]})))
+    assert [(row["percentile"], row["ms"]) for row in points] == [
         ("p50", 1.5), ("p90", 2.5), ("p99", 5.0), ("p99.9", 40.25), ("max", 500.125),
     ]  # fmt: skip
-    assert found[0]["series"] == "4 workers, run 2"
-    assert found[3]["text"] == "4 workers, run 2\np99.9: 40.2 ms"
+    assert points[0]["series"] == "4 workers, run 2"
+    assert points[3]["text"] == "4 workers, run 2\np99.9: 40.2 ms"
 
 
 def test_a_percentile_that_no_step_knows_has_no_panel() -> None:
     """Of two searches with steps so short that p99.9 isn't known."""
     searches = [capacity(), capacity(at=9_000.0)]
-    for run in (run for one in searches for run in one.runs):
+    for run in (run for search in searches for run in search.runs):
         latency = run.groups[0].latency_ms
         assert latency is not None
         run.groups[0].latency_ms = latency.model_copy(update={"p99_9": None})
-    known = len(drawn("rate", capacity(), capacity(at=9_000.0)).spec["vconcat"])
-    assert len(drawn("rate", *searches).spec["vconcat"]) == known - 1
+    panels = len(drawn("rate", capacity(), capacity(at=9_000.0)).spec["vconcat"])
+    assert len(drawn("rate", *searches).spec["vconcat"]) == panels - 1
 
 
 def test_the_times_of_a_search_have_the_digits_that_a_histogram_knows() -> None:
-    told = {row["text"].splitlines()[-1] for row in rows(drawn("rate", capacity(at=70_001.0)))}
-    times = [text.split()[-2] for text in told if text.startswith("response time ")]
-    assert times and all(len(re.sub(r"^0\.0*|[.,]", "", one)) <= 3 for one in times)
+    texts = {row["text"].splitlines()[-1] for row in rows(drawn("rate", capacity(at=70_001.0)))}
+    times = [text.split()[-2] for text in texts if text.startswith("response time ")]
+    assert times and all(len(re.sub(r"^0\.0*|[.,]", "", time)) <= 3 for time in times)
 
 
 def test_latencies_with_a_histogram_are_a_curve() -> None:
@@ -363,8 +363,8 @@ def test_a_narrow_figure_has_all_of_it_in_less_width() -> None:
         wide, narrow = to_svg(figure.spec), draw_narrow(figure.spec)
         assert float(drawing.find_size(narrow)[0]) <= NARROW_PX, figure.kind
         # Every mark is there; of names only their lines differ.
-        assert sorted(" ".join(one.split()) for one in marks(narrow)) == sorted(
-            " ".join(one.split()) for one in marks(wide)
+        assert sorted(" ".join(mark.split()) for mark in marks(narrow)) == sorted(
+            " ".join(mark.split()) for mark in marks(wide)
         ), figure.kind
 
 
@@ -378,7 +378,7 @@ def test_a_narrow_figure_breaks_no_word_of_a_name() -> None:
 @pytest.mark.parametrize("kind", ["time", "latency", "query-latency"])
 def test_a_narrow_figure_cuts_no_name_in_its_legend(kind: str) -> None:
     label = "timescaledb-kubernetes batch=10000 copy_format=binary"
-    results = (NamedResult(f"{label} {n}", one) for n, one in enumerate(OF_EACH_KIND[kind]))
+    results = (NamedResult(f"{label} {n}", result) for n, result in enumerate(OF_EACH_KIND[kind]))
     figure = KINDS[kind](list(results))
     assert figure is not None
     narrow = draw_narrow(figure.spec)
@@ -500,20 +500,20 @@ def test_response_times_far_apart_have_few_grid_lines() -> None:
 
 
 def test_query_times_are_the_summary() -> None:
-    found = [
+    points = [
         (row["query"], row["low"], row["mean"], row["high"])
         for row in rows(drawn("queries", ASKED))
     ]
-    assert found == [("count", 500.0, 625.0, 750.0), ("newest", 40_000.0, 40_000.0, 40_000.0)]
+    assert points == [("count", 500.0, 625.0, 750.0), ("newest", 40_000.0, 40_000.0, 40_000.0)]
 
 
 def test_query_times_are_told_in_ms_with_three_digits() -> None:
-    asked = queries({"a": [0.000123456, 0.000234567]}, cold=0.0012345)
-    (row,) = rows(drawn("queries", asked))
+    result = queries({"a": [0.000123456, 0.000234567]}, cold=0.0012345)
+    (row,) = rows(drawn("queries", result))
     assert row["text"].splitlines()[1:] == [
         "a: mean 0.179 ms", "0.123 to 0.235 ms in 2 executions", "the first time 1.23 ms",
     ]  # fmt: skip
-    answer = draw_answer([NamedResult("name", asked)])
+    answer = draw_answer([NamedResult("name", result)])
     assert answer is not None
     assert [row["said"] for row in rows(answer)] == ["0.179 ms"]
 
@@ -535,8 +535,8 @@ def test_query_times_say_which_executions_count(results: list[Result], counted: 
     """As the notes do: of a query that was asked once only, the first ones."""
     figure = drawn("queries", *results)
     assert figure.note.startswith(f"Mean of {counted}, and the range")
-    told = [note for result in results for note in list_notes(result, terminal=False)]
-    assert (ONLY_FIRST in figure.note) is any("asked once only" in note for note in told)
+    notes = [note for result in results for note in list_notes(result, terminal=False)]
+    assert (ONLY_FIRST in figure.note) is any("asked once only" in note for note in notes)
     for row in rows(figure):
         # A first execution isn't told of twice.
         assert ("the first time" in row["text"]) is (row["mean"] != 8_000.0)
@@ -545,8 +545,8 @@ def test_query_times_say_which_executions_count(results: list[Result], counted: 
 @pytest.mark.parametrize(("longest", "scale"), [(2.0, "linear"), (25.0, "linear"), (25.5, "log")])
 def test_query_times_far_apart_have_a_logarithmic_axis(longest: float, scale: str) -> None:
     figure = drawn("queries", queries({"a": [0.5], "b": [longest]}))
-    found = figure.spec["layer"][0]["encoding"]["x"]["scale"].get("type", "linear")
-    assert found == scale
+    scale_type = figure.spec["layer"][0]["encoding"]["x"]["scale"].get("type", "linear")
+    assert scale_type == scale
     assert ("logarithmic" in figure.note) is (scale == "log")
 
 
@@ -559,11 +559,11 @@ def test_the_clients_share_is_that_of_the_busiest_run() -> None:
 
 
 def test_phases_are_those_of_each_run() -> None:
-    found = [(row["run"], row["phase"], row["seconds"]) for row in rows(drawn("phases", SWEEP))]
-    assert len(found) == 5 * 6
-    assert ("1 worker, run 1", "clean up", 1.5) in found
-    asked = rows(drawn("phases", ASKED))
-    assert {row["run"] for row in asked} == {"all queries"}
+    points = [(row["run"], row["phase"], row["seconds"]) for row in rows(drawn("phases", SWEEP))]
+    assert len(points) == 5 * 6
+    assert ("1 worker, run 1", "clean up", 1.5) in points
+    query_points = rows(drawn("phases", ASKED))
+    assert {row["run"] for row in query_points} == {"all queries"}
 
 
 def test_many_runs_are_shown_by_the_first_of_each_worker_count() -> None:
@@ -635,14 +635,14 @@ UNITS = ("Inserts/s", "events/s", "bytes", "Events", "Seconds", " ms", "%", "µs
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_axis_says_what_it_shows(kind: str) -> None:
-    found = [
+    axes = [
         channels[axis]
         for channels in encodings(drawn(kind, *OF_EACH_KIND[kind]).spec)
         for axis in ("x", "y")
         if axis in channels and "limit" not in channels[axis]["field"]
     ]
-    assert found
-    for axis in found:
+    assert axes
+    for axis in axes:
         # The names beside bars say what they are.
         assert axis["title"] or axis["field"] == "name"
         if axis["type"] == "quantitative" and axis["title"] != "Number of workers":
@@ -720,10 +720,10 @@ def on_dark(colours: Sequence[str]) -> list[str]:
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("colours", [list(SERIES), on_dark(SERIES)], ids=["light", "dark"])
 def test_series_can_be_told_apart(sight: str, colours: Sequence[str]) -> None:
-    for one, other in itertools.combinations(colours, 2):
-        seen = [lab(SIGHT[sight] @ linear(colour)) for colour in (one, other)]
+    for first, second in itertools.combinations(colours, 2):
+        seen = [lab(SIGHT[sight] @ linear(colour)) for colour in (first, second)]
         # 2.3 is just noticeable.
-        assert np.linalg.norm(seen[0] - seen[1]) > 9, (one, other)
+        assert np.linalg.norm(seen[0] - seen[1]) > 9, (first, second)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -807,8 +807,8 @@ def test_the_kind_is_chosen_by_what_there_is(
 
 def test_a_source_is_named_in_the_picture(tmp_path: Path) -> None:
     file = tmp_path / "a.svg"
-    one, other = (steps({0: 1.0}, name, source="read off") for name in ("a", "b"))
-    write_plot([stored(one), stored(other)], None, file, None, "auto")
+    first, second = (steps({0: 1.0}, name, source="read off") for name in ("a", "b"))
+    write_plot([stored(first), stored(second)], None, file, None, "auto")
     assert file.read_text().count(">Not measured by this tool: read off.<") == 1
 
 
@@ -841,7 +841,7 @@ def test_the_database_cpu_is_beside_the_rate_over_time() -> None:
 
 def test_marks_and_the_gaps_after_them_are_drawn_in_each_panel_and_told() -> None:
     figure = drawn("time", disturbed((10.0, 5.0), (12.0, 0), (30.0, 0)))
-    told = [
+    panels = [
         [row for layer in panel["layer"] for row in layer.get("data", {}).get("values", [])]
         for panel in figure.spec["vconcat"]
     ]
@@ -850,7 +850,7 @@ def test_marks_and_the_gaps_after_them_are_drawn_in_each_panel_and_told() -> Non
     lines = [{"mark": at, "text": f"{at:g}s run number-{number}"} for number, at in times]
     labels = [{"mark": at, "text": f"run number-{number}"} for number, at in times]
     # The second mark shares the first one's gap, which is drawn once.
-    assert told == [[area, *lines, *labels], [area, *lines]]
+    assert panels == [[area, *lines, *labels], [area, *lines]]
     assert "grey is the longest time after it" in figure.note
     assert (
         "After run number-2 at 12.0 s nothing was acknowledged for 3.0 s (shared with"
@@ -862,24 +862,26 @@ def test_marks_and_the_gaps_after_them_are_drawn_in_each_panel_and_told() -> Non
 
 
 def test_a_tuning_shows_the_best_of_each_pair() -> None:
-    found = {(row["x"], row["y"]): row for row in rows(drawn("tuning", TUNED))}
+    by_pair = {(row["x"], row["y"]): row for row in rows(drawn("tuning", TUNED))}
     # Of a pair without a figure there is no cell.
-    assert {place: row["rate"] for place, row in found.items()} == {
+    assert {place: row["rate"] for place, row in by_pair.items()} == {
         ("10", "text"): 100.0, ("10", "binary"): 110.0, ("1000", "text"): 1600.0,
     }  # fmt: skip
-    assert found["1000", "text"]["label"] == "1.6k"
-    assert found["1000", "text"]["text"] == "batch=1000, copy_format=text\n1,600"
+    assert by_pair["1000", "text"]["label"] == "1.6k"
+    assert by_pair["1000", "text"]["text"] == "batch=1000, copy_format=text\n1,600"
 
 
 def test_the_answer_of_tunings_is_what_their_best_settings_reach() -> None:
     over = [TunedSetting(name="batch", values=[10, 1000], default=10)]
-    one = tuned(over, {0: [90.0], 1: [900.0]}, {1: [1_000.0, 1_010.0, 990.0], 0: [100.0]})
-    alone = draw_answer(named(one))
+    first = tuned(over, {0: [90.0], 1: [900.0]}, {1: [1_000.0, 1_010.0, 990.0], 0: [100.0]})
+    alone = draw_answer(named(first))
     assert alone is not None
-    found, dots = bars(alone)
-    assert [name for name, _ in found] == ["batch=1000", "batch=10"]
-    assert found[0][1] == pytest.approx(1_000) and dots == {"batch=1000": [1_000.0, 1_010.0, 990.0]}
-    other = tuned(over, {0: [90.0], 1: [900.0]}, {0: [2_000.0], 1: [100.0]})
-    beside = draw_answer(named(one, other))
+    values, dots = bars(alone)
+    assert [name for name, _ in values] == ["batch=1000", "batch=10"]
+    assert values[0][1] == pytest.approx(1_000) and dots == {
+        "batch=1000": [1_000.0, 1_010.0, 990.0]
+    }
+    second = tuned(over, {0: [90.0], 1: [900.0]}, {0: [2_000.0], 1: [100.0]})
+    beside = draw_answer(named(first, second))
     assert beside is not None
     assert [name for name, _ in bars(beside)[0]] == ["name 1, batch=10", "name 0, batch=1000"]

@@ -17,8 +17,8 @@ from ..results.test_comparison import FAST, SLOW
 
 
 def test_the_ratio_table() -> None:
-    found = compare([inserts({4: SLOW}), inserts({4: FAST}), inserts({4: [50.0]})])
-    rows = [list(map(str, row)) for row in tabulate_ratios(["a", "b", "c"], found).rows]
+    comparisons = compare([inserts({4: SLOW}), inserts({4: FAST}), inserts({4: [50.0]})])
+    rows = [list(map(str, row)) for row in tabulate_ratios(["a", "b", "c"], comparisons).rows]
     assert rows[0][:5] == ["4 workers", "a", "100", "3", "-"]
     assert rows[1][1:5] == ["b", "111", "3", "1.11× faster"]
     assert rows[1][6] == "faster"
@@ -130,9 +130,9 @@ def test_what_asking_cost_stands_beside_the_times() -> None:
     results = [queries({"a": [0.5]}, window_s=20.0, rate_per_s=10.0 * n) for n in (1, 2)]
     for result in results:
         result.runs[0].resources = Resources(cpu_s=2.0)
-        [one] = result.readers
-        one.group.queries[0].rows = 2
-        one.group.client = client(0.3, bound=True).model_copy(update={"cpu_s": 0.02})
+        [group_run] = result.readers
+        group_run.group.queries[0].rows = 2
+        group_run.group.client = client(0.3, bound=True).model_copy(update={"cpu_s": 0.02})
     table = tabulate_asking(["x", "y"], results)
     assert table.headers == [
         "Readers of", "Queries/s", "Rows/s", "DB µs/query", "Client µs/query", "Bound by"

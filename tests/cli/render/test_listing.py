@@ -22,7 +22,7 @@ def make_list() -> list[ResultLine]:
         ),
         stored(queries({"q": [0.5]}), "20250102T030407Z-query-alpha"),
     ]
-    return [make_line(one, write_cells(one)) for one in results]
+    return [make_line(result, write_cells(result)) for result in results]
 
 
 def test_everything_where_there_is_room() -> None:

@@ -42,9 +42,9 @@ def test_what_was_done_is_told_first_and_of_several_runs_with_the_run() -> None:
     )
     again = disturbed((10.0, 0)).runs[0]
     again.run = 2
-    told = list_notes(result.model_copy(update={"runs": [*result.runs, again]}), False)[:2]
-    assert told[0] == f"1 worker, run 1: {first}"
-    assert told[1].startswith("1 worker, run 2: After run number-1 at 10.0 s events went on being")
+    notes = list_notes(result.model_copy(update={"runs": [*result.runs, again]}), False)[:2]
+    assert notes[0] == f"1 worker, run 1: {first}"
+    assert notes[1].startswith("1 worker, run 2: After run number-1 at 10.0 s events went on being")
 
 
 def test_what_is_said_of_several_runs_is_said_once_for_each_number_of_workers() -> None:
@@ -74,10 +74,10 @@ def test_below_a_table_each_kind_has_one_line() -> None:
 def test_below_a_table_there_are_five_lines_at_most_the_gravest_first() -> None:
     result = open_loop({1: [900.0, 901.0, 1500.0], 4: [950.0]}, saturated=True)
     result.complete = False
-    for one in result.writers:
-        group = one.group
+    for group_run in result.writers:
+        group = group_run.group
         group.window_s, group.retries, group.errors = 3.0, 2, {"timeout": 2}
-        group.invalid_reasons = ["late"] if one.run.run == 2 else []
+        group.invalid_reasons = ["late"] if group_run.run.run == 2 else []
     lines = summarize_notes(result, False, "Open loop.", None)
     assert len(lines) == MOST_LINES
     assert lines[0] == "Open loop."

@@ -65,12 +65,12 @@ def test_lines_within_a_phase_come_at_intervals_that_grow(
     clock = Clock(monkeypatch)
     display = PlainDisplay(PLAN)
     display.begin("run")
-    told = []
+    output = []
     for second in range(1000):
         clock.now = 100.0 + second
         display.update(status(Phase.RUN, group(done=second)))
-        told += [(second, line) for line in lines(capsys)]
-    assert told == [
+        output += [(second, line) for line in lines(capsys)]
+    assert output == [
         (second, f"run: running, {second} of 100 events")
         for second in (0, 10, 30, 70, 150, 310, 610, 910)
     ]
@@ -85,10 +85,10 @@ def test_of_further_runs_only_the_outcome_is_told(capsys: pytest.CaptureFixture[
         if number == 20:
             display.update(status(Phase.RUN, group(), quiet_s=12.0))
         display.end("1,000 inserts/s")
-    told = lines(capsys)
-    assert told[4:23] == [f"run {number}: 1,000 inserts/s" for number in range(1, 20)]
-    assert told[23].startswith("run 20: running, 5 of 100 events, nothing has come back for 12 s")
-    assert len(told) == 25
+    output = lines(capsys)
+    assert output[4:23] == [f"run {number}: 1,000 inserts/s" for number in range(1, 20)]
+    assert output[23].startswith("run 20: running, 5 of 100 events, nothing has come back for 12 s")
+    assert len(output) == 25
 
 
 def test_rate_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,12 +109,12 @@ def test_a_database_from_which_nothing_comes_back_is_told_at_once(
     display.begin("run")
     for quiet_s in (0.0, 9.9, 10.0, 11.0, 0.5):
         display.update(status(Phase.RUN, group(), quiet_s=quiet_s))
-    said = lines(capsys)
-    assert said[0] == said[2] == "run: running, 5 of 100 events"
-    assert said[1].startswith(
+    output = lines(capsys)
+    assert output[0] == output[2] == "run: running, 5 of 100 events"
+    assert output[1].startswith(
         "run: running, 5 of 100 events, nothing has come back for 10 s, since "
     )
-    assert len(said) == 3
+    assert len(output) == 3
 
 
 def test_a_live_page_is_told_what_the_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,8 +210,8 @@ def test_two_groups_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_a_span_has_a_unit_that_suits_it(seconds: float, text: str) -> None:
-    known = status(Phase.RUN, elapsed_s=0, duration_s=seconds)
-    assert describe_left(known, 9, 12) == [f"{text} left", "all 9 runs: 12 s left"]
+    progress = status(Phase.RUN, elapsed_s=0, duration_s=seconds)
+    assert describe_left(progress, 9, 12) == [f"{text} left", "all 9 runs: 12 s left"]
 
 
 LABEL = "16 workers, run 2 of 3"
@@ -247,14 +247,14 @@ LEFT = ["48 s left", "all 9 runs: 12 min left"]
     ],
 )
 def test_all_figures_stand_on_lines_that_fit(columns: int, expected: list[str]) -> None:
-    known = status(Phase.RUN, OPEN, elapsed_s=12.4, duration_s=60)
-    assert lay_out(LABEL, known, LEFT, columns, 24) == expected
+    progress = status(Phase.RUN, OPEN, elapsed_s=12.4, duration_s=60)
+    assert lay_out(LABEL, progress, LEFT, columns, 24) == expected
 
 
 def test_each_of_two_groups_has_lines_of_its_own() -> None:
     readers = group(Role.READ, 60, None, rate_per_s=4.9, p99_ms=250.3)
-    known = status(Phase.RUN, OPEN, readers, elapsed_s=12.4, duration_s=60, quiet_s=12)
-    *first, quiet = lay_out(LABEL, known, LEFT, 70, 24)
+    progress = status(Phase.RUN, OPEN, readers, elapsed_s=12.4, duration_s=60, quiet_s=12)
+    *first, quiet = lay_out(LABEL, progress, LEFT, 70, 24)
     assert first == [
         "16 workers, run 2 of 3: running ━━────────── 12 of 60 s · 48 s left",
         "  all 9 runs: 12 min left",
@@ -269,8 +269,8 @@ def test_each_of_two_groups_has_lines_of_its_own() -> None:
 def test_nothing_is_wider_or_higher_than_the_terminal(columns: int) -> None:
     waiting = status(Phase.BARRIER, waiting_for=list(range(20)))
     running = status(Phase.RUN, OPEN, group(Role.READ), elapsed_s=12.4, duration_s=60, quiet_s=12)
-    for known in (waiting, running):
-        laid = lay_out(LABEL, known, LEFT, columns, 3)
+    for progress in (waiting, running):
+        laid = lay_out(LABEL, progress, LEFT, columns, 3)
         assert 1 <= len(laid) <= 3
         assert all(len(line) < max(2, columns) for line in laid)
 
@@ -399,8 +399,8 @@ def test_a_terminal_gets_a_bar_and_keeps_outcomes(
     with make_display(PLAN) as display:
         assert isinstance(display, TerminalDisplay)
         display.begin("run 1")
-        known = status(Phase.RUN, group(done=5, total=10, rate_per_s=2.5, retries=3))
-        display.update(known)
+        progress = status(Phase.RUN, group(done=5, total=10, rate_per_s=2.5, retries=3))
+        display.update(progress)
         bar = "━" * 12 + "─" * 12
         assert Screen(160).feed(terminal.getvalue()).lines == [
             f"run 1: running {bar} 5 of 10 events · 2.5 events/s · 3 retries · 2 s left"
@@ -427,7 +427,7 @@ def test_a_resize_leaves_nothing_behind(
     """Whether the terminal wraps what it shows anew, or cuts it off."""
     terminal = attach(monkeypatch)
     screen = Screen(widths[0])
-    known = status(Phase.RUN, OPEN, group(Role.READ), elapsed_s=12.4, duration_s=60)
+    progress = status(Phase.RUN, OPEN, group(Role.READ), elapsed_s=12.4, duration_s=60)
 
     def show() -> None:
         screen.feed(terminal.getvalue())
@@ -439,8 +439,8 @@ def test_a_resize_leaves_nothing_behind(
             screen.resize(columns, wraps_anew)
             set_size(monkeypatch, columns)
             display.begin(f"run {number}")
-            display.update(known)
-            display.update(known)
+            display.update(progress)
+            display.update(progress)
             show()
             ended, block = screen.lines[:number], screen.lines[number:]
             assert ended == [f"run {before}: 10 inserts/s" for before in range(number)]
@@ -448,7 +448,7 @@ def test_a_resize_leaves_nothing_behind(
             assert block[-1] == "  readers: 5 of 100 queries"
             assert sum("48,213 events/s" in line for line in block) == 1
             display.end("10 inserts/s")
-            display.update(known)
+            display.update(progress)
             show()
     show()
     assert screen.lines == [f"run {number}: 10 inserts/s" for number in range(len(widths))]

@@ -54,8 +54,8 @@ def test_the_answer_comes_in_a_sentence() -> None:
     base = inserts({1: [100.0, 101.0], 4: [300.0, 303.0], 8: [300.0, 303.0]})
     fast = inserts({1: [150.0, 151.0], 4: [600.0, 606.0], 8: [301.0, 304.0]})
     slow, single = inserts({1: [1.0, 1.01]}), inserts({1: [50.0]})
-    found = compare([base, fast, slow, single])
-    assert lead_comparison(["a", "b", "c", "d"], found) == [
+    comparisons = compare([base, fast, slow, single])
+    assert lead_comparison(["a", "b", "c", "d"], comparisons) == [
         (
             "b: 1.50 to 2.00 times as fast as a in inserts (1 worker, 4 workers),"
             " no difference from a shown in inserts (8 workers)."
@@ -69,40 +69,42 @@ def test_what_is_undecided_in_queries_is_counted() -> None:
     times = {"q1": [1.0, 1.1, 1.0], "q2": [1.0, 1.1, 1.0], "q3": [1.0, 1.1, 1.0], "q4": [2.0, 2.0, 2.1],
              "q5": [1.0, 1.1, 1.0]}  # fmt: skip
     other = {name: [1.0, 1.1, 1.0] for name in times}
-    (said,) = lead_comparison("ab", compare([queries(times), queries(other, "beta")]))
-    assert said.startswith("b: undecided against a in queries (4 queries), 1.")
-    assert said.endswith(" times as fast as a in queries (q4).")
+    (sentence,) = lead_comparison("ab", compare([queries(times), queries(other, "beta")]))
+    assert sentence.startswith("b: undecided against a in queries (4 queries), 1.")
+    assert sentence.endswith(" times as fast as a in queries (q4).")
 
 
 def test_several_without_a_difference_are_one_sentence() -> None:
     results = [inserts({4: [100.0, 101.0]}) for _ in range(4)]
     slow = inserts({4: [10.0, 10.1]})
-    found = compare([*results, slow])
+    comparisons = compare([*results, slow])
     assert (
-        lead_comparison("abcde", found)[0]
+        lead_comparison("abcde", comparisons)[0]
         == "b, c and d: no difference from a shown in inserts each."
     )
-    assert lead_comparison("abcde", found)[1].startswith("e: ")
-    *others, ties = describe_ratios("abcde", found)
-    assert len(others) == 1 and others[0].startswith("4 workers: e is 10.0× slower")
+    assert lead_comparison("abcde", comparisons)[1].startswith("e: ")
+    *sentences, ties = describe_ratios("abcde", comparisons)
+    assert len(sentences) == 1 and sentences[0].startswith("4 workers: e is 10.0× slower")
     assert ties == "No difference shown from a: b (4 workers); c (4 workers); d (4 workers)."
 
 
 def test_a_rate_that_was_asked_for_and_kept_up_with_is_no_speed() -> None:
-    """Who was asked for less isn't slower; who didn't keep up with what was asked for may be."""
-    fast, asked = inserts({4: [9000.0, 9010.0]}), open_loop({4: [1000.0, 1001.0]})
+    """A database that was asked for less isn't slower; one that didn't keep up with that may be."""
+    fast, paced = inserts({4: [9000.0, 9010.0]}), open_loop({4: [1000.0, 1001.0]})
     names = ["fast", "asked"]
-    found = compare([fast, asked])
-    assert [one.verdict for one in found] == ["rate was given"]
-    assert lead_comparison(names, found) == [
+    comparisons = compare([fast, paced])
+    assert [comparison.verdict for comparison in comparisons] == ["rate was given"]
+    assert lead_comparison(names, comparisons) == [
         "asked: not to be compared with fast in inserts, since a --rate was given."
     ]
-    assert describe_ratios(names, found) == []
+    assert describe_ratios(names, comparisons) == []
     (lead,) = lead_comparison(
         names, compare([fast, open_loop({4: [1000.0, 1001.0]}, saturated=True)])
     )
     assert "slower than fast in inserts" in lead
-    of_rates = compare([asked, open_loop({4: [2000.0, 2001.0]}, rate_per_s=2000.0)])
-    assert {one.verdict for one in of_rates if not one.place.has_times} == {"rate was given"}
-    alike = compare([asked, open_loop({4: [1000.5, 1001.0]})])
-    assert not any(one.rate_given for one in alike)
+    of_rates = compare([paced, open_loop({4: [2000.0, 2001.0]}, rate_per_s=2000.0)])
+    assert {comparison.verdict for comparison in of_rates if not comparison.place.has_times} == {
+        "rate was given"
+    }
+    alike = compare([paced, open_loop({4: [1000.5, 1001.0]})])
+    assert not any(comparison.rate_given for comparison in alike)

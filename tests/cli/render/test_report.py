@@ -46,7 +46,7 @@ RESULTS = (
 
 
 def draw_report(*results: Result) -> str:
-    return make_report([stored(one, f"id-{n}") for n, one in enumerate(results)], "The title")
+    return make_report([stored(result, f"id-{n}") for n, result in enumerate(results)], "The title")
 
 
 def report(*results: Result) -> str:
@@ -104,9 +104,9 @@ def test_the_head_says_what_was_measured_the_answer_and_its_limitations() -> Non
         "Limitations:",
         "few runs",
     ):
-        found = text.index(part, begin)
-        assert found > begin
-        begin = found
+        place = text.index(part, begin)
+        assert place > begin
+        begin = place
     assert begin < text.index("Figures")
 
 
@@ -123,9 +123,9 @@ def test_it_begins_with_the_answer_and_the_machines() -> None:
         "Database (PostgreSQL 18.4): what it ran on is not known here",
         "In plain words",
     ):
-        found = text.find(part, begin)
-        assert found >= begin, part
-        begin = found
+        place = text.find(part, begin)
+        assert place >= begin, part
+        begin = place
 
 
 def test_the_answer_of_many_is_short() -> None:
@@ -133,8 +133,8 @@ def test_the_answer_of_many_is_short() -> None:
     verdict = judge_results(many)
     assert len(verdict) == MOST_SENTENCES
     assert verdict[-1].startswith("25 more sentences")
-    asked = queries({name: [place + 1.0] for place, name in enumerate("abcd")})
-    assert judge_results([NamedResult("x", asked)]) == [
+    result = queries({name: [place + 1.0] for place, name in enumerate("abcd")})
+    assert judge_results([NamedResult("x", result)]) == [
         "On average queries took 1,000 ms (a) to 4,000 ms (d)."
     ]
 
@@ -162,11 +162,11 @@ def test_label_and_tags_are_shown() -> None:
 
 def test_of_many_results_the_fastest_are_drawn() -> None:
     many = [NamedResult(str(n), inserts({1: [n + 1.0]})) for n in range(20)]
-    asked = [NamedResult(f"q{n}", queries({"count": [0.5]})) for n in range(2)]
-    shown, told = choose_drawn([*many, *asked])
-    assert [one.name for one in shown] == [*map(str, range(8, 20)), "q0", "q1"]
-    assert told == "Drawn are of 20 inserts the fastest 12; all are in the tables."
-    assert choose_drawn(asked) == (asked, "")
+    of_queries = [NamedResult(f"q{n}", queries({"count": [0.5]})) for n in range(2)]
+    shown, note = choose_drawn([*many, *of_queries])
+    assert [named.name for named in shown] == [*map(str, range(8, 20)), "q0", "q1"]
+    assert note == "Drawn are of 20 inserts the fastest 12; all are in the tables."
+    assert choose_drawn(of_queries) == (of_queries, "")
 
 
 def test_a_sound_result_is_called_so() -> None:
@@ -177,10 +177,10 @@ def test_a_sound_result_is_called_so() -> None:
 def test_what_was_done_to_the_database_is_told() -> None:
     page = Page(report(disturbed((10.0, 5.0))))
     assert {"class": "outage"} in [attributes for tag, attributes in page.tags if tag == "p"]
-    told = (
+    sentence = (
         "After run number-1 at 10.0 s nothing was acknowledged for 4.9 s; after 5.0 s the rate was"
     )
-    assert page.text.count(told) == 2  # beside the answer, and below the figure
+    assert page.text.count(sentence) == 2  # beside the answer, and below the figure
 
 
 def test_what_was_not_done_to_the_database_is_told() -> None:

@@ -48,8 +48,8 @@ def test_one_result_has_everything() -> None:
 
 
 def test_what_was_to_be_done_to_the_database_is_among_the_options() -> None:
-    asked = {"disturbances": ["2s kill-server", "9s run true"]}
-    options = tabulate_result(inserts({2: [10.0]}, options=asked), terminal=False)["Options"].rows
+    extra = {"disturbances": ["2s kill-server", "9s run true"]}
+    options = tabulate_result(inserts({2: [10.0]}, options=extra), terminal=False)["Options"].rows
     assert ["disturbances", "2s kill-server,9s run true"] in [list(row) for row in options]
 
 
@@ -114,7 +114,7 @@ def test_every_stored_result_can_be_shown(name: str) -> None:
     kind = "Queries to" if name == "query" else "Inserts into"
     assert text.startswith(f"Result one\n{kind} {result.target} (PostgreSQL 18.4) by ")
     strike = "\x1b[9m"
-    assert (strike in text) is any(not one.group.valid for one in result.writers)
+    assert (strike in text) is any(not group_run.group.valid for group_run in result.writers)
 
 
 def test_sentences_fit_the_terminal() -> None:
@@ -180,11 +180,13 @@ def test_no_cell_of_csv_is_a_formula() -> None:
 def test_parquet_has_the_same_with_types(tmp_path: Path) -> None:
     file = tmp_path / "runs.parquet"
     file.write_bytes(export_runs(EXPORTED, FORMATS[".parquet"]))
-    found = duckdb.sql(f"SELECT * FROM '{file}'")
-    assert found is not None
-    assert dict(zip(found.columns, map(str, found.types), strict=True)) == COLUMNS
-    assert found.fetchall() == [
-        tuple(row.get(name) for name in COLUMNS) for one in EXPORTED for row in list_rows(one)
+    relation = duckdb.sql(f"SELECT * FROM '{file}'")
+    assert relation is not None
+    assert dict(zip(relation.columns, map(str, relation.types), strict=True)) == COLUMNS
+    assert relation.fetchall() == [
+        tuple(row.get(name) for name in COLUMNS)
+        for stored_result in EXPORTED
+        for row in list_rows(stored_result)
     ]
 
 

@@ -82,9 +82,9 @@ def test_a_table_wider_than_the_terminal_goes_on_below() -> None:
 
 def test_an_open_loop_shows_what_was_offered_and_that_its_times_are_response_times() -> None:
     result = open_loop({1: [990.0, 1010.0], 2: [800.0]})
-    for one in result.writers[2:]:
-        assert one.group.offered is not None
-        one.group.offered.saturated = True
+    for group_run in result.writers[2:]:
+        assert group_run.group.offered is not None
+        group_run.group.offered.saturated = True
     table = tabulate_inserts(result.writers, result.insert_summary, terminal=False)
     assert cells(table.text()) == [
         ["Workers", "Offered/s", "Achieved/s", "Response p50 ms", "p99 ms", "Service p99", "Client CPU"],
@@ -120,11 +120,11 @@ def test_an_open_loops_table_fits_a_hundred_columns() -> None:
 
 def test_an_open_loops_invalid_runs_and_steps() -> None:
     result = open_loop({1: [990.0]}, saturated=True)
-    (one,) = result.writers
-    steps = tabulate_steps([one], terminal=False)
+    (group_run,) = result.writers
+    steps = tabulate_steps([group_run], terminal=False)
     assert cells(steps.text())[1][:3] == ["0", "1,000", "990 saturated"]
-    one.group.invalid_reasons = ["lost"]
-    table = tabulate_inserts([one], [], terminal=False)
+    group_run.group.invalid_reasons = ["lost"]
+    table = tabulate_inserts([group_run], [], terminal=False)
     assert cells(table.text())[1] == ["1", "1,000", "~~990~~", "-", "-", "-", "-"]
 
 
@@ -141,10 +141,10 @@ def test_what_can_be_queried_later_is_shown_where_there_is_such_a_thing() -> Non
         tabulate(runs),
         tabulate_steps(list_groups(runs[1:], Role.WRITE), terminal=False),
     ):
-        found = cells(table.text())
-        head = next(line for line in found if "Lag s" in line)
+        lines = cells(table.text())
+        head = next(line for line in lines if "Lag s" in line)
         assert head[-2:] == ["Queryable/s", "Lag s"]
-        assert [line[-2:] for line in found[found.index(head) + 1 :]] == [
+        assert [line[-2:] for line in lines[lines.index(head) + 1 :]] == [
             ["3", "298.0"],
             ["-", "-"],
         ]
@@ -161,8 +161,8 @@ def test_metrics_are_shown_where_an_event_has_several() -> None:
     ]
     table = tabulate(runs)
     assert [line[-1] for line in cells(table.text())] == ["Metrics/s", "6,000", "-"]
-    one = [insert_run(metrics_per_s=500.0)]
-    table = tabulate(one)
+    single = [insert_run(metrics_per_s=500.0)]
+    table = tabulate(single)
     assert "Metrics/s" not in table.text()
 
 
@@ -264,16 +264,16 @@ def test_readers_by_number_have_a_table_of_their_group_too() -> None:
     result = queries({"a": [0.5]}, window_s=20.0, rate_per_s=5.0)
     assert tabulate_readers(result, terminal=False) == {}
     assert "5 queries per second" in describe_durations(result)
-    [one] = result.readers
-    one.group.client = client(0.3).model_copy(update={"pause_share": 0.2, "in_flight": 2})
-    one.group.queries[0].rows, one.group.queries[0].bytes = 40, 4_000
+    [group_run] = result.readers
+    group_run.group.client = client(0.3).model_copy(update={"pause_share": 0.2, "in_flight": 2})
+    group_run.group.queries[0].rows, group_run.group.queries[0].bytes = 40, 4_000
     [(title, table)] = tabulate_readers(result, terminal=False).items()
     row = dict(zip(table.headers, table.rows[0], strict=True))
     assert title == "Queries per second"
     assert (row["Readers"], row["Avg"], row["Client CPU"]) == ("1", "5.0", "30% (≤ 1.25×)")
     assert (row["Rows/s"], row["Bytes/s"], row["Client µs/query"]) == ("2", "200 bytes", "10,000")
     assert row["Pause"] == "20.0%"
-    one.group.client.bound = True
+    group_run.group.client.bound = True
     [table] = tabulate_readers(result, terminal=False).values()
     assert dict(zip(table.headers, table.rows[0], strict=True))["Client CPU"] == "30% bound"
 
@@ -310,10 +310,10 @@ def test_no_runs() -> None:
     [(0.012345, "0.0123"), (1.0, "1"), (99.96, "100"), (1500.4, "1,500"), (123_456.0, "123,456")],
 )
 def test_latencies_have_three_digits_and_no_exponent(milliseconds: float, shown: str) -> None:
-    [one] = list_groups([insert_run()], Role.WRITE)
-    assert one.group.latency_ms is not None
-    one.group.latency_ms.p50 = one.group.latency_ms.p99 = milliseconds
-    row = cells(tabulate_steps([one], terminal=False).text())[1]
+    [group_run] = list_groups([insert_run()], Role.WRITE)
+    assert group_run.group.latency_ms is not None
+    group_run.group.latency_ms.p50 = group_run.group.latency_ms.p99 = milliseconds
+    row = cells(tabulate_steps([group_run], terminal=False).text())[1]
     assert row[2:4] == [shown, shown]
 
 

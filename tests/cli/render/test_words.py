@@ -78,9 +78,9 @@ def test_an_open_loop_in_words() -> None:
         " p99 5 ms."
     )
     assert words.write_headline(result) == "1,001 inserts/s with 2 workers, response p99 5 ms"
-    for one in result.writers:
-        assert one.group.latency_ms is not None
-        one.group.latency_ms.p99 = 4750.6
+    for group_run in result.writers:
+        assert group_run.group.latency_ms is not None
+        group_run.group.latency_ms.p99 = 4750.6
     assert words.write_headline(result).endswith("response p99 4,751 ms")
     result = open_loop({2: [800.0]}, saturated=True)
     assert "not kept up with (saturated): 800 inserts/s" in words.give_answer(result)
@@ -97,20 +97,20 @@ def test_a_warm_up_without_a_duration_is_part_of_nothing() -> None:
 
 
 def test_what_readers_were_offered_is_said() -> None:
-    for options, said in (
+    for options, text in (
         ({}, "beside 2 readers, "),
         ({"query_rate_per_s": 5.0}, "readers (5 queries/s offered), "),
         ({"reader_in_flight": 8}, "beside 2 readers with 8 questions in flight each, "),
         ({"reader_in_flight": 1}, "beside 2 readers, "),
     ):
         result = inserts({1: [100.0]}, options={"readers": 2, **options})
-        assert said in words.describe_measurement(result)
+        assert text in words.describe_measurement(result)
 
 
 def test_questions_in_flight_are_said() -> None:
     result = queries({"q": [0.5]}, options={"workers": 2, "runs": 3, "reader_in_flight": 8})
-    said = words.describe_measurement(result)
-    assert "by 2 workers at once with 8 questions in flight each, each query 3 times" in said
+    text = words.describe_measurement(result)
+    assert "by 2 workers at once with 8 questions in flight each, each query 3 times" in text
 
 
 def test_no_answer() -> None:

@@ -65,14 +65,14 @@ class ObjectStore(AbstractContextManager["ObjectStore"]):
             self.objects[key] = body
             return 200, b""
         if "list-type=2" in parts.query:
-            asked = parse_qs(parts.query)
-            return 200, self._list(key.rstrip("/"), asked.get("prefix", [""])[0]).encode()
+            parameters = parse_qs(parts.query)
+            return 200, self._list(key.rstrip("/"), parameters.get("prefix", [""])[0]).encode()
         if key not in self.objects:
             return 404, b"<Error><Code>NoSuchKey</Code><Message>none</Message></Error>"
         return 200, self.objects[key]
 
     def _list(self, bucket: str, prefix: str) -> str:
-        found, folders = [], set()
+        contents, folders = [], set()
         for whole, content in sorted(self.objects.items()):
             key = whole.removeprefix(f"{bucket}/")
             if whole == key or not key.startswith(prefix):
@@ -83,9 +83,9 @@ class ObjectStore(AbstractContextManager["ObjectStore"]):
                     f"<CommonPrefixes><Prefix>{escape(prefix + folder)}/</Prefix></CommonPrefixes>"
                 )
             else:
-                found.append(
+                contents.append(
                     f"<Contents><Key>{escape(key)}</Key><Size>{len(content)}</Size>"
                     f'<LastModified>{_DATE}</LastModified><ETag>"1"</ETag></Contents>'
                 )
-        inside = "".join([*found, *sorted(folders)])
+        inside = "".join([*contents, *sorted(folders)])
         return f"<ListBucketResult><IsTruncated>false</IsTruncated>{inside}</ListBucketResult>"

@@ -47,10 +47,10 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
 
 def keep(address: Address, started: datetime = STARTED) -> ResultFolder:
     """A folder with a result and a log, as a command leaves it before it copies."""
-    made = ResultFolder(address, started, "insert", "embedded")
-    (made.logs("run-1") / "worker.log").write_text("all well\n")
-    made.write(result(started_at=started.isoformat()), None)
-    return made
+    folder = ResultFolder(address, started, "insert", "embedded")
+    (folder.logs("run-1") / "worker.log").write_text("all well\n")
+    folder.write(result(started_at=started.isoformat()), None)
+    return folder
 
 
 def run(*arguments: str) -> Any:
@@ -59,7 +59,7 @@ def run(*arguments: str) -> Any:
 
 @pytest.fixture(params=["s3", "file", "memory"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
-    """A new folder of each kind that can be had here."""
+    """A new folder at each kind of address that can be had here."""
     if request.param == "s3":
         request.getfixturevalue("s3")
     urls = {
@@ -71,11 +71,11 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
 
 
 def test_a_result_is_kept_here_and_copied_whole(address: Address, place: Path) -> None:
-    made = keep(address)
-    assert made.path == Path("results") / NAME
-    assert made.send() == f"{address.url.rstrip('/')}/{NAME}"
-    made.close()
-    assert read_result(made.path) == result()
+    folder = keep(address)
+    assert folder.path == Path("results") / NAME
+    assert folder.send() == f"{address.url.rstrip('/')}/{NAME}"
+    folder.close()
+    assert read_result(folder.path) == result()
     fetched = address.fetch()
     (stored,) = list_results(fetched)
     assert (stored.id, stored.result) == (NAME, result())
@@ -109,7 +109,7 @@ def test_commands_read_results_from_an_address(address: Address, place: Path) ->
 
 def test_credentials_come_from_the_environment(s3: ObjectStore) -> None:
     keep(Address("s3://bucket/team")).send()
-    assert s3.signed and all("Credential=tester/" in one for one in s3.signed)
+    assert s3.signed and all("Credential=tester/" in header for header in s3.signed)
     assert SECRET not in str(s3.signed)
     assert f"/bucket/team/{MARK}" in s3.objects
 
@@ -135,14 +135,14 @@ def test_what_cannot_be_written_is_found_before_the_runs(s3: ObjectStore, place:
 
 
 def test_a_copy_that_fails_loses_nothing(s3: ObjectStore) -> None:
-    made = keep(Address("s3://bucket/x"))
+    folder = keep(Address("s3://bucket/x"))
     s3.refuse = "worker.log"
     with pytest.raises(RunFailed, match=f"the result is in results/{NAME}, but") as raised:
-        made.send()
+        folder.send()
     assert raised.value.exit_code == 1
     assert SECRET not in str(raised.value)
-    made.close()
-    assert read_result(made.path) == result()
+    folder.close()
+    assert read_result(folder.path) == result()
     # Nobody takes the half of it for a result.
     assert f"/bucket/x/{NAME}/{FILE_NAME}" not in s3.objects
 
@@ -155,15 +155,15 @@ def test_the_right_to_write_is_enough(s3: ObjectStore) -> None:
 
 def test_a_result_that_is_there_is_not_overwritten(place: Path) -> None:
     address = Address((place / "elsewhere").as_uri())
-    made = keep(address)
-    made.send()
+    folder = keep(address)
+    folder.send()
     with pytest.raises(RunFailed, match="under another name: there is a result already"):
-        made.send()
+        folder.send()
 
 
 def test_nothing_is_copied_of_a_command_that_kept_nothing(place: Path) -> None:
-    made = ResultFolder(Address((place / "elsewhere").as_uri()), STARTED, "insert", "embedded")
-    assert made.send() is None
+    folder = ResultFolder(Address((place / "elsewhere").as_uri()), STARTED, "insert", "embedded")
+    assert folder.send() is None
     assert [path.name for path in (place / "elsewhere").iterdir()] == [MARK]
 
 

@@ -44,7 +44,7 @@ def make_run(cpu_share: float | None = 0.3, disk: float = 0.1, **changes: Any) -
 
 
 def used_by_pods(**changes: Any) -> Resources:
-    """Of three pods on a node each."""
+    """The use of three pods on a node each."""
     values = {
         "source": "the kubelets, every 10 s", "names": ["d/0", "d/1", "d/2"],
         "nodes": ["n1", "n2", "n3"], "cpu_s": 6.0, "cpus": 6, "cpu_share": 0.1, "busiest": "d/1",
@@ -90,44 +90,46 @@ LINKED = Machine(node="l", link_share=0.9)
     ],
 )
 def test_what_held_a_run_back(run: RunResult, limit: Limit) -> None:
-    found = find_bottleneck(run)
-    assert found is not None
-    assert found.limit is limit
+    bottleneck = find_bottleneck(run)
+    assert bottleneck is not None
+    assert bottleneck.limit is limit
 
 
 def test_the_evidence_has_both_sides() -> None:
-    found = find_bottleneck(make_run(0.5))
-    assert found is not None
-    assert "the database used 50% of 2 CPUs, 3.14 µs of CPU per event" in found.evidence
-    assert "the busiest worker 20% of a CPU" in found.evidence
-    assert "more requests in flight" in found.evidence
+    bottleneck = find_bottleneck(make_run(0.5))
+    assert bottleneck is not None
+    assert "the database used 50% of 2 CPUs, 3.14 µs of CPU per event" in bottleneck.evidence
+    assert "the busiest worker 20% of a CPU" in bottleneck.evidence
+    assert "more requests in flight" in bottleneck.evidence
 
 
 def test_a_busy_client_has_the_databases_use_beside_it() -> None:
-    """Which shows how much the database had left, where that is known."""
-    found = find_bottleneck(make_run(0.2, client=BOUND))
-    assert found is not None
-    assert found.evidence.startswith("a worker was busy; the database used 20% of 2 CPUs, ")
+    """It shows how much the database had left, where that is known."""
+    bottleneck = find_bottleneck(make_run(0.2, client=BOUND))
+    assert bottleneck is not None
+    assert bottleneck.evidence.startswith("a worker was busy; the database used 20% of 2 CPUs, ")
     for run in (make_run(None, client=BOUND), make_run(client=BOUND, resources=None)):
-        found = find_bottleneck(run)
-        assert found is not None
-        assert found.evidence == "a worker was busy"
+        bottleneck = find_bottleneck(run)
+        assert bottleneck is not None
+        assert bottleneck.evidence == "a worker was busy"
 
 
 def test_the_evidence_names_pods_and_links() -> None:
-    found = find_bottleneck(make_run(resources=used_by_pods(link_share=0.9)))
-    assert found is not None
-    assert found.evidence == (
+    bottleneck = find_bottleneck(make_run(resources=used_by_pods(link_share=0.9)))
+    assert bottleneck is not None
+    assert bottleneck.evidence == (
         "the database's busiest link carried 90% of what it can; the database used 10% of 6 CPUs,"
         " its busiest pod d/1 30% of its own, 25 MB/s over its network; the busiest worker 20% of a CPU"
     )
-    found = find_bottleneck(make_run(None, machines=[LINKED]))
-    assert found is not None
-    assert found.evidence.startswith("the link of l carried 90% of what it can; what the database")
+    bottleneck = find_bottleneck(make_run(None, machines=[LINKED]))
+    assert bottleneck is not None
+    assert bottleneck.evidence.startswith(
+        "the link of l carried 90% of what it can; what the database"
+    )
     without_limit = used_by_pods(cpus=None, cpu_share=None, busiest_share=None)
-    found = find_bottleneck(make_run(resources=without_limit))
-    assert found is not None
-    assert "used 6 s of CPU, of how many CPUs is not known, 25 MB/s" in found.evidence
+    bottleneck = find_bottleneck(make_run(resources=without_limit))
+    assert bottleneck is not None
+    assert "used 6 s of CPU, of how many CPUs is not known, 25 MB/s" in bottleneck.evidence
 
 
 @pytest.mark.parametrize(
@@ -167,9 +169,9 @@ def make_read(run: RunResult | None = None, **changes: Any) -> RunResult:
     ],
 )
 def test_what_held_readers_back(run: RunResult, limit: Limit) -> None:
-    found = find_bottleneck(run, Role.READ)
-    assert found is not None
-    assert found.limit is limit
+    bottleneck = find_bottleneck(run, Role.READ)
+    assert bottleneck is not None
+    assert bottleneck.limit is limit
     assert find_bottleneck(run) is None
 
 
@@ -194,7 +196,7 @@ def test_writers_and_readers_of_a_run_have_a_bottleneck_each() -> None:
     run = make_run(0.9)
     run.groups += make_read(client=BOUND).groups
     result = queries({"a": [1.0]}).model_copy(update={"command": "mixed", "runs": [run]})
-    assert {place: found.limit for place, found in find_bottlenecks(result).items()} == {
+    assert {place: bottleneck.limit for place, bottleneck in find_bottlenecks(result).items()} == {
         Place(workers=1): Limit.DATABASE,
         Place(workers=1, group="reader"): Limit.CLIENT,
     }

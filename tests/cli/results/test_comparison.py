@@ -51,10 +51,10 @@ def test_only_valid_runs_count() -> None:
 
 def test_a_shorter_query_time_is_a_higher_speed() -> None:
     base, other = queries({"count": [2.0, 2.1, 1.9]}), queries({"count": [1.0, 1.05, 0.95]})
-    found = one([base, other])
-    assert found.speed.value == pytest.approx(2.0)
-    assert found.verdict == "faster"
-    assert [found.base_figure, found.figure] == pytest.approx([2.0, 1.0])
+    comparison = one([base, other])
+    assert comparison.speed.value == pytest.approx(2.0)
+    assert comparison.verdict == "faster"
+    assert [comparison.base_figure, comparison.figure] == pytest.approx([2.0, 1.0])
 
 
 def test_the_executions_of_one_worker_are_one_sample() -> None:
@@ -65,34 +65,34 @@ def test_the_executions_of_one_worker_are_one_sample() -> None:
         for run in (1, 2, 3)
         for worker in range(10)
     ]
-    (found,) = collect_samples(queries({}, queries=[ask("q", each)])).values()
-    assert found == pytest.approx([2.5 + worker / 10 for worker in range(10)])
+    (samples,) = collect_samples(queries({}, queries=[ask("q", each)])).values()
+    assert samples == pytest.approx([2.5 + worker / 10 for worker in range(10)])
 
 
 def test_of_a_single_worker_each_execution_is_a_sample() -> None:
-    found = collect_samples(queries({"q": [1.0, 2.0, 3.0]}, cold=9.0))
-    assert found == {Place(query="q"): [1.0, 2.0, 3.0]}
+    samples = collect_samples(queries({"q": [1.0, 2.0, 3.0]}, cold=9.0))
+    assert samples == {Place(query="q"): [1.0, 2.0, 3.0]}
 
 
 def test_a_difference_that_is_not_shown() -> None:
-    found = one([inserts({1: [100.0, 130.0]}), inserts({1: [110.0, 140.0]})])
-    assert found.verdict == "undecided"
+    comparison = one([inserts({1: [100.0, 130.0]}), inserts({1: [110.0, 140.0]})])
+    assert comparison.verdict == "undecided"
     narrow = one([inserts({1: [100.0, 101.0]}), inserts({1: [100.5, 101.5]})])
     assert narrow.verdict == "no difference shown"
-    assert found.runs_for_five_percent is not None
-    assert found.runs_for_five_percent > 50
+    assert comparison.runs_for_five_percent is not None
+    assert comparison.runs_for_five_percent > 50
 
 
 def test_single_runs_can_not_tell() -> None:
-    found = one([inserts({1: [100.0]}), inserts({1: [200.0]})])
-    assert found.verdict == "not known: needs 2 runs"
-    assert found.speed.interval is None
-    assert found.runs_for_five_percent is None
+    comparison = one([inserts({1: [100.0]}), inserts({1: [200.0]})])
+    assert comparison.verdict == "not known: needs 2 runs"
+    assert comparison.speed.interval is None
+    assert comparison.runs_for_five_percent is None
 
 
 def test_fill_levels_are_compared_by_level() -> None:
-    found = compare([steps({0: 100.0, 50: 90.0}), steps({0: 50.0, 50: 30.0, 100: 20.0})])
-    assert [(x.place, round(x.speed.value, 3)) for x in found] == [
+    comparisons = compare([steps({0: 100.0, 50: 90.0}), steps({0: 50.0, 50: 30.0, 100: 20.0})])
+    assert [(comparison.place, round(comparison.speed.value, 3)) for comparison in comparisons] == [
         (Place(level=0), 0.5),
         (Place(level=50), 0.333),
     ]
@@ -124,26 +124,27 @@ def test_what_can_not_be_compare(results: list[Result], reason: str) -> None:
 def test_response_times_are_compared_with_response_times() -> None:
     """The less, the faster."""
     base, other = open_loop({4: [1000.0, 1001.0]}), open_loop({4: [1000.0, 1001.0]})
-    for number, one in enumerate(other.writers):
-        assert one.group.latency_ms is not None
+    for number, group_run in enumerate(other.writers):
+        assert group_run.group.latency_ms is not None
         changes = {"p50": 3.0, "p99": 2.0 + 0.5 * number}
-        one.group.latency_ms = one.group.latency_ms.model_copy(update=changes)
-    found = {str(one.place): one for one in compare([base, other])}
-    assert list(found) == ["4 workers", "4 workers, response p50", "4 workers, response p99"]
-    assert found["4 workers"].verdict == "no difference shown"
-    assert (found["4 workers, response p50"].base_figure, found["4 workers, response p50"].figure) == (
-        1.5, 3.0,
-    )  # fmt: skip
-    assert found["4 workers, response p50"].speed.value == pytest.approx(0.5)
-    assert found["4 workers, response p50"].verdict == "slower"
-    assert found["4 workers, response p99"].speed.value == pytest.approx(2.0)
+        group_run.group.latency_ms = group_run.group.latency_ms.model_copy(update=changes)
+    comparisons = {str(comparison.place): comparison for comparison in compare([base, other])}
+    assert list(comparisons) == ["4 workers", "4 workers, response p50", "4 workers, response p99"]
+    assert comparisons["4 workers"].verdict == "no difference shown"
+    assert (
+        comparisons["4 workers, response p50"].base_figure,
+        comparisons["4 workers, response p50"].figure,
+    ) == (1.5, 3.0)
+    assert comparisons["4 workers, response p50"].speed.value == pytest.approx(0.5)
+    assert comparisons["4 workers, response p50"].verdict == "slower"
+    assert comparisons["4 workers, response p99"].speed.value == pytest.approx(2.0)
     assert find_failures(["a", "b"], [base, other], 0.95) == ["b at 4 workers, response p50: 0.500"]
 
 
 def test_latencies_of_a_closed_loop_are_no_response_times() -> None:
     """And it misses none."""
     results = [inserts({4: SLOW}), open_loop({4: SLOW})]
-    assert [str(one.place) for one in compare(results)] == ["4 workers"]
+    assert [str(comparison.place) for comparison in compare(results)] == ["4 workers"]
     assert find_missing(results) == []
     elsewhere = [open_loop({4: SLOW}), open_loop({1: SLOW})]
     assert len(find_missing(elsewhere)) == 6
@@ -159,8 +160,12 @@ def test_latencies_of_a_closed_loop_are_no_response_times() -> None:
     ids=["closed", "another rate", "other arrivals"],
 )
 def test_how_requests_were_offered_is_a_condition(other: Result, named: set[str]) -> None:
-    found = compare_conditions([open_loop({4: SLOW}), other])
-    of_load = {one.name for one in found.differences if one.condition is Condition.LOAD}
+    conditions = compare_conditions([open_loop({4: SLOW}), other])
+    of_load = {
+        difference.name
+        for difference in conditions.differences
+        if difference.condition is Condition.LOAD
+    }
     assert of_load == named
     assert Condition.LOAD in WARNED
 

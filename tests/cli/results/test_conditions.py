@@ -36,7 +36,10 @@ def of_module(
 
 
 def find(results: Sequence[Result]) -> dict[str, Condition]:
-    return {one.name: one.condition for one in compare_conditions(results).differences}
+    return {
+        difference.name: difference.condition
+        for difference in compare_conditions(results).differences
+    }
 
 
 @pytest.mark.parametrize(
@@ -76,10 +79,10 @@ def test_questions_in_flight_are_a_condition_and_one_where_nothing_is_said() -> 
     def asked(**own: int) -> Result:
         return queries({"q": [0.5]}, options={"workers": 1, "runs": 3, "module": {}, **own})
 
-    eight, one, older = asked(reader_in_flight=8), asked(reader_in_flight=1), asked()
-    assert find([one, eight]) == {"reader_in_flight": Condition.CLIENT}
+    eight, single, older = asked(reader_in_flight=8), asked(reader_in_flight=1), asked()
+    assert find([single, eight]) == {"reader_in_flight": Condition.CLIENT}
     assert find([older, eight]) == {"reader_in_flight": Condition.CLIENT}
-    assert find([older, one]) == {}
+    assert find([older, single]) == {}
     beside = [
         inserts(RATES, options={"readers": 2, **own}) for own in ({}, {"reader_in_flight": 1})
     ]
@@ -137,10 +140,10 @@ def test_a_servers_setting_is_of_the_kind_that_its_module_declares(
 
 @pytest.mark.parametrize("module", module_names())
 def test_every_module_declares_options_that_it_has(module: str) -> None:
-    """And says of each of the client's and of where it is, that it is so."""
-    found = load_module(module)
-    declared = find_conditions(found.options_model)
-    assert set(declared) <= set(found.options_model.model_fields)
+    """It also declares which of them are the client's, and which say where the database is."""
+    loaded = load_module(module)
+    declared = find_conditions(loaded.options_model)
+    assert set(declared) <= set(loaded.options_model.model_fields)
     for name in ("max_in_flight", "max_sync_calls", "concurrent_requests"):
         assert declared.get(name, Condition.CLIENT) is Condition.CLIENT
     for name in ("endpoint", "connection_string", "password", "token", "request_timeout_s"):
@@ -149,9 +152,9 @@ def test_every_module_declares_options_that_it_has(module: str) -> None:
 
 def holding(in_flight: int, result: Result) -> Result:
     """The result of runs with so many requests in flight."""
-    for one in result.writers:
-        assert one.group.client is not None
-        one.group.client.in_flight = in_flight
+    for group_run in result.writers:
+        assert group_run.group.client is not None
+        group_run.group.client.in_flight = in_flight
     return result
 
 
@@ -164,21 +167,24 @@ def holding(in_flight: int, result: Result) -> Result:
     ],
 )
 def test_requests_in_flight_count_by_what_was_in_effect(module: str, option: str) -> None:
-    """And not by the option that said so: it has several names."""
+    """Not by the option that sets it, which has several names."""
 
     def asked(in_flight: int) -> Result:
-        found = of_module(module, {})
-        found.options["in_flight"] = in_flight
-        return holding(in_flight, found)
+        result = of_module(module, {})
+        result.options["in_flight"] = in_flight
+        return holding(in_flight, result)
 
     by_target = holding(8, of_module(module, {option: 8}, {option: 8}))
     assert find([asked(8), by_target]) == {}
     assert find([by_target, asked(4)])["in_flight"] is Condition.CLIENT
     assert option not in find([by_target, asked(4)])
     other = holding(1, of_module("postgres", {}))
-    [found] = [one for one in compare_conditions([by_target, other]).differences
-               if one.condition is Condition.CLIENT]  # fmt: skip
-    assert found == Difference(Condition.CLIENT, "in_flight", [8, 1])
+    [difference] = [
+        difference
+        for difference in compare_conditions([by_target, other]).differences
+        if difference.condition is Condition.CLIENT
+    ]
+    assert difference == Difference(Condition.CLIENT, "in_flight", [8, 1])
 
 
 def test_between_two_databases_only_what_both_have_is_compared() -> None:
@@ -205,9 +211,9 @@ def test_drivers_of_two_databases_are_no_difference() -> None:
             ("cassandra", {"numpy": "2", "cassandra-driver": "3"}),
         )
     ]
-    found = find(results)
-    assert found["numpy"] is Condition.CLIENT
-    assert not {"psycopg2-binary", "cassandra-driver"} & set(found)
+    conditions = find(results)
+    assert conditions["numpy"] is Condition.CLIENT
+    assert not {"psycopg2-binary", "cassandra-driver"} & set(conditions)
 
 
 def test_of_one_name_in_two_databases_the_graver_meaning_counts() -> None:
@@ -287,11 +293,11 @@ def test_a_warning_shows_all_values() -> None:
 
 
 def with_indexes(module: str, created: object, indexes: list[str] | None) -> Result:
-    """A result whose tables were found to have these; None: an older one, which doesn't say."""
-    found = of_module(module, {"create_indices": created})
+    """A result whose tables have these indexes; None: an older one, which doesn't say."""
+    result = of_module(module, {"create_indices": created})
     if indexes is not None:
-        found.environment["database"]["schema"] = {"tags": "row", "indexes": indexes}
-    return found
+        result.environment["database"]["schema"] = {"tags": "row", "indexes": indexes}
+    return result
 
 
 def test_tables_with_other_indexes_are_warned_of() -> None:

@@ -66,7 +66,7 @@ def test_a_repetition_is_a_sample(
 
 
 def test_what_would_decide_does_decide() -> None:
-    """As many repetitions that vary alike as are said to be enough are."""
+    """As many repetitions as are said to be enough are enough, if they vary alike."""
     few = decide(P99, _samples([50, 200]))
     assert few.reason is not None
     needed = int(few.reason.partition("repeats: ")[2].partition(" ")[0])
@@ -103,8 +103,8 @@ def test_what_must_never_happen_is_missed_at_once() -> None:
 @pytest.mark.parametrize("repeats", [2, 3, 6])
 @pytest.mark.parametrize("spread", [0.05, 0.4])
 def test_equals_at_the_limit_are_hardly_ever_told_apart(repeats: int, spread: float) -> None:
-    """Two names of one thing whose truth is the limit itself: one met and the other missed is what must not
-    be. 2 × 5 % × 5 % is the most."""
+    """Two names of one thing that is exactly at the limit: one must not be met and the other missed, but in
+    2 × 5 % × 5 % at most."""
     draw = random.Random(7)
 
     def measure() -> Status:
@@ -117,11 +117,11 @@ def test_equals_at_the_limit_are_hardly_ever_told_apart(repeats: int, spread: fl
 
 def test_with_headroom_few_repetitions_decide() -> None:
     draw = random.Random(7)
-    found = [
+    statuses = [
         decide(P99, _samples([100 * exp(draw.gauss(0, 0.1)) for _ in range(3)])).status
         for _ in range(200)
     ]
-    assert found.count(Status.MET) > 190
+    assert statuses.count(Status.MET) > 190
 
 
 def _cell(key: str, status: Status, headroom: float | None) -> Cell:

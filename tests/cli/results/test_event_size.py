@@ -1,4 +1,4 @@
-"""What an event takes on disk: told from growth of many units of allocation, or not at all."""
+"""What an event takes on disk: known from growth by many units of allocation, or not at all."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def run(
 
 def test_an_event_takes_what_the_run_grew_by_since_its_middle() -> None:
     # A thousand bytes are there before the first event, so all bytes by all events would be 22.5.
-    [found] = list_event_sizes([run(size(800, 18_000 + 10_000), size(400, 8_000 + 10_000))])
-    assert found == EventSize(25.0)
+    [event_size] = list_event_sizes([run(size(800, 18_000 + 10_000), size(400, 8_000 + 10_000))])
+    assert event_size == EventSize(25.0)
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_an_event_takes_what_the_run_grew_by_since_its_middle() -> None:
     ],
 )
 def test_levels_of_few_units_tell_nothing(lower: tuple[int, int], upper: tuple[int, int]) -> None:
-    [found] = list_event_sizes([run(size(*upper), size(*lower))])
-    assert found.bytes_per_event is None
-    assert found.reason is not None
+    [event_size] = list_event_sizes([run(size(*upper), size(*lower))])
+    assert event_size.bytes_per_event is None
+    assert event_size.reason is not None
 
 
 def test_preallocated_files_give_a_reason_and_how_many_events_it_takes() -> None:
@@ -60,20 +60,20 @@ def test_preallocated_files_give_a_reason_and_how_many_events_it_takes() -> None
     ahead = Allocation(unit_bytes=16_000_000, cause="files grow by 16 MB")
     storage = Storage(total_bytes=168_000_000, events=71_100, allocation=ahead, event_bytes=32)
     runs = [run(storage, storage.model_copy(update={"events": 30_000}))]
-    [found] = list_event_sizes(runs)
+    [event_size] = list_event_sizes(runs)
     # 20 units by the 32 bytes that an event's values have.
     reason = "not known below about 10,000,000 events: files grow by 16 MB"
-    assert found == EventSize(reason=reason)
+    assert event_size == EventSize(reason=reason)
     assert list(find_unknown_sizes(runs)) == [Caveat(Kind.NOT_KNOWN, f"bytes per event: {reason}")]
 
 
 def test_what_the_database_counts_itself_goes_before_all_bytes() -> None:
     """Files that are allocated ahead of their events are left out, on both levels."""
     amid = size(None, 90_000, Level(size_bytes=20_000, events=1_000))
-    [found] = list_event_sizes(
+    [event_size] = list_event_sizes(
         [run(size(3_000, 95_000, Level(size_bytes=40_000, events=2_000)), amid)]
     )
-    assert found.bytes_per_event == 20.0
+    assert event_size.bytes_per_event == 20.0
 
 
 def test_a_step_is_compared_with_the_end_of_the_one_before_it() -> None:
@@ -84,10 +84,10 @@ def test_a_step_is_compared_with_the_end_of_the_one_before_it() -> None:
         run(size(3_000, 55_000), flushes, fill_level=2_000),
         run(size(4_000, 90_000), flushes, fill_level=1),
     ]
-    found = list_event_sizes(steps)
-    assert [one.bytes_per_event for one in found] == [None, 20.0, None, None]
+    sizes = list_event_sizes(steps)
+    assert [event_size.bytes_per_event for event_size in sizes] == [None, 20.0, None, None]
     alone = "not known from one fill level: it would be flushed; --steps gives more levels"
-    assert [one.reason for one in found] == [
+    assert [event_size.reason for event_size in sizes] == [
         alone, None, "not known below about 6,000 events: files grow by 1 kB at a time", alone,
     ]  # fmt: skip
     table = tabulate_runs("On disk", inserts({}), steps, terminal=False)
@@ -100,28 +100,28 @@ def test_indexes_and_what_compaction_leaves_have_their_share() -> None:
     assert whole.group.storage is not None
     whole.group.storage.index_bytes = 20_000
     whole.group.storage_compacted = size(4_000, 60_000)
-    [found] = list_event_sizes([whole])
-    assert found == EventSize(20.0, index_bytes=5.0, compacted_bytes=15.0)
-    assert (found.lasting_bytes, weigh_together([whole])) == (15.0, EventSize(15.0))
+    [event_size] = list_event_sizes([whole])
+    assert event_size == EventSize(20.0, index_bytes=5.0, compacted_bytes=15.0)
+    assert (event_size.lasting_bytes, weigh_together([whole])) == (15.0, EventSize(15.0))
 
 
 def test_one_level_tells_nothing_however_many_events_there_are() -> None:
-    [found] = list_event_sizes([run(size(100_000, 2_500_000))])
-    assert found.reason is not None
-    assert found.reason.startswith(
+    [event_size] = list_event_sizes([run(size(100_000, 2_500_000))])
+    assert event_size.reason is not None
+    assert event_size.reason.startswith(
         "not known from one fill level: no size was taken during the run"
     )
 
 
 def test_runs_of_one_kind_tell_it_together_where_none_does_alone() -> None:
-    """As of a database that must be flushed: each run has a single level."""
+    """As with a database that must be flushed: each run has a single level."""
     runs = [run(size(1_000, 40_000)), run(size(3_000, 80_000), number=2)]
-    assert [one.bytes_per_event for one in list_event_sizes(runs)] == [None, None]
+    assert [event_size.bytes_per_event for event_size in list_event_sizes(runs)] == [None, None]
     assert weigh_together(runs) == EventSize(20.0)
     # Data of others may have come or gone between them.
-    others = [run(size(1_000, 40_000, shared=True)), run(size(3_000, 80_000, shared=True))]
-    assert weigh_together(others).bytes_per_event is None
-    assert weigh_together(others).reason is not None
+    shared = [run(size(1_000, 40_000, shared=True)), run(size(3_000, 80_000, shared=True))]
+    assert weigh_together(shared).bytes_per_event is None
+    assert weigh_together(shared).reason is not None
 
 
 def test_a_size_that_is_not_told_has_a_reason_of_its_own() -> None:

@@ -25,10 +25,10 @@ from ..made import asked_by_the_clock, client, inserts, open_loop, queries, stor
 def test_each_figure_is_declared_once_and_shown_somewhere() -> None:
     shown = {key for keys in TABLES.values() for key in keys}
     assert shown <= set(FIGURES)
-    assert {one.key for one in EXPORTED} <= set(COLUMNS)
-    assert all(one.exported or one.key in shown for one in FIGURES.values())
+    assert {figure.key for figure in EXPORTED} <= set(COLUMNS)
+    assert all(figure.exported or figure.key in shown for figure in FIGURES.values())
     assert tuple(METRICS) == tuple(LIMITED)
-    assert {one.key for one in QUERY_TABLE if one.key} <= set(FIGURES)
+    assert {figure.key for figure in QUERY_TABLE if figure.key} <= set(FIGURES)
 
 
 def test_a_figure_that_is_not_known_is_a_dash() -> None:
@@ -43,12 +43,12 @@ def test_a_figure_that_is_not_known_is_a_dash() -> None:
 def test_readers_have_an_entry_for_each_query_or_execution() -> None:
     [entry] = list_entries(queries({"a": [0.5, None]}).readers)
     executions = list(split_queries(entry))
-    assert [FIGURES["duration_s"].read(one) for one in executions] == [8.0, 0.5, None]
-    assert [FIGURES["error"].read(one) for one in executions] == [None, None, "no"]
+    assert [FIGURES["duration_s"].read(execution) for execution in executions] == [8.0, 0.5, None]
+    assert [FIGURES["error"].read(execution) for execution in executions] == [None, None, "no"]
     first, _ = list_entries(asked_by_the_clock().readers)
-    assert [FIGURES["executions"].read(one) for one in split_queries(first)] == [100, 100]
+    assert [FIGURES["executions"].read(entry) for entry in split_queries(first)] == [100, 100]
     # The times of a query, not those of all of them.
-    fast, slow = (FIGURES["latency_p50_ms"].read(one) for one in split_queries(first))
+    fast, slow = (FIGURES["latency_p50_ms"].read(entry) for entry in split_queries(first))
     assert slow > 50 * fast
 
 
@@ -64,10 +64,11 @@ def test_rows_and_bytes_per_second_are_those_of_all_answers() -> None:
         ("bytes_per_s", 1_000.0, [1_000.0, 0.0]),
     ):
         assert FIGURES[key].read(first) == together
-        assert [FIGURES[key].read(one) for one in split_queries(first)] == each
+        assert [FIGURES[key].read(entry) for entry in split_queries(first)] == each
     # A hundred answers to each.
     means = [
-        [FIGURES[k].read(one) for one in split_queries(first)] for k in ("rows_mean", "bytes_mean")
+        [FIGURES[k].read(entry) for entry in split_queries(first)]
+        for k in ("rows_mean", "bytes_mean")
     ]
     assert means == [[10.0, 0.5], [200.0, 0.0]]
     assert FIGURES["rows_mean"].read(first) is None
@@ -82,7 +83,7 @@ def test_in_older_results_rows_are_known_where_all_answers_have_as_many() -> Non
     figure, (first, _) = FIGURES["rows_per_s"], list_entries(result.readers)
     # A hundred answers of one row to each of two queries, in 20 s.
     assert figure.read(first) == 10.0
-    assert [figure.read(one) for one in split_queries(first)] == [5.0, 5.0]
+    assert [figure.read(entry) for entry in split_queries(first)] == [5.0, 5.0]
     assert FIGURES["bytes_per_s"].read(first) is None
     first.group.queries[0].rows_min = 0
     assert figure.read(first) is None
@@ -94,9 +95,11 @@ def test_in_older_results_rows_are_known_where_all_answers_have_as_many() -> Non
 def test_an_execution_has_its_own_rows_and_bytes() -> None:
     [entry] = list_entries(queries({"a": [0.5]}).readers)
     entry.group.queries[0].each[1].bytes = 77
-    _, one = split_queries(entry)
-    assert [FIGURES[key].read(one) for key in ("rows", "rows_mean", "bytes_mean")] == [1, 1, 77]
-    assert all(FIGURES[key].read(one) is None for key in ("rows_per_s", "client_cpu_us_per_query"))
+    _, second = split_queries(entry)
+    assert [FIGURES[key].read(second) for key in ("rows", "rows_mean", "bytes_mean")] == [1, 1, 77]
+    assert all(
+        FIGURES[key].read(second) is None for key in ("rows_per_s", "client_cpu_us_per_query")
+    )
 
 
 def test_what_a_question_costs_the_client() -> None:

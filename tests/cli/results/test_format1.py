@@ -1,7 +1,7 @@
 """Results of format 1, as the versions before format 2 wrote them, show the same figures as these did.
 
-What they showed is kept in tests/cli/stored/format1.figures.json: the numbers of each line of text, and of
-what has many a checksum.
+What they showed is kept in tests/cli/stored/format1.figures.json: the numbers of each line of text, or a
+checksum where there are many.
 """
 
 from __future__ import annotations
@@ -56,14 +56,16 @@ def open_all(names: Iterable[str]) -> list[StoredResult]:
 
 def list_numbers(lines: Iterable[str]) -> list[str]:
     """The numbers of each line that has some."""
-    found = (" ".join(_NUMBER.findall(line)) for line in lines)
-    return [line for line in found if line]
+    numbers = (" ".join(_NUMBER.findall(line)) for line in lines)
+    return [line for line in numbers if line]
 
 
 def collect_figures(names: Sequence[str]) -> dict[str, Any]:
     """What is shown of a result, or of several beside each other."""
     stored = open_all(names)
-    named = [NamedResult(f"r{place}", one.result) for place, one in enumerate(stored)]
+    named = [
+        NamedResult(f"r{place}", stored_result.result) for place, stored_result in enumerate(stored)
+    ]
     figures = {figure.kind: list(_list_data(figure.spec)) for figure in draw_all(named)}
     shown: dict[str, Any] = {"plots": {kind: _sum_up(data) for kind, data in figures.items()}}
     with undrawn():
@@ -71,8 +73,10 @@ def collect_figures(names: Sequence[str]) -> dict[str, Any]:
         page = page.replace(__version__, "0.1.0")
     shown["report"] = _sum_up(list_numbers(page.partition("</style>")[2].splitlines()))
     if len(stored) > 1:
-        results = [one.result for one in stored]
-        text = describe_comparison([one.name for one in named], results, markdown=False)
+        results = [stored_result.result for stored_result in stored]
+        text = describe_comparison(
+            [named_result.name for named_result in named], results, markdown=False
+        )
         return shown | {"compared": list_numbers(text.splitlines())}
     text = describe_result(stored[0], terminal=False).rpartition("\n\nOptions\n")[0]
     rows = sorted(map(_pick_cells, list_rows(stored[0])), key=str)
@@ -102,11 +106,11 @@ def _list_data(part: Any) -> Iterator[Any]:
     if isinstance(part, dict):
         if "values" in part and isinstance(part["values"], list):
             yield [row for row in part["values"] if isinstance(row, dict)]
-        for one in part.values():
-            yield from _list_data(one)
+        for child in part.values():
+            yield from _list_data(child)
     elif isinstance(part, list):
-        for one in part:
-            yield from _list_data(one)
+        for child in part:
+            yield from _list_data(child)
 
 
 def _sum_up(data: Any) -> str:
@@ -171,8 +175,8 @@ def write_expected() -> None:
     """Keep what this version shows: only where a change of what is shown is meant."""
     for role, keys in list(SUMMED.items()):
         SUMMED[role] = tuple(key for key in keys if key not in LATER)
-    found = {" ".join(n): collect_figures(n) for n in [*((name,) for name in FILES), *COMPARED]}
-    EXPECTED.write_text(json.dumps(found, indent=0, ensure_ascii=False) + "\n")
+    expected = {" ".join(n): collect_figures(n) for n in [*((name,) for name in FILES), *COMPARED]}
+    EXPECTED.write_text(json.dumps(expected, indent=0, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

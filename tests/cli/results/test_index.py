@@ -1,4 +1,4 @@
-"""The index of a folder with results: each is read once, and a list is never other than without it."""
+"""The index of a folder with results: each result is read once, and a list is the same as without it."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class Kept:
     @property
     def file(self) -> Path:
         """The index."""
-        (found,) = (self.home / CACHE).glob("*.sqlite")
-        return found
+        (path,) = (self.home / CACHE).glob("*.sqlite")
+        return path
 
     def add(self, number: int, label: str = "usual") -> Path:
-        """A result; its file."""
+        """Add a result; returns its file."""
         at = f"2025-01-{1 + number // 24:02}T{number % 24:02}:00:00+00:00"
-        made = inserts({1: [1000.0 + number]}, started_at=at, label=label)
+        result = inserts({1: [1000.0 + number]}, started_at=at, label=label)
         file = self.folder / f"{number:03}-insert-alpha" / FILE_NAME
         file.parent.mkdir(parents=True)
-        file.write_text(made.model_dump_json())
+        file.write_text(result.model_dump_json())
         return file
 
     def add_many(self, number: int = MANY) -> None:
@@ -85,15 +85,15 @@ class Kept:
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
-    found = Kept(tmp_path, [])
+    results = Kept(tmp_path, [])
 
     def read(path: Path, most_bytes: int) -> bytes:
-        found.reads.append(path.parent.name)
+        results.reads.append(path.parent.name)
         return read_file(path, most_bytes)
 
     monkeypatch.setattr(store, "read_file", read)
     monkeypatch.setattr(index, "OWN", tmp_path / CACHE)
-    return found
+    return results
 
 
 def test_each_result_is_read_once(kept: Kept) -> None:
@@ -145,8 +145,8 @@ def test_many_results_are_found_by_looking_once(
 
     monkeypatch.setattr(store, "list_entries", count_look)
     names = ["003", "017-insert", "042-insert-alpha"]
-    found = open_results(names, kept.folder)
-    assert [one.id[:3] for one in found] == ["003", "017", "042"]
+    results = open_results(names, kept.folder)
+    assert [result.id[:3] for result in results] == ["003", "017", "042"]
     assert looked == [kept.folder]
 
 
@@ -290,11 +290,11 @@ def test_another_version_of_the_tool_reads_anew(
 
 def test_two_commands_at_once_and_a_full_disk(kept: Kept) -> None:
     kept.add_many()
-    with kept.start_list() as one, kept.start_list() as other:
-        answers = [process.communicate() for process in (one, other)]
+    with kept.start_list() as first, kept.start_list() as second:
+        answers = [process.communicate() for process in (first, second)]
     assert answers[0] == answers[1]
-    shown, told = answers[0]
-    assert len(shown.splitlines()) == 1 + MANY and told == ""
+    shown, errors = answers[0]
+    assert len(shown.splitlines()) == 1 + MANY and errors == ""
     assert kept.show() == shown.splitlines()[1:]
     assert kept.take_reads() == []
     # No room for the index, of which a part is written: some 60 kB.

@@ -41,22 +41,22 @@ def _load(p99: float = 100.0, rate: float = 1000.0, level: int = 0, **changes: A
     """A run at this rate, on so many events, whose p99 is so many milliseconds."""
     result = open_loop({2: [rate]}, rate_per_s=rate, **changes)
     result.label = "alpha load 1"
-    for one in result.writers:
-        one.run.fill_level = level
-        one.group.latency_ms = LatencyMs(p50=1, p90=2, p99=p99, p99_9=2 * p99, max=3 * p99)
+    for group_run in result.writers:
+        group_run.run.fill_level = level
+        group_run.group.latency_ms = LatencyMs(p50=1, p90=2, p99=p99, p99_9=2 * p99, max=3 * p99)
     return result
 
 
 def _ask(result: Result, p99: float | None, rate: float = 2.0, saturated: bool = False) -> Result:
-    """The same with a query beside the inserts."""
+    """The same result with a query beside the inserts."""
     times = LatencyMs(p50=1, p90=2, p99=p99, max=10)
     due = round(20 * rate)
     offered = Offered(
         rate_per_s=rate, due=due, achieved=due, backlog_max=1, backlog_growth=0, saturated=saturated,
         reason="much was left" if saturated else None,
     )  # fmt: skip
-    asked = QueryResult(query="last", executions=due, latency_ms=times)
-    readers = GroupResult(role=Role.READ, workers=1, offered=offered, queries=[asked], window_s=20)
+    query = QueryResult(query="last", executions=due, latency_ms=times)
+    readers = GroupResult(role=Role.READ, workers=1, offered=offered, queries=[query], window_s=20)
     result.runs[0].groups.append(readers)
     options = {**result.options, "queries": {"last": rate}, "query_rate_per_s": rate}
     return result.model_copy(update={"command": "mixed", "options": options})
@@ -88,7 +88,7 @@ def test_a_load_that_is_kept_is_met() -> None:
     assert (load.status, load.shown, load.headroom) == (Status.MET, "kept up", None)
     assert p99.status is Status.MET
     assert p99.headroom == pytest.approx(2.38, abs=0.01)
-    assert [one.result for one in p99.evidence] == ["1-0", "2-0"]
+    assert [evidence.result for evidence in p99.evidence] == ["1-0", "2-0"]
     assert (p99.evidence[0].label, p99.evidence[0].runs) == ("alpha load 1", [1])
     assert verdict.candidates[0].narrowest == "insert.p99"
 
@@ -109,8 +109,8 @@ def test_a_run_under_other_conditions_doesnt_count(changes: dict[str, Any], said
         _cell(_judge(needed, [_load(**good)], [_load(**good)]), "insert.p99").status is Status.MET
     )
     other = {**good, **changes}
-    found = _cell(_judge(needed, [_load(**other)], [_load(**other)]), "insert.p99")
-    assert (found.status, found.reason) == (Status.UNDECIDED, said)
+    cell = _cell(_judge(needed, [_load(**other)], [_load(**other)]), "insert.p99")
+    assert (cell.status, cell.reason) == (Status.UNDECIDED, said)
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_a_run_under_other_conditions_doesnt_count(changes: dict[str, Any], said
 def test_a_coarse_history_must_have_been_there(had: dict[str, Any], keeps: bool) -> None:
     needed = {**NEEDED, "history": {"span": "1d", "every": "10m"}}
     loads = [_load(options=had) for _ in range(2)]
-    found = _cell(_judge(needed, *([load] for load in loads)), "insert.p99")
+    cell = _cell(_judge(needed, *([load] for load in loads)), "insert.p99")
     reason = "measured without the history of 1d, an event of each device every 10m"
-    assert (found.status is Status.MET) == keeps
-    assert keeps or (found.status, found.reason) == (Status.UNDECIDED, reason)
+    assert (cell.status is Status.MET) == keeps
+    assert keeps or (cell.status, cell.reason) == (Status.UNDECIDED, reason)
 
 
 def test_without_the_questions_beside_it_a_load_isnt_the_one_that_is_required() -> None:
@@ -144,41 +144,41 @@ def test_without_the_questions_beside_it_a_load_isnt_the_one_that_is_required() 
 
 def test_too_few_executions_say_what_would_decide() -> None:
     needed = {**NEEDED, "queries": {"last": {"p99": "1s", "rate": 2}}}
-    found = _cell(_judge(needed, [_ask(_load(), None)]), "queries.last.p99")
-    assert found.reason == "40 executions, and p99 needs 100: a longer run would decide"
+    cell = _cell(_judge(needed, [_ask(_load(), None)]), "queries.last.p99")
+    assert cell.reason == "40 executions, and p99 needs 100: a longer run would decide"
 
 
 def test_a_lower_percentile_above_the_limit_misses_it_all_the_same() -> None:
     needed = {**NEEDED, "queries": {"last": {"p99": "1ms", "rate": 2}}}
-    found = _cell(_judge(needed, *([_ask(_load(), None)] for _ in range(2))), "queries.last.p99")
-    assert (found.status, found.reason) == (Status.MISSED, "p90 2 ms")
+    cell = _cell(_judge(needed, *([_ask(_load(), None)] for _ in range(2))), "queries.last.p99")
+    assert (cell.status, cell.reason) == (Status.MISSED, "p90 2 ms")
 
 
 def test_saturated_is_missed_unless_it_was_the_client() -> None:
-    runs = [_load(90, saturated=True) for _ in range(2)]
-    for one in runs:
-        one.runs[0].groups[0].service_ms = LatencyMs(p50=1, p90=2, p99=300, max=400)
-    verdict = _judge(NEEDED, *([one] for one in runs))
+    results = [_load(90, saturated=True) for _ in range(2)]
+    for result in results:
+        result.runs[0].groups[0].service_ms = LatencyMs(p50=1, p90=2, p99=300, max=400)
+    verdict = _judge(NEEDED, *([result] for result in results))
     assert {cell.status for cell in verdict.candidates[0].cells} == {Status.MISSED}
     assert "saturated: 20,000 events were due" in (_cell(verdict, "events_per_s").reason or "")
-    for one in runs:
-        one.runs[0].groups[0].client = client(0.9, bound=True)
-    bound = _judge(NEEDED, *([one] for one in runs))
+    for result in results:
+        result.runs[0].groups[0].client = client(0.9, bound=True)
+    bound = _judge(NEEDED, *([result] for result in results))
     assert {cell.status for cell in bound.candidates[0].cells} == {Status.UNDECIDED}
     assert "the client was the limit" in (_cell(bound, "insert.p99").reason or "")
 
 
 def test_too_few_places_for_so_many_at_once_show_nothing() -> None:
     """One reader for two questions a second that may take a second each: if it doesn't keep up, a second one
-    might. Who takes longer than it may doesn't need one."""
+    might. One that takes longer than it may is judged without a second."""
     needed = {**NEEDED, "queries": {"last": {"p99": "1s", "rate": 2}}}
 
     def judge_service(service_ms: float) -> Cell:
-        runs = [_ask(_load(), 4000, saturated=True) for _ in range(2)]
-        for one in runs:
+        results = [_ask(_load(), 4000, saturated=True) for _ in range(2)]
+        for result in results:
             times = LatencyMs(p50=1, p90=2, p99=service_ms, max=service_ms)
-            one.runs[0].groups[1].service_ms = times
-        verdict = _judge(needed, *([one] for one in runs))
+            result.runs[0].groups[1].service_ms = times
+        verdict = _judge(needed, *([result] for result in results))
         assert _cell(verdict, "events_per_s").status is _cell(verdict, "queries.last.p99").status
         return _cell(verdict, "queries.last.p99")
 
@@ -200,9 +200,9 @@ def test_readers_that_dont_keep_up_miss_the_load() -> None:
 def test_an_invalid_run_and_a_failed_job_are_no_figures() -> None:
     broken = _load()
     broken.runs[0].groups[0].invalid_reasons = ["3 events are missing"]
-    found = _cell(_judge(NEEDED, [_load()], [broken]), "insert.p99")
-    assert found.status is Status.UNDECIDED
-    assert "invalid: 3 events are missing" in (found.reason or "")
+    cell = _cell(_judge(NEEDED, [_load()], [broken]), "insert.p99")
+    assert cell.status is Status.UNDECIDED
+    assert "invalid: 3 events are missing" in (cell.reason or "")
     failed = _judge(NEEDED, [], failed=["alpha load 1 failed: it was away"])
     assert _cell(failed, "insert.p99").reason == "alpha load 1 failed: it was away"
 
@@ -214,27 +214,27 @@ def test_a_turn_that_isnt_over_says_nothing_yet() -> None:
 
 def test_a_search_within_the_limits_gives_the_headroom() -> None:
     searches = [capacity(at=2500.0, limits=["p99=250ms"]) for _ in range(2)]
-    found = _cell(_judge(NEEDED, *([_load(), one] for one in searches)), "events_per_s")
-    assert found.status is Status.MET
-    assert found.headroom is not None
-    assert found.headroom > 5  # p99 reaches 250 ms at 6,250 events/s
-    assert found.shown.startswith("holds ")
-    assert [one.result for one in found.evidence] == ["1-0", "1-1", "2-0", "2-1"]
+    cell = _cell(_judge(NEEDED, *([_load(), search] for search in searches)), "events_per_s")
+    assert cell.status is Status.MET
+    assert cell.headroom is not None
+    assert cell.headroom > 5  # p99 reaches 250 ms at 6,250 events/s
+    assert cell.shown.startswith("holds ")
+    assert [evidence.result for evidence in cell.evidence] == ["1-0", "1-1", "2-0", "2-1"]
     # One with wider limits isn't within these.
     wide = [capacity(at=2500.0, limits=["p99=300ms"]) for _ in range(2)]
-    other = _cell(_judge(NEEDED, *([_load(), one] for one in wide)), "events_per_s")
+    other = _cell(_judge(NEEDED, *([_load(), search] for search in wide)), "events_per_s")
     assert (other.status, other.shown) == (Status.MET, "kept up")
 
 
 def test_a_search_that_tried_only_more_than_the_load_doesnt_doubt_it() -> None:
     """Its steps were too short for lower rates."""
     searches = [capacity(at=2500.0, limits=["p99=250ms"]) for _ in range(2)]
-    for one in searches:
-        assert one.capacity is not None
-        one.capacity.events_per_s, one.capacity.above_per_s = None, 6500.0
-    kept = _cell(_judge(NEEDED, *([_load(), one] for one in searches)), "events_per_s")
-    assert (kept.status, kept.shown) == (Status.MET, "kept up")
-    alone = _cell(_judge(NEEDED, *([one] for one in searches)), "events_per_s")
+    for search in searches:
+        assert search.capacity is not None
+        search.capacity.events_per_s, search.capacity.above_per_s = None, 6500.0
+    with_load = _cell(_judge(NEEDED, *([_load(), search] for search in searches)), "events_per_s")
+    assert (with_load.status, with_load.shown) == (Status.MET, "kept up")
+    alone = _cell(_judge(NEEDED, *([search] for search in searches)), "events_per_s")
     assert alone.reason == "the search found no rate that holds"
 
 
@@ -242,11 +242,11 @@ def test_a_lower_percentile_stands_in_for_one_that_a_search_cant_tell() -> None:
     needed = {**NEEDED, "queries": {"last": {"p99": "1s", "rate": 2}}}
     options = {"queries": {"last": 2.0}, "query_rate_per_s": 2.0}
     searches = [capacity(at=2500.0, limits=["p99=250ms"]) for _ in range(2)]
-    for one in searches:
-        assert one.capacity is not None
-        one.options |= options
-        one.capacity.limits.append(parse_limit("query:last:p90=1s"))
-    verdict = _judge(needed, *([one] for one in searches))
+    for search in searches:
+        assert search.capacity is not None
+        search.options |= options
+        search.capacity.limits.append(parse_limit("query:last:p90=1s"))
+    verdict = _judge(needed, *([search] for search in searches))
     assert _cell(verdict, "events_per_s").status is Status.MET
     assert any("p90 stands in for the percentile of last" in note for note in verdict.notes)
 
@@ -254,13 +254,15 @@ def test_a_lower_percentile_stands_in_for_one_that_a_search_cant_tell() -> None:
 def test_a_search_below_the_load_misses_it() -> None:
     needed = {**NEEDED, "events_per_s": 50_000}
     searches = [capacity(at=2500.0, limits=["p99=250ms"]) for _ in range(2)]
-    low = _cell(_judge(needed, *([one] for one in searches)), "events_per_s")
+    low = _cell(_judge(needed, *([search] for search in searches)), "events_per_s")
     assert low.status is Status.MISSED
     assert "within the limits" in (low.reason or "")
     # Unless the load itself was within them.
-    kept = _cell(_judge(needed, *([_load(rate=50_000.0), one] for one in searches)), "events_per_s")
-    assert kept.status is Status.UNDECIDED
-    assert "yet the load itself was within all limits" in (kept.reason or "")
+    with_load = _cell(
+        _judge(needed, *([_load(rate=50_000.0), search] for search in searches)), "events_per_s"
+    )
+    assert with_load.status is Status.UNDECIDED
+    assert "yet the load itself was within all limits" in (with_load.reason or "")
 
 
 def test_what_deleting_by_age_costs_is_a_line_and_no_load() -> None:
@@ -274,16 +276,16 @@ def test_what_deleting_by_age_costs_is_a_line_and_no_load() -> None:
         run.groups[0].deletion_cost = cost
     verdict = _judge({**NEEDED, "retention": "10d"}, [deleting], [deleting])
     assert all(cell.status is Status.UNDECIDED for cell in verdict.candidates[0].cells)
-    told = [note for note in verdict.notes if "retention: " in note]
-    assert len(told) == 1
-    assert "inserts lost 10% in the 5 s in which one ran" in told[0]
+    notes = [note for note in verdict.notes if "retention: " in note]
+    assert len(notes) == 1
+    assert "inserts lost 10% in the 5 s in which one ran" in notes[0]
     assert not any("not measured" in note for note in verdict.notes)
     unmeasured = _judge({**NEEDED, "retention": "10d"}, [_load()], [_load()])
     assert any("what that costs, was not measured" in note for note in unmeasured.notes)
 
 
 def _weigh(result: Result, size: float) -> Result:
-    """With so many bytes per event between the middle of the run and its end."""
+    """The same result, with so many bytes per event between the middle of the run and its end."""
     group = result.runs[0].groups[0]
     for name, events in (("storage_during", 10**6), ("storage", 2 * 10**6)):
         total = int(size * events) + 10**8
@@ -295,15 +297,15 @@ def _weigh(result: Result, size: float) -> Result:
 
 def test_disk_is_growth_times_rate_times_retention() -> None:
     needed = {**NEEDED, "retention": "10d", "disk": "100GB"}
-    runs = [_weigh(_load(), size) for size in (100.0, 101.0)]
-    verdict = _judge(needed, *([one] for one in runs), price=Price(hour=1.0, gb_month=0.5))
-    found = _cell(verdict, "disk")
-    assert found.status is Status.MET
-    assert found.value == pytest.approx(100.5 * 1000 * 864_000, rel=1e-3)
-    own = verdict.candidates[0]
-    assert own.disk_bytes == found.value
-    assert own.cost_per_month == pytest.approx(730 + 86.83 * 0.5, rel=1e-3)
-    assert own.price == "1 an hour, 86.8 GB at 0.5 a GB and month"
+    results = [_weigh(_load(), size) for size in (100.0, 101.0)]
+    verdict = _judge(needed, *([result] for result in results), price=Price(hour=1.0, gb_month=0.5))
+    cell = _cell(verdict, "disk")
+    assert cell.status is Status.MET
+    assert cell.value == pytest.approx(100.5 * 1000 * 864_000, rel=1e-3)
+    candidate = verdict.candidates[0]
+    assert candidate.disk_bytes == cell.value
+    assert candidate.cost_per_month == pytest.approx(730 + 86.83 * 0.5, rel=1e-3)
+    assert candidate.price == "1 an hour, 86.8 GB at 0.5 a GB and month"
     assert any("go by themselves" in note for note in verdict.notes)
 
 
@@ -314,9 +316,9 @@ def test_what_compaction_leaves_counts_and_not_what_most_events_take() -> None:
     assert group.storage is not None and group.storage.total_bytes
     large.runs[0].groups[0].count = 10**8
     group.storage_compacted = Storage(total_bytes=group.storage.total_bytes // 2)
-    found = _cell(_judge(needed, [large, compacted]), "disk")
-    assert [one.result for one in found.evidence] == ["1-1"]
-    assert found.value == pytest.approx(50 * 1000 * 864_000, rel=1e-3)
+    cell = _cell(_judge(needed, [large, compacted]), "disk")
+    assert [evidence.result for evidence in cell.evidence] == ["1-1"]
+    assert cell.value == pytest.approx(50 * 1000 * 864_000, rel=1e-3)
 
 
 def test_headroom_of_a_part_of_the_repetitions_says_so() -> None:
@@ -324,9 +326,9 @@ def test_headroom_of_a_part_of_the_repetitions_says_so() -> None:
     last = searches[1].capacity
     assert last is not None
     last.events_per_s, last.above_per_s = None, 6500.0
-    found = _cell(_judge(NEEDED, *([_load(), one] for one in searches)), "events_per_s")
-    assert found.status is Status.MET
-    assert found.shown.endswith(" events/s in 1 of 2")
+    cell = _cell(_judge(NEEDED, *([_load(), search] for search in searches)), "events_per_s")
+    assert cell.status is Status.MET
+    assert cell.shown.endswith(" events/s in 1 of 2")
 
 
 def test_a_price_that_is_known_needs_no_measurement() -> None:
@@ -343,10 +345,10 @@ def test_a_price_that_is_known_needs_no_measurement() -> None:
 
 def test_the_price_of_cpus_is_of_those_that_the_database_may_use() -> None:
     needed = {**NEEDED, "cost_per_month": 800}
-    runs = [_load() for _ in range(2)]
-    for one in runs:
-        one.runs[0].resources = Resources(cpus=4.0)
-    verdict = _judge(needed, *([one] for one in runs), price=Price(cpu_hour=0.1))
+    results = [_load() for _ in range(2)]
+    for result in results:
+        result.runs[0].resources = Resources(cpus=4.0)
+    verdict = _judge(needed, *([result] for result in results), price=Price(cpu_hour=0.1))
     assert _cell(verdict, "cost_per_month").value == pytest.approx(292)
     assert any("might use" in note for note in verdict.notes)
 
@@ -380,21 +382,21 @@ FAULT = {"events_per_s": 1000, "faults": {"kill-server": "10s"}}
 def test_a_fault_has_an_outage_and_loses_nothing(
     results: list[Result], status: Status, said: str | None
 ) -> None:
-    found = _cell(_judge(FAULT, *([one] for one in results)), "faults.kill-server")
-    assert found.status is status
-    assert (said or "") in (found.reason or "")
+    cell = _cell(_judge(FAULT, *([result] for result in results)), "faults.kill-server")
+    assert cell.status is status
+    assert (said or "") in (cell.reason or "")
 
 
 def test_an_outage_that_isnt_seen_is_below_what_can_be() -> None:
-    found = _cell(_judge(FAULT, [_strike(0)], [_strike(0)]), "faults.kill-server")
-    assert (found.status, found.value) == (Status.MET, GAP_S)
+    cell = _cell(_judge(FAULT, [_strike(0)], [_strike(0)]), "faults.kill-server")
+    assert (cell.status, cell.value) == (Status.MET, GAP_S)
 
 
 def test_an_outage_that_outlasts_the_run_isnt_over() -> None:
     late = _strike(4)
     late.runs[0].groups[0].outages = [Outage(gap_s=4.0, gap_began_s=36.0, recovered_after_s=None)]
-    found = _cell(_judge(FAULT, [late], [late]), "faults.kill-server")
-    assert "the run was over before it was back" in (found.reason or "")
+    cell = _cell(_judge(FAULT, [late], [late]), "faults.kill-server")
+    assert "the run was over before it was back" in (cell.reason or "")
 
 
 PAUSED = {"events_per_s": 1000, "faults": {"pause-fleet 20s": "5s"}}
@@ -423,15 +425,15 @@ def test_of_a_fleet_that_was_cut_off_catching_up_counts(
     after_s: float | None, missing: int, status: Status, value: float | None
 ) -> None:
     results = [[_cut_off(after_s, missing)], [_cut_off(after_s, missing)]]
-    found = _cell(_judge(PAUSED, *results), "faults.pause-fleet 20s")
-    assert found.status is status
-    assert found.value == pytest.approx(value)
+    cell = _cell(_judge(PAUSED, *results), "faults.pause-fleet 20s")
+    assert cell.status is status
+    assert cell.value == pytest.approx(value)
 
 
 def test_runs_with_a_fault_dont_count_for_the_load() -> None:
     needed = {**FAULT, "insert": {"p99": "250ms"}}
-    found = _cell(_judge(needed, [_strike(4)], [_strike(4)]), "insert.p99")
-    assert found.reason == "nothing was measured at 1,000 events/s"
+    cell = _cell(_judge(needed, [_strike(4)], [_strike(4)]), "insert.p99")
+    assert cell.reason == "nothing was measured at 1,000 events/s"
 
 
 def test_the_verdict_can_be_read_again() -> None:

@@ -49,9 +49,9 @@ def test_results_of_one_target_and_options_are_told_apart_by_time() -> None:
 
 def test_names_are_distinct_whatever_happens() -> None:
     results = [inserts({1: SLOW}), inserts({1: SLOW}), steps({0: 1.0}), queries({"q": [1.0]})]
-    found = name_results([stored(result) for result in results])
-    assert len(set(found)) == 4
-    assert found[2:] == ["alpha, fill levels", "alpha, queries"]
+    names = name_results([stored(result) for result in results])
+    assert len(set(names)) == 4
+    assert names[2:] == ["alpha, fill levels", "alpha, queries"]
 
 
 def test_options_that_differ_among_results_of_one_command() -> None:
@@ -89,8 +89,8 @@ def test_options_that_are_no_defaults() -> None:
         "num_inserts": 1000, "batch": 20, "copy_format": "text",
     }  # fmt: skip
     # Of a module that isn't installed here nothing is known.
-    gone = inserts({1: SLOW}, options={"batch": 20, "module": module}, module="gone")
-    assert find_changed_options(gone) == {"num_inserts": 1000, "batch": 20}
+    uninstalled = inserts({1: SLOW}, options={"batch": 20, "module": module}, module="gone")
+    assert find_changed_options(uninstalled) == {"num_inserts": 1000, "batch": 20}
 
 
 def test_settings_are_written_as_on_a_command_line() -> None:

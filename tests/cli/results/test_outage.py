@@ -225,15 +225,15 @@ PAUSE = Mark(at_s=10.0, ended_s=15.0, action="10s pause-fleet 5s")
 
 def catch_up(after_s: float | None, p99: float | None = 900.0) -> GroupRun:
     """The fleet was cut off for 5 s, and 500 events were held back."""
-    one = make_run([100] * 10 + [0] * 5 + [600] + [100] * 10, [(9.99, 15.1)], marks=[PAUSE])
+    group_run = make_run([100] * 10 + [0] * 5 + [600] + [100] * 10, [(9.99, 15.1)], marks=[PAUSE])
     latency = LatencyMs(p50=500.0, p90=800.0, p99=p99, max=901.0)
-    one.group.catch_ups = [
+    group_run.group.catch_ups = [
         CatchUp(
             begins_s=10.0, ends_s=15.0, held=500, after_s=after_s, lateness_s=5.4, burst_ms=latency,
             later_ms=None if after_s is None else LatencyMs(p50=1.0, p90=2.0, p99=3.14, max=4.0),
         )
     ]  # fmt: skip
-    return one
+    return group_run
 
 
 def test_after_a_fleet_was_cut_off_its_events_are_worked_off() -> None:
@@ -252,10 +252,10 @@ def test_after_a_fleet_was_cut_off_its_events_are_worked_off() -> None:
 
 
 def test_what_else_is_done_meanwhile_has_its_own_sentence() -> None:
-    one = catch_up(after_s=0.5)
-    one.run.marks.append(Mark(at_s=12.0, ended_s=12.5, action="12s kill-server"))
-    one.group.outages = find_outages(one.run)
-    first, second = describe_outages(one)
+    group_run = catch_up(after_s=0.5)
+    group_run.run.marks.append(Mark(at_s=12.0, ended_s=12.5, action="12s kill-server"))
+    group_run.group.outages = find_outages(group_run.run)
+    first, second = describe_outages(group_run)
     assert first.startswith("After pause-fleet 5s at 10.0 s 500 events that had been held back")
     assert second.startswith("After kill-server at 12.0 s nothing was acknowledged for 3.1 s")
     assert "(shared with pause-fleet 5s at 10.0 s)" in second

@@ -83,15 +83,15 @@ def set_group(**changes: Any) -> Change:
 
 
 def be_busy(result: Result) -> None:
-    for one in result.runs:
-        one.machines = [Machine(node="here", cpus=2, others_share=0.4, others={"make": 0.4})]
+    for run_result in result.runs:
+        run_result.machines = [Machine(node="here", cpus=2, others_share=0.4, others={"make": 0.4})]
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda one: setattr(one, "source", "the README"), "not measured by this tool"),
-        (lambda one: setattr(one, "complete", False), "incomplete"),
+        (lambda result: setattr(result, "source", "the README"), "not measured by this tool"),
+        (lambda result: setattr(result, "complete", False), "incomplete"),
         (set_environment("tool", commit="abc-dirty"), "the tool was changed since"),
         (set_environment("tool", version=None), "which version of the tool"),
         (set_environment("database", version=None), "the database's version is not known"),
@@ -104,27 +104,32 @@ def be_busy(result: Result) -> None:
             "what was stored was not counted",
         ),
         (be_busy, "busy: "),
-        (lambda one: one.options["module"].update(password="hush"), "option password shows"),
-        (lambda one: one.options.update(runs=2), "fewer than 3 repetitions: alpha insert (2)"),
+        (lambda result: result.options["module"].update(password="hush"), "option password shows"),
+        (
+            lambda result: result.options.update(runs=2),
+            "fewer than 3 repetitions: alpha insert (2)",
+        ),
     ],
 )
 def test_what_speaks_against_it(tmp_path: Path, good: Result, change: Change, problem: str) -> None:
     good.options = json.loads(json.dumps(good.options))
     change(good)
     keep(tmp_path, good)
-    assert any(one.startswith(problem) for one in find_problems(tmp_path)), find_problems(tmp_path)
+    assert any(line.startswith(problem) for line in find_problems(tmp_path)), find_problems(
+        tmp_path
+    )
 
 
 def test_answers_must_be_checked(tmp_path: Path) -> None:
-    asked = make(queries({"count-events": [0.1, 0.2, 0.3]}))
-    (reader,) = asked.runs[0].groups
-    keep(tmp_path, asked)
-    assert any(one.startswith("no answer was checked") for one in find_problems(tmp_path))
+    result = make(queries({"count-events": [0.1, 0.2, 0.3]}))
+    (reader,) = result.runs[0].groups
+    keep(tmp_path, result)
+    assert any(problem.startswith("no answer was checked") for problem in find_problems(tmp_path))
     reader.answers = Answers(checked=1, unchecked=1, reasons={"too long": ["newest"]})
-    keep(tmp_path / "again", asked)
-    found = check_publication(tmp_path / "again")
-    assert not any(one.startswith("no answer") for one in found.problems)
-    assert "answers not checked in 1 run: too long" in found.beside
+    keep(tmp_path / "again", result)
+    publication = check_publication(tmp_path / "again")
+    assert not any(problem.startswith("no answer") for problem in publication.problems)
+    assert "answers not checked in 1 run: too long" in publication.beside
 
 
 def test_rates_that_a_search_could_not_hold_are_no_reason(tmp_path: Path) -> None:
@@ -135,13 +140,13 @@ def test_rates_that_a_search_could_not_hold_are_no_reason(tmp_path: Path) -> Non
 
 def test_what_a_fault_has_cost_is_said_and_is_no_reason(tmp_path: Path) -> None:
     struck = make(disturbed((10.0, 5.0)))
-    for one in struck.runs:
-        one.groups[0].invalid_reasons = ["12 acknowledged events are missing"]
+    for run_result in struck.runs:
+        run_result.groups[0].invalid_reasons = ["12 acknowledged events are missing"]
     for number in range(3):
         keep(tmp_path, struck, str(number))
-    found = check_publication(tmp_path, with_manifest=False)
-    assert not any("missing" in one for one in found.problems)
-    assert any("12 acknowledged events are missing" in one for one in found.beside)
+    publication = check_publication(tmp_path, with_manifest=False)
+    assert not any("missing" in problem for problem in publication.problems)
+    assert any("12 acknowledged events are missing" in note for note in publication.beside)
 
 
 def test_a_campaign_has_all_its_jobs_often_enough(tmp_path: Path, good: Result) -> None:
@@ -153,13 +158,13 @@ def test_a_campaign_has_all_its_jobs_often_enough(tmp_path: Path, good: Result) 
         good.label = name
         keep(tmp_path / "results", good, name)
     keep(tmp_path / "replaced", good)
-    found = check_publication(tmp_path, with_manifest=False)
-    assert found.problems == [
+    publication = check_publication(tmp_path, with_manifest=False)
+    assert publication.problems == [
         "2 jobs without a result: alpha fill 3, alpha kill 1",
         "alpha kill 1 failed: no room",
         "fewer than 3 repetitions: alpha fill (2)",
     ]
-    assert "set aside, and made anew: 1 result" in found.beside
+    assert "set aside, and made anew: 1 result" in publication.beside
 
 
 def test_a_failure_that_has_a_note_is_a_result(tmp_path: Path, good: Result) -> None:
@@ -176,13 +181,16 @@ def test_a_failure_that_has_a_note_is_a_result(tmp_path: Path, good: Result) -> 
         keep(tmp_path / "results", good, name)
     assert "alpha kill 1 failed: no room" in find_problems(tmp_path)
     (tmp_path / "notes.yaml").write_text("alpha: Its memory is too small.")
-    found = check_publication(tmp_path, with_manifest=False)
+    publication = check_publication(tmp_path, with_manifest=False)
     # The third turn did not end with a failure: something else keeps its last job from being there.
-    assert found.problems == [
+    assert publication.problems == [
         "1 job without a result: alpha load 3",
         "fewer than 3 repetitions: alpha load (2)",
     ]
-    assert found.beside[-2:] == ["alpha kill 1 failed: no room", "alpha kill 2 failed: no room"]
+    assert publication.beside[-2:] == [
+        "alpha kill 1 failed: no room",
+        "alpha kill 2 failed: no room",
+    ]
     good.label = "alpha load 3"
     keep(tmp_path / "results", good, "alpha load 3")
     assert find_problems(tmp_path) == []

@@ -42,19 +42,19 @@ def figures(
 
 
 def readers(*queries: QueryResult, **changes: Any) -> GroupResult:
-    """A valid group of two."""
+    """A valid group of two readers."""
     return GroupResult(role=Role.READ, workers=2, queries=list(queries), **changes)
 
 
 def runs_of(*groups: GroupResult) -> list[RunResult]:
-    """A run of each."""
+    """A run of each group."""
     return [RunResult(run=number, groups=[group]) for number, group in enumerate(groups, 1)]
 
 
 def test_of_one_run_each_reader_is_a_sample_of_several_each_run() -> None:
-    one, other = figures("a", [0.1, 0.3], [100, 300]), figures("a", [0.5, 0.7], [500, 700])
-    assert collect_query_samples([one], "a") == [0.1, 0.3]
-    assert collect_query_samples([one, other], "a") == pytest.approx([0.2, 0.6])
+    first, second = figures("a", [0.1, 0.3], [100, 300]), figures("a", [0.5, 0.7], [500, 700])
+    assert collect_query_samples([first], "a") == [0.1, 0.3]
+    assert collect_query_samples([first, second], "a") == pytest.approx([0.2, 0.6])
 
 
 def test_a_summary_is_over_all_executions_and_its_interval_over_the_samples() -> None:
@@ -68,8 +68,8 @@ def test_a_summary_is_over_all_executions_and_its_interval_over_the_samples() ->
     assert summary.max == pytest.approx(0.7, rel=1e-3)
     assert summary.avg == pytest.approx(0.4)
     assert summary.ci95 is None  # of two samples
-    asked = [query for group in groups for query in group.queries]
-    assert find_unanswered(asked) == ([], ["b"])
+    all_queries = [query for group in groups for query in group.queries]
+    assert find_unanswered(all_queries) == ([], ["b"])
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def test_percentiles_need_as_many_executions_by_number_as_by_the_clock(
     ]
     by_number = ask("number", each)
     for summary in summarize_queries(runs_of(readers(by_the_clock), readers(by_number))):
-        found = {90.0: summary.p90, 99.0: summary.p99, 99.9: summary.p99_9}
-        assert [percent for percent, value in found.items() if value is not None] == known
+        percentiles = {90.0: summary.p90, 99.0: summary.p99, 99.9: summary.p99_9}
+        assert [percent for percent, value in percentiles.items() if value is not None] == known
         for percent in known:
-            assert found[percent] == pytest.approx(0.1 + percent / 1_000, rel=0.01)
-            assert (found[percent] or 0) <= summary.max
+            assert percentiles[percent] == pytest.approx(0.1 + percent / 1_000, rel=0.01)
+            assert (percentiles[percent] or 0) <= summary.max
 
 
 def test_a_summary_counts_the_answers_of_all_runs() -> None:
@@ -121,23 +121,23 @@ def test_what_groups_cost_each_other_is_the_figure_beside_by_that_alone() -> Non
     assert compare_with_alone(result) == []
     by_themselves = runs_of(readers(rate_per_s=6.0, latency_ms=latency(5)))
     costs = compare_with_alone(result.model_copy(update={"baseline": [*alone, *by_themselves]}))
-    found = {(cost.group, cost.figure): cost for cost in costs}
-    assert found["writers", "rate"].ratio.value == pytest.approx(0.8)
-    assert found["writers", "rate"].unit == "events/s"
-    assert found["writers", "p99"].ratio.value == pytest.approx(2)
-    assert (found["writers", "p99"].alone, found["writers", "p99"].beside) == (6, 12)
-    assert found["readers", "rate"].ratio.value == pytest.approx(0.5)
+    by_figure = {(cost.group, cost.figure): cost for cost in costs}
+    assert by_figure["writers", "rate"].ratio.value == pytest.approx(0.8)
+    assert by_figure["writers", "rate"].unit == "events/s"
+    assert by_figure["writers", "p99"].ratio.value == pytest.approx(2)
+    assert (by_figure["writers", "p99"].alone, by_figure["writers", "p99"].beside) == (6, 12)
+    assert by_figure["readers", "rate"].ratio.value == pytest.approx(0.5)
     # Single runs show no interval.
-    assert found["readers", "rate"].ratio.interval is None
+    assert by_figure["readers", "rate"].ratio.interval is None
 
 
 def test_an_export_has_a_row_for_each_query_of_each_run() -> None:
     result = inserts({4: [10.0, 11.0]})
     result.command = "mixed"
     result.runs[0].fill_level = 7
-    asked = figures("a", [0.1, 0.3], [100, 300])
-    result.baseline = [result.runs[0].model_copy(deep=True), *runs_of(readers(asked))]
-    result.runs[0].groups.append(readers(asked, figures("b", [], [], None), rate_per_s=3.0))
+    query = figures("a", [0.1, 0.3], [100, 300])
+    result.baseline = [result.runs[0].model_copy(deep=True), *runs_of(readers(query))]
+    result.runs[0].groups.append(readers(query, figures("b", [], [], None), rate_per_s=3.0))
     rows = list_rows(stored(result))
     assert [(row["group"], row.get("query")) for row in rows] == [
         ("writers", None), ("writers", None), ("writers alone", None),

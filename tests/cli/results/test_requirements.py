@@ -30,8 +30,8 @@ def _read(**changes: Any) -> Requirements:
 
 
 def test_each_is_a_row() -> None:
-    found = [(row.key, row.heading, row.limit) for row in list_rows(_read(), 800.0)]
-    assert found == [
+    rows = [(row.key, row.heading, row.limit) for row in list_rows(_read(), 800.0)]
+    assert rows == [
         ("events_per_s", "load (8,000 devices)", "≥ 800 events/s"),
         ("insert.p99", "inserts p99", "≤ 250 ms"),
         ("insert.error_share", "inserts error_share", "≤ 0.1%"),

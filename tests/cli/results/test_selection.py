@@ -45,4 +45,4 @@ RESULTS: list[ResultLine] = [
     ],
 )
 def test_selection(selection: Selection, ids: str) -> None:
-    assert [one.id for one in selection.choose(RESULTS)] == list(ids)
+    assert [line.id for line in selection.choose(RESULTS)] == list(ids)

@@ -35,42 +35,42 @@ SAMPLES = [
 
 @pytest.mark.parametrize("values", SAMPLES)
 def test_the_interval_is_students(values: list[float]) -> None:
-    found = summarize(values)
+    summary = summarize(values)
     low, high = stats.t.interval(
         0.95, len(values) - 1, loc=np.mean(values), scale=stats.sem(values)
     )
-    assert found.ci95 is not None
-    assert found.ci95 == pytest.approx((max(0.0, low), high))
-    assert found.cv == pytest.approx(stats.variation(values, ddof=1))
+    assert summary.ci95 is not None
+    assert summary.ci95 == pytest.approx((max(0.0, low), high))
+    assert summary.cv == pytest.approx(stats.variation(values, ddof=1))
 
 
 @pytest.mark.parametrize("values", SAMPLES)
 def test_plain_figures(values: list[float]) -> None:
-    found = summarize(values)
-    assert (found.runs, found.min, found.max) == (len(values), min(values), max(values))
-    assert found.avg == pytest.approx(sum(values) / len(values))
-    assert found.median == pytest.approx(np.median(values))
+    summary = summarize(values)
+    assert (summary.runs, summary.min, summary.max) == (len(values), min(values), max(values))
+    assert summary.avg == pytest.approx(sum(values) / len(values))
+    assert summary.median == pytest.approx(np.median(values))
 
 
 def test_no_rate_is_below_zero() -> None:
     """With two runs the interval is wide; its lower end stops where rates do."""
-    found = summarize([1.0, 2.0])
-    assert found.ci95 is not None
-    assert found.ci95[0] == 0
-    assert found.ci95[1] > 7
+    summary = summarize([1.0, 2.0])
+    assert summary.ci95 is not None
+    assert summary.ci95[0] == 0
+    assert summary.ci95[1] > 7
 
 
 def test_the_interval_of_times_is_on_logarithms() -> None:
     for values in SAMPLES:
-        found, plain = summarize_times(values), summarize(values)
-        assert (found.avg, found.cv) == (plain.avg, plain.cv)
+        summary, plain = summarize_times(values), summarize(values)
+        assert (summary.avg, summary.cv) == (plain.avg, plain.cv)
         if len(values) == 2:
-            assert found.ci95 is None
+            assert summary.ci95 is None
             continue
-        assert found.ci95 is not None
-        low, high = found.ci95
-        assert 0 < low < found.avg < high
-        assert low * high == pytest.approx(found.avg**2)
+        assert summary.ci95 is not None
+        low, high = summary.ci95
+        assert 0 < low < summary.avg < high
+        assert low * high == pytest.approx(summary.avg**2)
     # Where times vary little, it is Student's.
     values = [1.0, 1.001, 0.999]
     assert summarize_times(values).ci95 == pytest.approx(summarize(values).ci95, rel=1e-4)
@@ -78,9 +78,9 @@ def test_the_interval_of_times_is_on_logarithms() -> None:
 
 
 def test_one_run_says_nothing_of_its_spread() -> None:
-    found = summarize([5.0])
-    assert (found.min, found.max, found.avg, found.median) == (5.0, 5.0, 5.0, 5.0)
-    assert (found.ci95, found.cv, found.stable) == (None, None, None)
+    summary = summarize([5.0])
+    assert (summary.min, summary.max, summary.avg, summary.median) == (5.0, 5.0, 5.0, 5.0)
+    assert (summary.ci95, summary.cv, summary.stable) == (None, None, None)
 
 
 def test_no_run_no_summary() -> None:
@@ -129,10 +129,10 @@ SIMULATED = {
 def test_the_smallest_difference_agrees_with_a_simulation(
     cv: float, runs: int, simulated: float
 ) -> None:
-    found = 100 * find_smallest_difference(cv / 100, runs)
+    difference = 100 * find_smallest_difference(cv / 100, runs)
     # The simulation's figures are rounded up to half a point.
-    assert simulated * 0.85 - 0.5 <= found <= simulated * 1.15
-    assert found == pytest.approx(simulated, rel=0.15, abs=0.5)
+    assert simulated * 0.85 - 0.5 <= difference <= simulated * 1.15
+    assert difference == pytest.approx(simulated, rel=0.15, abs=0.5)
 
 
 def test_the_smallest_difference_has_the_power_that_it_claims() -> None:
@@ -143,8 +143,8 @@ def test_the_smallest_difference_has_the_power_that_it_claims() -> None:
         size = (20_000, runs)
         slower = generator.normal(1, cv, size)
         faster = generator.normal(1 + difference, cv * (1 + difference), size)
-        found = stats.ttest_ind(slower, faster, axis=1).pvalue < 0.05
-        assert found.mean() == pytest.approx(0.8, abs=0.02)
+        detected = stats.ttest_ind(slower, faster, axis=1).pvalue < 0.05
+        assert detected.mean() == pytest.approx(0.8, abs=0.02)
 
 
 def test_runs_that_vary_too_much_can_show_no_difference() -> None:
@@ -167,7 +167,7 @@ def test_no_variation_shows_any_difference() -> None:
     ],
 )
 def test_the_ratio_is_welchs_on_logarithms(values: list[float], base: list[float]) -> None:
-    found = estimate_ratio(values, base)
+    ratio = estimate_ratio(values, base)
     logs = [np.log(values), np.log(base)]
     shares = [float(np.var(side, ddof=1)) / len(side) for side in logs]
     freedom = sum(shares) ** 2 / sum(
@@ -175,14 +175,14 @@ def test_the_ratio_is_welchs_on_logarithms(values: list[float], base: list[float
     )
     half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(sum(shares))
     middle = stats.gmean(values) / stats.gmean(base)
-    assert found.value == pytest.approx(middle)
-    assert found.interval == pytest.approx((middle * math.exp(-half), middle * math.exp(half)))
-    assert found.differs is (abs(math.log(middle)) > half)
+    assert ratio.value == pytest.approx(middle)
+    assert ratio.interval == pytest.approx((middle * math.exp(-half), middle * math.exp(half)))
+    assert ratio.differs is (abs(math.log(middle)) > half)
 
 
 def test_a_ratio_the_other_way_round_is_its_inverse() -> None:
-    one, other = [3.0, 4.0, 3.5], [1.0, 1.5, 1.25, 1.1]
-    there, back = estimate_ratio(one, other), estimate_ratio(other, one)
+    first, second = [3.0, 4.0, 3.5], [1.0, 1.5, 1.25, 1.1]
+    there, back = estimate_ratio(first, second), estimate_ratio(second, first)
     assert there.interval is not None
     assert back.interval is not None
     assert back.value == pytest.approx(1 / there.value)
@@ -203,9 +203,9 @@ def test_the_interval_holds_the_true_ratio_as_often_as_it_says() -> None:
 
 @pytest.mark.parametrize(("values", "base"), [([2.0], [1.0, 1.1]), ([2.0, 2.2], [1.0])])
 def test_a_single_run_gives_no_interval(values: list[float], base: list[float]) -> None:
-    found = estimate_ratio(values, base)
-    assert found.value == pytest.approx(2.0, rel=0.05)
-    assert (found.interval, found.differs) == (None, None)
+    ratio = estimate_ratio(values, base)
+    assert ratio.value == pytest.approx(2.0, rel=0.05)
+    assert (ratio.interval, ratio.differs) == (None, None)
 
 
 def test_runs_that_do_not_vary() -> None:
@@ -234,10 +234,10 @@ def test_runs_needed_has_its_limits() -> None:
 
 
 def test_the_common_variation() -> None:
-    one, other = [90.0, 110.0], [70.0, 100.0, 130.0]
-    cvs = [float(stats.variation(side, ddof=1)) for side in (one, other)]
-    assert combine_cv(one, other) == pytest.approx(math.sqrt((cvs[0] ** 2 + cvs[1] ** 2) / 2))
-    assert combine_cv(one, [5.0]) == pytest.approx(cvs[0])
+    first, second = [90.0, 110.0], [70.0, 100.0, 130.0]
+    cvs = [float(stats.variation(side, ddof=1)) for side in (first, second)]
+    assert combine_cv(first, second) == pytest.approx(math.sqrt((cvs[0] ** 2 + cvs[1] ** 2) / 2))
+    assert combine_cv(first, [5.0]) == pytest.approx(cvs[0])
     assert combine_cv([1.0], [5.0]) is None
 
 
@@ -256,11 +256,11 @@ def test_inserts_are_summarised_by_workers_over_valid_runs() -> None:
         insert_run(workers=4, rate_per_s=9000.0, invalid_reasons=["lost"]),
         insert_run(workers=8, rate_per_s=None, invalid_reasons=["lost"]),
     ]
-    four, one = summarize_inserts(runs, by_fill_level=False)
+    four, single = summarize_inserts(runs, by_fill_level=False)
     assert (four.workers, four.fill_level, four.runs) == (4, None, 2)
     assert (four.min, four.max, four.avg, four.median) == (100, 200, 150, 150)
     assert four.stable is False
-    assert (one.workers, one.runs, one.ci95) == (1, 1, None)
+    assert (single.workers, single.runs, single.ci95) == (1, 1, None)
 
 
 def test_steps_are_summarised_by_fill_level() -> None:
@@ -272,7 +272,7 @@ def test_steps_are_summarised_by_fill_level() -> None:
 
 
 def ask(worker: int, *durations: float | None) -> list[Execution]:
-    """What a worker was answered, one execution after the other."""
+    """A worker's executions, one after the other."""
     return [
         Execution(run=run, worker=worker, duration_s=duration, rows=7,
                   error="failed" if duration is None else None)
@@ -281,7 +281,7 @@ def ask(worker: int, *durations: float | None) -> list[Execution]:
 
 
 def sum_up(executions: list[Execution]) -> list[QuerySummary]:
-    """What a run gives in which these were all."""
+    """The summaries of a run with these executions."""
     group = GroupResult(role=Role.READ, workers=3, queries=[make_query("a", executions)])
     return summarize_queries([RunResult(groups=[group])])
 
@@ -296,7 +296,7 @@ def test_queries_are_summarised_without_each_workers_first() -> None:
 def test_the_interval_is_over_the_workers_means() -> None:
     """1,000 executions of two workers are two samples: the interval doesn't shrink with them."""
     runs = [ask(worker, 9.0, *[mean] * 500) for worker, mean in enumerate((1.0, 2.0, 4.0))]
-    (only,) = sum_up([one for own in runs for one in own])
+    (only,) = sum_up([execution for executions in runs for execution in executions])
     assert only.ci95 == summarize_times([1.0, 2.0, 4.0]).ci95
     (alone,) = sum_up(ask(0, 9.0, 1.0, 2.0, 4.0))
     assert alone.ci95 == only.ci95

@@ -50,13 +50,13 @@ def folder(output: Path) -> ResultFolder:
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    made = folder(tmp_path / "new" / "results")
-    assert made.path == tmp_path / "new" / "results" / NAME
-    file = made.write(result(), None)
-    assert file == made.path / FILE_NAME
-    assert read_result(made.path) == read_result(file) == result()
-    made.close()
-    assert sorted(path.name for path in made.path.iterdir()) == ["logs", "result.json"]
+    result_folder = folder(tmp_path / "new" / "results")
+    assert result_folder.path == tmp_path / "new" / "results" / NAME
+    file = result_folder.write(result(), None)
+    assert file == result_folder.path / FILE_NAME
+    assert read_result(result_folder.path) == read_result(file) == result()
+    result_folder.close()
+    assert sorted(path.name for path in result_folder.path.iterdir()) == ["logs", "result.json"]
 
 
 def test_the_format_is_the_documented_one(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_a_copy_to_a_device_does_not_replace_it(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_the_old_file_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = folder(tmp_path / "results")
-    file = made.write(result(), None)
+    result_folder = folder(tmp_path / "results")
+    file = result_folder.write(result(), None)
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -113,17 +113,17 @@ def test_a_failed_write_leaves_the_old_file_whole(
     with pytest.raises(
         RunFailed, match=r"can't write .*: No space left on device; make room, or .* another disk"
     ) as failed:
-        made.write(result(target="another"), None)
+        result_folder.write(result(target="another"), None)
     assert failed.value.exit_code == EXIT_FAILED
     assert read_result(file) == result()
-    assert sorted(path.name for path in made.path.iterdir()) == ["logs", "result.json"]
+    assert sorted(path.name for path in result_folder.path.iterdir()) == ["logs", "result.json"]
 
 
 def test_a_copy_that_can_not_be_written_does_not_cost_the_result(tmp_path: Path) -> None:
-    made = folder(tmp_path)
+    result_folder = folder(tmp_path)
     with pytest.raises(RunFailed, match=r"can't write .*nowhere.*No such file or directory"):
-        made.write(result(), tmp_path / "nowhere" / "copy.json")
-    assert read_result(made.path) == result()
+        result_folder.write(result(), tmp_path / "nowhere" / "copy.json")
+    assert read_result(result_folder.path) == result()
 
 
 # --- what can't be read ---------------------------------------------------------------------------
@@ -229,15 +229,19 @@ def test_an_option_that_a_result_lacks_is_not_at_its_default() -> None:
 
 def stored(output: Path, hour: int, target: str = "embedded") -> Path:
     started = STARTED.replace(hour=hour)
-    made = ResultFolder(output, started, "insert", target)
-    return made.write(result(target=target, started_at=started.isoformat()), None).parent
+    result_folder = ResultFolder(output, started, "insert", target)
+    return result_folder.write(result(target=target, started_at=started.isoformat()), None).parent
 
 
 def test_a_result_is_named_by_id_folder_or_file(tmp_path: Path) -> None:
     path = stored(tmp_path, 3)
     for name in (path.name, str(path), str(path / FILE_NAME), path.name[:12]):
-        found = open_result(name, tmp_path)
-        assert (found.id, found.file, found.result) == (NAME, path / FILE_NAME, result())
+        stored_result = open_result(name, tmp_path)
+        assert (stored_result.id, stored_result.file, stored_result.result) == (
+            NAME,
+            path / FILE_NAME,
+            result(),
+        )
 
 
 def test_a_file_elsewhere_is_known_by_its_name(tmp_path: Path) -> None:
@@ -292,7 +296,11 @@ def test_a_folder_without_a_result(tmp_path: Path) -> None:
 def test_all_stored_results_oldest_first(tmp_path: Path) -> None:
     for hour, target in ((5, "a"), (3, "b"), (4, "c")):
         stored(tmp_path, hour, target)
-    assert [one.result.target for one in list_results(tmp_path)] == ["b", "c", "a"]
+    assert [stored_result.result.target for stored_result in list_results(tmp_path)] == [
+        "b",
+        "c",
+        "a",
+    ]
 
 
 def test_a_damaged_result_is_named_and_skipped(
@@ -304,10 +312,10 @@ def test_a_damaged_result_is_named_and_skipped(
     # Logs that were kept of a failure are no result, and nothing is wrong with that.
     (tmp_path / "20250101T000000Z-insert-x" / "logs").mkdir(parents=True)
     (tmp_path / "notes.txt").write_text("not a folder")
-    assert [one.id for one in list_results(tmp_path)] == [good.name]
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1
-    assert said[0].startswith(f"skipped: {bad / FILE_NAME} is damaged")
+    assert [stored_result.id for stored_result in list_results(tmp_path)] == [good.name]
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith(f"skipped: {bad / FILE_NAME} is damaged")
 
 
 def test_no_folder_of_results(tmp_path: Path) -> None:
@@ -324,25 +332,27 @@ def test_two_commands_in_the_same_second_have_folders_of_their_own(tmp_path: Pat
 
 
 def test_logs_have_a_folder_for_each_run(tmp_path: Path) -> None:
-    made = folder(tmp_path)
+    result_folder = folder(tmp_path)
     for run in ("first", "second"):
-        (made.logs(run) / "worker-0.log").write_text(run)
-    logs = sorted(str(path.relative_to(made.path)) for path in made.path.rglob("*.log"))
+        (result_folder.logs(run) / "worker-0.log").write_text(run)
+    logs = sorted(
+        str(path.relative_to(result_folder.path)) for path in result_folder.path.rglob("*.log")
+    )
     assert logs == ["logs/first/worker-0.log", "logs/second/worker-0.log"]
 
 
 def test_a_folder_with_nothing_worth_keeping_vanishes(tmp_path: Path) -> None:
-    made = folder(tmp_path)
-    made.logs("run")
-    made.close()
+    result_folder = folder(tmp_path)
+    result_folder.logs("run")
+    result_folder.close()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_logs_of_a_failure_are_kept(tmp_path: Path) -> None:
-    made = folder(tmp_path)
-    made.keep_logs()
-    made.close()
-    assert made.path.is_dir()
+    result_folder = folder(tmp_path)
+    result_folder.keep_logs()
+    result_folder.close()
+    assert result_folder.path.is_dir()
 
 
 @pytest.mark.parametrize("obstacle", ["file", "file below"])
@@ -350,8 +360,8 @@ def test_an_output_that_can_not_be_written_is_found_at_once(tmp_path: Path, obst
     """Before the runs, and not after them. (Permissions would not stop root.)"""
     (tmp_path / "results").write_text("in the way")
     output = tmp_path / "results" if obstacle == "file" else tmp_path / "results" / "below"
-    told = r"can't write results to .* \(--output\): .*; name another place"
-    with pytest.raises(ConfigError, match=told) as refused:
+    message = r"can't write results to .* \(--output\): .*; name another place"
+    with pytest.raises(ConfigError, match=message) as refused:
         folder(output)
     assert refused.value.exit_code == EXIT_USAGE
 
@@ -368,11 +378,11 @@ def test_a_full_disk_is_not_to_be_made_writable(
 
 
 def keep(output: Path, hour: int, label: str | None) -> str:
-    """A stored result; its ID."""
+    """Store a result; returns its ID."""
     started = datetime(2025, 1, 2, hour, tzinfo=UTC)
-    kept = ResultFolder(output, started, "insert", "embedded")
-    kept.write(result(started_at=started.isoformat(), label=label), None)
-    return kept.path.name
+    result_folder = ResultFolder(output, started, "insert", "embedded")
+    result_folder.write(result(started_at=started.isoformat(), label=label), None)
+    return result_folder.path.name
 
 
 def test_labels_and_latest_name_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

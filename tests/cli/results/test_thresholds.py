@@ -34,8 +34,8 @@ SLOW = inserts({1: [50.0, 51.0, 49.0], 4: [290.0, 300.0, 310.0]}, "beta")
     ],
 )
 def test_inserts(limit: str, failed: list[str]) -> None:
-    found = find_breaches("ab", [BASE, SLOW], [parse_threshold(limit)])
-    assert found == [f"{limit}: {reason}" for reason in failed]
+    breaches = find_breaches("ab", [BASE, SLOW], [parse_threshold(limit)])
+    assert breaches == [f"{limit}: {reason}" for reason in failed]
 
 
 def test_queries() -> None:
@@ -71,22 +71,22 @@ def test_every_metric_has_a_value_where_it_was_measured() -> None:
     without = {"bytes_per_event", *(name for name in METRICS if name.startswith("service_"))}
     inserted = {name for name in METRICS if collect_values(BASE, name)}
     assert inserted == set(METRICS) - without - of_readers
-    asked = {name for name in METRICS if collect_values(ask_alone(), name)}
-    assert asked == of_readers | {"p50", "p90", "p99", "max"}
+    queried = {name for name in METRICS if collect_values(ask_alone(), name)}
+    assert queried == of_readers | {"p50", "p90", "p99", "max"}
 
 
 def ask_alone(p99_s: float = 0.25, cpu_s: float = 2.0) -> Result:
     """A query by number, with all that is known of readers."""
     result = queries({"a": [0.125] * 98 + [p99_s] * 2}, window_s=20.0, rate_per_s=5.0)
-    run, [one] = result.runs[0], result.readers
+    run, [group_run] = result.runs[0], result.readers
     run.resources = Resources(cpu_s=cpu_s, disk_read_bytes=100)
-    one.group.queries[0].rows, one.group.queries[0].bytes = 100, 1_000
-    one.group.client = client(0.1).model_copy(update={"pause_share": 0.1})
+    group_run.group.queries[0].rows, group_run.group.queries[0].bytes = 100, 1_000
+    group_run.group.client = client(0.1).model_copy(update={"pause_share": 0.1})
     return result
 
 
 def test_readers() -> None:
-    """The times of each query, and what is of the group."""
+    """The times of each query, and the figures of the group."""
     results = [ask_alone(), ask_alone(p99_s=0.5, cpu_s=3.0)]
     texts = (
         "p99 > 300ms", "p50 > 300ms", "database_cpu_us_per_query > 1.4 base", "queries_per_s < 6",

@@ -35,7 +35,7 @@ def test_in_several_runs_it_is_told_once() -> None:
     result = of_two_runs()
     for run in result.runs:
         run.marks, run.undone = [FAILED], [LATE]
-    assert [(one.text, one.where) for one in find_skipped_faults(result)] == [
+    assert [(caveat.text, caveat.where) for caveat in find_skipped_faults(result)] == [
         ("'10s run upgrade' failed in 2 of 2 runs: no such release", None),
         ("'60s kill-server' was not done in 2 of 2 runs: the run was over before", None),
     ]
@@ -45,8 +45,8 @@ def test_of_readers_alone() -> None:
     result = of_two_runs()
     readers = GroupResult(role=Role.READ, workers=3)
     result.baseline = [RunResult(undone=[LATE], groups=[readers])]
-    (found,) = find_skipped_faults(result)
-    assert str(found.where) == "3 readers alone, run 1"
+    (caveat,) = find_skipped_faults(result)
+    assert str(caveat.where) == "3 readers alone, run 1"
 
 
 def test_it_makes_figures_others_and_is_said_in_comparisons() -> None:

@@ -32,12 +32,12 @@ def test_many_long_runs_have_no_caveats() -> None:
 
 
 def test_invalid_runs() -> None:
-    found = of_kind(read_result(STORED / "insert.json"), Kind.INVALID)
+    caveats = of_kind(read_result(STORED / "insert.json"), Kind.INVALID)
     lost = (
         "7 of 1000 events were not acknowledged; the database holds 993 events, 1000 were expected"
     )
     apart = "the workers overlapped only 50% (at least 90% is needed): use more --num-inserts"
-    assert [(one.where, one.rate, one.text) for one in found] == [
+    assert [(caveat.where, caveat.rate, caveat.text) for caveat in caveats] == [
         (Place(workers=1, run=3), 12000.0, lost),
         (Place(workers=8, run=1), 50000.0, apart),
         (Place(workers=8, run=2), None, "worker 3 was killed by SIGKILL in mid-run"),
@@ -46,15 +46,15 @@ def test_invalid_runs() -> None:
 
 
 def test_an_invalid_step_is_named_by_its_level() -> None:
-    (found,) = of_kind(read_result(STORED / "steps.json"), Kind.INVALID)
-    assert found.where == Place(level=2000)
-    assert str(found.where) == "level 2,000"
+    (caveat,) = of_kind(read_result(STORED / "steps.json"), Kind.INVALID)
+    assert caveat.where == Place(level=2000)
+    assert str(caveat.where) == "level 2,000"
 
 
 def test_client_bound_runs() -> None:
-    (found,) = of_kind(read_result(STORED / "insert.json"), Kind.CLIENT_BOUND)
-    assert found.where == Place(workers=4, run=1)
-    assert found.text == (
+    (caveat,) = of_kind(read_result(STORED / "insert.json"), Kind.CLIENT_BOUND)
+    assert caveat.where == Place(workers=4, run=1)
+    assert caveat.text == (
         "a worker's CPU was busy 90% of the time: this is your client's speed, not your database's"
     )
 
@@ -62,11 +62,11 @@ def test_client_bound_runs() -> None:
 @pytest.mark.parametrize(("others", "steal"), [(0.8, 0.0), (None, 0.1)])
 def test_a_client_that_is_bound_as_others_are_busy(others: float | None, steal: float) -> None:
     result = inserts({1: MANY})
-    one = result.writers[0]
-    one.group.client = client(0.9, bound=True)
-    one.run.machines = [Machine(node="n", others_share=others, steal_share=steal)]
-    (found,) = of_kind(result, Kind.CLIENT_BOUND)
-    assert "your client's speed on a machine that others were busy on, not your" in found.text
+    group_run = result.writers[0]
+    group_run.group.client = client(0.9, bound=True)
+    group_run.run.machines = [Machine(node="n", others_share=others, steal_share=steal)]
+    (caveat,) = of_kind(result, Kind.CLIENT_BOUND)
+    assert "your client's speed on a machine that others were busy on, not your" in caveat.text
 
 
 def test_an_invalid_run_is_not_called_client_bound() -> None:
@@ -88,12 +88,12 @@ def test_the_clients_part_of_a_requests_time(
     part = client(share)
     part.in_flight = in_flight
     result.writers[3].group.client = part
-    said = (
+    text = (
         "15% of each request's time is the client's own CPU; with an ideal client the rate could be up"
         f" to {limit} times as high"
     )
-    found = [caveat.text for caveat in of_kind(result, Kind.CLIENTS_PART)]
-    assert found == ([said] if limit else [])
+    texts = [caveat.text for caveat in of_kind(result, Kind.CLIENTS_PART)]
+    assert texts == ([text] if limit else [])
 
 
 def test_a_client_bound_run_needs_no_word_of_the_clients_part() -> None:
@@ -107,9 +107,9 @@ def test_a_client_bound_run_needs_no_word_of_the_clients_part() -> None:
 def asked(share: float, **changes: Any) -> Result:
     """A query by number, of one reader with this share of a CPU that asked for ten seconds."""
     result = queries({"a": MANY}, window_s=10.0, rate_per_s=5.0)
-    [one] = result.readers
-    one.group.client = client(share).model_copy(update={"in_flight": 1} | changes)
-    one.group.queries[0].rows = 2
+    [group_run] = result.readers
+    group_run.group.client = client(share).model_copy(update={"in_flight": 1} | changes)
+    group_run.group.queries[0].rows = 2
     return result
 
 
@@ -141,18 +141,18 @@ def test_the_clients_part_of_asking(
 ) -> None:
     result = asked(**{"share": 0.1, **changes})
     rest = f"; with an ideal client the rate could be up to {limit} times as high"
-    found = of_kind(result, Kind.CLIENTS_PART)
-    assert [caveat.text for caveat in found] == ([f"{said}{rest}"] if said else [])
-    assert all(caveat.where == Place(workers=1, group="reader") for caveat in found)
+    caveats = of_kind(result, Kind.CLIENTS_PART)
+    assert [caveat.text for caveat in caveats] == ([f"{said}{rest}"] if said else [])
+    assert all(caveat.where == Place(workers=1, group="reader") for caveat in caveats)
 
 
 def test_the_clients_part_in_a_moment_of_asking_or_in_an_older_result_is_not_known() -> None:
     result = asked(0.4, pause_share=0.4)
     assert Kind.CLIENTS_PART in kinds(result)
-    [one] = result.readers
-    one.group.window_s = 0.9
+    [group_run] = result.readers
+    group_run.group.window_s = 0.9
     assert Kind.CLIENTS_PART not in kinds(result)
-    one.group.window_s, one.group.queries[0].rows = 10.0, None
+    group_run.group.window_s, group_run.group.queries[0].rows = 10.0, None
     assert Kind.CLIENTS_PART not in kinds(result)
 
 
@@ -163,10 +163,10 @@ def test_the_clients_part_in_a_moment_of_asking_or_in_an_older_result_is_not_kno
 def test_queries_by_number_are_called_client_bound(pause_share: float, whose: str) -> None:
     """A pause is in no query's time; CPU may be."""
     result = asked(0.4, pause_share=pause_share, bound=True, bound_reason="much to do")
-    (found,) = of_kind(result, Kind.CLIENT_BOUND)
-    assert found.text == f"much to do: {whose}, not your database's"
+    (caveat,) = of_kind(result, Kind.CLIENT_BOUND)
+    assert caveat.text == f"much to do: {whose}, not your database's"
     assert list_kinds(result) == ["client-bound"]
-    assert summarize_doubts(result) == [found.text]
+    assert summarize_doubts(result) == [caveat.text]
 
 
 def test_a_saturated_run_is_a_true_result_of_which_it_is_said() -> None:
@@ -185,24 +185,24 @@ def test_a_saturated_run_is_a_true_result_of_which_it_is_said() -> None:
 
 
 def test_a_saturated_run_of_which_all_was_sent_says_nothing_of_what_was_not() -> None:
-    (found,) = of_kind(open_loop({1: [800.0]}, saturated=True), Kind.SATURATED)
-    assert found.text.endswith("16,000 were done in it")
+    (caveat,) = of_kind(open_loop({1: [800.0]}, saturated=True), Kind.SATURATED)
+    assert caveat.text.endswith("16,000 were done in it")
 
 
 @pytest.mark.parametrize("saturated", [False, True])
 def test_in_an_open_loop_a_client_has_a_part_only_if_it_never_waits(saturated: bool) -> None:
     result = open_loop({1: [800.0]}, saturated=saturated)
-    for one in result.writers:
-        one.group.client = client(0.2).model_copy(update={"in_flight": 1})
+    for group_run in result.writers:
+        group_run.group.client = client(0.2).model_copy(update={"in_flight": 1})
     assert (Kind.CLIENTS_PART in kinds(result)) is saturated
 
 
 def test_a_run_by_the_clock_is_short_by_its_duration() -> None:
     result = open_loop({1: [800.0]})
-    for one in result.writers:
-        one.group.window_s = 4.0
-    (found,) = of_kind(result, Kind.SHORT)
-    assert found.text == (
+    for group_run in result.writers:
+        group_run.group.window_s = 4.0
+    (caveat,) = of_kind(result, Kind.SHORT)
+    assert caveat.text == (
         "runs of 4.0 s measure much of their own start and end; with --duration 11s or longer they"
         " measure less of it"
     )
@@ -210,11 +210,11 @@ def test_a_run_by_the_clock_is_short_by_its_duration() -> None:
 
 def test_a_longer_step_of_a_search_has_a_longer_warm_up() -> None:
     result = capacity()
-    for one in result.writers:
-        one.group.window_s = 4.0
-    (found,) = of_kind(result, Kind.SHORT)
+    for group_run in result.writers:
+        group_run.group.window_s = 4.0
+    (caveat,) = of_kind(result, Kind.SHORT)
     # Of which a sixth is left out: ten seconds stay.
-    assert "with --step-duration 12s or longer" in found.text
+    assert "with --step-duration 12s or longer" in caveat.text
 
 
 def busy(node: str = "vm", **shares: float) -> list[Machine]:
@@ -225,9 +225,9 @@ def busy(node: str = "vm", **shares: float) -> list[Machine]:
 def test_a_machine_that_others_used(share: float, named: bool) -> None:
     result = inserts({1: MANY, 2: MANY})
     result.runs[1].machines = busy(others_share=share)
-    found = of_kind(result, Kind.BUSY)
+    caveats = of_kind(result, Kind.BUSY)
     text = "others took 10% of the CPU of vm in 1 of 6 runs: stop them, or measure where there are none"
-    assert [(one.where, one.text) for one in found] == [(Place(workers=1), text)] * named
+    assert [(caveat.where, caveat.text) for caveat in caveats] == [(Place(workers=1), text)] * named
 
 
 def test_the_busiest_of_several_runs_is_told_of() -> None:
@@ -236,8 +236,8 @@ def test_the_busiest_of_several_runs_is_told_of() -> None:
         result.runs[number].machines = busy(f"node-{number}", others_share=share)
     machine = result.runs[2].machines[1]
     machine.others = {"java": 0.3, "chrome": 0.04}
-    (found,) = of_kind(result, Kind.BUSY)
-    assert found.text.startswith(
+    (caveat,) = of_kind(result, Kind.BUSY)
+    assert caveat.text.startswith(
         "others took up to 34% of the CPU of node-2 in 2 of 6 runs (java 30%, chrome 4%): "
     )
 
@@ -245,9 +245,9 @@ def test_the_busiest_of_several_runs_is_told_of() -> None:
 def test_a_machine_of_which_the_hypervisor_took() -> None:
     result = steps({0: 1.0, 7: 2.0})
     result.runs[1].machines = busy(steal_share=0.12, others_share=0.5)
-    found = of_kind(result, Kind.BUSY)
-    assert [one.where for one in found] == [Place(level=7)] * 2
-    assert found[1].text == (
+    caveats = of_kind(result, Kind.BUSY)
+    assert [caveat.where for caveat in caveats] == [Place(level=7)] * 2
+    assert caveats[1].text == (
         "the hypervisor gave 12% of the CPU of vm to other machines (steal): measure on CPUs of your"
         " own"
     )
@@ -256,30 +256,30 @@ def test_a_machine_of_which_the_hypervisor_took() -> None:
 def test_a_machine_that_was_busy_while_queries_were_asked() -> None:
     result = queries({"q": MANY})
     result.runs[0].machines = busy(others_share=0.25)
-    (found,) = of_kind(result, Kind.BUSY)
-    assert (found.where, found.text[:40]) == (None, "others took 25% of the CPU of vm: stop t")
+    (caveat,) = of_kind(result, Kind.BUSY)
+    assert (caveat.where, caveat.text[:40]) == (None, "others took 25% of the CPU of vm: stop t")
 
 
 def test_groups_that_ran_alone_are_told_apart() -> None:
     result = inserts({1: MANY})
     alone = result.runs[0].model_copy(update={"machines": busy(others_share=0.5)})
     result.baseline = [alone, result.runs[1]]
-    (found,) = of_kind(result, Kind.BUSY)
-    assert found.where is not None
-    assert str(found.where) == "1 writer alone"
-    assert found.text.startswith("others took 50% of the CPU of vm in 1 of 2 runs")
+    (caveat,) = of_kind(result, Kind.BUSY)
+    assert caveat.where is not None
+    assert str(caveat.where) == "1 writer alone"
+    assert caveat.text.startswith("others took 50% of the CPU of vm in 1 of 2 runs")
 
 
 def test_retries() -> None:
-    (found,) = of_kind(read_result(STORED / "insert.json"), Kind.RETRIES)
-    assert (found.where, found.text) == (Place(workers=1, run=2), "2 (2 deadlock_detected)")
+    (caveat,) = of_kind(read_result(STORED / "insert.json"), Kind.RETRIES)
+    assert (caveat.where, caveat.text) == (Place(workers=1, run=2), "2 (2 deadlock_detected)")
 
 
 @pytest.mark.parametrize(("overlap", "apart"), [(0.79, True), (0.8, False), (None, False)])
 def test_readers_that_did_not_ask_at_once(overlap: float | None, apart: bool) -> None:
     result = queries({"q": MANY}, overlap=overlap)
-    found = [caveat.text for caveat in of_kind(result, Kind.APART)]
-    assert [text.startswith("all workers asked at once for only 79%") for text in found] == [
+    texts = [caveat.text for caveat in of_kind(result, Kind.APART)]
+    assert [text.startswith("all workers asked at once for only 79%") for text in texts] == [
         True
     ] * apart
 
@@ -288,19 +288,19 @@ def test_readers_that_did_not_ask_at_once(overlap: float | None, apart: bool) ->
 def test_short_runs(window_s: float, short: bool) -> None:
     result = inserts({1: MANY})
     result.writers[2].group.window_s = window_s
-    texts = [one.text for one in of_kind(result, Kind.SHORT)]
+    texts = [caveat.text for caveat in of_kind(result, Kind.SHORT)]
     assert [text.startswith("runs of 9.9 s measure much") for text in texts] == [True] * short
 
 
 def test_runs_that_differ() -> None:
-    (found,) = of_kind(read_result(STORED / "insert.json"), Kind.UNSTABLE)
-    assert found.where == Place(workers=4)
-    assert found.text.startswith("the runs differ by 47%")
+    (caveat,) = of_kind(read_result(STORED / "insert.json"), Kind.UNSTABLE)
+    assert caveat.where == Place(workers=4)
+    assert caveat.text.startswith("the runs differ by 47%")
 
 
 def test_runs_that_differ_too_much_to_show_anything() -> None:
-    found = of_kind(read_result(STORED / "insert.json"), Kind.FEW_RUNS)
-    assert found[0].text.startswith("2 runs that vary like these show no difference")
+    caveats = of_kind(read_result(STORED / "insert.json"), Kind.FEW_RUNS)
+    assert caveats[0].text.startswith("2 runs that vary like these show no difference")
 
 
 @pytest.mark.parametrize(
@@ -314,13 +314,13 @@ def test_runs_that_differ_too_much_to_show_anything() -> None:
 )
 def test_few_runs(runs: int, text: str | None) -> None:
     result = inserts({1: [100.0 + n / 10 for n in range(runs)]})
-    texts = [one.text for one in of_kind(result, Kind.FEW_RUNS)]
-    assert [one.startswith(text or "?") for one in texts] == [True] * (text is not None)
+    texts = [caveat.text for caveat in of_kind(result, Kind.FEW_RUNS)]
+    assert [line.startswith(text or "?") for line in texts] == [True] * (text is not None)
 
 
 def test_single_runs_are_named_by_their_workers() -> None:
-    (found,) = of_kind(inserts({1: MANY, 2: [5.0], 1000: [9.0]}), Kind.FEW_RUNS)
-    assert found.text == "a single valid run with 2 and 1,000 workers says nothing of its spread"
+    (caveat,) = of_kind(inserts({1: MANY, 2: [5.0], 1000: [9.0]}), Kind.FEW_RUNS)
+    assert caveat.text == "a single valid run with 2 and 1,000 workers says nothing of its spread"
 
 
 def test_steps_are_single_runs() -> None:
@@ -339,7 +339,7 @@ def test_what_was_not_measured_and_what_is_missing_come_first() -> None:
 
 def test_the_order_is_that_of_gravity() -> None:
     result = inserts({1: [100.0, 200.0], 2: MANY, 3: [5.0]}, complete=False)
-    first, _, bound, *_, last = (one.group for one in result.writers)
+    first, _, bound, *_, last = (group_run.group for group_run in result.writers)
     first.invalid_reasons, bound.client = ["lost"], client(0.9, bound=True)
     last.window_s, last.retries = 0.5, 1
     result.insert_summary = summarize_inserts(result.runs, by_fill_level=False)
@@ -352,8 +352,8 @@ def test_the_order_is_that_of_gravity() -> None:
 
 
 def test_failed_queries() -> None:
-    found = of_kind(read_result(STORED / "query.json"), Kind.INVALID)
-    assert [one.text for one in found] == [
+    caveats = of_kind(read_result(STORED / "query.json"), Kind.INVALID)
+    assert [caveat.text for caveat in caveats] == [
         "query newest-per-device failed: temporary file size exceeds temp_file_limit",
         "query temperature-stats failed: canceled",
     ]
@@ -361,22 +361,24 @@ def test_failed_queries() -> None:
 
 def test_query_times_that_differ_after_the_first() -> None:
     """The first execution is slower as a rule, and no sign of unrest."""
-    (found,) = of_kind(read_result(STORED / "query.json"), Kind.UNSTABLE)
-    assert found.where == Place(query="count-events")
-    assert found.text == "the runs differ by 71% (CV; 10% is much)"
+    (caveat,) = of_kind(read_result(STORED / "query.json"), Kind.UNSTABLE)
+    assert caveat.where == Place(query="count-events")
+    assert caveat.text == "the runs differ by 71% (CV; 10% is much)"
     assert of_kind(queries({"q": MANY}, cold=9999.0), Kind.UNSTABLE) == []
 
 
 @pytest.mark.parametrize(("further", "text"), [(1, "once"), (3, "3 times")])
 def test_queries_asked_seldom(further: int, text: str) -> None:
-    (found,) = of_kind(queries({"q": MANY[:further]}), Kind.FEW_RUNS)
-    assert found.text.startswith(f"after its first execution a query was asked {text}; six or more")
+    (caveat,) = of_kind(queries({"q": MANY[:further]}), Kind.FEW_RUNS)
+    assert caveat.text.startswith(
+        f"after its first execution a query was asked {text}; six or more"
+    )
 
 
 def test_queries_asked_once() -> None:
-    (found,) = find_caveats(queries({"q": [1.0]}, cold=None))
-    assert found.kind is Kind.FEW_RUNS
-    assert "its times are those of first executions" in found.text
+    (caveat,) = find_caveats(queries({"q": [1.0]}, cold=None))
+    assert caveat.kind is Kind.FEW_RUNS
+    assert "its times are those of first executions" in caveat.text
 
 
 def test_many_executions_of_few_workers_are_few_samples() -> None:
@@ -385,11 +387,11 @@ def test_many_executions_of_few_workers_are_few_samples() -> None:
         for run in range(1, 50)
         for worker in range(2)
     ]
-    (found,) = find_caveats(
+    (caveat,) = find_caveats(
         queries({}, queries=[ask("q", each)], options={"workers": 2, "runs": 49, "module": {}})
     )
-    assert found.kind is Kind.FEW_RUNS
-    assert found.text.startswith("2 workers are 2 samples, however often each of them asks")
+    assert caveat.kind is Kind.FEW_RUNS
+    assert caveat.text.startswith("2 workers are 2 samples, however often each of them asks")
 
 
 # --- what follows ---------------------------------------------------------------------------------
