@@ -60,7 +60,7 @@ from .usual_ways import Way, by_psycopg2
 
 ROUNDS, QUICK_ROUNDS = 7, 2
 GOAL_US = 0.8
-"""Of databases by HTTP."""
+"""For databases by HTTP."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ class Case:
 
 @dataclass(frozen=True)
 class System:
-    """A database, and what stands for it."""
+    """A database, and the server that stands in for it."""
 
     server: Callable[[], AbstractContextManager[str]]
     """Its URL or connection string."""
     address: str
-    """The option that has it."""
+    """The option that takes it."""
     cases: Sequence[Case]
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -99,7 +99,8 @@ _STATEMENTS = by_psycopg2(usual_ways.statements)
 def _list_cases(
     option: str, modes: Mapping[str, str], keys: Sequence[PrimaryKey], usual: Way, goal_ratio: float
 ) -> list[Case]:
-    """Of a database by HTTP: its modes, and what an option has for each; the goal is for the first key."""
+    """The cases of a database by HTTP. `modes`: name -> the value of `option` for it. The goal is for the
+    first key."""
     judged = 1_000, keys[0]
     return [
         Case(
@@ -164,7 +165,7 @@ SYSTEMS = {
 
 @contextmanager
 def open_module(name: str, address: str, case: Case, workload: Workload) -> Iterator[AnyModule]:
-    """A worker's module; of PostgreSQL with an empty table, as a collector has it."""
+    """A worker's module; for PostgreSQL with an empty table, as a collector prepares it."""
     system = SYSTEMS[name]
     if name == "postgres":
         with database(address, workload, case.batch, case.key, **case.options) as module:
@@ -183,14 +184,14 @@ def usual_path(address: str, case: Case, workload: Workload, events: int) -> Cos
     generate = usual_ways.generate_measurements if is_cpu else usual_ways.generate_events
     with case.usual(address, case.mode) as send:
         cpu, wall = time.process_time(), time.perf_counter()
-        made: Iterator[Any] = generate(events)
-        while chunk := list(islice(made, case.batch or 1)):
+        generator: Iterator[Any] = generate(events)
+        while chunk := list(islice(generator, case.batch or 1)):
             send(chunk)
         return Cost(events, time.perf_counter() - wall, time.process_time() - cpu)
 
 
 def measure_pair(name: str, address: str, case: Case, quick: bool) -> tuple[Cost, Cost]:
-    """Both ways once: ours, the usual one."""
+    """Measure both ways once: ours and the usual one."""
     events = max(case.batch, case.events // 5) if quick else case.events
     workload = case.workload()
     with open_module(name, address, case, workload) as module:
@@ -200,17 +201,17 @@ def measure_pair(name: str, address: str, case: Case, quick: bool) -> tuple[Cost
 
 
 def measure(name: str, quick: bool) -> int:
-    """All cases of a system; 0 if their goals are met."""
+    """Measure all cases of a system; 0 if their goals are met."""
     system = SYSTEMS[name]
-    found: dict[int, list[tuple[Cost, Cost]]] = defaultdict(list)
+    costs: dict[int, list[tuple[Cost, Cost]]] = defaultdict(list)
     with system.server() as address:
         for _ in range(QUICK_ROUNDS if quick else ROUNDS):
             for number, case in enumerate(system.cases):
-                found[number].append(measure_pair(name, address, case, quick))
+                costs[number].append(measure_pair(name, address, case, quick))
     rows, judged, met = [], [], True
     for number, case in enumerate(system.cases):
-        cost = min((ours for ours, _ in found[number]), key=lambda cost: cost.us)
-        usual_us = min(usual.us for _, usual in found[number])
+        cost = min((ours for ours, _ in costs[number]), key=lambda cost: cost.us)
+        usual_us = min(usual.us for _, usual in costs[number])
         generate, encode = (s / cost.events * 1e6 for s in (cost.generate_s, cost.encode_s))
         parts = (generate, encode, cost.us - generate - encode, cost.us, usual_us)
         ratio = cost.us / usual_us

@@ -89,7 +89,7 @@ class Machine:
         self.errors: Values = errors - errors.mean()
 
     def simulate(self, series: int, runs: int, chance: np.random.Generator) -> Values:
-        """So many series (rows) of so many rates around 1."""
+        """`series` rows of `runs` rates each, around 1."""
         logs = np.zeros((LAGS + SETTLING + runs, series))
         for step in range(LAGS, len(logs)):
             before = logs[step - LAGS : step][::-1]
@@ -108,15 +108,16 @@ def autocorrelate(values: Values, lags: int) -> list[float]:
 
 def solve_yule_walker(correlations: Sequence[float]) -> Values:
     """The coefficients of the autoregressive process with these autocorrelations at distances 1 and up."""
-    known = [1.0, *correlations[:-1]]
+    autocorrelations = [1.0, *correlations[:-1]]
     matrix = [
-        [known[abs(row - column)] for column in range(len(known))] for row in range(len(known))
+        [autocorrelations[abs(row - column)] for column in range(len(autocorrelations))]
+        for row in range(len(autocorrelations))
     ]
     return np.linalg.solve(np.array(matrix), np.array(correlations))
 
 
 def deal_in_turns(runs: int, chance: random.Random) -> list[int]:
-    """Whose run each is (0 or 1): as `tune` compares two finalists."""
+    """The candidate (0 or 1) of each run, dealt as `tune` compares two finalists."""
     return plan_final(chance.sample([0, 1], 2), runs)
 
 
@@ -146,17 +147,19 @@ ORDERS: dict[str, Callable[[int, random.Random], list[int]]] = {
 def is_called_different(rates: Sequence[float], order: Sequence[int]) -> bool:
     """The verdict on two candidates, whose runs had these rates in this order."""
     sides: tuple[list[float], list[float]] = ([], [])
-    for rate, one in zip(rates, order, strict=True):
-        sides[one].append(rate)
+    for rate, side in zip(rates, order, strict=True):
+        sides[side].append(rate)
     return bool(estimate_ratio(*sides).differs)
 
 
 def count_false_alarms(machine: Machine, order: str, runs: int, pairs: int) -> int:
-    """How many of so many pairs of equals are called different."""
+    """How many of `pairs` pairs of equal candidates are called different."""
     # All orders meet the same series.
     rates = machine.simulate(pairs, 2 * runs, np.random.Generator(np.random.PCG64([SEED, runs])))
     chance = random.Random(SEED)
-    return sum(is_called_different(each, ORDERS[order](runs, chance)) for each in rates.tolist())
+    return sum(
+        is_called_different(series, ORDERS[order](runs, chance)) for series in rates.tolist()
+    )
 
 
 def find_share_interval(count: int, total: int) -> tuple[float, float]:
@@ -171,7 +174,7 @@ def find_share_interval(count: int, total: int) -> tuple[float, float]:
 
 def load_series(path: Path = SERIES) -> list[Series]:
     """The measured series."""
-    return [Series.model_validate(each) for each in json.loads(path.read_text("utf-8"))]
+    return [Series.model_validate(document) for document in json.loads(path.read_text("utf-8"))]
 
 
 def main() -> int:
@@ -185,10 +188,10 @@ def main() -> int:
     worst = 0.0
     for series in load_series():
         machine = Machine(series.inserts_per_s)
-        found = ", ".join(f"{each:.2f}" for each in machine.correlations)
+        correlations = ", ".join(f"{correlation:.2f}" for correlation in machine.correlations)
         print(
             f"\n{series.name}: {len(series.inserts_per_s)} runs. {series.conditions}\n"
-            f"drift {machine.drift:+.2%} a run, spread {machine.spread:.0%}, autocorrelation {found}\n"
+            f"drift {machine.drift:+.2%} a run, spread {machine.spread:.0%}, autocorrelation {correlations}\n"
         )
         rows = []
         for order in ORDERS:

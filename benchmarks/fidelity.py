@@ -50,10 +50,10 @@ Times = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class Pace:
-    """How long runs take, and what may be wrong with what they say."""
+    """How long runs take, and how far their figures may be off."""
 
     run_s: float
-    """Of a run, warm-up included; of one with stalls, twice `stall_every_s` more or less."""
+    """Length of a run, warm-up included; a run with stalls takes about twice `stall_every_s`."""
     stall_s: float
     stall_every_s: float
     allowed_share: float
@@ -146,14 +146,14 @@ def measure(server: KnownServer, service: Service, offer: Offer, pace: Pace) -> 
 def measure_well(
     server: KnownServer, service: Service, offer: Offer, pace: Pace
 ) -> dict[str, Compared]:
-    """Up to `ROUNDS` runs, until none of the percentiles deviates by more than is allowed; the best of
-    each time."""
+    """Make up to `ROUNDS` runs, until none of the percentiles deviates by more than is allowed; the best
+    figures for each kind of time."""
     best: dict[str, Compared] = {}
     for _ in range(ROUNDS):
-        for what, found in measure(server, service, offer, pace).items():
-            if what not in best or found.deviation(pace) < best[what].deviation(pace):
-                best[what] = found
-        if all(found.deviation(pace) <= 1 for found in best.values()):
+        for kind, compared in measure(server, service, offer, pace).items():
+            if kind not in best or compared.deviation(pace) < best[kind].deviation(pace):
+                best[kind] = compared
+        if all(compared.deviation(pace) <= 1 for compared in best.values()):
             break
     return best
 
@@ -181,7 +181,7 @@ def find_truth(workers: Sequence[Watched], log: Log, load: Load) -> tuple[Times,
 
 
 def percentiles(times_s: Times) -> list[float]:
-    """In ms: of each, the smallest time that so many percent don't exceed."""
+    """In ms, for each of `PERCENTS`: the smallest time that so many percent of the times don't exceed."""
     times_ms = np.sort(times_s) * 1000
     ranks = [math.ceil(Fraction(str(percent)) * len(times_ms) / 100) for percent in PERCENTS]
     return [float(times_ms[rank - 1]) for rank in ranks]
@@ -201,9 +201,11 @@ def main() -> int:
         for service in Service:
             for offer in OFFERS:
                 best = measure_well(server, service, offer, pace)
-                for what, found in best.items():
-                    rows.append(_row(service, offer, what, found, f"{found.deviation(pace):.0%}"))
-                    worst = max(worst, found.deviation(pace))
+                for kind, compared in best.items():
+                    rows.append(
+                        _row(service, offer, kind, compared, f"{compared.deviation(pace):.0%}")
+                    )
+                    worst = max(worst, compared.deviation(pace))
             closed = measure(server, service, CLOSED, pace)["closed loop"]
             rows.append(_row(service, CLOSED, "", closed, ""))
     show(
@@ -224,10 +226,12 @@ def main() -> int:
     )
 
 
-def _row(service: Service, offer: Offer, what: str, found: Compared, deviation: str) -> list[str]:
-    pairs = zip(found.reported, found.truth, strict=True)
+def _row(
+    service: Service, offer: Offer, kind: str, compared: Compared, deviation: str
+) -> list[str]:
+    pairs = zip(compared.reported, compared.truth, strict=True)
     cells = [f"{reported:,.2f} / {truth:,.2f}" for reported, truth in pairs]
-    return [service, str(offer), what, *cells, deviation]
+    return [service, str(offer), kind, *cells, deviation]
 
 
 if __name__ == "__main__":

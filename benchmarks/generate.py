@@ -66,8 +66,8 @@ def signal_bytes(signal: str) -> tuple[float, float]:
     )
     values = kind().block(0, 0, DAY_OF_SECONDS).columns["x"]
     text = "\n".join(f"{value:.1f}" for value in values.tolist()).encode()
-    found = [len(zlib.compress(data, 6)) / len(values) for data in (values.tobytes(), text)]
-    return found[0], found[1]
+    sizes = [len(zlib.compress(data, 6)) / len(values) for data in (values.tobytes(), text)]
+    return sizes[0], sizes[1]
 
 
 def cpu_s_per_event(make: Callable[[int], object], rounds: int) -> float:
@@ -83,7 +83,7 @@ def cpu_s_per_event(make: Callable[[int], object], rounds: int) -> float:
 
 
 def generating(workload: Workload) -> Callable[[int], object]:
-    """What makes a block that begins with event `first`."""
+    """A function that makes the block that begins with event `first`."""
     return lambda first: workload.block(0, first, BLOCK_EVENTS)
 
 
@@ -98,20 +98,20 @@ def ten_columns() -> Workload:
 
 
 def resident_mb() -> float:
-    """What this process has in memory."""
+    """Memory that this process has resident."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
 def memory_mb() -> tuple[float, float]:
-    """With a million devices: after 20 blocks spread over their events, and after 200."""
+    """Memory with a million devices: after 20 blocks spread over their events, and after 200."""
     workload = load_workload("machines")(devices=1_000_000)
-    found = []
+    sizes_mb = []
     for blocks in (20, 200):
         for block in range(blocks):
             workload.block(0, block * 1_000_003, BLOCK_EVENTS)
-        found.append(resident_mb())
-    return found[0], found[1]
+        sizes_mb.append(resident_mb())
+    return sizes_mb[0], sizes_mb[1]
 
 
 def main() -> int:

@@ -58,7 +58,7 @@ Build = Callable[[EventBlock], list[Request]]
 
 
 def csv(job: Job) -> Build:
-    """As the module does."""
+    """Requests as the module makes them."""
     encoder = CsvEncoder(job, False, None)
     return lambda block: [
         (data.target, data.body) for p in encoder.encode(block, BATCH) for data in p.data
@@ -66,7 +66,7 @@ def csv(job: Job) -> Build:
 
 
 def line_protocol(job: Job) -> Build:
-    """As the module for InfluxDB does."""
+    """Requests as the module for InfluxDB makes them."""
     encoder = LineEncoder(job, False)
     return lambda block: [("/write?precision=ms", p.data) for p in encoder.encode(block, BATCH)]
 
@@ -86,17 +86,17 @@ def prometheus(job: Job) -> Build:
     schema = job.schema
     fields = field_columns(schema)
     lines = [
-        b"%s_%s{%%b} %s %%d" % (schema.table.encode(), one.name.encode(), text_format(one))
-        for one in fields
+        b"%s_%s{%%b} %s %%d" % (schema.table.encode(), column.name.encode(), text_format(column))
+        for column in fields
     ]
 
     def build(block: EventBlock) -> list[Request]:
-        known: dict[bytes, bytes] = {}
-        for text in set(found := _labels(block)):
-            known[text] = text.replace(b'":"', b'="').replace(b',"', b",")[1:]
-        labels = np.array([known[text] for text in found])
+        converted: dict[bytes, bytes] = {}
+        for text in set(texts := _labels(block)):
+            converted[text] = text.replace(b'":"', b'="').replace(b',"', b",")[1:]
+        labels = np.array([converted[text] for text in texts])
         times = block.columns[schema.time]
-        columns = [one for f in fields for one in (labels, block.columns[f.name], times)]
+        columns = [column for f in fields for column in (labels, block.columns[f.name], times)]
         bodies = format_requests(b"\n".join(lines), b"\n", columns, BATCH)
         return [("/api/v1/import/prometheus", body) for body in bodies]
 
@@ -104,7 +104,7 @@ def prometheus(job: Job) -> Build:
 
 
 def json_lines(job: Job) -> Build:
-    """As the module does with import_format=json."""
+    """Requests as the module makes them with import_format=json."""
     encoder = SeriesEncoder(job, False, None)
     return lambda block: [
         (data.target, data.body) for p in encoder.encode(block, BATCH) for data in p.data
@@ -125,11 +125,15 @@ class Line:
 
 
 def find_server(url: str) -> psutil.Process:
-    """The process that listens there."""
+    """The process that listens at this URL."""
     port = urlsplit(url).port
-    for found in psutil.net_connections("tcp"):
-        if found.status == psutil.CONN_LISTEN and found.laddr[1:] == (port,) and found.pid:
-            return psutil.Process(found.pid)
+    for connection in psutil.net_connections("tcp"):
+        if (
+            connection.status == psutil.CONN_LISTEN
+            and connection.laddr[1:] == (port,)
+            and connection.pid
+        ):
+            return psutil.Process(connection.pid)
     raise SystemExit("the server must be a process of this machine")
 
 
@@ -167,7 +171,7 @@ def measure(module: Victoriametrics, workload: Workload, turns: int, events: int
 
 
 def list_rows(quick: bool) -> Iterator[Sequence[str]]:
-    """The table."""
+    """The rows of the table."""
     for name, workload in WORKLOADS.items():
         options = parse_options(
             Victoriametrics.options_model, {"endpoint": os.environ["VICTORIAMETRICS_URL"]}, str
@@ -177,13 +181,15 @@ def list_rows(quick: bool) -> Iterator[Sequence[str]]:
         module.prepare()
         turns, events = (2, 10_000) if quick else (12, 40_000)
         for path, line in zip(PATHS, measure(module, workload, turns, events), strict=True):
-            each = [median(one) * 1e6 for one in (line.encode_s, line.send_s, line.server_s)]
-            rate = 1e6 / (each[0] + each[1])
+            medians_us = [
+                median(times_s) * 1e6 for times_s in (line.encode_s, line.send_s, line.server_s)
+            ]
+            rate = 1e6 / (medians_us[0] + medians_us[1])
             yield [
                 name,
                 path,
                 f"{line.octets:,.0f}",
-                *(f"{one:.2f}" for one in each),
+                *(f"{us:.2f}" for us in medians_us),
                 f"{rate:,.0f}",
             ]
         module.prepare()

@@ -1,4 +1,4 @@
-"""What `insert_limit` measures: of each system its cases, where it is, and its thinnest client.
+"""What `insert_limit` measures: for each system its cases, where it is, and its thinnest client.
 
 A further case is a line of `SYSTEMS`; a further system is an entry there and a function that hands the
 requests of its writer to a client of `thinnest`.
@@ -33,7 +33,7 @@ from .support import Cost, start_embedded_server, temperature
 from .thinnest import Post, TimedTurn
 
 GOAL, QUICK_GOAL = 0.9, 0.75
-"""Of the thinnest client's rate, and for any machine with --quick."""
+"""Least share of the thinnest client's rate; the second is for any machine, with --quick."""
 US, CPU_US = 0.8, 1.2
 """Goals of CPU per event of `temperature` and `cpu`."""
 RETRIES = 20
@@ -50,25 +50,25 @@ class Case:
     batch: int
     """0: single events."""
     requests: int
-    """How many a turn has."""
+    """Requests in a turn."""
     how: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     workload: Callable[[], Workload] = temperature
     in_flight: int = 1
     key: PrimaryKey = PrimaryKey.DB
     goal_us: float | None = None
-    """Of CPU per event."""
+    """The most CPU per event."""
     judged: bool = True
     """Whether its ratio has a goal."""
     quick: bool = True
     """Whether it's measured with --quick, too."""
     longer: int = 1
-    """So many times the requests without --quick: in turns of some milliseconds a worker is measured with
+    """Factor for the requests without --quick: in turns of some milliseconds a worker is measured with
     nothing of its own in the caches."""
     turns: int = 6
-    """How many each way has in a round."""
+    """Turns of each way in a round."""
     beside: str = ""
-    """The thinnest client, where a system has several."""
+    """Which thinnest client, where a system has several."""
     commit: str = ""
     """PostgreSQL's synchronous_commit."""
 
@@ -83,11 +83,11 @@ class Line:
 
     case: Case
     requests: int
-    """How many a turn has."""
+    """Requests in a turn."""
     turn_s: dict[str, list[float]] = field(default_factory=_lists)
     """Seconds of each way's turns."""
     costs: list[Cost] = field(default_factory=list)
-    """Of each round, what a worker's path cost by itself."""
+    """What a worker's path cost by itself, in each round."""
 
     def __post_init__(self) -> None:
         self.workload = self.case.workload()
@@ -108,13 +108,13 @@ class Line:
 
     @property
     def ratio(self) -> float:
-        """Our rate by the thinnest client's."""
+        """Our rate ÷ the thinnest client's."""
         pairs = zip(self.turn_s["ours"], self.turn_s["thinnest"], strict=True)
         return median(other / ours for ours, other in pairs)
 
     @property
     def cost(self) -> Cost:
-        """The cheapest round's."""
+        """The cost of the cheapest round."""
         return min(self.costs, key=lambda cost: cost.us)
 
 
@@ -127,7 +127,7 @@ class System:
     thin: Callable[[Any, Encoder, Line], Thin]
     """The thinnest client for a module, with the requests of its encoder."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Option -> the variable that has it."""
+    """Option -> the variable that holds it."""
     named: str = ""
     """The option that names what a run makes on the server."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -137,13 +137,13 @@ class System:
     """Whether both ways write to one database."""
     retries: int = 0
     server: Callable[[], AbstractContextManager[str]] = lambda: nullcontext("")
-    """Starts one for the time of its cases; how to connect, "" if `variables` tell."""
+    """Starts a server for the time of its cases; yields how to connect, or "" if `variables` say so."""
     quick_goal: float = QUICK_GOAL
     judges_cpu_quickly: bool = True
 
     @property
     def addresses(self) -> dict[str, str]:
-        """The options that variables have."""
+        """The options that variables hold."""
         return {option: os.environ[variable] for option, variable in self.variables.items()}
 
     @property
@@ -250,8 +250,8 @@ _BULK_CASES = (
 
 
 def _list_copies() -> list[Case]:
-    """Batches enough in a turn to make it negligible that a worker encodes ahead, and so has the first
-    batches of a turn ready and spends its end on those of the next."""
+    """A turn has so many batches that it is negligible that a worker encodes ahead: it has the first batches
+    of a turn ready, and spends its end on those of the next."""
     return [
         Case(
             batch, requests, "copy", key=key, turns=4, beside=beside, commit=commit,
@@ -266,24 +266,25 @@ def _list_copies() -> list[Case]:
 
 
 def _list_inserts() -> list[Case]:
-    """`transaction` is prepared as it is by default, `transaction text` sends what psql does. In flight by
-    one connection (pipeline) beside pgbench's pipeline, by several beside as many clients of pgbench."""
-    found = []
+    """`transaction` is prepared as it is by default, `transaction text` sends what psql does. Requests
+    in flight on one connection (pipeline) are beside pgbench's pipeline, those on several beside as many
+    clients of pgbench."""
+    cases = []
     # A disk may take milliseconds for a commit.
     for commit, singles, batches in (("on", 160, 8), ("off", 1_600, 40)):
         case = partial(Case, commit=commit, judged=commit == "on", quick=commit == "on")
         single = partial(case, 0, singles, longer=5, beside="pgbench")
-        found.append(single("single"))
+        cases.append(single("single"))
         for many in (4, 16):
-            found.append(single("single, pipeline", {"connections": 1}, in_flight=many))
-            found.append(single("single, connections", in_flight=many))
+            cases.append(single("single, pipeline", {"connections": 1}, in_flight=many))
+            cases.append(single("single, connections", in_flight=many))
         for how, options in (
             ("values_lists", {"insert_mode": "values_lists"}),
             ("transaction", {"insert_mode": "transaction"}),
             ("transaction text", {"insert_mode": "transaction", "prepared_statements": "false"}),
         ):
-            found.append(case(1_000, batches, how, options, beside="psql"))
-    return found
+            cases.append(case(1_000, batches, how, options, beside="psql"))
+    return cases
 
 
 def _drop_table(module: Any) -> None:

@@ -15,7 +15,7 @@ that a server's pauses (garbage collection, flushes, compaction) affect few of t
 database of its own or, with `shares`, both write to one, rows of different devices: where rows overwrote
 each other, IoTDB 2.0.1-beta lost sight of a device (`is not in tsFileMetaData`).
 
-A round of each line that isn't counted comes first, but with --quick: a server in Java spent 40 % of its
+A round of each line that isn't counted comes first, except with --quick: a server in Java spent 40 % of its
 CPU on compiling in its first ten seconds of load, on cores that the clients need.
 
 `All µs` is the CPU that a worker's path takes per event, threads of client libraries included, not the
@@ -25,7 +25,7 @@ other work on the machine can only add to it.
 Goals: a ratio >= 0.9, and at batches of 1,000 and 10,000 <= 0.8 µs of CPU per event of `temperature`,
 <= 1.2 of `cpu` with its ten values (Elasticsearch <= 0.8 and Cassandra <= 1.0 at batch 1,000 with one in
 flight; PostgreSQL's CPU is judged by `client_cost`). Lines without a goal are shown: compressed requests,
-single inserts but PostgreSQL's, and what PostgreSQL does with synchronous_commit=off, where the server
+single inserts except PostgreSQL's, and what PostgreSQL does with synchronous_commit=off, where the server
 doesn't wait for the disk and a client's own time is harder to hide. `--quick` takes few turns and is for
 any machine: a ratio >= 0.75 (PostgreSQL's inserts >= 0.7) and twice the CPU; Elasticsearch's CPU is then
 shown only.
@@ -60,17 +60,17 @@ from .thinnest import TimedTurn
 
 ROUNDS, QUICK_ROUNDS = 6, 2
 SLACK = 2
-"""So many times the CPU is allowed with --quick."""
+"""Factor for the allowed CPU with --quick."""
 
 
 @contextmanager
 def open_module(system: System, dsn: str, name: str, line: Line) -> Iterator[AnyModule]:
-    """The module on an empty database, as a collector has it, which is deleted in the end."""
+    """The module on an empty database, as a collector prepares it; the database is deleted in the end."""
     case = line.case
     if dsn:
         dsn += f" options='-c synchronous_commit={case.commit}'"
-        asked = line.workload, case.batch, case.key, case.in_flight
-        with database(dsn, *asked, **case.options) as postgres:
+        arguments = line.workload, case.batch, case.key, case.in_flight
+        with database(dsn, *arguments, **case.options) as postgres:
             new_table(postgres, dsn)
             yield postgres
         return
@@ -89,7 +89,7 @@ def open_module(system: System, dsn: str, name: str, line: Line) -> Iterator[Any
 
 
 def take_turns(line: Line, ways: Mapping[str, TimedTurn], shift: int) -> None:
-    """All of a round; `shift` changes who begins."""
+    """Take all turns of a round; `shift` changes which way begins."""
     order = list(ways.items())
     with garbage_collection_paused():
         for number in range(line.case.turns):
@@ -102,7 +102,7 @@ def take_turns(line: Line, ways: Mapping[str, TimedTurn], shift: int) -> None:
 
 
 def measure_turn(system: System, dsn: str, line: Line, shift: int) -> None:
-    """All turns on new tables; `shift` changes who begins."""
+    """Measure a round on new tables; `shift` changes which way begins."""
     workload, case, retries = line.workload, line.case, system.retries
     with ExitStack() as stack:
         names = ["ours"] if system.shares else ["ours", "thin"]
@@ -115,7 +115,7 @@ def measure_turn(system: System, dsn: str, line: Line, shift: int) -> None:
         with own as ours, thin as by_thinnest:
             take_turns(line, {"ours": ours, "thinnest": by_thinnest}, shift)
         events = 2 * line.round_events // len(modules)
-        counts = [await_count(one.count, events, one.settle_s) for one in modules]
+        counts = [await_count(module.count, events, module.settle_s) for module in modules]
         if counts != [events] * len(modules):
             raise AssertionError(f"not all events are stored: {counts}, not {events} each")
     with open_module(system, dsn, "ours" if system.shares else "cost", line) as module:
@@ -151,7 +151,7 @@ HEADERS = (
 
 
 def list_cells(line: Line) -> list[str]:
-    """Those of `HEADERS`; costs in µs per event."""
+    """The cells under `HEADERS`; costs in µs per event."""
     case, cost = line.case, line.cost
     return [
         line.workload.name,
@@ -168,7 +168,7 @@ def list_cells(line: Line) -> list[str]:
 
 
 def measure(name: str, quick: bool) -> int:
-    """All lines of a system; 0 if its goals are met."""
+    """Measure all lines of a system; 0 if its goals are met."""
     system = SYSTEMS[name]
     if system.missing:
         return conclude(f"{name}: no server: set {', '.join(system.missing)}", met=False)

@@ -2,8 +2,8 @@
 what: the truth, by which the client's figures are judged.
 
 It speaks as much HTTP as InfluxDB's module needs, and stores nothing. One thread serves all connections,
-each request for itself: however many are under way, none waits for another. When a request arrived the
-kernel says, on Linux; elsewhere it's when the server came to read it.
+each request for itself: however many are under way, none waits for another. On Linux the kernel
+says when a request arrived; elsewhere it's when the server came to read it.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Service(StrEnum):
 
 
 MEAN_MS = 2.0
-"""Of `CONSTANT`, `EXPONENTIAL`, and `STALLS` when it doesn't stall."""
+"""The mean of `CONSTANT`, `EXPONENTIAL`, and `STALLS` when it doesn't stall."""
 
 FAST_MS, SLOW_MS, SLOW_SHARE = 1.0, 20.0, 0.05
-"""Of `BIMODAL`."""
+"""The times of `BIMODAL`, and how many requests are slow."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class KnownServer:
         self._control = control
 
     def behave(self, behaviour: Behaviour) -> None:
-        """Do so from now on, and keep a new log."""
+        """Behave so from now on, and keep a new log."""
         self._control.send(behaviour)
         self._control.recv()
 
@@ -193,9 +193,9 @@ class _Server:
             client.close()
             return
         request = self._unread[client] + received
-        head, found, body = request.partition(b"\r\n\r\n")
+        head, separator, body = request.partition(b"\r\n\r\n")
         length = _LENGTH.search(head)
-        if not found or (length and len(body) < int(length[1])):
+        if not separator or (length and len(body) < int(length[1])):
             self._unread[client] = request
             return
         self._unread[client] = b""

@@ -81,8 +81,8 @@ def measure(folder: Path, way: Way) -> float:
 
 def _await_line(stream: IO[str], pattern: str) -> str:
     for line in stream:
-        if found := re.search(pattern, line):
-            return found[1]
+        if match := re.search(pattern, line):
+            return match[1]
     raise RuntimeError(f"the command ended without {pattern!r}")
 
 
@@ -104,13 +104,13 @@ def _scrape(url: str) -> None:
 
 
 def measure_in_turns(folder: Path, turns: int) -> dict[Way, list[float]]:
-    """Each way -> its shares. Each turn begins with another."""
-    found: dict[Way, list[float]] = {way: [] for way in WAYS}
+    """Way -> its shares of a CPU. Each turn begins with another way."""
+    shares: dict[Way, list[float]] = {way: [] for way in WAYS}
     for turn in range(turns):
         for place in range(len(WAYS)):
             way = WAYS[(turn + place) % len(WAYS)]
-            found[way].append(measure(folder, way))
-    return found
+            shares[way].append(measure(folder, way))
+    return shares
 
 
 def _describe(way: Way, own: Sequence[float]) -> list[str]:
@@ -120,9 +120,9 @@ def _describe(way: Way, own: Sequence[float]) -> list[str]:
 def main() -> int:
     quick = is_quick(__doc__)
     with scratch_folder() as folder:
-        found = measure_in_turns(folder, 1 if quick else TURNS)
-    show(["Watched", "CPU", "least", "most"], [_describe(*one) for one in found.items()])
-    off, *_, most = found.values()
+        shares = measure_in_turns(folder, 1 if quick else TURNS)
+    show(["Watched", "CPU", "least", "most"], [_describe(*pair) for pair in shares.items()])
+    off, *_, most = shares.values()
     goal = QUICK_GOAL if quick else GOAL
     extra = median(most) - median(off)
     text = f"{extra:.2%} of a CPU more with both readers (goal <= {goal:.0%})"

@@ -142,7 +142,10 @@ async def all_workers(settings: SettingsFile, collector: RunningCollector) -> tu
     port = int(collector.url.rpartition(":")[2])
     connections = [Connection(settings, port) for _ in range(settings.run.workers)]
     await asyncio.gather(
-        *(worker(number, each, measurement, seen) for number, each in enumerate(connections))
+        *(
+            worker(number, connection, measurement, seen)
+            for number, connection in enumerate(connections)
+        )
     )
     report = await connections[0].ask("GET", "/report")
     return seen, Report.model_validate_json(report)

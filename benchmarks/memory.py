@@ -63,10 +63,10 @@ def main() -> int:
     for case in CASES:
         sizes = case.sizes[:2] if quick else case.sizes
         with scratch_folder() as folder:
-            found = [peak_mb(case, events, folder) for events in sizes]
-        ratios.append(found[-1] / found[0])
-        peaks += found
-        shown = [f"{mb:.0f}" for mb in found] + [""] * (len(SIZES) - len(found))
+            peaks_mb = [peak_mb(case, events, folder) for events in sizes]
+        ratios.append(peaks_mb[-1] / peaks_mb[0])
+        peaks += peaks_mb
+        shown = [f"{mb:.0f}" for mb in peaks_mb] + [""] * (len(SIZES) - len(peaks_mb))
         rows.append([case.name, f"{case.batch or 1:,}", *shown, f"{ratios[-1]:.2f}"])
     sizes_shown = [f"MB at {size:,}" for size in SIZES]
     show(["Payloads", "Batch", *sizes_shown, "Most ÷ fewest"], rows)

@@ -67,12 +67,12 @@ def insert(folder: Path, workers: int, runs: int, events: int) -> Command:
     if not file.exists():
         raise RuntimeError(f"insert failed:\n{done.stderr}")
     result: Result = read_result(file)
-    made = result.runs
+    completed = result.runs
     file.unlink()
     # Exit status 1 may only mean that a busy machine kept the workers from overlapping.
-    if any(run.writers is None or not run.writers.verification for run in made):
-        raise RuntimeError(f"a run failed: {[run.invalid_reasons for run in made]}")
-    return Command(wall, made)
+    if any(run.writers is None or not run.writers.verification for run in completed):
+        raise RuntimeError(f"a run failed: {[run.invalid_reasons for run in completed]}")
+    return Command(wall, completed)
 
 
 def window_s(run: RunResult) -> float:

@@ -120,7 +120,7 @@ SETUPS: Mapping[str, Mapping[str, tuple[str, str, Mapping[str, Any]]]] = {
 """System -> name of a way to store -> workload, where tags are, options."""
 
 SIZES = {"elasticsearch": (250_000, 250), "opensearch": (250_000, 250), "influxdb": (250_000, 250)}
-"""Events and devices, where others would take minutes to be stored: as long a time as of the others."""
+"""Events and devices where storing `SIZE` would take minutes; they span as long a time."""
 SIZE = (500_000, 500)
 
 
@@ -128,11 +128,13 @@ def build(name: str, dsn: str, workload: Workload, values: Mapping[str, Any]) ->
     """The module of a system."""
     system = SYSTEMS[name]
     kind = load_module(system.module)
-    given: dict[str, Any] = {"connection_string": dsn} if dsn else dict(system.addresses)
-    given |= system.options
+    defaults: dict[str, Any] = {"connection_string": dsn} if dsn else dict(system.addresses)
+    defaults |= system.options
     if system.named:
-        given[system.named] = "bench_plans_"
-    options = parse_options(kind.options_model, given | dict(values), lambda key: f"option {key}")
+        defaults[system.named] = "bench_plans_"
+    options = parse_options(
+        kind.options_model, defaults | dict(values), lambda key: f"option {key}"
+    )
     load = Load(role=Role.FILL, batch=_BATCH, primary_key=PrimaryKey.NONE)
     return kind(options, Job(workload.schema, load))
 
@@ -149,9 +151,9 @@ def stored(
         if workload.schema.tags == "table":
             module.store_devices(workload.device_rows(0))
         worker_path(module.writer(_BATCH, prefill=True), workload, events, _BATCH, RETRIES)
-        found = await_count(module.count, events, module.settle_s)
-        if found != events:
-            raise AssertionError(f"{found} of {events} events are stored")
+        count = await_count(module.count, events, module.settle_s)
+        if count != events:
+            raise AssertionError(f"{count} of {events} events are stored")
         if isinstance(module, IndexedModule) and module.options.is_indexed:
             module.create_indexes(module.index_names)
         module.compact()
@@ -282,8 +284,8 @@ def _list_victoriametrics(
 ) -> Iterator[tuple[str, Form]]:
     def rewrite(question: Any, by: Callable[[str], str]) -> Any:
         question.forms = [
-            one._replace(fields={**one.fields, "query": by(one.fields["query"])})
-            for one in question.forms
+            form._replace(fields={**form.fields, "query": by(form.fields["query"])})
+            for form in question.forms
         ]
         return question
 
@@ -291,13 +293,13 @@ def _list_victoriametrics(
         return rewrite(module.compile(bound), lambda text: _AVERAGED.sub(_SUMMED, text))
 
     def ask_apart(bound: BoundQuery) -> Any:
-        # As of all devices, but of these alone.
+        # As for all devices, but for these alone.
         [name] = bound.devices or ()
         own = f'",{name_device(module.job.schema)}={quote_text(name)}}}'
         question = module.compile(replace(bound, devices=None))
         return rewrite(question, lambda text: text.replace('"}', own))
 
-    if any(one.function is Function.AVG for one in query.compute):
+    if any(computation.function is Function.AVG for computation in query.compute):
         yield "sums and counts", Form(sum_up)
     if query.name == "last-value":
         yield "each value apart", Form(ask_apart)
@@ -322,8 +324,8 @@ def list_forms(
     system: str, module: AnyModule, query: Query, devices: Sequence[str]
 ) -> dict[str, Form]:
     """Name -> another form of a query. `devices`: all that have events."""
-    found = dict(_LISTS[system](module, query, devices))
+    forms = dict(_LISTS[system](module, query, devices))
     of_one = isinstance(query.devices, int) and not query.newest and not query.per
     if of_one and module.job.schema.tags is Tags.TABLE:
-        found["join"] = rewrite(module, _AMONG_TAGS, _JOINED)
-    return found
+        forms["join"] = rewrite(module, _AMONG_TAGS, _JOINED)
+    return forms

@@ -1,4 +1,4 @@
-"""What a database says of how it answers a statement."""
+"""What a database says about how it answers a statement."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PROFILED = ("_measurement", "Type", "Label", "Count", "DurationSum", "TotalDura
 
 
 def explain(name: str, module: AnyModule, statement: Any) -> str:
-    """A statement's plan; nothing of VictoriaMetrics, which has none to be seen."""
+    """A statement's plan; "" for VictoriaMetrics, which shows none."""
     if name in _PREFIXES:
         text = _find_text(statement)
         return "\n".join(str(row[0]) for row in module.fetch(_PREFIXES[name] + text))
@@ -42,7 +42,7 @@ def explain(name: str, module: AnyModule, statement: Any) -> str:
 
 
 def _find_text(statement: Any) -> str:
-    """What is asked first."""
+    """The text that is asked first."""
     if isinstance(statement, Computation):
         return next(statement.begin())
     return statement if isinstance(statement, str) else str(statement.text)
@@ -52,7 +52,7 @@ def _profile_flux(module: AnyModule, question: Any) -> str:
     """Flux's operators, and how long each took. https://docs.influxdata.com/flux/v0/stdlib/profiler/"""
     profiled = copy(question)
     profiled.text = _PROFILER + question.text
-    # The profile's rows are none of the answer's.
+    # The profile's rows aren't part of the answer.
     profiled.is_scanned, profiled.counted = True, None
     asker: Any = module.make_asker(1)
     with connect(asker):
@@ -68,11 +68,11 @@ def _profile_flux(module: AnyModule, question: Any) -> str:
 
 
 def _trace(module: Any, statement: Any) -> str:
-    """What a node tells of one of the executions that are asked first, with its µs; CQL has no EXPLAIN."""
+    """A node's trace of one of the executions that are asked first, in µs; CQL has no EXPLAIN."""
     if isinstance(statement, CassandraPlan):
-        asked, executions, _ = next(module.begin(statement))
+        cql, executions, _ = next(module.begin(statement))
     else:
-        asked, executions = statement
+        cql, executions = statement
     options = module.options
     cluster = Cluster(
         options.contact_points,
@@ -82,7 +82,7 @@ def _trace(module: Any, statement: Any) -> str:
     )
     try:
         session = cluster.connect()
-        values = session.prepare(asked.text).bind(executions[0])
+        values = session.prepare(cql.text).bind(executions[0])
         trace = session.execute(values, trace=True).get_query_trace()
         lines = [
             f"{event.source_elapsed.microseconds} {event.description}" for event in trace.events

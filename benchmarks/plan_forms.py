@@ -1,4 +1,4 @@
-"""A form in which a query is asked, and what makes one of another."""
+"""A form in which a query is asked, and functions that make one from another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulator.workloads.queries import Every, Query
 from simulator.workloads.schema import Schema
 
 FIELDS = ("temperature", "pressure", "vibration", "power", "pieces", "errors")
-"""Of `machines`, without its text and its truth value."""
+"""Fields of `machines`, without its text and its truth value."""
 
 
 @dataclass(frozen=True)
@@ -22,21 +22,21 @@ class Form:
 
     compiled: Callable[[BoundQuery], Any]
     change: Callable[[Any], Mapping[str, Any]] = lambda options: {}
-    """What is different of the module's options."""
+    """The module's options that differ."""
     alone: bool = False
     """Whether each execution is encoded by itself, as nothing is known of what they have in common."""
 
 
 def rewrite(module: AnyModule, pattern: str, by: str) -> Form:
-    """The compiled text with a part of it otherwise."""
+    """The compiled text with a part of it replaced."""
     return Form(lambda bound: replace_part(module.compile(bound), pattern, by, module.job.schema))
 
 
 def replace_part(text: str, pattern: str, by: str, schema: Schema) -> str:
-    """A statement with a part of it otherwise; `TABLE` stands for the table's name."""
-    found, changes = re.subn(pattern, by.replace("TABLE", schema.table), text)
+    """A statement with a part of it replaced; `TABLE` stands for the table's name."""
+    replaced, changes = re.subn(pattern, by.replace("TABLE", schema.table), text)
     assert changes, text
-    return found
+    return replaced
 
 
 def name_devices(module: AnyModule, devices: Sequence[str]) -> Form:
@@ -45,5 +45,5 @@ def name_devices(module: AnyModule, devices: Sequence[str]) -> Form:
 
 
 def find_bucket_ms(query: Query) -> int:
-    """The length of the buckets of time that a query has its answer in; 0: it has none."""
+    """The length of the time buckets of a query's answer; 0: it has none."""
     return next((part.every for part in query.per if isinstance(part, Every)), 0)

@@ -29,8 +29,8 @@ Convert = Callable[[Any], Any]
 
 
 class _Otherwise(Plan):
-    """A compiled plan that is asked for otherwise, in one page, and whose answer is put into the compiled
-    one's form."""
+    """A compiled plan that is asked in another way, in one page; its answer is put into the compiled plan's
+    form."""
 
     def __init__(self, plan: Plan, tail: Tail, convert: Convert) -> None:
         self.most = plan.most
@@ -55,12 +55,12 @@ def _form(
     convert: Convert = _keep,
     events: Callable[[Tail], Tail] = _keep,
 ) -> Form:
-    """`ask`: of the second part of the compiled search another; `events`: of the first."""
+    """`ask` turns the second part of the compiled search into another; `events` does so with the first."""
 
     def compiled(bound: BoundQuery) -> Statement:
-        found = module.compile(bound)
-        tail = ask(orjson.loads(b"{" + found.plan.tail[1:]))
-        return Statement(events(found.events), _Otherwise(found.plan, tail, convert))
+        statement = module.compile(bound)
+        tail = ask(orjson.loads(b"{" + statement.plan.tail[1:]))
+        return Statement(events(statement.events), _Otherwise(statement.plan, tail, convert))
 
     return Form(compiled)
 
@@ -73,16 +73,19 @@ def _list_newest(module: AnyModule) -> Iterator[tuple[str, Form]]:
     device = {"terms": {"field": find_field(module.job.schema, module.job.schema.device)}}
 
     def by_terms(tail: Tail) -> Tail:
-        asked = {name: one for name, one in tail.items() if name != "collapse"} | {"size": 1}
+        top_hits = {name: part for name, part in tail.items() if name != "collapse"} | {"size": 1}
         grouping = {"terms": device["terms"] | {"size": PAGE}}
-        return {"size": 0, "aggs": {GROUPS: grouping | {"aggs": {"newest": {"top_hits": asked}}}}}
+        return {
+            "size": 0,
+            "aggs": {GROUPS: grouping | {"aggs": {"newest": {"top_hits": top_hits}}}},
+        }
 
     def by_composite(tail: Tail) -> Tail:
-        found = by_terms(tail)
-        group = found["aggs"][GROUPS]
+        search = by_terms(tail)
+        group = search["aggs"][GROUPS]
         del group["terms"]
         group["composite"] = {"sources": [{"device": device}], "size": PAGE}
-        return found
+        return search
 
     def read(answer: Any) -> Any:
         buckets = answer["aggregations"][GROUPS]["buckets"]
@@ -94,17 +97,17 @@ def _list_newest(module: AnyModule) -> Iterator[tuple[str, Form]]:
 
 def _list_events(module: AnyModule) -> Iterator[tuple[str, Form]]:
     def by_fields(tail: Tail) -> Tail:
-        rest = {name: one for name, one in tail.items() if name != "stored_fields"}
+        rest = {name: part for name, part in tail.items() if name != "stored_fields"}
         return rest | {"_source": False, "fields": rest.pop("docvalue_fields")}
 
     def by_source(tail: Tail) -> Tail:
-        rest = {name: one for name, one in tail.items() if name != "stored_fields"}
+        rest = {name: part for name, part in tail.items() if name != "stored_fields"}
         return rest | {"_source": rest.pop("docvalue_fields")}
 
     def read_source(answer: Any) -> Any:
         for hit in answer["hits"]["hits"]:
-            found = hit["_source"].items()
-            hit["fields"] = {name: [value] for name, value in found if value is not None}
+            pairs = hit["_source"].items()
+            hit["fields"] = {name: [value] for name, value in pairs if value is not None}
         return answer
 
     def without_order(tail: Tail) -> Tail:
@@ -120,7 +123,7 @@ def _list_events(module: AnyModule) -> Iterator[tuple[str, Form]]:
 
 
 def _list_series(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
-    """Of `downsample`."""
+    """Forms of `downsample`."""
 
     def by_composite(tail: Tail) -> Tail:
         devices = tail["aggs"][GROUPS]
@@ -137,8 +140,8 @@ def _list_series(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
     def read_composite(answer: Any) -> Any:
         buckets = answer["aggregations"][GROUPS]["buckets"]
         nested = [
-            {"key": one["key"]["0"], **_grouped([{**one, "key": one["key"]["1"]}])}
-            for one in buckets
+            {"key": bucket["key"]["0"], **_grouped([{**bucket, "key": bucket["key"]["1"]}])}
+            for bucket in buckets
         ]
         return {"aggregations": _grouped(nested)}
 
@@ -150,9 +153,9 @@ def _list_series(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
 
     def read_times(answer: Any) -> Any:
         nested = [
-            {"key": one["key"], **_grouped([{**one, "key": time["key"]}])}
+            {"key": bucket["key"], **_grouped([{**bucket, "key": time["key"]}])}
             for time in answer["aggregations"][GROUPS]["buckets"]
-            for one in time[GROUPS]["buckets"]
+            for bucket in time[GROUPS]["buckets"]
         ]
         return {"aggregations": _grouped(nested)}
 
@@ -167,7 +170,7 @@ def _hint_map(tail: Tail) -> Tail:
 
 
 def _list_fleet(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
-    """Of `fleet-downsample`."""
+    """Forms of `fleet-downsample`."""
 
     def by_calendar(tail: Tail) -> Tail:
         histogram = tail["aggs"][GROUPS]["date_histogram"]
@@ -189,11 +192,11 @@ def _list_fleet(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
 
 def _read_keys(answer: Any) -> Any:
     buckets = answer["aggregations"][GROUPS]["buckets"]
-    return {"aggregations": _grouped([{**one, "key": one["key"]["0"]} for one in buckets])}
+    return {"aggregations": _grouped([{**bucket, "key": bucket["key"]["0"]} for bucket in buckets])}
 
 
 def _list_top(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
-    """Of `top-devices`."""
+    """Forms of `top-devices`."""
 
     def by_all(tail: Tail) -> Tail:
         terms = tail["aggs"][GROUPS]["terms"]
@@ -233,11 +236,11 @@ _BY_NAME: Mapping[str, Callable[[AnyModule, Query], Iterator[tuple[str, Form]]]]
 
 
 def explain_search(module: Any, statement: Statement) -> str:
-    """What the profile API tells of a search: what finds and what collects, and the ms of each."""
-    asked = Statement(statement.events | {"profile": True}, statement.plan)
+    """What the profile API says about a search: what finds and what collects, and the ms of each."""
+    profiled = Statement(statement.events | {"profile": True}, statement.plan)
     asker = module.make_asker(1)
     with connect(asker):
-        received = asker.send(asker.encode_statement(asked))
+        received = asker.send(asker.encode_statement(profiled))
     _, [body, *_] = received.data
     lines: list[str] = []
 

@@ -34,7 +34,7 @@ def list_cassandra(module: Any, query: Query, devices: Sequence[str]) -> Forms:
     table = f'"{module.options.keyspace}"."{schema.table}"'
 
     def among(bound: BoundQuery) -> Selection:
-        """The newest event of each of these, by one statement."""
+        """The newest event of each device, by one statement."""
         [first, *_] = module.compile(replace(bound, devices=tuple(devices))).statement
         columns = first[: first.index(" FROM ")]
         marks = ", ".join("?" * len(devices))
@@ -53,8 +53,8 @@ def list_cassandra(module: Any, query: Query, devices: Sequence[str]) -> Forms:
             f" AND {time} >= ? AND {time} < ? GROUP BY {device}, {bucket}"
         )
         kinds = (ColumnType.TEXT,) * len(names) + (ColumnType.TIMESTAMP_MS,) * 2
-        asked = [(*names, bound.start_ms, bound.end_ms)]
-        return Selection(CqlStatement(text, kinds), asked)
+        executions = [(*names, bound.start_ms, bound.end_ms)]
+        return Selection(CqlStatement(text, kinds), executions)
 
     if query.devices == "all":
         yield "each device", name_devices(module, devices)
@@ -75,7 +75,7 @@ class _Rows(Question):
         self.text, self.columns = text, columns
 
     def read(self, answers: Sequence[Any]) -> list[Row]:
-        """A time is that of its bucket, whose begin the range may have cut off."""
+        """A time becomes that of its bucket, whose beginning the range may have cut off."""
         rows = [row for _, row in answers[0]]
         if "_time" in self.columns:
             place = list(self.columns).index("_time")
@@ -93,14 +93,14 @@ def list_influxdb(module: Any, query: Query, devices: Sequence[str]) -> Forms:
 
     def change(pattern: str, by: str) -> Form:
         def compiled(bound: BoundQuery) -> Any:
-            found = copy(module.compile(bound))
-            found.text = replace_part(found.text, pattern, by, schema)
-            return found
+            question = copy(module.compile(bound))
+            question.text = replace_part(question.text, pattern, by, schema)
+            return question
 
         return Form(compiled)
 
     def write(steps: str, columns: Sequence[str]) -> Form:
-        """Steps behind the events of a query's only value."""
+        """Steps after the events of a query's only value."""
 
         def compiled(bound: BoundQuery) -> _Rows:
             column = query.compute[0].column
@@ -112,11 +112,11 @@ def list_influxdb(module: Any, query: Query, devices: Sequence[str]) -> Forms:
 
     def share(bound: BoundQuery) -> Any:
         """One stream for all functions."""
-        found = copy(module.compile(bound))
-        source = re.match(r"from\(.*?\|> filter\(fn: \(r\) => .*?\)(?= \|>)", found.text)
+        question = copy(module.compile(bound))
+        source = re.match(r"from\(.*?\|> filter\(fn: \(r\) => .*?\)(?= \|>)", question.text)
         assert source is not None
-        found.text = f"rows = {source[0]}\n{found.text.replace(source[0], 'rows')}"
-        return found
+        question.text = f"rows = {source[0]}\n{question.text.replace(source[0], 'rows')}"
+        return question
 
     hour, own = f"every: {write_duration(find_bucket_ms(query) or HOUR_MS)}", f'["{tag}"]'
     means = f'aggregateWindow({hour}, fn: mean, createEmpty: false, timeSrc: "_start")'
@@ -141,15 +141,15 @@ def list_influxdb(module: Any, query: Query, devices: Sequence[str]) -> Forms:
             ),
         )
     if query.name == "fleet-downsample":
-        kept = 'keep(columns: ["_time", "_value"])'
-        yield "group, means", write(f"group() |> {means} |> {kept}", ["_time", "_value"])
+        keep = 'keep(columns: ["_time", "_value"])'
+        yield "group, means", write(f"group() |> {means} |> {keep}", ["_time", "_value"])
     if query.name == "top-devices":
-        kept = f'keep(columns: ["{tag}", "_value"])'
-        yield "top", write(f"mean() |> group() |> top(n: 10) |> {kept}", [tag, "_value"])
+        keep = f'keep(columns: ["{tag}", "_value"])'
+        yield "top", write(f"mean() |> group() |> top(n: 10) |> {keep}", [tag, "_value"])
         yield (
             "group, mean",
             write(
-                f"group(columns: {own}) |> mean() |> group() |> top(n: 10) |> {kept}",
+                f"group(columns: {own}) |> mean() |> group() |> top(n: 10) |> {keep}",
                 [tag, "_value"],
             ),
         )
@@ -162,7 +162,7 @@ class _Tree(TreeSelection):
     """A statement in the tree whose rows, put into other places, are those of the answer."""
 
     def __init__(self, text: str, query: Query, places: Sequence[int], device: int | None) -> None:
-        """`places`: of the answer's values in a row; `device`: which of the row's is a path."""
+        """`places`: where the answer's values are in a row; `device`: which of the row's values is a path."""
         self.text = text
         self._query, self._places, self._device = query, places, device
 
@@ -174,8 +174,8 @@ class _Tree(TreeSelection):
         if self._device is not None:
             at = self._device
             rows = [(*row[:at], split_path(row[at])[-1], *row[at + 1 :]) for row in rows]
-        found = [tuple(row[place] for place in self._places) for row in rows]
-        return put_in_order(self._query, found)
+        placed = [tuple(row[place] for place in self._places) for row in rows]
+        return put_in_order(self._query, placed)
 
 
 def list_iotdb(module: Any, query: Query, devices: Sequence[str]) -> Forms:
@@ -205,10 +205,10 @@ def _list_tree(module: Any, query: Query) -> Forms:
 
     if query.name == "last-value":
         fields = [name for name in query.events if name != schema.time]
-        asked = ", ".join(fields)
+        columns = ", ".join(fields)
         yield "order by time", ask(
             lambda paths, where, buckets: (
-                f"SELECT {asked} FROM {paths} ORDER BY time DESC LIMIT 1 ALIGN BY DEVICE"
+                f"SELECT {columns} FROM {paths} ORDER BY time DESC LIMIT 1 ALIGN BY DEVICE"
             ),
             (1, 0, *range(2, 2 + len(fields))), 1,
         )  # fmt: skip
@@ -240,13 +240,13 @@ def _list_table(module: Any, query: Query) -> Forms:
     table, device = f'"{schema.table}"', f'"{schema.device}"'
     values = ["time" if name == schema.time else f'"{name}"' for name in query.events]
     if query.name == "last-value":
-        found = ", ".join(
+        newest = ", ".join(
             "max(time)" if name == "time" else f"last_by({name}, time)" for name in values
         )
 
         def compiled(bound: BoundQuery) -> str:
             [name] = bound.devices or ()
-            return f"SELECT {device}, {found} FROM {table} WHERE {device} = '{name}' GROUP BY 1"
+            return f"SELECT {device}, {newest} FROM {table} WHERE {device} = '{name}' GROUP BY 1"
 
         yield "last_by", Form(compiled, alone=True)
     if query.newest and query.devices == "all":

@@ -43,7 +43,7 @@ HEADERS = ("Setup", "Query", "Form", "ms", "Compiled/this", "Answer")
 
 
 def open_asker(module: AnyModule, form: Form) -> Asker:
-    """What asks a query in one of its forms, as a reader does: prepared if the module prepares."""
+    """An asker for one form of a query, which asks as a reader does: prepared if the module prepares."""
     varied = copy(module)
     varied.compile = form.compiled  # type: ignore[method-assign, assignment]
     varied.options = module.options.model_copy(update=form.change(module.options))
@@ -53,10 +53,10 @@ def open_asker(module: AnyModule, form: Form) -> Asker:
 
 
 def measure(
-    module: AnyModule, bounds: BoundQueries, known: Stored, forms: Mapping[str, Form]
+    module: AnyModule, bounds: BoundQueries, stored_events: Stored, forms: Mapping[str, Form]
 ) -> dict[str, tuple[float, str]]:
     """Form -> median seconds, and what is wrong with its first answer."""
-    right = answer(bounds[0], known)
+    right = answer(bounds[0], stored_events)
     took: dict[str, list[float]] = {name: [] for name in forms}
     with ExitStack() as stack:
         askers, requests, wrong = {}, {}, {}
@@ -77,13 +77,13 @@ def measure(
             if number + 1 >= LONG_ROUNDS and max(map(max, took.values())) > LONG_S:
                 break
     return {
-        name: (median(one[WARM_ROUNDS:] or one), wrong[name] or "right")
-        for name, one in took.items()
+        name: (median(times_s[WARM_ROUNDS:] or times_s), wrong[name] or "right")
+        for name, times_s in took.items()
     }
 
 
 def run_setup(
-    name: str, dsn: str, setup: str, size: tuple[int, int], given: argparse.Namespace
+    name: str, dsn: str, setup: str, size: tuple[int, int], arguments: argparse.Namespace
 ) -> list[list[str]]:
     """The lines of one way to store so many events of so many devices."""
     event_count, device_count = size
@@ -92,32 +92,32 @@ def run_setup(
     machines = workload_name == "machines"
     definition = (read_machines(SYSTEMS[name].module),) if machines else ()
     workload = load_workload(workload_name, *definition)(seed=0, device_spread=device_count, **more)
-    known = Stored(workload, [StoredPart(0, 0, event_count)])
-    devices = [str(one, "ascii") for one in workload.devices(0)]
+    stored_events = Stored(workload, [StoredPart(0, 0, event_count)])
+    devices = [str(device, "ascii") for device in workload.devices(0)]
     lines = []
     with stored(name, dsn, workload, event_count, values) as module:
         for query in module.job.schema.descriptions:
-            if given.only not in query.name or not query.shapes(workload.schema) <= frozenset(
+            if arguments.only not in query.name or not query.shapes(workload.schema) <= frozenset(
                 module.CAPABILITIES.shapes
             ):
                 continue
             count = WARM_ROUNDS + ROUNDS
-            bounds = draw_block(query, known, 0, 0, count)
+            bounds = draw_block(query, stored_events, 0, 0, count)
             forms = {OURS: Form(module.compile), **list_forms(name, module, query, devices)}
-            if given.plans:
-                for form, one in forms.items():
-                    statement = one.compiled(bounds[0])
+            if arguments.plans:
+                for label, form in forms.items():
+                    statement = form.compiled(bounds[0])
                     text, plan = (
                         module.describe_statement(statement),
                         explain(name, module, statement),
                     )
                     print(
-                        f"\n--- {name}, {setup}: {query.name}, {form}\n{text}\n{plan}", flush=True
+                        f"\n--- {name}, {setup}: {query.name}, {label}\n{text}\n{plan}", flush=True
                     )
-            found = measure(module, bounds, known, forms)
-            for form, (took_s, wrong) in found.items():
-                ratio = "" if form == OURS else f"{found[OURS][0] / took_s:.2f}"
-                lines.append([setup, query.name, form, f"{took_s * 1e3:.2f}", ratio, wrong])
+            figures = measure(module, bounds, stored_events, forms)
+            for label, (took_s, wrong) in figures.items():
+                ratio = "" if label == OURS else f"{figures[OURS][0] / took_s:.2f}"
+                lines.append([setup, query.name, label, f"{took_s * 1e3:.2f}", ratio, wrong])
                 print(*lines[-1], sep=" | ", file=sys.stderr, flush=True)
     return lines
 
@@ -133,16 +133,16 @@ def main() -> int:
     parser.add_argument("--only", default="", help="queries whose names have this in them")
     parser.add_argument("--stored", default="", help="ways to store whose names have this in them")
     parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=", ".join(SETUPS))
-    given = parser.parse_args()
-    for name in given.systems or [one for one in SETUPS if not SYSTEMS[one].missing]:
+    arguments = parser.parse_args()
+    for name in arguments.systems or [system for system in SETUPS if not SYSTEMS[system].missing]:
         events, devices = SIZES.get(name, SIZE)
-        size = (given.events or events, given.devices or devices)
+        size = (arguments.events or events, arguments.devices or devices)
         with SYSTEMS[name].server() as dsn:
             lines = [
                 line
                 for setup in SETUPS[name]
-                if given.stored in setup
-                for line in run_setup(name, dsn, setup, size, given)
+                if arguments.stored in setup
+                for line in run_setup(name, dsn, setup, size, arguments)
             ]
         print(f"\n{name}, {size[0]:,} events of {size[1]:,} devices")
         show(HEADERS, lines, texts=3)

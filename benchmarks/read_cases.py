@@ -1,5 +1,5 @@
-"""What `read_limit` measures: what is stored, the cases, and of each system where it is and by what else it
-is asked.
+"""What `read_limit` measures: what is stored, the cases, and for each system where it is and which other
+clients ask it.
 
 A further case is a line of `CASES`; a further system is an entry of `SYSTEMS`: where it is stands in
 `insert_cases`, and its thinnest client is a function of `readers`.
@@ -71,17 +71,17 @@ CASES = (
 
 @dataclass(frozen=True)
 class System:
-    """A database, and by what it is asked besides us."""
+    """A database, and the clients that ask it besides us."""
 
     server: Server
     thinnest: Mapping[str, Way]
     """Name -> a thinnest client. The first has the goal."""
     goal: float = 0.9
-    """Of its rate, for `point` and what is asked of everything."""
+    """The least share of its rate, for `point` and what is asked of everything."""
     goal_us: float = 100
-    """Of CPU per question of `point`, with one in flight and one reader."""
+    """The most CPU per question of `point`, with one in flight and one reader."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Option -> the variable that has it, besides those of `server`."""
+    """Option -> the variable that holds it, besides those of `server`."""
 
     @property
     def missing(self) -> list[str]:
@@ -95,7 +95,7 @@ class System:
         return make_workload(self.server.module)
 
     def build(self, dsn: str, load: Load) -> AnyModule:
-        """The module; `dsn`: how to connect, if variables don't tell."""
+        """The module; `dsn`: how to connect, if variables don't say so."""
         kind, server = load_module(self.server.module), self.server
         values: dict[str, Any] = {"connection_string": dsn} if dsn else dict(server.addresses)
         values |= {option: os.environ[name] for option, name in self.variables.items()}
@@ -108,18 +108,18 @@ class System:
         return kind(options, Job(self.workload.schema, load))
 
     def by(self, way: str) -> Way:
-        """A way to ask by its name."""
+        """The way to ask that has this name."""
         return self.thinnest.get(way, readers.ours)
 
     def reader(self, dsn: str, case: Case, number: int) -> Reader:
         """One of a case's readers."""
         load = Load(role=Role.READ, in_flight=case.in_flight, queries=[case.query])
-        asked = case.query, case.in_flight, case.readers
-        return Reader(self.build(dsn, load), self.workload, EVENTS, *asked, number)
+        arguments = case.query, case.in_flight, case.readers
+        return Reader(self.build(dsn, load), self.workload, EVENTS, *arguments, number)
 
     @contextmanager
     def stored(self, dsn: str) -> Iterator[None]:
-        """With all events stored, and deleted in the end."""
+        """Store all events, and delete them in the end."""
         module = self.build(dsn, Load(batch=_BATCH))
         module.open()
         try:
@@ -128,9 +128,9 @@ class System:
                 module.create_indexes(module.index_names)
             writer = module.writer(_BATCH, prefill=True)
             worker_path(writer, self.workload, EVENTS, _BATCH, RETRIES)
-            found = await_count(module.count, EVENTS, module.settle_s)
-            if found != EVENTS:
-                raise AssertionError(f"{found} of {EVENTS} events are stored")
+            count = await_count(module.count, EVENTS, module.settle_s)
+            if count != EVENTS:
+                raise AssertionError(f"{count} of {EVENTS} events are stored")
             module.prepare_queries()
             yield
         finally:

@@ -101,15 +101,15 @@ class Crew:
             raise RuntimeError("a reader failed: see above") from error
 
     def take_turn(self, count: int) -> Turn:
-        """Each reader asks so many questions."""
+        """Let each reader ask so many questions."""
         start_s = time.perf_counter() + _START_IN_S
         for pipe in self._pipes:
             pipe.send((count, start_s))
-        told = [self._hear(pipe) for pipe in self._pipes]
-        ended_s = max(end_s for end_s, _, _ in told)
-        asked: list[Asked] = [one for _, _, one in told]
-        wall_s = ended_s - start_s if asked[0].wall_s is None else asked[0].wall_s
-        cpu_s = sum(cpu if one.cpu_s is None else one.cpu_s for _, cpu, one in told)
+        answers = [self._hear(pipe) for pipe in self._pipes]
+        ended_s = max(end_s for end_s, _, _ in answers)
+        outcomes: list[Asked] = [outcome for _, _, outcome in answers]
+        wall_s = ended_s - start_s if outcomes[0].wall_s is None else outcomes[0].wall_s
+        cpu_s = sum(cpu if outcome.cpu_s is None else outcome.cpu_s for _, cpu, outcome in answers)
         return Turn(count * self._readers, wall_s, cpu_s)
 
     def close(self) -> None:
@@ -126,8 +126,8 @@ class Crew:
 
 def _live(pipe: Any, way: str, system: str, dsn: str, case: Case, number: int) -> None:
     """A process of a crew."""
-    asked = SYSTEMS[system]
-    with asked.by(way)(asked.reader(dsn, case, number)) as prepare:
+    database = SYSTEMS[system]
+    with database.by(way)(database.reader(dsn, case, number)) as prepare:
         pipe.send(None)
         # Its end of the pipe isn't the only one: those that were made later have it, too.
         while (message := pipe.recv()) is not None:
@@ -135,9 +135,9 @@ def _live(pipe: Any, way: str, system: str, dsn: str, case: Case, number: int) -
             ask = prepare(count)
             time.sleep(max(0.0, start_s - time.perf_counter()))
             cpu_s = time.process_time()
-            told = ask()
+            outcome = ask()
             ended_s = time.perf_counter()
-            pipe.send((ended_s, time.process_time() - cpu_s, told))
+            pipe.send((ended_s, time.process_time() - cpu_s, outcome))
 
 
 @contextmanager
@@ -160,7 +160,7 @@ class Line:
 
     @property
     def ratio(self) -> Ratio:
-        """Our rate by the thinnest client's."""
+        """Our rate ÷ the thinnest client's."""
         ours, thin = ([turn.rate for turn in self.turns[way]] for way in (OURS, self.beside))
         return estimate_ratio(ours, thin)
 
@@ -174,12 +174,12 @@ class Line:
 
     @property
     def row_us(self) -> float | None:
-        """Our CPU per row, of answers that are long."""
+        """Our CPU per row of long answers; None for others."""
         return self.us(OURS) / EVENTS if self.case.is_long else None
 
 
 def measure_line(system: str, dsn: str, line: Line, quick: bool) -> None:
-    """All turns, which begin alternately."""
+    """Take all turns, which begin alternately."""
     turn_s, rounds = (QUICK_TURN_S, QUICK_ROUNDS) if quick else (TURN_S, ROUNDS)
     case = line.case
     with (
@@ -213,7 +213,7 @@ HEADERS = (
 
 
 def list_cells(line: Line) -> list[str]:
-    """Those of `HEADERS`."""
+    """The cells under `HEADERS`."""
     case, ratio = line.case, line.ratio
     interval = "-" if ratio.interval is None else "{:.2f} to {:.2f}".format(*ratio.interval)
     return [
@@ -233,10 +233,10 @@ def judge(name: str, system: System, lines: Sequence[Line], quick: bool) -> int:
     """Hold the lines that have goals against them, and print the last line; the exit status."""
     goal, slack = (QUICK_GOAL, SLACK) if quick else (system.goal, 1)
     first = next(iter(system.thinnest))
-    points = [one for one in lines if one.case.query == "point" and one.beside == first]
-    ratio = min(one.ratio.value for one in points)
+    points = [line for line in lines if line.case.query == "point" and line.beside == first]
+    ratio = min(point.ratio.value for point in points)
     us = points[0].us(OURS)
-    row_us = max(one.row_us for one in lines if one.row_us is not None)
+    row_us = max(line.row_us for line in lines if line.row_us is not None)
     met = ratio >= goal and us <= slack * system.goal_us and row_us <= slack * ROW_US
     return conclude(
         f"read_limit {name}: point {ratio:.2f} of {first} (goal >= {goal:g}), {us:.1f} µs of CPU for a"
@@ -247,7 +247,7 @@ def judge(name: str, system: System, lines: Sequence[Line], quick: bool) -> int:
 
 
 def measure(name: str, quick: bool) -> int:
-    """All lines of a system; 0 if its goals are met."""
+    """Measure all lines of a system; 0 if its goals are met."""
     system = SYSTEMS[name]
     if missing := system.missing:
         return conclude(f"{name}: no server: set {', '.join(missing)}", met=False)

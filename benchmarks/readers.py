@@ -1,5 +1,6 @@
-"""One reader's ways to ask: a context manager on connections of its own, which yields what asks so many
-questions. Here is a worker's whole path; `thin_readers` are the thinnest clients that can ask the same."""
+"""The ways in which a reader asks: each is a context manager on connections of its own, and yields what asks
+so many questions. Here is a worker's whole path; `thin_readers` has the thinnest clients that can ask the
+same."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class Asked(NamedTuple):
 
 
 Asking = Callable[[int], Callable[[], Asked]]
-"""Prepares to ask so many questions, a multiple of those in flight; what asks them."""
+"""Prepares to ask so many questions, a multiple of those in flight; returns what asks them."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,12 @@ class Reader:
     module: AnyModule
     workload: Workload
     events: int
-    """Stored."""
+    """Events that are stored."""
     query: str
     in_flight: int
     readers: int
     number: int
-    """Which of them it is."""
+    """Which of the readers it is."""
 
 
 Way = Callable[[Reader], AbstractContextManager[Asking]]
@@ -84,10 +85,10 @@ def ours(reader: Reader) -> Iterator[Asking]:
                 recorder.begin(perf_counter())
                 runner.run_queries()
                 recorder.end()
-                [asked] = runner.stats.values()
-                if asked.errors:
-                    raise RuntimeError(f"{asked.errors} of {count} failed: {asked.error}")
-                return Asked(asked.rows)
+                [stats] = runner.stats.values()
+                if stats.errors:
+                    raise RuntimeError(f"{stats.errors} of {count} failed: {stats.error}")
+                return Asked(stats.rows)
 
             return ask
 

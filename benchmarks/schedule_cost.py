@@ -63,7 +63,7 @@ REQUESTS_PER_S = 5_000
 LATE_S = 0.0002
 GOAL, OTHERS_GOAL, QUICK_RATIO = 0.99, 0.96, 2.0
 BESIDE_CPU, SLACK = 1.25, 2
-"""Beside a reader, an insert may take so many times the CPU that it takes alone; with --quick, the latter
+"""Beside a reader, an insert may take `BESIDE_CPU` times the CPU that it takes alone; with --quick, `SLACK`
 times that."""
 SEED = 13
 STORED = StoredEvents(worker=0, first=0, count=100_000)
@@ -201,21 +201,21 @@ class Case:
 
     @property
     def loads(self) -> list[Load]:
-        """Of the worker that is measured, and of who is beside it, but for how long they go on."""
+        """The loads of the measured worker and of the one beside it, without how long they go on."""
         return [self.load, Case(Arrivals.EVEN, 0, 1, 1_000, asks=True).load][: 1 + self.beside]
 
     @property
     def load(self) -> Load:
-        """Of the worker, but for how long it goes on."""
+        """The load of the worker, without how long it goes on."""
         events = max(1, self.batch)
-        made = Load(
+        load = Load(
             batch=self.batch,
             rate_per_s=float(self.rate_per_s * events),
             arrivals=self.arrivals,
             in_flight=self.in_flight,
         )
-        asked = {"role": Role.READ, "queries": ["last-value"], "check": False}
-        return made.model_copy(update=asked) if self.asks else made
+        changes = {"role": Role.READ, "queries": ["last-value"], "check": False}
+        return load.model_copy(update=changes) if self.asks else load
 
 
 CASES: list[Case] = [
@@ -237,7 +237,7 @@ class Kept:
     """How a schedule was kept to. Times in seconds."""
 
     late: Times
-    """Of each request, sorted."""
+    """How late each request was, sorted."""
     cpu_s: float = 0.0
 
     @property
@@ -265,7 +265,7 @@ def due_times(case: Case, duration_s: float) -> Times:
 def run_worker(case: Case, duration_s: float) -> Kept:
     """A worker's round."""
     events = max(1, case.batch)
-    loads = [one.model_copy(update={"duration_s": duration_s}) for one in case.loads]
+    loads = [load.model_copy(update={"duration_s": duration_s}) for load in case.loads]
     settings = RunSettings(
         run_id="schedule",
         token=secrets.token_urlsafe(8),
@@ -279,10 +279,10 @@ def run_worker(case: Case, duration_s: float) -> Kept:
     assert worker.result.figures is not None
     due = due_times(case, duration_s)
     # What was still unsent at the end waited at least till then.
-    left = np.full(len(due), duration_s)
+    sent_s = np.full(len(due), duration_s)
     numbers = np.array([number for number, _ in worker.sent]) // events
-    left[numbers] = np.array([at for _, at in worker.sent]) - worker.begin_s
-    late = left - due
+    sent_s[numbers] = np.array([at for _, at in worker.sent]) - worker.begin_s
+    late = sent_s - due
     if late.min() < -1e-6:
         raise RuntimeError(f"a request left {-late.min() * 1000:.3f} ms before it was due")
     return Kept(np.sort(late), worker.result.figures.cpu_s / len(numbers))
@@ -298,16 +298,16 @@ def _sleep_only(case: Case, duration_s: float) -> Kept:
     sharpen_sleep()
     clock, sleep = time.perf_counter, time.sleep
     due = due_times(case, duration_s)
-    left = []
+    sent_s = []
     cpu_s = time.process_time()
     begin = clock()
     for at in (begin + due).tolist():
         now = clock()
         if now < at:
             sleep(at - now)
-        left.append(clock())
+        sent_s.append(clock())
     cpu_s = time.process_time() - cpu_s
-    return Kept(np.sort(np.array(left) - begin - due), cpu_s / len(due))
+    return Kept(np.sort(np.array(sent_s) - begin - due), cpu_s / len(due))
 
 
 def main() -> int:
@@ -333,11 +333,11 @@ def main() -> int:
                 continue
             best = max(ours[case], key=lambda kept: kept.within)
             own = [f"{case.rate_per_s:,}", f"{case.batch or 1}", f"{case.in_flight}"]
-            who = "reader" if case.asks else "writer, reader beside" if case.beside else "writer"
+            role = "reader" if case.asks else "writer, reader beside" if case.beside else "writer"
             if case.beside:
                 alone = ours[replace(case, beside=False)]
                 more = max(more, _least_cpu_s(ours[case]) / _least_cpu_s(alone))
-            rows.append([who, arrivals, *own, *_figures(best)])
+            rows.append([role, arrivals, *own, *_figures(best)])
             worst[case.goal] = min(worst[case.goal], best.within)
             tolerated = QUICK_RATIO * (1 - sleeping.within) if quick else 0.0
             met = met and 1 - best.within <= max(1 - case.goal, tolerated)
@@ -368,7 +368,7 @@ def main() -> int:
 
 
 def _least_cpu_s(rounds: list[Kept]) -> float:
-    return min(one.cpu_s for one in rounds)
+    return min(kept.cpu_s for kept in rounds)
 
 
 def _figures(kept: Kept) -> list[str]:

@@ -4,8 +4,8 @@
 
 First a day by a compressed clock, in this process: every second of it goes through the looks of the command,
 the collector's minutes and progress, its merge, the live page and what is kept of a run under way; a result
-and a report are written, and their sizes told. Then a real run: `mixed` with an open loop of two writers and
-one reader against the embedded server, with `--live`. Once a second the memory that is each process's own
+and a report are written, and their sizes are shown. Then a real run: `mixed` with an open loop of two writers
+and one reader against the embedded server, with `--live`. Once a second the memory that is each process's own
 is read; the growth in MB an hour is the slope of a line through all readings after the warm-up, a third of
 the time. A line through ten minutes is only as good as the machine is quiet: give hours for a verdict.
 
@@ -52,10 +52,10 @@ class Growth:
     """(seconds since the command began, MB)."""
 
     def fit(self, duration_s: float) -> tuple[float, float, int] | None:
-        """Slope in MB an hour, memory at the end, and readings after the warm-up; None of too few. What is
-        needed once the run is over, for its result, is no growth."""
+        """Slope in MB an hour, memory at the end, and readings after the warm-up; None if there are too few.
+        What is needed once the run is over, for its result, is no growth."""
         begin = duration_s * WARM_UP_SHARE
-        later = [one for one in self.readings if begin <= one[0] <= duration_s]
+        later = [reading for reading in self.readings if begin <= reading[0] <= duration_s]
         if len(later) < 10:
             return None
         seconds, sizes = np.array(later).T
@@ -68,7 +68,7 @@ def name_process(process: psutil.Process, command: int) -> str | None:
     if process.pid == command:
         return "command with --live"
     words = process.cmdline()
-    role = next((one for one in _ROLES if one in words), None)
+    role = next((role for role in _ROLES if role in words), None)
     return None if role is None else f"{role} {process.pid}"
 
 
@@ -79,7 +79,7 @@ def read_memory_mb(process: psutil.Process) -> float:
 
 def follow(command: subprocess.Popen[bytes]) -> list[Growth]:
     """Read all processes' memory until the command ends."""
-    found: dict[str, Growth] = {}
+    growths: dict[str, Growth] = {}
     began = time.monotonic()
     while True:
         try:
@@ -87,20 +87,20 @@ def follow(command: subprocess.Popen[bytes]) -> list[Growth]:
         except subprocess.TimeoutExpired:
             now = time.monotonic() - began
         else:
-            return list(found.values())
+            return list(growths.values())
         try:
             root = psutil.Process(command.pid)
             for process in [root, *root.children(recursive=True)]:
                 name = name_process(process, command.pid)
                 if name is not None:
-                    growth = found.setdefault(name, Growth(name))
+                    growth = growths.setdefault(name, Growth(name))
                     growth.readings.append((now, read_memory_mb(process)))
         except psutil.Error:
             continue  # it has just ended
 
 
 def run_for_real(folder: Path, duration: str, rate: int) -> tuple[list[Growth], Path]:
-    """The run, and its result."""
+    """Make the run; the growth of its processes, and its result."""
     words: Sequence[Any] = [
         sys.executable, ROOT / "run.py", "mixed", "--target", "embedded", "--workers", 2, "--readers", 1,
         "--rate", rate, "--batch", 100, "--query-rate", 5, "--runs", 1, "--duration", duration,
@@ -126,16 +126,16 @@ def main() -> int:
         "--rate", type=int, default=10_000, help="events/s of both writers together"
     )
     parser.add_argument("--simulate-only", action="store_true", help="make no real run")
-    given = parser.parse_args()
-    duration_s = read_duration_s(given.duration)
+    arguments = parser.parse_args()
+    duration_s = read_duration_s(arguments.duration)
     with scratch_folder() as folder:
         day = measure_day(folder)
         show(["After a simulated day", "MB"], [[name, f"{mb:.2f}"] for name, mb in day.sizes_mb()])
         met = day.result_mb < GOAL_RESULT_MB and day.report_mb < GOAL_REPORT_MB
         met = met and day.growth_mb_per_hour < SIMULATED * GOAL_MB_PER_HOUR
-        if given.simulate_only:
+        if arguments.simulate_only:
             return conclude(_describe_day(day), met)
-        growths, result = run_for_real(folder, given.duration, given.rate)
+        growths, result = run_for_real(folder, arguments.duration, arguments.rate)
         rows, slopes = [], []
         for growth in growths:
             if (fitted := growth.fit(duration_s)) is not None:
@@ -147,7 +147,7 @@ def main() -> int:
     if duration_s >= LEAST_JUDGED_S:
         met = met and bool(slopes) and max(slopes) < GOAL_MB_PER_HOUR
     return conclude(
-        f"{_describe_day(day)}; after {given.duration} of real"
+        f"{_describe_day(day)}; after {arguments.duration} of real"
         f" time: steepest {max(slopes, default=0):.1f} MB an hour (goal < {GOAL_MB_PER_HOUR:g}),"
         f" result.json {size_mb:.2f} MB",
         met,

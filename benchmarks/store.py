@@ -75,27 +75,33 @@ def main() -> int:
     parser.add_argument("--results", type=int, default=10_000, metavar="N", help="in the store")
     parser.add_argument("--compared", type=int, default=200, metavar="N", help="of them")
     parser.add_argument("file", type=Path, nargs="?", default=DEFAULT, metavar="FILE")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with scratch_folder() as home:
         store = home / "results"
-        ids = make_store(store, given.file, given.results)
-        some = ids[-given.compared :]
-        labels = [f"night {given.results - 1 - number}" for number in range(given.compared)]
+        ids = make_store(store, arguments.file, arguments.results)
+        compared = ids[-arguments.compared :]
+        labels = [f"night {arguments.results - 1 - number}" for number in range(arguments.compared)]
         at = ["--results", str(store)]
         commands = {
             "--help": ["--help"],
             "results list, cold": ["results", "list", *at],
             "results list, warm": ["results", "list", *at],
             "results show latest": ["results", "show", "latest", *at],
-            f"compare of {len(some)}": ["compare", *some, *at],
-            f"compare of {len(some)}, by label": ["compare", *labels, *at],
-            f"report of {len(some)}": ["report", *some, *at, "--output", str(home / "report.html")],
+            f"compare of {len(compared)}": ["compare", *compared, *at],
+            f"compare of {len(compared)}, by label": ["compare", *labels, *at],
+            f"report of {len(compared)}": [
+                "report",
+                *compared,
+                *at,
+                "--output",
+                str(home / "report.html"),
+            ],
         }
         took = {name: measure(home, *words) for name, words in commands.items()}
         page_mb = (home / "report.html").stat().st_size / 1e6
         (index,) = home.glob(".cache/*/results/*.sqlite")
         index_mb = index.stat().st_size / 1e6
-    print(f"{given.results:,} results of {given.file.name}")
+    print(f"{arguments.results:,} results of {arguments.file.name}")
     rows = [[name, f"{took_s:.2f}", f"{cpu_s:.2f}"] for name, (took_s, cpu_s) in took.items()]
     show(["Command", "s", "CPU s"], rows)
     print(f"The index has {index_mb:.1f} MB, the report {page_mb:.1f} MB.")

@@ -71,11 +71,11 @@ def run_systems(
     )
     parser.add_argument("--quick", action="store_true", help="for CI; see above for the slack")
     parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=", ".join(systems))
-    given = parser.parse_args()
-    if unknown := set(given.systems) - set(systems):
+    arguments = parser.parse_args()
+    if unknown := set(arguments.systems) - set(systems):
         parser.error(f"no cases for {', '.join(sorted(unknown))}; there are: {', '.join(systems)}")
-    names = given.systems or [name for name, system in systems.items() if not system.missing]
-    return max([measure(name, given.quick) for name in names])
+    names = arguments.systems or [name for name, system in systems.items() if not system.missing]
+    return max([measure(name, arguments.quick) for name in names])
 
 
 @contextmanager
@@ -249,9 +249,9 @@ def read_machines(module: str) -> dict[str, Any]:
     if ColumnType.TEXT in load_module(module).CAPABILITIES.column_types:
         return document
     stored = [
-        one
-        for one in document["columns"]
-        if one["type"] != ColumnType.TEXT or one.get("tag") or "signal" not in one
+        column
+        for column in document["columns"]
+        if column["type"] != ColumnType.TEXT or column.get("tag") or "signal" not in column
     ]
     return {**document, "columns": stored}
 

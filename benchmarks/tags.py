@@ -49,7 +49,7 @@ TURNS = 4
 
 @dataclass
 class Line:
-    """A case and what was measured of it: of each way the seconds of its turns, of tags their bytes."""
+    """A case and what was measured: the seconds of each way's turns, and bytes for each way to store tags."""
 
     workload: str
     devices: int
@@ -63,10 +63,10 @@ class Line:
         return self.batch * BATCHES[self.batch]
 
     def make_workload(self, tags: Tags) -> Workload:
-        """With a table of its own."""
-        made = load_workload(self.workload)(device_spread=self.devices, tags=tags)
-        made.schema = replace(made.schema, table=f"{made.schema.table}_{tags}")
-        return made
+        """The workload, with a table of its own."""
+        workload = load_workload(self.workload)(device_spread=self.devices, tags=tags)
+        workload.schema = replace(workload.schema, table=f"{workload.schema.table}_{tags}")
+        return workload
 
     def rate(self, way: str) -> float:
         """Events per second."""
@@ -78,7 +78,7 @@ class Line:
 
 
 def measure(line: Line, dsn: str) -> None:
-    """All turns of a case."""
+    """Take all turns of a case."""
     batches, events = BATCHES[line.batch], TURNS * line.events
     ways: list[tuple[str, Turn]] = []
     with ExitStack() as stack:
@@ -113,15 +113,15 @@ def measure(line: Line, dsn: str) -> None:
 
 
 def count_bytes(dsn: str, workload: Workload) -> int:
-    """Of the workload's tables with their indexes."""
+    """The bytes of the workload's tables with their indexes."""
     schema = workload.schema
     tables = [schema.table] + [schema.tags_table] * (schema.tags is Tags.TABLE)
     with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
         cursor.execute(
             "SELECT sum(pg_total_relation_size(t::regclass)) FROM unnest(%s) t", [tables]
         )
-        ((found,),) = cursor.fetchall()
-    return int(found)
+        ((size,),) = cursor.fetchall()
+    return int(size)
 
 
 def main() -> int:

@@ -50,7 +50,7 @@ _SAMPLES = 4_096
 """Questions that a thinnest client asks in turn: so many devices and times. What a server was asked a moment
 ago it has in its caches, so that few samples would be answered faster than ours, which are drawn anew."""
 _SCRIPTS = 4
-"""The same of pgbench, which prepares each on each of its connections, within its time."""
+"""The same for pgbench, which prepares each on each of its connections, within its time."""
 _FOLLOWED = 16
 """The same where a question takes requests that follow from answers."""
 
@@ -58,7 +58,7 @@ _QuestionT = TypeVar("_QuestionT")
 
 
 def _sample(reader: Reader) -> list[Any]:
-    """Some of its requests."""
+    """Some requests of a reader."""
     with open_asker(reader) as (_, questions):
         return _make_samples(questions, reader.query)
 
@@ -71,7 +71,7 @@ def _make_samples(questions: Questions, query: str) -> list[Any]:
 
 
 class _Line(ABC, Generic[_QuestionT]):
-    """A connection by which one question is under way."""
+    """A connection on which one question is under way at a time."""
 
     stream: socket.socket
 
@@ -88,17 +88,17 @@ class _Line(ABC, Generic[_QuestionT]):
 def _ask_by_lines(
     lines: Sequence[_Line[_QuestionT]], questions: Sequence[_QuestionT]
 ) -> Iterator[Asking]:
-    """One after the other by the only line, or at once by several in one thread."""
-    given = cycle(questions)
+    """Ask one after the other on the only line, or at once on several in one thread."""
+    repeated = cycle(questions)
 
     def ask(count: int) -> Asked:
         if len(lines) > 1:
-            _ask_at_once(lines, islice(given, count))
+            _ask_at_once(lines, islice(repeated, count))
             return Asked()
-        [one] = lines
-        for question in islice(given, count):
-            one.send(question)
-            while not one.receive():
+        [line] = lines
+        for question in islice(repeated, count):
+            line.send(question)
+            while not line.receive():
                 pass
         return Asked()
 
@@ -110,21 +110,21 @@ def _ask_at_once(lines: Sequence[_Line[_QuestionT]], questions: Iterable[_Questi
     waiting = iter(questions)
     poll = select.poll()
     busy = {}
-    for one, question in zip(lines, waiting, strict=False):
-        one.send(question)
-        busy[one.stream.fileno()] = one
-        poll.register(one.stream, select.POLLIN)
+    for line, question in zip(lines, waiting, strict=False):
+        line.send(question)
+        busy[line.stream.fileno()] = line
+        poll.register(line.stream, select.POLLIN)
     while busy:
         for descriptor, _ in poll.poll():
-            one = busy[descriptor]
-            if not one.receive():
+            line = busy[descriptor]
+            if not line.receive():
                 continue
             following = next(waiting, None)
             if following is None:
                 del busy[descriptor]
                 poll.unregister(descriptor)
             else:
-                one.send(following)
+                line.send(following)
 
 
 # --- PostgreSQL -----------------------------------------------------------------------------------
@@ -143,11 +143,11 @@ def libpq(reader: Reader) -> Iterator[Asking]:
         raise RuntimeError(connection.error_message.decode())
     connection.prepare(b"thin", statement.text, statement.types)
     formats = [int(pq.Format.BINARY)] * len(samples[0].values)
-    given = cycle([sample.values for sample in samples])
+    repeated = cycle([sample.values for sample in samples])
 
     def ask(count: int) -> Asked:
         rows = 0
-        for values in islice(given, count):
+        for values in islice(repeated, count):
             result = connection.exec_prepared(b"thin", values, formats, statement.results)
             if result.status != pq.ExecStatus.TUPLES_OK:
                 raise RuntimeError(connection.error_message.decode())
@@ -180,16 +180,16 @@ def pgbench(reader: Reader) -> Iterator[Asking]:
             command += ["-f", str(folder / str(number))]
 
         def ask(count: int) -> Asked:
-            each, of = count // reader.in_flight, reader.in_flight * reader.readers
+            transactions, clients = count // reader.in_flight, reader.in_flight * reader.readers
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            command_line = [*command, "-t", str(each), dsn]
-            told = subprocess.run(command_line, capture_output=True, text=True, check=True)
+            command_line = [*command, "-t", str(transactions), dsn]
+            process = subprocess.run(command_line, capture_output=True, text=True, check=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            found = re.search(r"^tps = ([\d.]+)", told.stdout, re.MULTILINE)
-            if not found:
-                raise RuntimeError(f"pgbench tells no rate: {told.stdout}")
+            match = re.search(r"^tps = ([\d.]+)", process.stdout, re.MULTILINE)
+            if not match:
+                raise RuntimeError(f"pgbench tells no rate: {process.stdout}")
             cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            return Asked(0, each * of / float(found[1]), cpu_s)
+            return Asked(0, transactions * clients / float(match[1]), cpu_s)
 
         yield lambda count: partial(ask, count)
 
@@ -210,7 +210,7 @@ class _HttpLine(_Line[Sequence[bytes]]):
         self.stream.settimeout(None)
         self._buffer = memoryview(bytearray(_PIECE))
         self._left: int | None = None
-        """Bytes to come; None: of an answer in chunks, or before its header."""
+        """Bytes to come; None for an answer in chunks, or before its header."""
         self._head = b""
         self._tail = b""
         self._following: deque[bytes] = deque()
@@ -233,7 +233,7 @@ class _HttpLine(_Line[Sequence[bytes]]):
         return True
 
     def _receive(self) -> bool:
-        """Whether that was the rest of a request's answer."""
+        """Read what has come; whether that was the rest of a request's answer."""
         size = self.stream.recv_into(self._buffer)
         if not size:
             raise RuntimeError("the server closed the connection")
@@ -262,7 +262,7 @@ class _Requests(NamedTuple):
     host: str
     port: int
     headers: Mapping[str, str]
-    """Of all requests."""
+    """The headers of all requests."""
     samples: Sequence[Sequence[HttpRequest]]
     """The requests of each question, one after the other."""
 
@@ -274,10 +274,10 @@ def _make_requests(reader: Reader) -> _Requests:
         url = urlsplit(reader.module.options.endpoint[0])
         samples = _make_samples(questions, reader.query)
         if len(_list_requests(asker, samples[0])) == 1:
-            found = [[next(asker.converse(one))] for one in samples]
+            requests = [[next(asker.converse(sample))] for sample in samples]
         else:
-            found = [_list_requests(asker, one) for one in samples[:_FOLLOWED]]
-        return _Requests(url.hostname or "", url.port or 80, asker.database.headers, found)
+            requests = [_list_requests(asker, sample) for sample in samples[:_FOLLOWED]]
+        return _Requests(url.hostname or "", url.port or 80, asker.database.headers, requests)
 
 
 @contextmanager
@@ -285,14 +285,17 @@ def http_client(reader: Reader) -> Iterator[Asking]:
     """Python's own `http.client`, with one request under way, as somebody would write it who wants no more
     than the answer's bytes."""
     host, port, headers, samples = _make_requests(reader)
-    made = [[(one, {**headers, **(one.headers or {})}) for one in asked] for asked in samples]
+    questions = [
+        [(request, {**headers, **(request.headers or {})}) for request in sample]
+        for sample in samples
+    ]
     with closing(http.client.HTTPConnection(host, port)) as connection:
-        given = cycle(made)
+        repeated = cycle(questions)
 
         def ask(count: int) -> Asked:
-            for question in islice(given, count):
-                for one, own in question:
-                    connection.request(one.method, one.target, one.body, own)
+            for question in islice(repeated, count):
+                for request, own in question:
+                    connection.request(request.method, request.target, request.body, own)
                     answer = connection.getresponse()
                     body = answer.read()
                     if answer.status not in (200, 204):
@@ -306,24 +309,26 @@ def http_client(reader: Reader) -> Iterator[Asking]:
 def http_socket(reader: Reader) -> Iterator[Asking]:
     """Raw sockets, one for each question in flight, in one thread."""
     host, port, headers, samples = _make_requests(reader)
-    made = [[_write(one, f"{host}:{port}", headers) for one in asked] for asked in samples]
+    questions = [
+        [_write(request, f"{host}:{port}", headers) for request in sample] for sample in samples
+    ]
     with ExitStack() as stack:
         lines = [_HttpLine((host, port)) for _ in range(reader.in_flight)]
-        for one in lines:
-            stack.enter_context(closing(one.stream))
-        yield stack.enter_context(_ask_by_lines(lines, made))
+        for line in lines:
+            stack.enter_context(closing(line.stream))
+        yield stack.enter_context(_ask_by_lines(lines, questions))
 
 
-def _list_requests(asker: AnyHttpAsker[Any], asked: Any) -> list[HttpRequest]:
+def _list_requests(asker: AnyHttpAsker[Any], question: Any) -> list[HttpRequest]:
     """The requests that a question takes, which are the same each time it is asked."""
-    conversation = asker.converse(asked)
-    found = [next(conversation)]
+    conversation = asker.converse(question)
+    requests = [next(conversation)]
     while True:
         try:
-            answer = asker.database.finish(asker.database.begin(found[-1]))
-            found.append(conversation.send(answer.body))
+            answer = asker.database.finish(asker.database.begin(requests[-1]))
+            requests.append(conversation.send(answer.body))
         except StopIteration:
-            return found
+            return requests
 
 
 def _write(request: HttpRequest, host: str, headers: Mapping[str, str]) -> bytes:
@@ -355,23 +360,25 @@ class _Open:
 
 @contextmanager
 def cassandra_socket(reader: Reader) -> Iterator[Asking]:
-    """A raw socket: EXECUTE messages in frames and segments with checksums, for each its stream; of an answer
-    but its head is read. A question of several partitions has as many under way at once as our asker."""
+    """A raw socket: EXECUTE messages in frames and segments with checksums, each on its stream; only the head
+    of an answer is read. A question of several partitions has as many under way at once as our asker."""
     options = reader.module.options
     with open_asker(reader) as (asker, questions):
         assert isinstance(asker, CassandraAsker)
         requests: list[CassandraRequest] = _make_samples(questions, reader.query)
         asker.open()
-        made = []
+        samples = []
         for request in requests:
             # What a plan asks follows from answers: that is no thin client's.
             assert isinstance(request.question, Statement)
-            known = asker._prepare(request.question.text)
-            made.append([_Execution(known, one.values) for one in request.executions])
+            statement = asker._prepare(request.question.text)
+            samples.append(
+                [_Execution(statement, execution.values) for execution in request.executions]
+            )
         with CassandraSocket((options.contact_points[0], options.port)) as connection:
-            given = cycle(made)
+            repeated = cycle(samples)
             yield lambda count: partial(
-                _ask_cassandra, connection, islice(given, count), reader.in_flight
+                _ask_cassandra, connection, islice(repeated, count), reader.in_flight
             )
 
 
@@ -382,12 +389,12 @@ def _ask_cassandra(
     free = list(range(in_flight * AT_ONCE))
     streams: dict[int, tuple[_Open, _Execution]] = {}
 
-    def send_more(asked: _Open) -> None:
-        while asked.under_way < AT_ONCE and (one := next(asked.waiting, None)):
+    def send_more(question: _Open) -> None:
+        while question.under_way < AT_ONCE and (execution := next(question.waiting, None)):
             stream = free.pop()
-            streams[stream] = asked, one
-            asked.under_way += 1
-            connection.execute(stream, one.known.execute(one.values))
+            streams[stream] = question, execution
+            question.under_way += 1
+            connection.execute(stream, execution.known.execute(execution.values))
 
     for executions in islice(questions, in_flight):
         send_more(_Open(executions))
@@ -395,15 +402,17 @@ def _ask_cassandra(
         for stream, flags, body in connection.read_results():
             page = read_page(Reply(flags, body))
             rows += page.rows
-            asked, one = streams[stream]
+            question, execution = streams[stream]
             if page.following is not None:
-                connection.execute(stream, one.known.execute(one.values, page.following))
+                connection.execute(
+                    stream, execution.known.execute(execution.values, page.following)
+                )
                 continue
             del streams[stream]
             free.append(stream)
-            asked.under_way -= 1
-            send_more(asked)
-            if not asked.under_way and (following := next(questions, None)) is not None:
+            question.under_way -= 1
+            send_more(question)
+            if not question.under_way and (following := next(questions, None)) is not None:
                 send_more(_Open(following))
     return Asked(rows)
 
@@ -447,10 +456,10 @@ class _IotdbLine(_Line[IotdbQuestion]):
 @contextmanager
 def iotdb_socket(reader: Reader) -> Iterator[Asking]:
     """Raw sockets on which sessions were opened, one for each question in flight: calls of Thrift as frames;
-    only of long answers it is read whether there is more."""
+    only long answers are decoded, to see whether there is more."""
     options: IotdbOptions = reader.module.options
     requests: list[IotdbRequest] = _sample(reader)
-    asked = [request.question for request in requests if request.question is not None]
+    questions = [request.question for request in requests if request.question is not None]
     with ExitStack() as stack:
         sessions = [stack.enter_context(open_iotdb(options)) for _ in range(reader.in_flight)]
-        yield stack.enter_context(_ask_by_lines(list(map(_IotdbLine, sessions)), asked))
+        yield stack.enter_context(_ask_by_lines(list(map(_IotdbLine, sessions)), questions))

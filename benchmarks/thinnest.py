@@ -79,12 +79,12 @@ def http_client(
             for _ in range(_TOO_MANY_RETRIES):
                 connection.request("POST", target, body, headers)
                 answer = connection.getresponse()
-                said = answer.read()
+                content = answer.read()
                 if answer.status != _TOO_MANY:
                     break
                 time.sleep(0.1)
-            if answer.status != status or not said.startswith(begin):
-                raise RuntimeError(f"the server answered {answer.status}: {said[:300]!r}")
+            if answer.status != status or not content.startswith(begin):
+                raise RuntimeError(f"the server answered {answer.status}: {content[:300]!r}")
 
     with ExitStack() as stack, ThreadPoolExecutor(in_flight) as threads:
         connections = [
@@ -123,7 +123,7 @@ class CassandraSocket:
         self._stream = socket.create_connection(address)
         self._answers = self._stream.makefile("rb")
         self._whole = b""
-        """Of an answer that takes several segments, what has come."""
+        """What has come of an answer that takes several segments."""
         self._stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A timeout of Python's would be a system call more for each answer.
         self._stream.setsockopt(
@@ -149,7 +149,7 @@ class CassandraSocket:
         self._stream.sendall(_segments(frame))
 
     def read_results(self) -> list[tuple[int, int, bytes]]:
-        """Read a segment: of each result that ends with it, its stream, flags and body. RuntimeError for an
+        """Read a segment: stream, flags and body of each result that ends with it. RuntimeError for an
         error."""
         return [
             (stream, flags, body)
@@ -158,15 +158,15 @@ class CassandraSocket:
         ]
 
     def read_stored(self) -> list[tuple[int, bool]]:
-        """Of each answer to a write its stream, and whether the write timed out. RuntimeError for any other
+        """The stream of each answer to a write, and whether the write timed out. RuntimeError for any other
         error."""
-        found = []
+        answers = []
         for stream, _, kind, body in self._read_messages():
             late = kind == _ERROR and body[:4] == _WRITE_TIMEOUT
             if kind != _RESULT and not late:
                 _refuse(body)
-            found.append((stream, late))
-        return found
+            answers.append((stream, late))
+        return answers
 
     def _read_messages(self) -> list[tuple[int, int, int, bytes]]:
         """Read a segment: stream, flags, kind and body of each message that ends with it."""
@@ -176,15 +176,15 @@ class CassandraSocket:
         length = int.from_bytes(header[:3], "little")
         payload = self._whole + self._answers.read((length & _MAX_SEGMENT) + 4)[:-4]
         self._whole = b""
-        found = []
+        messages = []
         while payload:
             _, flags, stream, kind, size = _HEADER.unpack_from(payload)
             if len(payload) < _HEADER.size + size:
                 self._whole = payload
                 break
-            found.append((stream, flags, kind, payload[_HEADER.size : _HEADER.size + size]))
+            messages.append((stream, flags, kind, payload[_HEADER.size : _HEADER.size + size]))
             payload = payload[_HEADER.size + size :]
-        return found
+        return messages
 
 
 def _refuse(body: bytes) -> bool:
@@ -195,8 +195,8 @@ def _refuse(body: bytes) -> bool:
 def cassandra_socket(
     address: tuple[str, int], bodies: Sequence[bytes], batched: bool, count: int, in_flight: int
 ) -> Iterator[Turn]:
-    """A raw socket: bodies of BATCH (or EXECUTE) messages; reads but the kind of each answer. A write that
-    the server was late for is sent again."""
+    """A raw socket: bodies of BATCH (or EXECUTE) messages; reads only the kind of each answer. A write that
+    timed out on the server is sent again."""
     operation = _BATCH if batched else _EXECUTE
     with CassandraSocket(address) as connection:
 
@@ -269,7 +269,7 @@ _QUESTION_TIMEOUT = put_i64(5, _PATIENCE_S * 1000)
 
 @contextmanager
 def open_iotdb(options: IotdbOptions) -> Iterator[IotdbSession]:
-    """A session that waits without an end for answers."""
+    """A session that waits for answers without a limit."""
     configuration = {"version": "V_1_0", "sql_dialect": options.model.value}
     if options.model is Model.TABLE:
         configuration["db"] = options.database
@@ -393,10 +393,10 @@ def pgbench(dsn: str, insert: str, count: int, clients: int, pipelined: int) -> 
             command += ["-D", f"{name}={value}"]
 
         def turn(_: int) -> float:
-            told = subprocess.run([*command, dsn], capture_output=True, text=True, check=True)
-            found = re.search(r"^tps = ([\d.]+)", told.stdout, re.MULTILINE)
-            if not found:
-                raise RuntimeError(f"pgbench tells no rate: {told.stdout}")
-            return count / (float(found[1]) * pipelined)
+            process = subprocess.run([*command, dsn], capture_output=True, text=True, check=True)
+            match = re.search(r"^tps = ([\d.]+)", process.stdout, re.MULTILINE)
+            if not match:
+                raise RuntimeError(f"pgbench tells no rate: {process.stdout}")
+            return count / (float(match[1]) * pipelined)
 
         yield turn

@@ -68,7 +68,7 @@ BY_TAGS, BY_TIME = '(tags_id, "time" DESC)', '("time" DESC)'
 
 @dataclass(frozen=True)
 class Turn:
-    """What one turn of one way came to."""
+    """The outcome of one turn of one way."""
 
     events_per_s: float
     bytes_per_event: float
@@ -76,11 +76,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class Bench:
-    """Where all is that the ways need."""
+    """What the ways need, and where it is."""
 
     tools: Path
     dsn: str
-    """Of a database of our own; TSBS gets a new one for each turn."""
+    """How to connect to a database of our own; TSBS gets a new one for each turn."""
     folder: Path
     events: int
 
@@ -103,8 +103,8 @@ class Bench:
         )  # fmt: skip
 
     def load(self, batch: int, indexes: Sequence[str]) -> Turn:
-        """By TSBS' loader."""
-        known = parse_dsn(self.dsn)
+        """Load by TSBS' loader."""
+        parts = parse_dsn(self.dsn)
         dsn = str(make_dsn(self.dsn, dbname=self.tsbs_database))
         ask(
             self.dsn,
@@ -115,7 +115,7 @@ class Bench:
         file = self.folder / "loader.json"
         _run(
             self.tools / "tsbs_load_timescaledb", f"--file={self.file}", f"--results-file={file}",
-            f"--host={known['host']}", f"--port={known.get('port', 5432)}", f"--user={known['user']}",
+            f"--host={parts['host']}", f"--port={parts.get('port', 5432)}", f"--user={parts['user']}",
             f"--db-name={self.tsbs_database}", f"--batch-size={batch}", "--workers=1",
             "--do-create-db=false", "--create-metrics-table=false",
         )  # fmt: skip
@@ -129,7 +129,7 @@ class Bench:
         return Turn(rate, size / events)
 
     def insert(self, batch: int, tags: Tags) -> Turn:
-        """By this tool."""
+        """Insert by this tool."""
         ask(self.dsn, "CHECKPOINT")
         config, file = self.folder / "config.yaml", self.folder / "result.json"
         target = {"module": "timescaledb", "executor": "local", "connection_string": self.dsn}
@@ -142,12 +142,12 @@ class Bench:
         )  # fmt: skip
         run = read_result(file).runs[0].writers
         assert run and run.rate_per_s and run.storage and run.storage.total_bytes
-        # As of the other loader: both have the same number of events.
+        # As for the other loader: both have the same number of events.
         return Turn(run.rate_per_s, run.storage.total_bytes / self.events)
 
 
 def _run(*command: Any) -> None:
-    """SystemExit with what it said if it fails."""
+    """Run a command; SystemExit with its output if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(
@@ -180,33 +180,33 @@ def start_bench(tools: Path, dsn: str, events: int) -> Iterator[Bench]:
 
 
 def take_turns(bench: Bench, batch: int, turns: int) -> dict[str, list[Turn]]:
-    """Way -> what each of its turns came to."""
+    """Way -> the outcomes of its turns."""
     ways: dict[str, Callable[[], Turn]] = {
         TSBS: lambda: bench.load(batch, [BY_TAGS, BY_TIME]),
         ONE_INDEX: lambda: bench.load(batch, [BY_TIME]),
         **{tags: lambda tags=tags: bench.insert(batch, tags) for tags in Tags},  # type: ignore[misc]
     }
     names = list(ways)
-    found: dict[str, list[Turn]] = {name: [] for name in names}
+    results: dict[str, list[Turn]] = {name: [] for name in names}
     for number in range(turns):
         for position in range(len(names)):
             # Forward and backward, so that no way is always after the same other one.
             step = position if number % 2 == 0 else -position
             name = names[(number // 2 + step) % len(names)]
             turn = ways[name]()
-            found[name].append(turn)
+            results[name].append(turn)
             line = f"turn {number + 1}, batch {batch:,}, {_label(name)}: {turn.events_per_s:,.0f} events/s"
             print(line, file=sys.stderr, flush=True)
-    return found
+    return results
 
 
 def _label(way: str) -> str:
     return way if way in (TSBS, ONE_INDEX) else f"tags={way}"
 
 
-def ratio(found: dict[str, list[Turn]], own: str, other: str) -> tuple[float, str]:
-    """Median over the turns, and as a text with their range."""
-    pairs = zip(found[own], found[other], strict=True)
+def ratio(results: dict[str, list[Turn]], own: str, other: str) -> tuple[float, str]:
+    """The median over the turns, and a text of it with their range."""
+    pairs = zip(results[own], results[other], strict=True)
     ratios = [a.events_per_s / b.events_per_s for a, b in pairs]
     return median(ratios), f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
 
@@ -229,18 +229,18 @@ def main() -> int:
     rows, least = [], float("inf")
     with start_bench(arguments.tools, arguments.dsn, arguments.events) as bench:
         for batch in arguments.batch:
-            found = take_turns(bench, batch, arguments.turns)
-            for way, turns in found.items():
+            results = take_turns(bench, batch, arguments.turns)
+            for way, turns in results.items():
                 rows.append(
                     [
                         f"{batch:,}",
                         _label(way),
                         f"{median(turn.events_per_s for turn in turns):,.0f}",
                         f"{median(turn.bytes_per_event for turn in turns):.0f}",
-                        *(ratio(found, way, other)[1] for other in (ONE_INDEX, TSBS)),
+                        *(ratio(results, way, other)[1] for other in (ONE_INDEX, TSBS)),
                     ]
                 )
-            least = min(least, ratio(found, Tags.TABLE, ONE_INDEX)[0])
+            least = min(least, ratio(results, Tags.TABLE, ONE_INDEX)[0])
     headers = ["Batch", "Way", "Events/s", "B/event", "÷ TSBS, one index", "÷ TSBS"]
     show(headers, rows, texts=2)
     return conclude(f"tsbs: ratio {least:.2f} (goal >= 1)", least >= 1)

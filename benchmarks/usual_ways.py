@@ -107,7 +107,7 @@ def copy(connection: Connection, events: Sequence[Event]) -> None:
 
 
 def copy_cpu(connection: Connection, events: Sequence[Measurement]) -> None:
-    """The same of the workload cpu."""
+    """The same for the workload cpu."""
     file = StringIO()
     for e in events:
         values = "\t".join(map(str, e.metrics))
@@ -146,10 +146,10 @@ def statements(connection: Connection, events: Sequence[Event]) -> None:
 def answer_arangodb(url: str, request: bytes, body: bytes) -> tuple[int, str, bytes]:
     """Say of each request that all of it is stored."""
     if b"/_api/import" in request:
-        found = 201, b'{"created":%d,"ignored":0}' % (body.count(b"\n") + 1)
+        answer = 201, b'{"created":%d,"ignored":0}' % (body.count(b"\n") + 1)
     else:
-        found = 200 if b"/_api/version" in request else 202, b"{}"
-    return found[0], "application/json", found[1]
+        answer = 200 if b"/_api/version" in request else 202, b"{}"
+    return answer[0], "application/json", answer[1]
 
 
 @contextmanager
@@ -174,13 +174,13 @@ _CRATEDB_INSERT = (
 
 def answer_cratedb(url: str, request: bytes, body: bytes) -> tuple[int, str, bytes]:
     """Say of each statement that all of it is stored."""
-    asked = json.loads(body)
-    found: dict[str, object] = {"cols": ["1"], "rows": [[1]], "rowcount": 1}
-    if "bulk_args" in asked:
-        found = {"cols": [], "results": [{"rowcount": 1}] * len(asked["bulk_args"])}
-    elif "args" in asked:
-        found = {"cols": [], "rows": [], "rowcount": len(asked["args"][0])}
-    return 200, "application/json", json.dumps(found, separators=(",", ":")).encode()
+    statement = json.loads(body)
+    answer: dict[str, object] = {"cols": ["1"], "rows": [[1]], "rowcount": 1}
+    if "bulk_args" in statement:
+        answer = {"cols": [], "results": [{"rowcount": 1}] * len(statement["bulk_args"])}
+    elif "args" in statement:
+        answer = {"cols": [], "rows": [], "rowcount": len(statement["args"][0])}
+    return 200, "application/json", json.dumps(answer, separators=(",", ":")).encode()
 
 
 @contextmanager

@@ -66,9 +66,9 @@ class _Collector:
     def __call__(self, url: str, request: bytes, body: bytes) -> tuple[int, str, bytes]:
         if b"/ready" not in request:
             return 200, "application/json", b"{}"
-        asked = Ready.model_validate_json(body)
+        ready = Ready.model_validate_json(body)
         go = Go(go=True, stored=self._stored)
-        if asked.stage is Stage.RUN:
+        if ready.stage is Stage.RUN:
             go = Go(go=True, start_in_s=self._await_all() - time.perf_counter())
         return 200, "application/json", go.model_dump_json().encode()
 
@@ -104,15 +104,15 @@ def run_workers(
             process.start()
             sender.close()
             running.append((process, receiver))
-        found: list[Watched] = []
+        watched: list[Watched] = []
         try:
             for number, (_, receiver) in enumerate(running):
-                found.append(_receive(receiver, number))
+                watched.append(_receive(receiver, number))
         finally:
             for process, _ in running:
                 process.terminate()
                 process.join()
-    return found
+    return watched
 
 
 def _receive(receiver: Any, number: int) -> Watched:

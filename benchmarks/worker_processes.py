@@ -62,11 +62,11 @@ class Scale:
     late_ms: float
     """Upper bound of how late a worker began."""
     collector_cpus: float
-    """Its CPU time by the clock's, over the measured window."""
+    """The collector's CPU time ÷ elapsed time, over the measured window."""
     collector_mb: float
     """Peak memory."""
     taken_mb: float
-    """What less of the machine's memory was available at the worst moment."""
+    """By how much the machine's available memory had fallen at the worst moment."""
     report_s: float
     """From the end of the window to the end of the run."""
     result_mb: float
@@ -79,7 +79,7 @@ class Scale:
 
 @contextmanager
 def make_cgroup() -> Iterator[Sequence[Path]]:
-    """Where to write a process's number, so that it has one CPU and 512 MB; empty: not allowed here."""
+    """Where to write a process's number, so that it has one CPU and 512 MB; empty if not allowed here."""
     v2 = (_CGROUPS / "cgroup.controllers").exists()
     limits = (
         {"": {"cpu.max": "100000 100000", "memory.max": f"{GOAL_COLLECTOR_MB}M"}}
@@ -150,11 +150,11 @@ def measure(workers: int, folder: Path, processes: Sequence[Path]) -> Scale:
     spent_s = within[-1][1] - within[0][1]
     phases = run["phases_s"]
     before = (Phase.START, Phase.PREPARE, Phase.BARRIER)
-    told = len(group["per_worker"])
+    reported = len(group["per_worker"])
     return Scale(
         workers=workers,
         ready_s=sum(phases.get(phase, 0.0) for phase in before),
-        late_ms=1e3 * max(one["clock_offset_s"] for one in group["per_worker"]),
+        late_ms=1e3 * max(worker["clock_offset_s"] for worker in group["per_worker"]),
         collector_cpus=spent_s / (within[-1][0] - within[0][0]),
         collector_mb=peak_mb,
         taken_mb=(available - least) / _MB,
@@ -162,7 +162,7 @@ def measure(workers: int, folder: Path, processes: Sequence[Path]) -> Scale:
             phases.get(phase, 0.0) for phase in phases if phase not in (*before, Phase.RUN)
         ),
         result_mb=copy.stat().st_size / _MB,
-        lost=workers - told,
+        lost=workers - reported,
     )
 
 
@@ -172,18 +172,18 @@ def parse_instant(text: str) -> float:
 
 
 def find_collector(command: psutil.Process) -> psutil.Process | None:
-    """What the launcher forks first."""
+    """The process that the launcher forks first."""
     with suppress(psutil.Error, ValueError):
         (launcher,) = command.children()
-        return min(launcher.children(), key=lambda one: float(one.create_time()))
+        return min(launcher.children(), key=lambda process: float(process.create_time()))
     return None
 
 
 def read_peak_mb(pid: int) -> float:
-    """Its peak memory, with what it shares with the launcher (VmHWM); 0 once it has ended."""
+    """A process's peak memory, with what it shares with the launcher (VmHWM); 0 once it has ended."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    found = (int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-    return next(found, 0) * 1024 / _MB
+    peaks_kb = (int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    return next(peaks_kb, 0) * 1024 / _MB
 
 
 # --- what is shown --------------------------------------------------------------------------------
@@ -202,11 +202,11 @@ _SHOWN = {
 def draw(scales: Sequence[Scale]) -> dict[str, Any]:
     """Each figure over the number of workers, both on logarithms (Vega-Lite)."""
     rows = [
-        {"workers": one.workers, "figure": title, "value": max(getattr(one, name), 1e-3)}
-        for one in scales
+        {"workers": scale.workers, "figure": title, "value": max(getattr(scale, name), 1e-3)}
+        for scale in scales
         for name, title in _SHOWN.items()
     ]
-    scale = {"type": "log"}
+    logarithmic = {"type": "log"}
     return {
         "data": {"values": rows},
         "facet": {"field": "figure", "type": "nominal", "title": None, "sort": list(_SHOWN.values())},
@@ -216,8 +216,8 @@ def draw(scales: Sequence[Scale]) -> dict[str, Any]:
             "height": 130,
             "mark": {"type": "line", "point": True},
             "encoding": {
-                "x": {"field": "workers", "type": "quantitative", "scale": scale, "title": "workers"},
-                "y": {"field": "value", "type": "quantitative", "scale": scale, "title": None},
+                "x": {"field": "workers", "type": "quantitative", "scale": logarithmic, "title": "workers"},
+                "y": {"field": "value", "type": "quantitative", "scale": logarithmic, "title": None},
             },
         },
         "resolve": {"scale": {"y": "independent"}},
@@ -231,15 +231,15 @@ def main() -> int:
     )
     parser.add_argument("--workers", default=COUNTS, help=f"how many (default: {COUNTS})")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the figures")
-    given = parser.parse_args()
-    counts = list(map(int, given.workers.split(",")))
+    arguments = parser.parse_args()
+    counts = list(map(int, arguments.workers.split(",")))
     with scratch_folder() as folder, make_cgroup() as processes:
         scales = [measure(count, folder, processes) for count in counts]
-    if given.plot:
-        given.plot.write_text(make_standalone_svg(draw(scales), "auto"))
+    if arguments.plot:
+        arguments.plot.write_text(make_standalone_svg(draw(scales), "auto"))
     rows = [
-        [f"{one.workers:,}", *(f"{getattr(one, name):.3g}" for name in _SHOWN), str(one.lost)]
-        for one in scales
+        [f"{scale.workers:,}", *(f"{getattr(scale, name):.3g}" for name in _SHOWN), str(scale.lost)]
+        for scale in scales
     ]
     show(["workers", *_SHOWN.values(), "lost"], rows)
     most = scales[-1]

@@ -32,11 +32,11 @@ from simulator.modules.sending import Encoder, Payload
 from simulator.workloads.schema import EventBlock
 
 
-def eventually(found: Callable[[], Any], what: str, patience_s: float = 30.0) -> Any:
-    """What `found` returns once it is true: for what a server has no event to wait for."""
+def eventually(condition: Callable[[], Any], event: str, patience_s: float = 30.0) -> Any:
+    """What `condition` returns once it is true: for what a server has no event to wait for."""
     deadline = time.monotonic() + patience_s
-    while not (result := found()):
-        assert time.monotonic() < deadline, f"no {what} within {patience_s} s"
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"no {event} within {patience_s} s"
         time.sleep(0.003)
     return result
 

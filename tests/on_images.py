@@ -19,8 +19,8 @@ COMPOSE_FILE = Path(__file__).with_name("compose.yaml")
 
 def services() -> Mapping[str, Any]:
     """Name -> service of the compose file."""
-    found: Mapping[str, Any] = yaml.safe_load(COMPOSE_FILE.read_text())["services"]
-    return found
+    definitions: Mapping[str, Any] = yaml.safe_load(COMPOSE_FILE.read_text())["services"]
+    return definitions
 
 
 def suite_of(system: str) -> tuple[list[str], dict[str, str]]:
@@ -45,13 +45,13 @@ def run(system: str) -> bool:
         subprocess.run([*compose, "rm", "--force", "--stop", "--volumes", system], check=False)
 
 
-def main(asked: Sequence[str]) -> int:
+def main(systems: Sequence[str]) -> int:
     """Run all that are asked for; 0 if all passed."""
-    known = services()
-    if unknown := [system for system in asked if system not in known]:
-        print(f"unknown: {', '.join(unknown)} (known: {', '.join(known)})", file=sys.stderr)
+    definitions = services()
+    if unknown := [system for system in systems if system not in definitions]:
+        print(f"unknown: {', '.join(unknown)} (known: {', '.join(definitions)})", file=sys.stderr)
         return 2
-    failed = [system for system in asked or known if not run(system)]
+    failed = [system for system in systems or definitions if not run(system)]
     print(f"failed: {', '.join(failed)}" if failed else "all passed")
     return 1 if failed else 0
 

@@ -1,4 +1,4 @@
-"""A terminal's screen: what stands on it after what was written to it."""
+"""A terminal's screen: what it shows after what was written to it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Screen:
 
     @property
     def lines(self) -> list[str]:
-        """What stands there, without empty lines at the end."""
-        found = [text.rstrip() for text, _ in self._rows]
-        while found and not found[-1]:
-            found.pop()
-        return found
+        """What the screen shows, without empty lines at the end."""
+        lines = [text.rstrip() for text, _ in self._rows]
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
 
     def feed(self, text: str) -> Screen:
-        """Take what is written; itself. As of a terminal, a line feed also returns."""
+        """Take what is written; returns itself. As on a terminal, a line feed also returns the carriage."""
         at = 0
         for token in _TOKENS.finditer(text):
             assert token.start() == at, text[at:]
@@ -75,7 +75,8 @@ class Screen:
             self._rows.append(("", False))
 
     def resize(self, columns: int, wraps_anew: bool) -> None:
-        """Another width: lines are wrapped anew, the cursor stays with its character; or cut off."""
+        """Set another width. Lines are wrapped anew, and the cursor stays with its character; or they are cut
+        off."""
         self._columns = columns
         if not wraps_anew:
             self._rows = [(text[:columns], False) for text, _ in self._rows]

@@ -62,7 +62,9 @@ def test_every_job_is_one_that_the_tool_takes(name: str, size: str | None, tmp_p
     for label, target in campaign.definition.targets.items():
         assert (target.start or "").startswith("comparison/server.py start "), label
         assert target.stop == "comparison/server.py stop"
-    for command in list_commands(campaign, (one.session for one in prepared.values())):
+    for command in list_commands(
+        campaign, (experiment.session for experiment in prepared.values())
+    ):
         assert re.search(r"comparison/server\.py (start [\w-]+|stop|kill)", command)
 
 
@@ -74,10 +76,12 @@ def test_the_fleet_is_measured_as_it_is_required(tmp_path: Path) -> None:
     options = load.options
     assert options["rate"] == question.rate_per_s
     assert options["query-rate"] == pytest.approx(question.needed.query_rate_per_s)
-    assert options["queries"] == {name: one.rate for name, one in question.needed.queries.items()}
+    assert options["queries"] == {
+        name: query.rate for name, query in question.needed.queries.items()
+    }
     (kill,) = [step for step in campaign.definition.steps if step.name == "kill"]
     (fault,) = question.needed.faults
-    assert all(one.endswith(f"s {fault}") for one in kill.options["disturb"])
+    assert all(disturbance.endswith(f"s {fault}") for disturbance in kill.options["disturb"])
 
 
 def test_no_file_names_a_place_on_a_machine() -> None:
@@ -86,8 +90,8 @@ def test_no_file_names_a_place_on_a_machine() -> None:
 
 
 def test_what_is_published_may_be() -> None:
-    found = {folder.name: check_publication(folder).problems for folder in PUBLISHED}
-    assert not any(found.values()), found
+    problems = {folder.name: check_publication(folder).problems for folder in PUBLISHED}
+    assert not any(problems.values()), problems
 
 
 def test_what_is_published_is_small_enough() -> None:
@@ -142,21 +146,23 @@ repeats: 2
 
 
 def test_the_references_table_has_each_number_of_workers_and_each_query(tmp_path: Path) -> None:
-    found: dict[str, Result] = {}
+    results: dict[str, Result] = {}
     for number, factor in enumerate((1, 3), 1):
         # What only stores the events that are asked about isn't shown.
         label = f"alpha load {number}"
-        found[label] = inserts({1: [9_000.0]}, "alpha", label=label)
+        results[label] = inserts({1: [9_000.0]}, "alpha", label=label)
         label = f"alpha inserts {number}"
-        found[label] = inserts({4: [4_000.0 * factor], 1: [1_000.0 * factor]}, "alpha", label=label)
-        asked = {"newest": [0.001 * factor, 0.003 * factor], "count": [0.5, 0.5]}
+        results[label] = inserts(
+            {4: [4_000.0 * factor], 1: [1_000.0 * factor]}, "alpha", label=label
+        )
+        times_s = {"newest": [0.001 * factor, 0.003 * factor], "count": [0.5, 0.5]}
         label = f"alpha questions {number}"
-        found[label] = queries(asked, "alpha", label=label)
+        results[label] = queries(times_s, "alpha", label=label)
     label = "beta inserts 1"
-    found[label] = inserts({1: [7_000.0]}, "beta", label=label)
+    results[label] = inserts({1: [7_000.0]}, "beta", label=label)
     label = "beta questions 1"
-    found[label] = queries({"newest": [0.004, 0.006], "count": [0.6, 0.6]}, "beta", label=label)
-    folder = keep_campaign(tmp_path / "night", found)
+    results[label] = queries({"newest": [0.004, 0.006], "count": [0.6, 0.6]}, "beta", label=label)
+    folder = keep_campaign(tmp_path / "night", results)
     (folder / "notes.yaml").write_text("beta: It has one worker.\n")
     assert make_reference_table(folder).splitlines() == [
         "| candidate | inserts/s by 1 worker | inserts/s by 4 workers | `count`, ms | `newest`, ms |",
@@ -214,9 +220,9 @@ def test_a_server_is_started_killed_and_stopped_by_the_users_script(tmp_path: Pa
     def run(*words: str, **more: str) -> tuple[int, str]:
         command = [sys.executable, str(FOLDER / "server.py"), *words]
         # Not through pipes, which the server keeps.
-        with (tmp_path / "said").open("w") as said:
+        with (tmp_path / "said").open("w") as output:
             done = subprocess.run(
-                command, env=environment | more, stdout=said, stderr=said, check=False
+                command, env=environment | more, stdout=output, stderr=output, check=False
             )
         return done.returncode, (tmp_path / "said").read_text()
 
@@ -224,20 +230,20 @@ def test_a_server_is_started_killed_and_stopped_by_the_users_script(tmp_path: Pa
         (state,) = tmp_path.glob("comparison-server-*.json")
         return psutil.Process(json.loads(state.read_text())["pids"][0])
 
-    status, said = run("start", "questdb", SERVERS="")
-    assert status == 1 and "SERVERS must name the script" in said
+    status, output = run("start", "questdb", SERVERS="")
+    assert status == 1 and "SERVERS must name the script" in output
     assert run("start", "questdb", "SYNC=yes")[0] == 0
     server = find_pid()
     family = [server, *server.children()]
     assert len(family) == 2
     assert run("kill")[0] == 0
     _, alive = psutil.wait_procs(family, timeout=60)
-    assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
-    again = find_pid()
-    assert again.pid != server.pid
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    restarted = find_pid()
+    assert restarted.pid != server.pid
     assert run("stop")[0] == 0
     assert (tmp_path / "log").read_text().splitlines() == [
         "start questdb yes", "start questdb yes", "stop questdb -",
     ]  # fmt: skip
     assert run("stop")[0] == 0  # nothing runs
-    os.killpg(again.pid, signal.SIGKILL)
+    os.killpg(restarted.pid, signal.SIGKILL)

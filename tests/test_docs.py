@@ -181,8 +181,8 @@ def test_pre_commit_runs_what_make_lint_runs() -> None:
     makefile = (ROOT / "Makefile").read_text()
     recipe = re.search(r"^lint: .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
     assert recipe is not None
-    wanted = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe[1].splitlines()]
+    lint_commands = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe[1].splitlines()]
     configuration = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
     (local,) = configuration["repos"]
     assert local["repo"] == "local"
-    assert [hook["entry"] for hook in local["hooks"]] == wanted
+    assert [hook["entry"] for hook in local["hooks"]] == lint_commands

@@ -35,17 +35,17 @@ def test_simulated_rates_vary_and_hang_together_as_measured(series: Series) -> N
     runs = np.arange(len(logs))
     rest = logs - np.polyval(np.polyfit(runs, logs, 1), runs)
     machine = Machine(series.inserts_per_s)
-    [made] = np.log(machine.simulate(1, 20_000, draw())) - machine.drift * np.arange(20_000)
-    assert autocorrelate(made, LAGS) == pytest.approx(autocorrelate(rest, LAGS), abs=0.05)
-    assert made.std() == pytest.approx(rest.std(), rel=0.1)
+    [simulated] = np.log(machine.simulate(1, 20_000, draw())) - machine.drift * np.arange(20_000)
+    assert autocorrelate(simulated, LAGS) == pytest.approx(autocorrelate(rest, LAGS), abs=0.05)
+    assert simulated.std() == pytest.approx(rest.std(), rel=0.1)
 
 
 def test_drift_goes_on_through_a_simulated_series() -> None:
     noise = draw(3).normal(0, 0.001, 60)
     machine = Machine(np.exp(0.02 * np.arange(60) + noise).tolist())
-    [made] = np.log(machine.simulate(1, 50, draw()))
+    [simulated] = np.log(machine.simulate(1, 50, draw()))
     assert machine.drift == pytest.approx(0.02, abs=0.0001)
-    assert made[-1] - made[0] == pytest.approx(49 * 0.02, abs=0.01)
+    assert simulated[-1] - simulated[0] == pytest.approx(49 * 0.02, abs=0.01)
 
 
 def test_a_process_of_one_coefficient_is_found_from_its_autocorrelations() -> None:

@@ -40,9 +40,11 @@ def _read() -> dict[str, Any]:
         for file in sorted(EXAMPLES.rglob("*.yaml"))
         for document in yaml.safe_load_all(file.read_text())
     ]
-    found = {f"{one['kind']}/{one['metadata']['name']}": one for one in documents}
-    assert len(found) == len(documents)
-    return found
+    objects = {
+        f"{document['kind']}/{document['metadata']['name']}": document for document in documents
+    }
+    assert len(objects) == len(documents)
+    return objects
 
 
 OBJECTS = _read()
@@ -51,7 +53,7 @@ JOBS = {"job": JOB["spec"], "nightly": NIGHTLY["spec"]["jobTemplate"]["spec"]}
 every_job = pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 
 
-@pytest.mark.parametrize("name", [one for one in OBJECTS if one.split("/")[0] not in _OF_OTHERS])
+@pytest.mark.parametrize("name", [name for name in OBJECTS if name.split("/")[0] not in _OF_OTHERS])
 def test_objects_fit_their_schema(name: str) -> None:
     for version in (_OLDEST, kubernetes_validate.latest_version()):
         kubernetes_validate.validate(dict(OBJECTS[name]), version, strict=True)
@@ -101,11 +103,11 @@ def test_what_a_pod_names_is_there(job: Document) -> None:
     pod = job["template"]["spec"]
     (container,) = pod["containers"]
     assert f"ServiceAccount/{pod['serviceAccountName']}" in OBJECTS
-    volumes = {one["name"]: one for one in pod["volumes"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert f"ConfigMap/{volumes['config']['configMap']['name']}" in OBJECTS
     claim = volumes["results"]["persistentVolumeClaim"]["claimName"]
     assert f"PersistentVolumeClaim/{claim}" in OBJECTS
-    mounts = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
     assert mounts == {"/etc/iotbench": "config", "/work": "results", "/tmp": "scratch"}
     # `results` is a folder of the one in which the command begins.
     assert "WORKDIR /work\n" in (ROOT / "Dockerfile").read_text()
@@ -125,24 +127,24 @@ def test_the_commands_are_the_tools_and_their_target_is_right(
     words = list(job["template"]["spec"]["containers"][0]["args"])
     file = tmp_path / "config.yaml"
     file.write_text(OBJECTS["ConfigMap/iotbench"]["data"]["config.yaml"])
-    (place,) = (one for one in words if one.startswith("--config="))
+    (place,) = (word for word in words if word.startswith("--config="))
     assert place == "--config=/etc/iotbench/config.yaml"
     words[words.index(place)] = f"--config={file}"
     command = commands.get_command(commands.make_context("iotbench", ["targets"]), words[0])
     assert command is not None
-    given = command.make_context(words[0], words[1:]).params
-    session = open_session(request_of(given))
+    options = command.make_context(words[0], words[1:]).params
+    session = open_session(request_of(options))
     assert session.executor is ExecutorName.KUBERNETES
     assert session.place.namespace == NAMESPACE
 
 
 def test_the_nightly_run_has_a_limit_and_goes_to_an_address() -> None:
     words = JOBS["nightly"]["template"]["spec"]["containers"][0]["args"]
-    assert any(one.startswith("--limit=") for one in words)
-    (output,) = (one.removeprefix("--output=") for one in words if one.startswith("--output="))
+    assert any(word.startswith("--limit=") for word in words)
+    (output,) = (word.removeprefix("--output=") for word in words if word.startswith("--output="))
     assert str(Address(output)) == output
     environment = JOBS["nightly"]["template"]["spec"]["containers"][0]["env"]
-    assert [one["name"] for one in environment] == ["AWS_REGION"]
+    assert [variable["name"] for variable in environment] == ["AWS_REGION"]
 
 
 def test_the_alert_means_the_jobs_that_are_here() -> None:
@@ -171,19 +173,19 @@ def test_argo_cd_finds_the_manifests() -> None:
 
 
 def _copied() -> Iterator[str]:
-    """What the Dockerfile copies of the folder, but for all of it."""
+    """What the Dockerfile copies from the folder."""
     for line in (ROOT / "Dockerfile").read_text().splitlines():
         if line.startswith("COPY ") and "--from" not in line:
             yield from line.split()[1:-1]
 
 
 def test_the_build_has_what_the_image_and_the_wheel_are_made_of() -> None:
-    kept = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
-    assert all((ROOT / name).exists() for name in kept)
-    assert {name for name in _copied() if name != "."} <= set(kept)
+    included = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    assert all((ROOT / name).exists() for name in included)
+    assert {name for name in _copied() if name != "."} <= set(included)
     project = (ROOT / "pyproject.toml").read_text()
     shipped = re.findall(r'^"([\w.]+)" = "cli/shipped/', project, re.MULTILINE)
-    assert {*shipped, "cli", "simulator", "pyproject.toml", "README.md"} <= set(kept)
+    assert {*shipped, "cli", "simulator", "pyproject.toml", "README.md"} <= set(included)
 
 
 def test_the_image_has_pinned_versions_and_its_own_user() -> None:

@@ -33,24 +33,24 @@ def list_messages(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_messages_avoid_the_words_of_the_vocabulary() -> None:
-    found = [
+    matches = [
         f"{file.relative_to(ROOT)}:{line}: {match[0]!r}"
         for package in ("cli", "simulator")
         for file in sorted((ROOT / package).rglob("*.py"))
         for line, text in list_messages(file)
         if (match := _AVOIDED.search(text))
     ]
-    assert found == []
+    assert matches == []
 
 
 def test_pages_avoid_the_words_of_the_vocabulary() -> None:
-    found = [
+    matches = [
         f"{document.relative_to(ROOT)}: {match[0]!r}"
         for document in DOCUMENTS
         if document.name != "old-results.md"
         for match in _AVOIDED.finditer(re.sub(r"\s+", " ", document.read_text()))
     ]
-    assert found == []
+    assert matches == []
 
 
 def test_a_word_to_avoid_is_found() -> None:

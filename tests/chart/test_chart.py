@@ -55,31 +55,31 @@ def render(values: Document, kubernetes: str = "1.34.0") -> dict[str, dict[str, 
     done = try_to_render(values, kubernetes)
     assert done.returncode == 0, done.stderr
     documents = [document for document in yaml.safe_load_all(done.stdout) if document]
-    found = {
+    rendered = {
         f"{document['kind']}/{document['metadata']['name'].removeprefix(RELEASE)}": document
         for document in documents
     }
-    assert len(found) == len(documents)
-    return found
+    assert len(rendered) == len(documents)
+    return rendered
 
 
 @pytest.fixture(scope="module")
 def plain() -> dict[str, dict[str, Any]]:
-    """With the values that the tool always sets."""
+    """The objects with the values that the tool always sets."""
     return render({"run": RUN})
 
 
 @pytest.fixture(scope="module")
 def full() -> dict[str, dict[str, Any]]:
-    """With every value set."""
+    """The objects with every value set."""
     return render(EVERYTHING)
 
 
 @pytest.fixture(params=["plain", "full"])
 def objects(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
-    """Both."""
-    found: dict[str, dict[str, Any]] = request.getfixturevalue(request.param)
-    return found
+    """The objects of both."""
+    documents: dict[str, dict[str, Any]] = request.getfixturevalue(request.param)
+    return documents
 
 
 def pod(objects: Document, component: str) -> Any:
@@ -139,12 +139,12 @@ def test_labels(plain: Document, full: Document) -> None:
 
 
 def test_jobs(plain: Document, full: Document) -> None:
-    for objects, workers, deadline, kept in ((plain, 3, 86400, 3600), (full, 7, 1000, 200)):
+    for objects, workers, deadline, kept_s in ((plain, 3, 86400, 3600), (full, 7, 1000, 200)):
         for component in ("collector", "worker"):
             spec = objects[f"Job/-{component}"]["spec"]
             assert spec["backoffLimit"] == 0
             assert spec["activeDeadlineSeconds"] == deadline
-            assert spec["ttlSecondsAfterFinished"] == kept
+            assert spec["ttlSecondsAfterFinished"] == kept_s
             assert spec["template"]["spec"]["restartPolicy"] == "Never"
             annotations = objects[f"Job/-{component}"]["metadata"]["annotations"]
             assert annotations["iot-database-benchmark/started-by"] == "me@here"
@@ -160,8 +160,8 @@ def test_jobs(plain: Document, full: Document) -> None:
 
 def test_a_thousand_workers_fit_the_objects() -> None:
     """An object may have about 1 MB. Neither Jobs nor settings grow with workers; settings do with runs."""
-    one = run_settings(workers=1_000, events=10**9, duration_s=600.0).model_dump_json()
-    run = RUN | {"workers": 1_000, "settings": "[" + ",".join([one] * 30) + "]"}
+    settings = run_settings(workers=1_000, events=10**9, duration_s=600.0).model_dump_json()
+    run = RUN | {"workers": 1_000, "settings": "[" + ",".join([settings] * 30) + "]"}
     objects = render({"run": run})
     assert objects["Job/-worker"]["spec"]["parallelism"] == 1_000
     sizes = {name: len(json.dumps(document)) for name, document in objects.items()}
@@ -220,10 +220,10 @@ def test_restricted(plain: Document, full: Document, component: str) -> None:
 def test_resources(plain: Document, full: Document) -> None:
     for objects, values in ((plain, DEFAULTS), (full, EVERYTHING)):
         for component, key in (("collector", "collectorResources"), ("worker", "resources")):
-            found = pod(objects, component)["spec"]["containers"][0]["resources"]
+            resources = pod(objects, component)["spec"]["containers"][0]["resources"]
             lower = values["requests" if component == "worker" else "collectorRequests"]
-            assert found["limits"] == values[key]
-            assert found["requests"] == {**values[key], **lower}
+            assert resources["limits"] == values[key]
+            assert resources["requests"] == {**values[key], **lower}
             assert bool(lower) == (objects is full)
     nothing = pod(render({"run": RUN, "requests": None}), "worker")["spec"]["containers"][0]
     assert nothing["resources"]["requests"] == DEFAULTS["resources"]
@@ -282,9 +282,9 @@ def test_what_platforms_want(plain: Document, full: Document) -> None:
     account = full["ServiceAccount/"]
     assert account["metadata"]["annotations"] == EVERYTHING["serviceAccount"]["annotations"]
     assert account["automountServiceAccountToken"] is False
-    there = render({"run": RUN, "serviceAccount": {"name": "benchmark"}})
-    assert "ServiceAccount/" not in there
-    assert pod(there, "worker")["spec"]["serviceAccountName"] == "benchmark"
+    existing = render({"run": RUN, "serviceAccount": {"name": "benchmark"}})
+    assert "ServiceAccount/" not in existing
+    assert pod(existing, "worker")["spec"]["serviceAccountName"] == "benchmark"
 
 
 def test_openshift() -> None:
@@ -310,16 +310,16 @@ def test_who_may_come_from_outside(plain: Document, full: Document) -> None:
 
 
 def test_a_part_of_the_workers() -> None:
-    """Those of an executor that has no collector, and which to another one's."""
+    """The workers of an executor that has no collector and uses another one's."""
     address = "http://bench.example.com:5000"
     part = RUN | {"firstWorker": 1, "workerStep": 2, "collector": address}
     objects = render({"run": part})
     assert set(objects) == {"Job/-worker", "PodDisruptionBudget/", "Secret/"}
     assert objects["PodDisruptionBudget/"]["spec"]["minAvailable"] == 3
     arguments = pod(objects, "worker")["spec"]["containers"][0]["args"]
-    given = dict(zip(arguments[1::2], arguments[2::2], strict=True))
-    assert given["--collector"] == address
-    assert (given["--first"], given["--step"]) == ("1", "2")
+    options = dict(zip(arguments[1::2], arguments[2::2], strict=True))
+    assert options["--collector"] == address
+    assert (options["--first"], options["--step"]) == ("1", "2")
     leader = render({"run": RUN | {"workerStep": 2}})
     assert {"Job/-collector", "NetworkPolicy/-collector", "Service/"} <= set(leader)
     arguments = pod(leader, "worker")["spec"]["containers"][0]["args"]
@@ -345,12 +345,12 @@ def test_keep_away(full: Document) -> None:
 
 
 def test_spread(plain: Document, full: Document) -> None:
-    for objects, given in ((plain, DEFAULTS), (full, EVERYTHING)):
+    for objects, values in ((plain, DEFAULTS), (full, EVERYTHING)):
         template = pod(objects, "worker")
         constraints = template["spec"]["topologySpreadConstraints"]
-        assert len(constraints) == len(given["topologySpread"])
-        for constraint, one in zip(constraints, given["topologySpread"], strict=True):
-            assert one.items() <= constraint.items()
+        assert len(constraints) == len(values["topologySpread"])
+        for constraint, expected in zip(constraints, values["topologySpread"], strict=True):
+            assert expected.items() <= constraint.items()
             labels = constraint["labelSelector"]["matchLabels"]
             assert labels.items() <= template["metadata"]["labels"].items()
             assert not labels.items() <= pod(objects, "collector")["metadata"]["labels"].items()
@@ -390,11 +390,11 @@ def test_egress(full: Document) -> None:
     collector, names, database, own = policy["egress"]
     container = pod(full, "collector")["spec"]["containers"][0]
     assert collector["ports"] == [{"port": container["ports"][0]["containerPort"]}]
-    there = collector["to"][0]["podSelector"]["matchLabels"]
-    assert there.items() <= pod(full, "collector")["metadata"]["labels"].items()
-    assert not there.items() <= pod(full, "worker")["metadata"]["labels"].items()
-    asked = {(one["port"], one["protocol"]) for one in names["ports"]}
-    assert asked == {(port, kind) for port in (53, 5353) for kind in ("UDP", "TCP")}
+    selector = collector["to"][0]["podSelector"]["matchLabels"]
+    assert selector.items() <= pod(full, "collector")["metadata"]["labels"].items()
+    assert not selector.items() <= pod(full, "worker")["metadata"]["labels"].items()
+    ports = {(port["port"], port["protocol"]) for port in names["ports"]}
+    assert ports == {(port, kind) for port in (53, 5353) for kind in ("UDP", "TCP")}
     assert database["to"][0]["podSelector"]["matchLabels"] == EVERYTHING["keepAwayFrom"]
     (where,) = database["to"][0]["namespaceSelector"]["matchExpressions"]
     assert where["key"] == "kubernetes.io/metadata.name" and where["values"] == ["databases"]
@@ -409,9 +409,9 @@ def test_egress(full: Document) -> None:
 
 def test_what_can_be_left_out() -> None:
     off = {"networkPolicy": {"enabled": False}, "podDisruptionBudget": {"enabled": False}}
-    found = render({"run": RUN, "topologySpread": [], **off})
-    assert not [name for name in found if name.startswith(("NetworkPolicy", "PodDisruption"))]
-    assert "topologySpreadConstraints" not in pod(found, "worker")["spec"]
+    objects = render({"run": RUN, "topologySpread": [], **off})
+    assert not [name for name in objects if name.startswith(("NetworkPolicy", "PodDisruption"))]
+    assert "topologySpreadConstraints" not in pod(objects, "worker")["spec"]
 
 
 @pytest.mark.parametrize("component", ["collector", "worker"])
@@ -536,7 +536,7 @@ def key_paths(values: Document, prefix: str = "") -> Iterator[str]:
 
 
 def schema_paths(schema: Document, prefix: str = "") -> Iterator[str]:
-    """The same of the schema."""
+    """The same paths, of the schema."""
     if "$ref" in schema:
         schema = SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]]
     for key, value in schema.get("properties", {}).items():
@@ -546,8 +546,8 @@ def schema_paths(schema: Document, prefix: str = "") -> Iterator[str]:
 
 def test_values_and_schema_have_the_same_keys() -> None:
     users_own = ("affinity.",)
-    known = {path for path in schema_paths(SCHEMA) if not path.startswith(users_own)}
-    assert set(key_paths(DEFAULTS)) == known
+    paths = {path for path in schema_paths(SCHEMA) if not path.startswith(users_own)}
+    assert set(key_paths(DEFAULTS)) == paths
     assert SCHEMA["additionalProperties"] is False
     assert set(chart_keys()) == set(DEFAULTS) - {"run"}
     # So that the file with everything has everything.
@@ -595,8 +595,8 @@ def test_the_references_names_stay() -> None:
 def test_how_helm_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, on_the_server: list[str]
 ) -> None:
-    """Values in a form that has one reading: ids and tags can look like numbers. And never so that
-    more permissions are needed than docs/how-to/private-clusters.md says."""
+    """Values are passed in a form that has one reading: ids and tags can look like numbers. And helm never
+    needs more permissions than docs/how-to/private-clusters.md says."""
     fake = tmp_path / "helm"
     fake.write_text(
         f"#!/bin/sh\ntest $1 != version || {{ echo {version}; exit; }}\n"

@@ -46,11 +46,11 @@ Expression = Callable[[Row], Any]
 
 
 class AqlError(Exception):
-    """The query is none, or none that is known here."""
+    """Not a query, or one that isn't known here."""
 
 
 def order(value: Any) -> tuple[Any, ...]:
-    """The order of values, but for texts, which ArangoDB compares by the rules of a language.
+    """The order of values, except for texts, which ArangoDB compares by the rules of a language.
 
     https://docs.arangodb.com/stable/aql/fundamentals/type-and-value-order/
     """
@@ -80,29 +80,29 @@ def _number(value: Any) -> Any:
 
 
 def _remainder(dividend: Any, divisor: Any) -> Any:
-    """As of doubles, with the dividend's sign; none of a division by zero."""
+    """The remainder as for doubles, with the dividend's sign; None for a division by zero."""
     return math.fmod(dividend, divisor) if divisor else None
 
 
 def _numbers(values: Sequence[Any]) -> list[Any] | None:
-    """Those that are computed with; None if there is something else than numbers and `null`."""
-    some = [value for value in values if value is not None]
-    wrong = [v for v in some if isinstance(v, bool) or not isinstance(v, (int, float))]
-    return None if wrong else some
+    """The values that are computed with; None if there is anything but numbers and `null`."""
+    numbers = [value for value in values if value is not None]
+    wrong = [v for v in numbers if isinstance(v, bool) or not isinstance(v, (int, float))]
+    return None if wrong else numbers
 
 
 def _sum(values: Sequence[Any]) -> float | None:
-    """None without any event, and 0 of events whose values are all `null`."""
-    some = _numbers(values)
-    return None if some is None or not values else math.fsum(some)
+    """None without any event, and 0 if the values of all events are `null`."""
+    numbers = _numbers(values)
+    return None if numbers is None or not values else math.fsum(numbers)
 
 
 def _average(values: Sequence[Any]) -> float | None:
-    some = _numbers(values)
-    return math.fsum(some) / len(some) if some else None
+    numbers = _numbers(values)
+    return math.fsum(numbers) / len(numbers) if numbers else None
 
 
-# What a group's values, `null` among them, come to.
+# What is computed of a group's values, `null` among them.
 # https://docs.arangodb.com/stable/aql/high-level-operations/collect/#aggregation
 _AGGREGATES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "COUNT": len,
@@ -118,7 +118,7 @@ _AGGREGATES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
 def execute(
     query: str, values: Mapping[str, Any], collections: Mapping[str, Sequence[Row]]
 ) -> list[Any]:
-    """What the query returns; AqlError or KeyError (no such collection)."""
+    """What the query returns. Raises AqlError, or KeyError if there is no such collection."""
     return _Parser(query, values, collections).query()
 
 
@@ -130,14 +130,14 @@ class _Parser:
         position = 0
         text = query.rstrip()
         while position < len(text):
-            found = _TOKEN.match(text, position)
-            if not found or found.lastgroup is None:
+            match = _TOKEN.match(text, position)
+            if not match or match.lastgroup is None:
                 raise AqlError(f"syntax error near {text[position : position + 20]!r}")
-            kind, token = found.lastgroup, found[found.lastgroup]
+            kind, token = match.lastgroup, match[match.lastgroup]
             if kind == "word" and token.upper() in _KEYWORDS:
                 kind, token = "keyword", token.upper()
             self._tokens.append((kind, token))
-            position = found.end()
+            position = match.end()
         self._tokens.append(("end", ""))
         self._next = 0
         self._values, self._unused = values, set(values)
@@ -147,13 +147,13 @@ class _Parser:
     # --- statements -------------------------------------------------------------------------------
 
     def query(self) -> list[Any]:
-        found = self._statements()
+        results = self._statements()
         if self._tokens[self._next][0] != "end" or self._unused:
             raise AqlError(f"something is left: {self._tokens[self._next][1]} {self._unused}")
-        return found
+        return results
 
     def _statements(self) -> list[Any]:
-        """What statements up to a RETURN answer, the query's or a subquery's."""
+        """What the statements up to a RETURN return, those of the query or of a subquery."""
         rows: list[Row] = [{}]
         while not self._accept("RETURN"):
             if self._accept("FOR"):
@@ -182,11 +182,11 @@ class _Parser:
         return [result(row) for row in rows]
 
     def _subquery(self) -> Expression:
-        """One that knows none of the variables around it, so that its answer is the same for all rows."""
+        """A subquery that knows none of the variables around it, so its answer is the same for all rows."""
         outer, self._known = self._known, set()
-        found = self._statements()
+        results = self._statements()
         self._known = outer
-        return lambda row: found
+        return lambda row: results
 
     def _operand_of_for(self) -> Expression:
         kind, token = self._take()
@@ -209,8 +209,8 @@ class _Parser:
         groups: dict[tuple[Any, ...], tuple[Row, list[Row]]] = {}
         for row in rows:
             values = {name: key(row) for name, key in keys.items()}
-            same = tuple(order(value) for value in values.values())
-            groups.setdefault(same, (values, []))[1].append(row)
+            group = tuple(order(value) for value in values.values())
+            groups.setdefault(group, (values, []))[1].append(row)
         if not keys:
             # Without rows there is still one group.
             groups = groups or {(): ({}, [])}
@@ -245,13 +245,13 @@ class _Parser:
         return int(token)
 
     def _assignments(self, right: Callable[[], Any]) -> list[tuple[str, Any]]:
-        found = []
+        assignments = []
         while True:
             name = self._name()
             self._expect("=")
-            found.append((name, right()))
+            assignments.append((name, right()))
             if not self._accept(","):
-                return found
+                return assignments
 
     def _aggregate(self) -> tuple[Callable[[Sequence[Any]], Any], Expression]:
         _, name = self._take()
@@ -415,7 +415,7 @@ def _write_text(value: Any) -> str:
 def _read_text(token: str) -> str:
     """A text in double quotes, which has JSON's escapes."""
     try:
-        # Line breaks may stand in it as they are.
+        # It may contain line breaks as they are.
         return str(json.loads(token, strict=False))
     except ValueError as error:
         raise AqlError(f"no text: {token}") from error
@@ -437,15 +437,15 @@ def _both(left: Expression, right: Expression) -> Expression:
 
 def _member(value: Expression, name: str) -> Expression:
     def member(row: Row) -> Any:
-        found = value(row)
-        return found.get(name) if isinstance(found, dict) else None
+        document = value(row)
+        return document.get(name) if isinstance(document, dict) else None
 
     return member
 
 
 def _item(value: Expression, position: Expression) -> Expression:
     def item(row: Row) -> Any:
-        found, wanted = value(row), position(row)
-        return found[wanted] if isinstance(found, list) and wanted < len(found) else None
+        items, index = value(row), position(row)
+        return items[index] if isinstance(items, list) and index < len(items) else None
 
     return item

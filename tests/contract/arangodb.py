@@ -33,7 +33,7 @@ class ArangoUnderTest(HttpServerUnderTest):
 
     # Documents have members, collections have no columns.
     tables_come_with_events = True
-    # Only superusers may, and whoever logs in by a name is none.
+    # Only superusers may, and nobody who logs in with a name is one.
     compacts = False
     column_types: ClassVar = {
         ColumnType.TIMESTAMP_MS: "number",
@@ -74,7 +74,7 @@ class ArangoUnderTest(HttpServerUnderTest):
             yield cls(url.rstrip("/"), password, stack)
 
     def ask(self, method: str, target: str, body: object = None) -> Any:
-        """A request that is no part of what is tested; HTTPError if it is refused."""
+        """Send a request that isn't part of the test; HTTPError if it is refused."""
         login = base64.b64encode(f"root:{self.password}".encode()).decode()
         request = urllib.request.Request(
             self.url + target,
@@ -94,15 +94,18 @@ class ArangoUnderTest(HttpServerUnderTest):
             "bindVars": {"@collection": table},
             "batchSize": 1_000_000,
         }
-        found: list[dict[str, Any]] = self._api("POST", "/cursor", question)["result"]
-        return found
+        documents: list[dict[str, Any]] = self._api("POST", "/cursor", question)["result"]
+        return documents
 
     def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
         documents = self._documents(table)
         stored = {column.name for column in schema.row}
         assert all(document.keys() - {"_key", "_id", "_rev"} == stored for document in documents)
         if schema.tags is Tags.TABLE:
-            tags = {one["tags_id"]: one for one in self._documents(f"{schema.table}_tags")}
+            tags = {
+                document["tags_id"]: document
+                for document in self._documents(f"{schema.table}_tags")
+            }
             documents = [tags[document["tags_id"]] | document for document in documents]
         return [[document[column.name] for column in schema.columns] for document in documents]
 
@@ -110,26 +113,26 @@ class ArangoUnderTest(HttpServerUnderTest):
         return [document["_key"] for document in self._documents(table)]
 
     def tables(self) -> set[str]:
-        found = self._api("GET", "/collection?excludeSystem=true")["result"]
-        return {collection["name"] for collection in found}
+        collections = self._api("GET", "/collection?excludeSystem=true")["result"]
+        return {collection["name"] for collection in collections}
 
     def columns(self, table: str) -> dict[str, str]:
         kinds = {dict: "object", str: "string", int: "number", float: "number", bool: "bool"}
-        found: dict[str, str] = {}
+        columns: dict[str, str] = {}
         for document in self._documents(table):
             for name, value in document.items():
                 if not name.startswith("_") and type(value) in kinds:
                     # Any JSON value will do for an object's column.
-                    found[name] = (
+                    columns[name] = (
                         "object"
-                        if "object" in (found.get(name), kinds[type(value)])
+                        if "object" in (columns.get(name), kinds[type(value)])
                         else (kinds[type(value)])
                     )
-        return {"id": "_key", **found}
+        return {"id": "_key", **columns}
 
     def indices(self, table: str) -> set[str]:
-        found = self._api("GET", f"/index?collection={table}")["indexes"]
-        return {index["name"] for index in found if index["type"] != "primary"}
+        indexes = self._api("GET", f"/index?collection={table}")["indexes"]
+        return {index["name"] for index in indexes if index["type"] != "primary"}
 
     def clear(self) -> None:
         for table in self.tables():
@@ -170,11 +173,11 @@ class ArangoStandInUnderTest(ArangoUnderTest):
     @classmethod
     @contextmanager
     def begun(cls) -> Iterator[ArangoStandInUnderTest]:
-        """A stand-in of its own, ended at the end."""
+        """A stand-in of its own, which is stopped at the end."""
         with arango_stand_in() as server, ExitStack() as stack:
-            found = cls(server.url, server.password, stack)
-            found.stand_in = server
-            yield found
+            adapter = cls(server.url, server.password, stack)
+            adapter.stand_in = server
+            yield adapter
 
     @contextmanager
     def conflicting(self) -> Iterator[FaultHandle]:

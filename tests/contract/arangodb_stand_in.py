@@ -1,4 +1,4 @@
-"""In ArangoDB's place: an HTTP server that checks each request strictly against the documented API, and
+"""A stand-in for ArangoDB: an HTTP server that checks each request strictly against the documented API, and
 refuses paths, headers, parameters and members that it doesn't know.
 
 https://docs.arangodb.com/stable/develop/http-api/. What it can't show: a cluster, what is written to
@@ -36,7 +36,7 @@ _CURSOR |= {"allowRetry"}
 _INDEX = {"type", "name", "fields", "unique", "sparse", "inBackground"}
 _KEY = re.compile(r"[A-Za-z0-9_\-:.@()+,=;$!*'%]{1,254}")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,255}")
-# What is said of a document that is stored; of what python-arango makes of it, no more is needed.
+# What the answer says about a stored document; python-arango needs no more.
 _STORED = {"_id": "collection/key", "_key": "key", "_rev": "_a"}
 
 
@@ -67,14 +67,14 @@ class ArangoStandIn(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.databases: dict[str, dict[str, _Collection]] = {"_system": {}}
         self.cursors: dict[str, tuple[list[Any], dict[str, Any]]] = {}
-        """The pages that are left of each answer, and what each page has besides."""
+        """The remaining pages of each answer, and what else each page has."""
         self.numbers = itertools.count(1)
         self.conflicts = 0
-        """So many documents more meet a write conflict."""
+        """How many more documents meet a write conflict."""
         self.forbidden = {"compact"}
-        """What its user may not. With authentication, only tokens without a user make superusers."""
+        """What its user may not do. With authentication, only tokens without a user make superusers."""
         self.requests: list[tuple[str, str]] = []
-        """Method and target of each."""
+        """Method and target of each request."""
 
     @property
     def url(self) -> str:
@@ -101,13 +101,13 @@ class ArangoStandIn(ThreadingHTTPServer):
             raise Refused(401, 11, "not authorized to execute this request")
         parts = urlsplit(target)
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-        found = re.fullmatch(r"/_db/([^/]+)(/_(?:api|admin)/.*)", parts.path)
-        if not found or len(dict(pairs)) != len(pairs):
+        match = re.fullmatch(r"/_db/([^/]+)(/_(?:api|admin)/.*)", parts.path)
+        if not match or len(dict(pairs)) != len(pairs):
             raise Refused(404, 404, f"unknown path {target}")
-        name = unquote(found[1])
+        name = unquote(match[1])
         if name not in self.databases:
             raise Refused(404, 1228, "database not found")
-        return self._routed(method, name, found[2], dict(pairs), body)
+        return self._routed(method, name, match[2], dict(pairs), body)
 
     def _routed(  # noqa: PLR0912 - one case for each path
         self, method: str, name: str, path: str, params: dict[str, str], body: bytes
@@ -130,8 +130,8 @@ class ArangoStandIn(ThreadingHTTPServer):
                 return 200, {"error": False, "code": 200, "result": True}
             case ["GET", "_api", "collection"]:
                 _only(params, {"excludeSystem"})
-                found = [{"name": key, "type": 2, "isSystem": False} for key in database]
-                return 200, {"error": False, "code": 200, "result": found}
+                listed = [{"name": key, "type": 2, "isSystem": False} for key in database]
+                return 200, {"error": False, "code": 200, "result": listed}
             case ["POST", "_api", "collection"]:
                 _only(params, {"waitForSyncReplication", "enforceReplicationFactor"})
                 return self._create(database, _object(body, _COLLECTION))
@@ -161,9 +161,9 @@ class ArangoStandIn(ThreadingHTTPServer):
                 return 200, _collection(database, collection).properties
             case ["GET", "_api", "index"]:
                 _only(params, {"collection"})
-                found = _collection(database, params["collection"]).indexes
+                listed = _collection(database, params["collection"]).indexes
                 key = {"id": f"{params['collection']}/0", "name": "primary", "type": "primary"}
-                indexes = [{**key, "fields": ["_key"], "unique": True, "sparse": False}, *found]
+                indexes = [{**key, "fields": ["_key"], "unique": True, "sparse": False}, *listed]
                 return 200, {"error": False, "code": 200, "indexes": indexes}
             case ["DELETE", "_api", "index", collection, index]:
                 _only(params, set())
@@ -194,8 +194,8 @@ class ArangoStandIn(ThreadingHTTPServer):
                 return 202, {"error": False, "code": 202, "id": cursor}
         raise Refused(404, 404, f"unknown path {method} {path}")
 
-    def _permit(self, what: str) -> None:
-        if what in self.forbidden:
+    def _permit(self, action: str) -> None:
+        if action in self.forbidden:
             raise Refused(403, 11, "only allowed for superusers")
 
     def _create(
@@ -220,7 +220,7 @@ class ArangoStandIn(ThreadingHTTPServer):
     def _insert(
         self, collection: _Collection, document: Any, on_duplicate: str = "error"
     ) -> dict[str, Any] | None:
-        """None, or the error; `ignored` in it if it is to be ignored."""
+        """None, or the error; its `ignored` is set if it is to be ignored."""
         if not isinstance(document, dict):
             return _error(1227, "invalid document type")
         kind = collection.properties.get("keyOptions", {}).get("type", "traditional")
@@ -242,26 +242,26 @@ class ArangoStandIn(ThreadingHTTPServer):
     def _store(
         self, collection: _Collection, params: dict[str, str], body: bytes
     ) -> tuple[int, Any]:
-        given = _json(body)
-        stored = 201 if _is_set(params, "waitForSync") else 202
-        if not isinstance(given, list):
-            if error := self._insert(collection, given):
+        content = _json(body)
+        status = 201 if _is_set(params, "waitForSync") else 202
+        if not isinstance(content, list):
+            if error := self._insert(collection, content):
                 raise Refused(
                     409 if error["errorNum"] in (1200, 1210) else 400,
                     error["errorNum"],
                     error["errorMessage"],
                 )
-            return stored, {} if _is_set(params, "silent") else _STORED
-        results = [self._insert(collection, document) for document in given]
+            return status, {} if _is_set(params, "silent") else _STORED
+        results = [self._insert(collection, document) for document in content]
         if not _is_set(params, "silent"):
-            return stored, [error or _STORED for error in results]
-        return stored, [error for error in results if error] or {}
+            return status, [error or _STORED for error in results]
+        return status, [error for error in results if error] or {}
 
     def _import(
         self, collection: _Collection, params: dict[str, str], body: bytes
     ) -> tuple[int, Any]:
         if params.get("type") == "array":
-            body = b"\n".join(json.dumps(one).encode() for one in _json(body))
+            body = b"\n".join(json.dumps(document).encode() for document in _json(body))
         elif params.get("type") != "documents":
             raise Refused(400, 400, "invalid value for 'type'")
         before = dict(collection.documents)
@@ -294,7 +294,9 @@ class ArangoStandIn(ThreadingHTTPServer):
     ) -> tuple[int, dict[str, Any]]:
         if body.get("cache"):
             raise Refused(501, 9, "no answers from a cache")
-        documents = {name: list(found.documents.values()) for name, found in database.items()}
+        documents = {
+            name: list(collection.documents.values()) for name, collection in database.items()
+        }
         try:
             rows = execute(body["query"], body.get("bindVars", {}), documents)
         except AqlError as error:
@@ -310,13 +312,13 @@ class ArangoStandIn(ThreadingHTTPServer):
         return 201, self._page(cursor) | {"code": 201}
 
     def _page(self, cursor: str) -> dict[str, Any]:
-        pages, more = self.cursors[cursor]
+        pages, extra = self.cursors[cursor]
         answer = {"result": pages.pop(0), "hasMore": bool(pages)}
         if pages:
             answer["id"] = cursor
         else:
             del self.cursors[cursor]
-        return {**answer, **more, "cached": False, "error": False, "code": 200}
+        return {**answer, **extra, "cached": False, "error": False, "code": 200}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -350,15 +352,15 @@ def _json(body: bytes) -> Any:
 
 
 def _object(body: bytes, members: set[str]) -> dict[str, Any]:
-    found = _json(body)
-    if not isinstance(found, dict) or found.keys() - members:
-        raise Refused(400, 400, f"unknown members {set(found) - members}")
-    return found
+    content = _json(body)
+    if not isinstance(content, dict) or content.keys() - members:
+        raise Refused(400, 400, f"unknown members {set(content) - members}")
+    return content
 
 
-def _only(params: dict[str, str], known: set[str]) -> None:
-    if params.keys() - known:
-        raise Refused(400, 400, f"unknown parameters {params.keys() - known}")
+def _only(params: dict[str, str], allowed: set[str]) -> None:
+    if params.keys() - allowed:
+        raise Refused(400, 400, f"unknown parameters {params.keys() - allowed}")
 
 
 def _booleans(params: dict[str, str], *names: str) -> None:
@@ -382,7 +384,7 @@ def _collection(database: dict[str, _Collection], name: str) -> _Collection:
 
 
 def _figures(collection: _Collection) -> dict[str, Any]:
-    """Documents as JSON; of the primary index the keys, of another one what it is of."""
+    """Sizes as JSON: documents, keys for the primary index, and the indexed values for each other one."""
     documents = collection.documents
     members = [[name.partition(".")[0] for name in index["fields"]] for index in collection.indexes]
     indexed = [
@@ -400,10 +402,10 @@ def _figures(collection: _Collection) -> dict[str, Any]:
 
 
 def _drop_index(collection: _Collection, handle: str) -> tuple[int, dict[str, Any]]:
-    kept = [index for index in collection.indexes if index["id"] != handle]
-    if len(kept) == len(collection.indexes):
+    remaining = [index for index in collection.indexes if index["id"] != handle]
+    if len(remaining) == len(collection.indexes):
         raise Refused(404, 1212, "index not found")
-    collection.indexes[:] = kept
+    collection.indexes[:] = remaining
     return 200, {"error": False, "code": 200, "id": handle}
 
 
@@ -411,7 +413,7 @@ def _index(collection: _Collection, owner: str, body: bytes) -> tuple[int, dict[
     index = _object(body, _INDEX)
     if index.get("type") != "persistent" or not index.get("fields"):
         raise Refused(400, 10, "invalid index type or fields")
-    same = [found for found in collection.indexes if found["name"] == index["name"]]
+    same = [existing for existing in collection.indexes if existing["name"] == index["name"]]
     if same and same[0]["fields"] != index["fields"]:
         raise Refused(409, 1207, "duplicate name")
     if not same:

@@ -27,13 +27,13 @@ from .lost import ANSWER_LOST, REQUEST_LOST
 
 
 def quoted(name: str) -> str:
-    """A CQL identifier. Of its own: the one of the code under test may be wrong."""
+    """A CQL identifier. Not by the function of the code under test, which may be wrong."""
     return '"' + name.replace('"', '""') + '"'
 
 
 @contextmanager
 def session_with(host: str, port: int, **options: Any) -> Iterator[Session]:
-    """A session with one node, that has nothing of the module's settings."""
+    """A session with one node, which has none of the module's settings."""
     profile = ExecutionProfile(
         WhiteListRoundRobinPolicy([host]),
         row_factory=tuple_factory,
@@ -54,7 +54,7 @@ def session_with(host: str, port: int, **options: Any) -> Iterator[Session]:
 class CassandraUnderTest(ServerUnderTest):
     """A keyspace of its own on one node, or on several with a copy on each."""
 
-    # It tells whole MiB.
+    # It reports sizes in whole MiB.
     events_for_size: ClassVar[int] = 60_000
 
     column_types: ClassVar = {
@@ -97,17 +97,17 @@ class CassandraUnderTest(ServerUnderTest):
         """A keyspace of its own on the server, dropped at the end: others may be using the rest."""
         names = hosts.split(",")
         with _sessions(names, int(port)) as sessions:
-            found = cls(names, int(port), sessions)
-            found.ask(
-                f"CREATE KEYSPACE {found.keyspace} WITH replication ="
+            adapter = cls(names, int(port), sessions)
+            adapter.ask(
+                f"CREATE KEYSPACE {adapter.keyspace} WITH replication ="
                 f" {{'class': 'NetworkTopologyStrategy', 'datacenter1': {len(names)}}}"
             )
             try:
-                yield found
+                yield adapter
             finally:
-                found.ask(f"DROP KEYSPACE {found.keyspace}")
-                found._silent.close()
-                found._closed.close()
+                adapter.ask(f"DROP KEYSPACE {adapter.keyspace}")
+                adapter._silent.close()
+                adapter._closed.close()
 
     def ask(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         return list(self._sessions[0].execute(statement, values or None))
@@ -137,8 +137,8 @@ class CassandraUnderTest(ServerUnderTest):
         return [str(row[0]) for row in self.ask(f"SELECT id FROM {self._named(table)}")]
 
     def tables(self) -> set[str]:
-        found = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
-        return {row[0] for row in self.ask(found, self.keyspace)}
+        statement = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
+        return {row[0] for row in self.ask(statement, self.keyspace)}
 
     def columns(self, table: str) -> dict[str, str]:
         rows = self.ask(
@@ -175,17 +175,23 @@ class CassandraUnderTest(ServerUnderTest):
 
     def connections(self, run_id: str) -> set[str]:
         def live() -> set[str]:
-            mine = {found.laddr.port for found in _connections() if found.status == "ESTABLISHED"}
+            mine = {
+                connection.laddr.port
+                for connection in _connections()
+                if connection.status == "ESTABLISHED"
+            }
             return {str(port) for port in self._ports(run_id) & mine}
 
         # The driver reconnects in its own time.
-        found: set[str] = eventually(live, "connections")
-        return found
+        ports: set[str] = eventually(live, "connections")
+        return ports
 
     def kill_connections(self, run_id: str) -> int:
-        """Cut them on this side, which Cassandra has no command for."""
+        """Cut them on this side: Cassandra has no command for it."""
         ports = self._ports(run_id)
-        return sum(_cut(found.fd) for found in _connections() if found.laddr.port in ports)
+        return sum(
+            _cut(connection.fd) for connection in _connections() if connection.laddr.port in ports
+        )
 
     def refusals(self) -> Sequence[Refusal]:
         secret = "the-wrong-passw0rd"
@@ -199,7 +205,7 @@ class CassandraUnderTest(ServerUnderTest):
                 "check that the server runs",
                 secret,
             )
-            for port in (found.getsockname()[1] for found in (self._closed, self._silent))
+            for port in (endpoint.getsockname()[1] for endpoint in (self._closed, self._silent))
         ]  # fmt: skip
 
     # --- failures ---------------------------------------------------------------------------------
@@ -280,7 +286,7 @@ def _connections() -> list[Any]:
 
 def _cut(descriptor: int) -> int:
     """Shut a socket of this process down as if the other side had; 1, or 0 if it is gone already."""
-    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as found:
-        found.shutdown(socket.SHUT_RDWR)
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)
         return 1
     return 0

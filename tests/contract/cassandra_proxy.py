@@ -49,7 +49,7 @@ _BODIES = {
 
 
 class Proxy(tcp_proxy.Proxy[Fate, "_Line"]):
-    """To a node. Requests that write can have a fate."""
+    """A proxy to a node. Requests that write can have a fate."""
 
     def _connect(self, client: socket.socket, server: socket.socket) -> _Line:
         return _Line(self, client, server)
@@ -92,7 +92,7 @@ class _Line(tcp_proxy.Line):
                         self._client.sendall(raw)
 
     def _forward_handshake(self, stream: BinaryIO, to: socket.socket, last: int) -> None:
-        """Forward messages that are in no segments yet, up to the last such."""
+        """Forward messages that aren't in segments yet, up to the last of them."""
         while True:
             header = read_exactly(stream, _HEADER.size)
             _, _, _, operation, length = _HEADER.unpack(header)

@@ -1,4 +1,4 @@
-"""A node of one's own, started like the one under test but with other settings.
+"""A node of the tests' own, started like the one under test but with other settings.
 
 For what must not be done to a server that others use: ask for passwords and certificates, stop it.
 """
@@ -96,7 +96,7 @@ class OwnNode:
             self._process = None
 
     def hang(self, seconds: float) -> None:
-        """Let it do nothing for so long, in the background."""
+        """Suspend it for this long, in the background."""
         assert self._process is not None
         process = psutil.Process(self._process.pid)
         process.suspend()
@@ -120,11 +120,11 @@ def own_node(host: str, port: int, **settings: Any) -> Iterator[OwnNode]:
 
 def listening(host: str, port: int) -> psutil.Process:
     """The process of this machine that listens there."""
-    for found in psutil.net_connections("tcp"):
+    for connection in psutil.net_connections("tcp"):
         # Java listens on IPv6 sockets, as ::ffff:127.0.0.1.
-        here = found.laddr and (found.laddr.ip.rpartition(":")[2], found.laddr.port)
-        if found.status == psutil.CONN_LISTEN and here == (host, port) and found.pid:
-            return psutil.Process(found.pid)
+        here = connection.laddr and (connection.laddr.ip.rpartition(":")[2], connection.laddr.port)
+        if connection.status == psutil.CONN_LISTEN and here == (host, port) and connection.pid:
+            return psutil.Process(connection.pid)
     raise AssertionError(f"no process of this machine listens on {host}:{port}")
 
 

@@ -54,7 +54,7 @@ class ClickhouseUnderTest(HttpServerUnderTest):
     def __init__(self, url: str, user: str, password: str, stack: ExitStack) -> None:
         self.url = url
         self.login = {"X-ClickHouse-User": user, "X-ClickHouse-Key": password}
-        # With what has to be quoted in a name or a text.
+        # With characters that have to be quoted in a name or a text.
         self.database = f"iot test's {os.getpid()} {uuid.uuid4().hex[:8]}"
         super().__init__(
             "clickhouse",
@@ -77,12 +77,12 @@ class ClickhouseUnderTest(HttpServerUnderTest):
     def started(cls, url: str, user: str, password: str) -> Iterator[ClickhouseUnderTest]:
         """A database, which is dropped at the end."""
         with ExitStack() as stack:
-            found = cls(url, user, password, stack)
-            yield found
-            found.sql(f"DROP DATABASE IF EXISTS `{found.database}` SYNC")
+            adapter = cls(url, user, password, stack)
+            yield adapter
+            adapter.sql(f"DROP DATABASE IF EXISTS `{adapter.database}` SYNC")
 
     def sql(self, statement: str, **parameters: str) -> list[dict[str, Any]]:
-        """All rows of a statement's answer, not by way of the proxy; `parameters` of `{name:Type}` in it."""
+        """All rows of a statement's answer, asked past the proxy; `parameters`: of `{name:Type}` in it."""
         settings = {f"param_{name}": value for name, value in parameters.items()} | {
             "default_format": "JSONEachRow",
             "date_time_output_format": "unix_timestamp",
@@ -124,30 +124,30 @@ class ClickhouseUnderTest(HttpServerUnderTest):
         return [row["id"] for row in self.sql(f"SELECT id FROM {self._name(table)}")]
 
     def tables(self) -> set[str]:
-        found = self.sql(
+        rows = self.sql(
             "SELECT name FROM system.tables WHERE database = {database:String}",
             database=self.database,
         )
-        return {row["name"] for row in found}
+        return {row["name"] for row in rows}
 
     def columns(self, table: str) -> dict[str, str]:
-        found = self.sql(
+        rows = self.sql(
             "SELECT name, type FROM system.columns WHERE database = {database:String}"
             " AND table = {table:String} ORDER BY position",
             database=self.database, table=table,
         )  # fmt: skip
-        return {row["name"]: row["type"] for row in found}
+        return {row["name"]: row["type"] for row in rows}
 
     def expected_columns(self, schema: Schema) -> dict[str, str]:
-        found = {}
+        columns = {}
         for column in schema.columns:
             kind = self.column_types[column.type]
             if column.name == schema.device and schema.device_path:
                 kind = f"JSON({schema.device_path} String)"
             elif column.type is ColumnType.TEXT and (column.name == schema.device or column.tag):
                 kind = f"LowCardinality({kind})"
-            found[column.name] = kind
-        return found
+            columns[column.name] = kind
+        return columns
 
     def indices(self, table: str) -> set[str]:
         return set()

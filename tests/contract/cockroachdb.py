@@ -1,5 +1,5 @@
-"""CockroachDB, and PostgreSQL in its place behind a proxy that refuses or reads differently what
-CockroachDB does.
+"""CockroachDB, and a stand-in for it: PostgreSQL behind a proxy that refuses what CockroachDB refuses, and
+reads differently what CockroachDB reads differently.
 
 What the stand-in can't show: retries inside the server, ranges and leases, what CockroachDB makes of
 the statements that both know, speed.
@@ -50,11 +50,11 @@ class CockroachUnderTest(PostgresUnderTest):
         return {row[0] for row in self.ask(_SESSIONS, f"iot-benchmark {run_id}")}
 
     def kill_connections(self, run_id: str) -> int:
-        found = self.connections(run_id)
-        for session in found:
+        sessions = self.connections(run_id)
+        for session in sessions:
             self.ask("CANCEL SESSION IF EXISTS %s", session)
         eventually(lambda: not self.connections(run_id), "end of the sessions")
-        return len(found)
+        return len(sessions)
 
 
 # --- the stand-in ---------------------------------------------------------------------------------
@@ -93,10 +93,10 @@ _UNKNOWN = re.compile(rb"pg_stat_activity|pg_terminate_backend|advisory|\w / \w"
 
 
 def translated(statement: bytes) -> bytes:
-    """What PostgreSQL is asked instead."""
+    """The statement that PostgreSQL gets instead."""
     for pattern, replacement in _READ_AS:
-        if found := re.fullmatch(pattern, statement):
-            return found.expand(replacement)
+        if match := re.fullmatch(pattern, statement):
+            return match.expand(replacement)
     own = not statement.startswith(b"INSERT")
     if not _KNOWN.match(statement) or (own and _UNKNOWN.search(statement)):
         return (
@@ -120,18 +120,18 @@ class CockroachStandIn(PostgresUnderTest):
     def __init__(self, module: str, dsn: str, data: Path | None) -> None:
         super().__init__(module, dsn, data)
         self.statements: list[bytes] = []
-        """What was asked, but for the values of INSERTs."""
+        """All statements so far, without the values of INSERTs."""
 
     @classmethod
     @contextmanager
     def started(cls, module: str, dsn: str, data: Path | None) -> Iterator[PostgresUnderTest]:
-        with super().started(module, dsn, data) as found:
-            assert isinstance(found, cls)
+        with super().started(module, dsn, data) as adapter:
+            assert isinstance(adapter, cls)
 
             def noted(statement: bytes) -> bytes:
-                found.statements.append(statement.partition(b" VALUES ")[0])
+                adapter.statements.append(statement.partition(b" VALUES ")[0])
                 return translated(statement)
 
-            with proxy_to(found.dsn, noted) as proxy:
-                found.reach_by(proxy.dsn)
-                yield found
+            with proxy_to(adapter.dsn, noted) as proxy:
+                adapter.reach_by(proxy.dsn)
+                yield adapter

@@ -65,12 +65,12 @@ class CratedbUnderTest(HttpServerUnderTest):
     def started(cls, url: str) -> Iterator[CratedbUnderTest]:
         """A schema, whose tables are dropped at the end."""
         with ExitStack() as stack:
-            found = cls(url, stack)
-            yield found
-            found.clear()
+            adapter = cls(url, stack)
+            yield adapter
+            adapter.clear()
 
     def sql(self, statement: str, *values: Any) -> list[list[Any]]:
-        """All rows of a statement's answer, not by way of the proxy."""
+        """All rows of a statement's answer, asked past the proxy."""
         body = {"stmt": statement} | ({"args": values} if values else {})
         headers = {"content-type": "application/json", "default-schema": self.schema}
         request = urllib.request.Request(
@@ -105,19 +105,19 @@ class CratedbUnderTest(HttpServerUnderTest):
         return [row[0] for row in self.sql(f'SELECT "id" FROM "{table}"')]
 
     def tables(self) -> set[str]:
-        found = self.sql(
+        rows = self.sql(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = ?", self.schema
         )
-        return {row[0] for row in found}
+        return {row[0] for row in rows}
 
     def columns(self, table: str) -> dict[str, str]:
-        found = self.sql(
+        rows = self.sql(
             "SELECT column_name, data_type FROM information_schema.columns"
             " WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position",
             self.schema, table,
         )  # fmt: skip
         # An object's attributes are listed as columns, too.
-        return {name: kind for name, kind in found if "[" not in name}
+        return {name: kind for name, kind in rows if "[" not in name}
 
     def indices(self, table: str) -> set[str]:
         return set()
@@ -128,7 +128,7 @@ class CratedbUnderTest(HttpServerUnderTest):
 
     @contextmanager
     def listing_no_jobs(self) -> Iterator[None]:
-        """Meanwhile the server doesn't list what it is at work on."""
+        """Keeps the server from listing what it is at work on."""
         self.sql('SET GLOBAL "stats.enabled" = FALSE')
         try:
             yield
@@ -176,7 +176,7 @@ class CratedbStandIn(CratedbUnderTest):
     events_for_size = 1_000
 
     dsn: str
-    """Of the PostgreSQL below it."""
+    """How to reach the PostgreSQL below it."""
 
     column_types: ClassVar = CratedbUnderTest.column_types | {ColumnType.TIMESTAMP_MS: "bigint"}
 
@@ -198,13 +198,13 @@ class CratedbStandIn(CratedbUnderTest):
             with (
                 pytest.MonkeyPatch.context() as patch,
                 stand_in(with_options(dsn, dbname=name)) as server,
-                cls.started(server.url) as found,
+                cls.started(server.url) as adapter,
             ):
-                assert isinstance(found, CratedbStandIn)
-                found.dsn = server.dsn
+                assert isinstance(adapter, CratedbStandIn)
+                adapter.dsn = server.dsn
                 # The stand-in begins with a statement as soon as it has it.
                 patch.setattr("simulator.modules.cratedb.writing._SETTLE_S", 0.0)
-                yield found
+                yield adapter
         finally:
             ask(administration, f"DROP DATABASE {name} WITH (FORCE)")
             administration.close()

@@ -39,8 +39,8 @@ _PARAMETERS = {"types", "error_trace", "pretty"}
 _FIELDS = {"stmt", "args", "bulk_args"}
 
 PASSWORD = "the-right-passw0rd"
-"""Of every user but `crate`, who needs none, and those that were created, who have their own and no
-privileges."""
+"""The password of every user except `crate`, who needs none, and users that were created, who have their
+own and no privileges."""
 
 # https://github.com/crate/crate/pull/16629
 _BIGINT_ENDS = (-(2**63), 2**63 - 1)
@@ -109,7 +109,7 @@ _DROP_USER = re.compile(r"DROP USER (\w+)")
 _QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
 _NUMBER = re.compile(r"\d+")
 _CALL = re.compile(r"(\w+)\(")
-# https://cratedb.com/docs/crate/reference/en/latest/general/builtins/: as far as they are used here.
+# https://cratedb.com/docs/crate/reference/en/latest/general/builtins/: those that are used here.
 _FUNCTIONS = {
     "any", "avg", "cast", "count", "date_bin", "has_schema_privilege", "max", "max_by", "min", "sum",
 }  # fmt: skip
@@ -130,8 +130,8 @@ def _syntax_error(text: str) -> Refused:
 
 @lru_cache(maxsize=500)
 def check_select(statement: str) -> None:
-    """Refused, unless the statement is one in the grammar of CrateDB's own parser, and has none but
-    CrateDB's functions."""
+    """Raise Refused unless the statement fits the grammar of CrateDB's own parser and calls only CrateDB's
+    functions."""
     check_statement(statement)
     called = set(_CALL.findall(_QUOTED.sub("x", statement)))
     if unknown := {name.lower() for name in called} - _FUNCTIONS:
@@ -141,7 +141,7 @@ def check_select(statement: str) -> None:
 
 @lru_cache(maxsize=100)
 def check_statement(statement: str) -> None:
-    """Refused, unless the statement is one in the grammar of CrateDB's own parser."""
+    """Raise Refused unless the statement fits the grammar of CrateDB's own parser."""
     try:
         (parsed,) = cratedb_sqlparse.sqlparse(statement)
     except ValueError as error:
@@ -150,22 +150,20 @@ def check_statement(statement: str) -> None:
         raise _syntax_error(str(parsed.exception))
 
 
-def _subscripted(found: re.Match[str]) -> str:
-    """object['a']['b'] in PostgreSQL's words."""
-    *outer, last = re.findall(r"'\w+'", found[2])
-    return f"({found[1]}{''.join(f' -> {key}' for key in outer)} ->> {last})"
+def _subscripted(match: re.Match[str]) -> str:
+    """object['a']['b'] in PostgreSQL's syntax."""
+    *outer, last = re.findall(r"'\w+'", match[2])
+    return f"({match[1]}{''.join(f' -> {key}' for key in outer)} ->> {last})"
 
 
 def translated_select(statement: str) -> str:
-    """A SELECT in PostgreSQL's words."""
-    found = _SUBSCRIPT.sub(_subscripted, statement).replace("%", "%%").replace("?", "%s")
+    """A SELECT in PostgreSQL's syntax."""
+    sql = _SUBSCRIPT.sub(_subscripted, statement).replace("%", "%%").replace("?", "%s")
     for name in ("jobs", "nodes", "segments", "shards"):
-        found = found.replace(f"sys.{name}", f"crate.{name}")
-    found = found.replace("information_schema.tables", "crate.tables")
-    found = re.sub(
-        rf"max_by\(({_NAME}), ({_NAME})\)", r"(array_agg(\1 ORDER BY \3 DESC))[1]", found
-    )
-    return found.replace("CURRENT_TIMESTAMP", "crate.now_ms()")
+        sql = sql.replace(f"sys.{name}", f"crate.{name}")
+    sql = sql.replace("information_schema.tables", "crate.tables")
+    sql = re.sub(rf"max_by\(({_NAME}), ({_NAME})\)", r"(array_agg(\1 ORDER BY \3 DESC))[1]", sql)
+    return sql.replace("CURRENT_TIMESTAMP", "crate.now_ms()")
 
 
 class _Session:
@@ -179,14 +177,14 @@ class _Session:
         self._connection.close()
 
     def password_of(self, user: str) -> str | None:
-        """Of a user who was created; None if there is no such user."""
+        """The password of a user who was created; None if there is no such user."""
         with self._connection.cursor() as cursor:
             cursor.execute("SELECT password FROM crate.users WHERE name = %s", [user])
             row = cursor.fetchone()
         return row[0] if row else None
 
     def run_without_privileges(self, schema: str, body: dict[str, Any]) -> dict[str, Any]:
-        """What a user may who sees nothing: https://github.com/crate/crate/issues/11638"""
+        """Answer a user without privileges, who sees nothing: https://github.com/crate/crate/issues/11638"""
         if body["stmt"].startswith("SELECT ") and " FROM " not in body["stmt"]:
             if "has_schema_privilege" in body["stmt"]:
                 return {"cols": ["has_schema_privilege"], "rows": [[False]], "rowcount": 1}
@@ -221,22 +219,22 @@ class _Session:
     def _run(
         self, cursor: Any, schema: str, statement: str, args: Any, bulk: Any
     ) -> dict[str, Any]:
-        if found := _INSERT.fullmatch(statement):
-            return self._insert(cursor, found, args, bulk)
+        if match := _INSERT.fullmatch(statement):
+            return self._insert(cursor, match, args, bulk)
         if bulk is not None:
             raise _syntax_error("Bulk operations are for INSERT, UPDATE and DELETE")
-        if found := _CREATE.fullmatch(statement):
-            self._create(cursor, schema, found)
-        elif found := _DROP.fullmatch(statement):
+        if match := _CREATE.fullmatch(statement):
+            self._create(cursor, schema, match)
+        elif match := _DROP.fullmatch(statement):
             cursor.execute(statement)
-            for known in ("tables", "segments"):
+            for table in ("tables", "segments"):
                 cursor.execute(
-                    f"DELETE FROM crate.{known} WHERE table_schema = %s AND table_name = %s",
-                    [schema, found[1]],
+                    f"DELETE FROM crate.{table} WHERE table_schema = %s AND table_name = %s",
+                    [schema, match[1]],
                 )
-        elif found := _OPTIMIZE.fullmatch(statement):
-            for name in re.findall(_NAME, found[1]):
-                self._optimize(cursor, schema, name, found[4] == "max_num_segments")
+        elif match := _OPTIMIZE.fullmatch(statement):
+            for name in re.findall(_NAME, match[1]):
+                self._optimize(cursor, schema, name, match[4] == "max_num_segments")
         elif _DELETE.fullmatch(statement):
             cursor.execute(statement)
         elif _REFRESH.fullmatch(statement):
@@ -255,12 +253,12 @@ class _Session:
         return {"cols": [], "rows": [[]], "rowcount": 1}
 
     def _administer(self, cursor: Any, statement: str) -> None:
-        if found := _STATS.fullmatch(statement):
-            cursor.execute("UPDATE crate.settings SET stats_enabled = %s", [found[1]])
-        elif found := _CREATE_USER.fullmatch(statement):
-            cursor.execute("INSERT INTO crate.users VALUES (%s, %s)", [found[1], found[2]])
-        elif found := _DROP_USER.fullmatch(statement):
-            cursor.execute("DELETE FROM crate.users WHERE name = %s", [found[1]])
+        if match := _STATS.fullmatch(statement):
+            cursor.execute("UPDATE crate.settings SET stats_enabled = %s", [match[1]])
+        elif match := _CREATE_USER.fullmatch(statement):
+            cursor.execute("INSERT INTO crate.users VALUES (%s, %s)", [match[1], match[2]])
+        elif match := _DROP_USER.fullmatch(statement):
+            cursor.execute("DELETE FROM crate.users WHERE name = %s", [match[1]])
         else:
             raise _syntax_error(f"line 1:1: mismatched input: {statement}")
 
@@ -276,32 +274,32 @@ class _Session:
             [schema, name, f'"{name}"'],
         )
 
-    def _create(self, cursor: Any, schema: str, found: re.Match[str]) -> None:
-        columns, at = [], 0
-        while at < len(found[2]):
-            column = _COLUMN.match(found[2], at)
-            if column is None and (made := _GENERATED.match(found[2], at)):
-                columns.append(f"{made[1]} bigint GENERATED ALWAYS AS ({made[2]}) STORED")
-                at = made.end()
+    def _create(self, cursor: Any, schema: str, match: re.Match[str]) -> None:
+        columns, position = [], 0
+        while position < len(match[2]):
+            column = _COLUMN.match(match[2], position)
+            if column is None and (generated := _GENERATED.match(match[2], position)):
+                columns.append(f"{generated[1]} bigint GENERATED ALWAYS AS ({generated[2]}) STORED")
+                position = generated.end()
                 continue
-            if column is None and (key := _KEY.match(found[2], at)) and key[2] == found[3]:
+            if column is None and (key := _KEY.match(match[2], position)) and key[2] == match[3]:
                 columns.append(key[0])
                 break
             if column is None:
-                raise _syntax_error(f"no column definition: {found[2][at:]}")
+                raise _syntax_error(f"no column definition: {match[2][position:]}")
             default = " DEFAULT crate.gen_random_text_uuid()" if column[4] else ""
             columns.append(
                 f'"{column[1]}" {_TYPES.get(column[2], "jsonb")}{default}{column[5] or ""}'
             )
-            at = column.end()
-        cursor.execute(f'CREATE TABLE IF NOT EXISTS "{found[1]}" ({", ".join(columns)})')
+            position = column.end()
+        cursor.execute(f'CREATE TABLE IF NOT EXISTS "{match[1]}" ({", ".join(columns)})')
         cursor.execute(
             "INSERT INTO crate.tables VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
-            [schema, found[1], int(found[4] or 4), found[5] or "0-1", Json(_SETTINGS)],
+            [schema, match[1], int(match[4] or 4), match[5] or "0-1", Json(_SETTINGS)],
         )
 
-    def _insert(self, cursor: Any, found: re.Match[str], args: Any, bulk: Any) -> dict[str, Any]:
-        table, names = found[1], re.findall(_NAME, found[2])
+    def _insert(self, cursor: Any, match: re.Match[str], args: Any, bulk: Any) -> dict[str, Any]:
+        table, names = match[1], re.findall(_NAME, match[2])
         marks = ", ".join("?" * len(names))
         cursor.execute(
             "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute"
@@ -309,26 +307,26 @@ class _Session:
             [f'"{table}"'],
         )
         types = dict(cursor.fetchall())
-        insert = f'INSERT INTO "{table}" ({found[2].replace("%", "%%")})'
-        if found[4] == f"(SELECT * FROM UNNEST({marks}))" and bulk is None:
+        insert = f'INSERT INTO "{table}" ({match[2].replace("%", "%%")})'
+        if match[4] == f"(SELECT * FROM UNNEST({marks}))" and bulk is None:
             if len(args) != len(names) or len({len(values) for values in args}) != 1:
                 raise _syntax_error("UNNEST takes arrays of the same length")
             arrays = ", ".join(f"%s::{types[name]}[]" for name in names)
             lists = [[_plain(value) for value in values] for values in args]
-            # The rows are left out, and nothing says why.
-            kept = [
+            # Rows that are out of range are left out, and nothing says why.
+            stored = [
                 number
                 for number, row in enumerate(zip(*args, strict=True))
                 if out_of_range(row, names, types) is None
             ]
-            lists = [[values[number] for number in kept] for values in lists]
+            lists = [[values[number] for number in stored] for values in lists]
             cursor.execute(f"{insert} SELECT * FROM UNNEST({arrays}) ON CONFLICT DO NOTHING", lists)
             return {"cols": [], "rows": [[]], "rowcount": cursor.rowcount}
-        may_be_there = found[4] == f"VALUES ({marks}) ON CONFLICT DO NOTHING"
+        may_be_there = match[4] == f"VALUES ({marks}) ON CONFLICT DO NOTHING"
         if may_be_there:
-            check_statement(found[0])
-        elif found[4] != f"VALUES ({marks})":
-            raise _syntax_error(f"mismatched input: {found[4]}")
+            check_statement(match[0])
+        elif match[4] != f"VALUES ({marks})":
+            raise _syntax_error(f"mismatched input: {match[4]}")
         values = ", ".join(f"CAST(%s AS {types[name]})" for name in names)
         rows = [args] if bulk is None else bulk
         if any(len(row) != len(names) for row in rows):
@@ -358,7 +356,7 @@ class _Session:
 
 
 def out_of_range(row: Any, names: list[str], types: dict[str, str]) -> int | None:
-    """The first value that a bigint can't be since CrateDB 5.9."""
+    """The first value that a bigint can't have since CrateDB 5.9."""
     return next(
         (
             value
@@ -415,7 +413,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Nobody reads it."""
 
     def do_GET(self) -> None:
-        """The node's name and version, which CrateDB's client asks for: undocumented, and at any CrateDB."""
+        """The node's name and version, which CrateDB's client asks for: undocumented, but always there."""
         content = b'{"ok":true,"name":"stand-in","version":{"number":"5.10.0"}}'
         self.send_response(200 if urlsplit(self.path).path == "/" else 404)
         self.send_header("content-type", "application/json")
@@ -446,7 +444,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def _checked(self, body: bytes) -> dict[str, Any]:
-        """The request's body, if all about the request is as documented."""
+        """The request's body, if everything about the request is as documented."""
         parts = urlsplit(self.path)
         if parts.path != "/_sql":
             raise Refused(404, 4040, f"no such path: {parts.path}")
@@ -455,12 +453,12 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused(400, 4000, f"undocumented: {sorted(unknown)}")
         if self.headers.get("content-type") != "application/json":
             raise Refused(400, 4000, "content-type must be application/json")
-        found = json.loads(body)
-        if not isinstance(found, dict) or not set(found) <= _FIELDS:
-            raise Refused(400, 4000, f"undocumented fields in {sorted(found)}")
-        if not isinstance(found.get("stmt"), str) or {"args", "bulk_args"} <= set(found):
+        content = json.loads(body)
+        if not isinstance(content, dict) or not set(content) <= _FIELDS:
+            raise Refused(400, 4000, f"undocumented fields in {sorted(content)}")
+        if not isinstance(content.get("stmt"), str) or {"args", "bulk_args"} <= set(content):
             raise Refused(400, 4000, "stmt, and either args or bulk_args")
-        return found
+        return content
 
     def _authenticate(self) -> bool:
         """Whether the user may do everything, or nothing."""

@@ -23,8 +23,8 @@ from .http_server import HttpServerUnderTest, refused
 
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-# What a node answers while its queue of writes is full, and to who isn't known. (The test servers
-# have neither so short a queue nor Elastic's security.)
+# What a node answers while its queue of writes is full, and to an unknown user. (The test servers
+# have neither such a short queue nor Elastic's security.)
 _QUEUE_FULL = {
     "error": {
         "type": "es_rejected_execution_exception",
@@ -42,7 +42,7 @@ _UNKNOWN_USER = {
 
 
 def ask(url: str, method: str, target: str, body: object = None) -> Any:
-    """A request that is no part of what is tested; HTTPError if it is refused."""
+    """Send a request that isn't part of the test; HTTPError if it is refused."""
     request = urllib.request.Request(
         url + target,
         None if body is None else json.dumps(body).encode(),
@@ -78,7 +78,7 @@ class SearchUnderTest(HttpServerUnderTest):
         self.urls = urls
         self.url = urls[0]
         self.prefix = f"iot-test-{os.getpid()}-{uuid.uuid4().hex[:8]}-"
-        one = len(urls) == 1
+        single = len(urls) == 1
         super().__init__(
             "elasticsearch",
             urls,
@@ -87,8 +87,8 @@ class SearchUnderTest(HttpServerUnderTest):
                 "endpoint": endpoints,
                 "flavor": flavor,
                 "index_prefix": self.prefix,
-                "shards": 1 if one else 3,
-                "replicas": 0 if one else 1,
+                "shards": 1 if single else 3,
+                "replicas": 0 if single else 1,
             },
             stack,
         )
@@ -102,15 +102,15 @@ class SearchUnderTest(HttpServerUnderTest):
     def started(cls, urls: Sequence[str], flavor: str) -> Iterator[SearchUnderTest]:
         """A prefix on the cluster, whose indices are deleted at the end."""
         with ExitStack() as stack:
-            found = cls(urls, flavor, stack)
-            yield found
-            found.clear()
+            adapter = cls(urls, flavor, stack)
+            yield adapter
+            adapter.clear()
 
     def ask(self, method: str, target: str, body: object = None) -> Any:
         return ask(self.url, method, target, body)
 
     def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
-        """From the columns that are indexed, and not from the documents as they were sent, but for JSON."""
+        """From the indexed columns, and not from the documents as they were sent, except for JSON."""
         names = [column.name for column in schema.columns if column.type is not ColumnType.JSON]
         index = self.prefix + table
         self.ask("POST", f"/{index}/_refresh")
@@ -135,29 +135,31 @@ class SearchUnderTest(HttpServerUnderTest):
         return [hit["_id"] for hit in answer["hits"]["hits"]]
 
     def tables(self) -> set[str]:
-        found = self.ask("GET", f"/_cat/indices/{self.prefix}*?format=json&h=index")
-        return {row["index"].removeprefix(self.prefix) for row in found}
+        rows = self.ask("GET", f"/_cat/indices/{self.prefix}*?format=json&h=index")
+        return {row["index"].removeprefix(self.prefix) for row in rows}
 
     def columns(self, table: str) -> dict[str, str]:
         index = self.prefix + table
-        found = self.ask("GET", f"/{index}/_mapping")[index]["mappings"]["properties"]
+        properties = self.ask("GET", f"/{index}/_mapping")[index]["mappings"]["properties"]
         # A document's id is no field.
-        return {"id": "_id"} | {name: field.get("type", "object") for name, field in found.items()}
+        return {"id": "_id"} | {
+            name: field.get("type", "object") for name, field in properties.items()
+        }
 
     def indices(self, table: str) -> set[str]:
         return set()
 
     def size_on_disk(self, table: str) -> int:
-        """By kinds of files instead of segments: OpenSearch tells those in full once all are merged."""
-        found = self.ask(
+        """By kinds of files instead of segments: OpenSearch reports those in full once all are merged."""
+        stats = self.ask(
             "GET", f"/{self.prefix}{table}/_stats/segments?include_segment_file_sizes=true"
         )
-        kinds = found["_all"]["total"]["segments"]["file_sizes"].values()
+        kinds = stats["_all"]["total"]["segments"]["file_sizes"].values()
         return sum(kind["size_in_bytes"] for kind in kinds)
 
     def clear(self) -> None:
-        if found := self.tables():
-            self.ask("DELETE", "/" + ",".join(self.prefix + table for table in found))
+        if tables := self.tables():
+            self.ask("DELETE", "/" + ",".join(self.prefix + table for table in tables))
 
     # --- not getting in ---------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from .yugabytedb import YugabyteStandIn, YugabyteUnderTest
 def _embedded(
     name: str, module: str, adapter: type[PostgresUnderTest], thinned: bool = False
 ) -> Entry:
-    """On the embedded PostgreSQL, which is always there."""
+    """An entry on the embedded PostgreSQL, which is always there."""
 
     def start(request: pytest.FixtureRequest, _: list[str]) -> Any:
         dsn, home = request.getfixturevalue("embedded_postgres")
@@ -39,7 +39,7 @@ def _embedded(
 
 
 def _at_dsn(name: str, module: str, adapter: type[PostgresUnderTest], variable: str) -> Entry:
-    """Where the connection string in the variable says."""
+    """An entry on the server that the connection string in the variable names."""
 
     def start(_: pytest.FixtureRequest, values: list[str]) -> Any:
         return adapter.started(module, values[0], None)
@@ -169,8 +169,8 @@ ENTRIES = (
 
 def find_entry(name: str) -> Entry:
     """The entry of that name."""
-    [found] = [entry for entry in ENTRIES if entry.name == name]
-    return found
+    [entry] = [entry for entry in ENTRIES if entry.name == name]
+    return entry
 
 
 def server_fixtures(name: str) -> tuple[Any, Any]:
@@ -179,8 +179,8 @@ def server_fixtures(name: str) -> tuple[Any, Any]:
     @pytest.fixture(scope="module", name="_server")
     def started(request: pytest.FixtureRequest) -> Iterator[Any]:
         entry = find_entry(name)
-        with entry.start(request, entry.values()) as found:
-            yield found
+        with entry.start(request, entry.values()) as server:
+            yield server
 
     @pytest.fixture(name="server")
     def emptied(_server: Any) -> Any:

@@ -75,9 +75,9 @@ class HttpProxy:
     instead: Callable[[HttpRequest], Refuse | None] = lambda request: None
     """An answer in the server's place to what it doesn't know; None: the server is asked."""
     refused_connections: int = 0
-    """So many connections more are closed at once."""
+    """How many more connections are closed at once."""
     delay_s: float = 0.0
-    """How long each request that writes takes more."""
+    """How much longer each request that writes takes."""
     hold_s: float = 0.0
     """How long the next request that writes takes; 0 again once it has been held."""
     write_times: list[float] = field(default_factory=list)
@@ -100,13 +100,13 @@ class HttpProxy:
     def lines(self, header: str, beginning: str) -> list[_Line]:
         """The open connections whose last request had such a header."""
         with self._lock:
-            known = list(self._lines)
+            lines = list(self._lines)
         return [
-            line for line in known if line.last(header).startswith(beginning) and line.is_open()
+            line for line in lines if line.last(header).startswith(beginning) and line.is_open()
         ]
 
     def cut(self, lines: Sequence[_Line] | None = None) -> int:
-        """Cut clients off (all, if not said which); their number. The servers do not notice."""
+        """Cut clients off (all by default) and return their number. The servers do not notice."""
         with self._lock:
             cut = list(self._lines if lines is None else lines)
         for line in cut:
@@ -114,12 +114,12 @@ class HttpProxy:
         return len(cut)
 
     def close(self) -> None:
-        """End it all."""
+        """Stop listening and cut all clients off."""
         self.stop_listening()
         self.cut()
 
     def stop_listening(self) -> None:
-        """Refuse whoever connects from now on; connections that there are stay."""
+        """Refuse new connections from now on; open ones stay."""
         for listener in self._listeners:
             # close() alone would not wake the thread that waits in accept().
             with suppress(OSError):
@@ -127,7 +127,7 @@ class HttpProxy:
             listener.close()
 
     def wait_and_take_fate(self, request: HttpRequest) -> Fate | None:
-        """Keep a request that comes now as long as it is to take; its fate. Later ones have none."""
+        """Hold a request for as long as it is to take, and return its fate. Later requests have none."""
         if not self.writes(request):
             return None
         with self._lock:
@@ -235,16 +235,16 @@ class _Line:
         )
         if fate == "cut while it works":
             self.close()
-        found = self._server.getresponse()
-        content = found.read()
+        answer = self._server.getresponse()
+        content = answer.read()
         if fate in ("drop answer", "cut while it works"):
             return False
         if fate == "hold answer":
             return True
         if fate == "give up":
             return self._refuse(_GAVE_UP)
-        headers = _kept(found.getheaders())
-        return self._send(found.status, headers, content, request.method != "HEAD")
+        headers = _kept(answer.getheaders())
+        return self._send(answer.status, headers, content, request.method != "HEAD")
 
     def _refuse(self, refuse: Refuse) -> bool:
         if isinstance(refuse.body, bytes):
@@ -275,7 +275,7 @@ def _read_chunks(incoming: BufferedReader) -> bytes:
 
 
 def _kept(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Those that are not about the one connection."""
+    """The headers that are not about the one connection."""
     return {name: value for name, value in headers if name.lower() not in _HOP_BY_HOP}
 
 

@@ -25,7 +25,7 @@ class HttpServerUnderTest(ServerUnderTest):
     agent_header: ClassVar[str] = "user-agent"
     """The header in which a request names its run."""
     agent: ClassVar[str] = "iot-benchmark {run_id}"
-    """How that begins."""
+    """How that header begins."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class HttpServerUnderTest(ServerUnderTest):
 
     def unreachable(self, secret: str, **options: Any) -> list[Refusal]:
         """One server that isn't there, and one that doesn't answer."""
-        ports = [found.getsockname()[1] for found in (self._closed, self._silent)]
+        ports = [endpoint.getsockname()[1] for endpoint in (self._closed, self._silent)]
         return [
             Refusal(
                 {"endpoint": f"http://127.0.0.1:{port}", **options},
@@ -157,6 +157,6 @@ NO_ANSWER_IN_TIME = Fault(
 
 
 def refused(name: str, kind: str, refuse: Refuse, wait_s: float = 0.0) -> Fault:
-    """A request that is refused, and counted as `kind`. `wait_s`: the server asks for so much time, which is
-    read in one place."""
+    """A request that is refused, and counted as `kind`. `wait_s`: how long the server asks the client to
+    wait, which is read in one place."""
     return Fault(name, {kind: 1}, lambda server, job: server.fated(refuse, wait_s), once=wait_s > 0)

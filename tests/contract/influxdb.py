@@ -84,13 +84,13 @@ class InfluxUnderTest(HttpServerUnderTest):
     def started(
         cls, request: pytest.FixtureRequest, url: str, org: str, token: str
     ) -> Iterator[InfluxUnderTest]:
-        """A bucket of a name of its own: others may be using the rest."""
+        """A bucket with a name of its own: others may be using the rest."""
         folder = request.getfixturevalue("tmp_path_factory").mktemp("influxdb")
         bucket = f"iot test {os.getpid()} ${{}} {uuid.uuid4().hex[:8]}"
         with ExitStack() as stack:
-            found = cls(url, org, token, bucket, folder, stack)
-            stack.callback(found.clear)
-            yield found
+            adapter = cls(url, org, token, bucket, folder, stack)
+            stack.callback(adapter.clear)
+            yield adapter
 
     def asked(self, statement: str) -> list[dict[str, Any]]:
         """The series of an InfluxQL statement's answer; the bucket's name is that of its database."""
@@ -102,19 +102,19 @@ class InfluxUnderTest(HttpServerUnderTest):
         return series
 
     def buckets(self) -> list[dict[str, Any]]:
-        """The bucket, as often as it is there."""
+        """All buckets of that name."""
         answer = self.http.get("/api/v2/buckets", params={"org": self.org, "name": self.bucket})
-        found: list[dict[str, Any]] = answer.json().get("buckets", [])
-        return found
+        buckets: list[dict[str, Any]] = answer.json().get("buckets", [])
+        return buckets
 
     def make_bucket(self, **changes: Any) -> None:
-        """As an administrator would."""
+        """Make the bucket as an administrator would."""
         [org] = self.http.get("/api/v2/orgs", params={"org": self.org}).json()["orgs"]
         bucket = {"orgID": org["id"], "name": self.bucket, "retentionRules": [], **changes}
         self.http.post("/api/v2/buckets", json=bucket).raise_for_status()
 
     def write(self, lines: str) -> None:
-        """Line protocol with times in nanoseconds, by nobody's module."""
+        """Write line protocol with times in nanoseconds, without a module."""
         params = {"org": self.org, "bucket": self.bucket}
         self.http.post("/api/v2/write", params=params, content=lines).raise_for_status()
 
@@ -135,22 +135,22 @@ class InfluxUnderTest(HttpServerUnderTest):
         rows = []
         for series in self.asked(f"SELECT * FROM {_quoted(table)}"):
             for values in series["values"]:
-                found = dict(zip(series["columns"], values, strict=True))
-                rows.append([self._value(schema, found, column.name) for column in schema.columns])
+                point = dict(zip(series["columns"], values, strict=True))
+                rows.append([self._value(schema, point, column.name) for column in schema.columns])
         return rows
 
-    def _value(self, schema: Schema, found: dict[str, Any], name: str) -> Any:
+    def _value(self, schema: Schema, point: dict[str, Any], name: str) -> Any:
         if name == schema.time:
-            return found["time"]
+            return point["time"]
         if name == schema.device and schema.device_path:
             fields = {column.name for column in schema.columns}
-            return {k: v for k, v in found.items() if k not in fields | {"time"}}
+            return {k: v for k, v in point.items() if k not in fields | {"time"}}
         column = schema.column(name)
         if column.tag:
-            return self._tag_value(column, found[name] or "")
+            return self._tag_value(column, point[name] or "")
         if column.type is ColumnType.JSON:
-            return found[name] and json.loads(found[name])
-        return found[name]
+            return point[name] and json.loads(point[name])
+        return point[name]
 
     def _tag_value(self, column: Column, text: str) -> Any:
         """What a tag's text stands for."""
@@ -168,14 +168,14 @@ class InfluxUnderTest(HttpServerUnderTest):
     def columns(self, table: str) -> dict[str, str]:
         fields = self.asked(f"SHOW FIELD KEYS FROM {_quoted(table)}")
         tags = self.asked(f"SHOW TAG KEYS FROM {_quoted(table)}")
-        found = {name: kind for series in fields for name, kind in series["values"]}
-        return found | {name: "tag" for series in tags for [name] in series["values"]}
+        columns = {name: kind for series in fields for name, kind in series["values"]}
+        return columns | {name: "tag" for series in tags for [name] in series["values"]}
 
     def expected_columns(self, schema: Schema) -> dict[str, str]:
-        found = super().expected_columns(schema)
+        columns = super().expected_columns(schema)
         # Each point has a time, which is no column.
-        del found[schema.time]
-        return found | {schema.device: "tag"} | {c.name: "tag" for c in schema.columns if c.tag}
+        del columns[schema.time]
+        return columns | {schema.device: "tag"} | {c.name: "tag" for c in schema.columns if c.tag}
 
     def indices(self, table: str) -> set[str]:
         return set()
@@ -184,8 +184,8 @@ class InfluxUnderTest(HttpServerUnderTest):
         [bucket] = self.buckets()
         label = f'bucket="{bucket["id"]}"'
         lines = self.http.get("/metrics").text.splitlines()
-        found = [re.search(r',path="([^"]+)"', line) for line in lines if label in line]
-        shards = {Path(path[1]) for path in found if path}
+        matches = [re.search(r',path="([^"]+)"', line) for line in lines if label in line]
+        shards = {Path(match[1]) for match in matches if match}
         # Seen only if the server runs on this machine.
         if not shards or not all(shard.is_dir() for shard in shards):
             return None
@@ -233,9 +233,11 @@ class OwnServer:
     def __init__(self, url: str, folder: Path, *arguments: str) -> None:
         port = httpx.URL(url).port
         pids = [
-            found.pid
-            for found in psutil.net_connections("tcp")
-            if found.status == psutil.CONN_LISTEN and found.laddr[1:] == (port,) and found.pid
+            connection.pid
+            for connection in psutil.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+            and connection.laddr[1:] == (port,)
+            and connection.pid
         ]
         if not pids:
             pytest.skip("the server must be a process of this machine")
@@ -278,11 +280,11 @@ class OwnServer:
 @contextmanager
 def own_server(url: str, folder: Path, *arguments: str) -> Iterator[OwnServer]:
     """An InfluxDB for one test."""
-    found = OwnServer(url, folder, *arguments)
+    server = OwnServer(url, folder, *arguments)
     try:
-        yield found
+        yield server
     finally:
-        found.close()
+        server.close()
 
 
 def _quoted(name: str) -> str:

@@ -25,7 +25,7 @@ _PATIENCE_S = 60.0
 
 
 def quoted(name: str) -> str:
-    """An identifier. Of its own: the one of the code under test may be wrong."""
+    """An identifier. Not by the function of the code under test, which may be wrong."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -46,7 +46,7 @@ class IotdbUnderTest(ServerUnderTest):
     time_column: ClassVar = "time"
     keyless: ClassVar = frozenset({PrimaryKey.DB, PrimaryKey.NONE})
     model: ClassVar = "table"
-    # Of 2.0.1-beta, beside other work: of the tree's events after a FLUSH, for seconds.
+    # By 2.0.1-beta under other load: for the tree's events, for seconds after a FLUSH.
     false_refusals: ClassVar = ("is not in tsFileMetaData",)
 
     def __init__(
@@ -81,10 +81,10 @@ class IotdbUnderTest(ServerUnderTest):
         """A database of its own, dropped at the end: others may be using the rest."""
         with ExitStack() as stack:
             proxy = stack.enter_context(Proxy(host, int(port)))
-            found = cls((host, int(port)), (username, password), proxy, stack)
-            found.make_database(stack)
-            eventually(found.makes_regions, "regions of a new database")
-            yield found
+            adapter = cls((host, int(port)), (username, password), proxy, stack)
+            adapter.make_database(stack)
+            eventually(adapter.makes_regions, "regions of a new database")
+            yield adapter
 
     def make_database(self, stack: ExitStack) -> None:
         """Make it, with one region of each kind: each takes some of the server's memory for buffers."""
@@ -136,8 +136,8 @@ class IotdbUnderTest(ServerUnderTest):
         return {name: kind for name, kind, *_ in rows}
 
     def expected_columns(self, schema: Schema) -> dict[str, str]:
-        found = super().expected_columns(schema)
-        return {"time" if name == schema.time else name: kind for name, kind in found.items()}
+        columns = super().expected_columns(schema)
+        return {"time" if name == schema.time else name: kind for name, kind in columns.items()}
 
     def indices(self, table: str) -> set[str]:
         return set()
@@ -166,7 +166,7 @@ class IotdbUnderTest(ServerUnderTest):
                 "check that the server runs",
                 secret,
             )
-            for port in (found.getsockname()[1] for found in (self._closed, self._silent))
+            for port in (endpoint.getsockname()[1] for endpoint in (self._closed, self._silent))
         ]
         wrong = Refusal(
             {"password": secret}, f"127.0.0.1:{self.proxy.port}", "check username", secret

@@ -40,7 +40,7 @@ def _refuse(code: int) -> bytes:
 
 
 class Proxy(tcp_proxy.Proxy[Fate, "_Line"]):
-    """To a server. Inserts can have a fate."""
+    """A proxy to a server. Inserts can have a fate."""
 
     def _connect(self, client: socket.socket, server: socket.socket) -> _Line:
         return _Line(self, len(self._lines), client, server)
@@ -68,8 +68,8 @@ class _Line(tcp_proxy.Line):
     def _requests(self) -> None:
         with self._client.makefile("rb") as stream:
             for frame in _frames(stream):
-                if not self.run_id and (found := _RUN.search(frame)):
-                    self.run_id = found[1].decode()
+                if not self.run_id and (match := _RUN.search(frame)):
+                    self.run_id = match[1].decode()
                 fate = self._proxy.take_fate() if frame[12:24] in _INSERTS else None
                 if fate == "drop request":
                     return

@@ -14,7 +14,7 @@ from .iotdb import IotdbUnderTest
 
 
 def quoted(name: str) -> str:
-    """A node of a path. Of its own, as that of the table model."""
+    """A node of a path. Not by the function of the code under test, as for the table model."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -50,16 +50,16 @@ class IotdbTreeUnderTest(IotdbUnderTest):
         rows = self.ask(
             f"SELECT {', '.join(map(quoted, names))} FROM {self.root}.{quoted(table)}.* ALIGN BY DEVICE"
         )
-        found = []
+        events = []
         for time, device, *values in rows:
             # No name of a device is quoted, or has a dot in it.
-            known = {schema.device: device.rpartition(".")[2], schema.time: time}
-            known |= dict(zip(names, values, strict=True))
+            event = {schema.device: device.rpartition(".")[2], schema.time: time}
+            event |= dict(zip(names, values, strict=True))
             for column in schema.columns:
-                if column.type is ColumnType.JSON and known[column.name] is not None:
-                    known[column.name] = json.loads(known[column.name])
-            found.append([known[column.name] for column in schema.columns])
-        return found
+                if column.type is ColumnType.JSON and event[column.name] is not None:
+                    event[column.name] = json.loads(event[column.name])
+            events.append([event[column.name] for column in schema.columns])
+        return events
 
     def tables(self) -> set[str]:
         rows = self.ask(f"SHOW CHILD PATHS {self.root}")

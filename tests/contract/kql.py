@@ -31,7 +31,7 @@ Expression = Callable[[Row, Sequence[Row]], Any]
 
 
 class KqlError(Exception):
-    """The query is none, or none that is known here."""
+    """Not a query, or one that isn't known here."""
 
 
 class Table(NamedTuple):
@@ -42,7 +42,7 @@ class Table(NamedTuple):
 
 
 def execute(query: str, table: Callable[[str], Table]) -> Table:
-    """What the query answers. `table`: gives a table by its name."""
+    """The table that the query returns. `table`: gives a table by its name."""
     return _Parser(query, table).query()
 
 
@@ -56,7 +56,7 @@ def read_value(kind: str, value: Any) -> Any:
 
 
 def write_value(value: Any) -> Any:
-    """A value as it stands in an answer."""
+    """A value as an answer has it."""
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%dT%H:%M:%S.%f}0Z"
     return "NaN" if isinstance(value, float) and math.isnan(value) else value
@@ -114,11 +114,11 @@ class _Parser:
         position = 0
         text = query.strip()
         while position < len(text):
-            found = _TOKEN.match(text, position)
-            if not found or found.lastgroup is None:
+            match = _TOKEN.match(text, position)
+            if not match or match.lastgroup is None:
                 raise KqlError(f"syntax error near {text[position : position + 20]!r}")
-            self._tokens.append((found.lastgroup, found[found.lastgroup]))
-            position = found.end()
+            self._tokens.append((match.lastgroup, match[match.lastgroup]))
+            position = match.end()
         self._tokens.append(("end", ""))
         self._next = 0
         self._columns: list[str] = []
@@ -126,20 +126,20 @@ class _Parser:
     # --- operators --------------------------------------------------------------------------------
 
     def query(self) -> Table:
-        found = self._pipeline()
+        table = self._pipeline()
         if self._tokens[self._next][0] != "end":
             raise KqlError(f"something is left: {self._tokens[self._next][1]}")
-        return found
+        return table
 
     def _pipeline(self) -> Table:
-        """A table and what is made of it: the query, or one in parentheses within it."""
+        """A table and what is made of it: the query, or a pipeline in parentheses within it."""
         outer = self._columns
         kind, name = self._take()
         if kind != "quoted":
             raise KqlError(f"no table: {name}")
-        found = self._table(_unquote(name[1:-1]))
+        table = self._table(_unquote(name[1:-1]))
         while self._accept("|"):
-            self._columns = found.columns
+            self._columns = table.columns
             operator = {
                 "where": self._where,
                 "project": self._project,
@@ -150,19 +150,19 @@ class _Parser:
             }.get(self._word())
             if operator is None:
                 raise KqlError("an operator that isn't known")
-            found = operator(found.rows)
+            table = operator(table.rows)
         self._columns = outer
-        return found
+        return table
 
     def _inner(self) -> Table:
         """A pipeline in parentheses."""
         self._expect("(")
-        found = self._pipeline()
+        table = self._pipeline()
         self._expect(")")
-        return found
+        return table
 
     def _lookup(self, rows: Sequence[Row]) -> Table:
-        """By one column that both have; no other one may be in both."""
+        """Join by the one column that both tables have; no other column may be in both."""
         for word in ("kind", "=", "inner"):
             self._expect(word)
         right = self._inner()
@@ -170,11 +170,11 @@ class _Parser:
         key = self._column()
         if set(right.columns) & set(self._columns) != {key}:
             raise KqlError(f"columns of both: {right.columns} and {self._columns}")
-        known: dict[Any, list[Row]] = {}
+        matches: dict[Any, list[Row]] = {}
         for row in right.rows:
-            known.setdefault(row[key], []).append(row)
-        made = [{**row, **one} for row in rows for one in known.get(row[key], [])]
-        return Table([*self._columns, *(name for name in right.columns if name != key)], made)
+            matches.setdefault(row[key], []).append(row)
+        joined = [{**row, **match} for row in rows for match in matches.get(row[key], [])]
+        return Table([*self._columns, *(name for name in right.columns if name != key)], joined)
 
     def _where(self, rows: Sequence[Row]) -> Table:
         condition = self._expression()
@@ -182,8 +182,8 @@ class _Parser:
 
     def _project(self, rows: Sequence[Row]) -> Table:
         values = dict(self._list(self._assignment))
-        made = [{name: value(row, ()) for name, value in values.items()} for row in rows]
-        return Table(list(values), made)
+        projected = [{name: value(row, ()) for name, value in values.items()} for row in rows]
+        return Table(list(values), projected)
 
     def _summarize(self, rows: Sequence[Row]) -> Table:
         computed = [] if self._peek() == "by" else self._list(self._aggregation)
@@ -194,24 +194,24 @@ class _Parser:
         for row in rows:
             key = tuple(value(row, ()) for value in keys.values())
             groups.setdefault(key, []).append(row)
-        made = []
+        summaries = []
         for key, members in groups.items():
             row = dict(zip(keys, key, strict=True))
             for names, value in computed:
                 row |= zip(names, value({}, members), strict=True)
-            made.append(row)
+            summaries.append(row)
         names = [*keys, *(name for names, _ in computed for name in names)]
         if len(set(names)) < len(names):
             raise KqlError(f"a name twice: {names}")
-        return Table(names, made)
+        return Table(names, summaries)
 
     def _sort(self, rows: Sequence[Row]) -> Table:
         self._expect("by")
         for name, descending, nulls_last in reversed(self._list(self._order)):
-            some = [row for row in rows if not _is_nothing(row[name])]
-            none = [row for row in rows if _is_nothing(row[name])]
-            some.sort(key=lambda row: row[name], reverse=descending)
-            rows = some + none if nulls_last else none + some
+            present = [row for row in rows if not _is_nothing(row[name])]
+            absent = [row for row in rows if _is_nothing(row[name])]
+            present.sort(key=lambda row: row[name], reverse=descending)
+            rows = present + absent if nulls_last else absent + present
         return Table(self._columns, rows)
 
     def _order(self) -> tuple[str, bool, bool]:
@@ -265,10 +265,10 @@ class _Parser:
         return [name], lambda row, rows: [value(row, rows)]
 
     def _expression(self) -> Expression:
-        found = self._comparison()
+        condition = self._comparison()
         while self._accept("and"):
-            found = _both(found, self._comparison())
-        return found
+            condition = _both(condition, self._comparison())
+        return condition
 
     def _comparison(self) -> Expression:
         left = self._operand()
@@ -282,9 +282,9 @@ class _Parser:
                 self._expect("(")
                 inner = self._inner()
                 self._expect(")")
-                [only] = inner.columns
-                found = {row[only] for row in inner.rows}
-                return lambda row, rows: left(row, rows) in found
+                [column] = inner.columns
+                values = {row[column] for row in inner.rows}
+                return lambda row, rows: left(row, rows) in values
             items = self._arguments()
             return lambda row, rows: any(
                 _compare("==", left(row, rows), item(row, rows)) for item in items
@@ -311,10 +311,10 @@ class _Parser:
             keys.append(_unquote(self._take()[1][1:-1]))
 
         def value(row: Row, _: Sequence[Row]) -> Any:
-            found = row[name]
+            member = row[name]
             for key in keys:
-                found = found.get(key)
-            return found
+                member = member.get(key)
+            return member
 
         return value
 
@@ -329,7 +329,7 @@ class _Parser:
         if name in _AGGREGATES:
             [each] = arguments
             return lambda row, rows: _AGGREGATES[name](
-                [value for one in rows if (value := each(one, ())) is not None]
+                [value for member in rows if (value := each(member, ())) is not None]
             )
         if name not in _FUNCTIONS:
             raise KqlError(f"no function {name}")
@@ -337,15 +337,15 @@ class _Parser:
 
     def _arguments(self) -> list[Expression]:
         self._expect("(")
-        found = [] if self._peek() == ")" else self._list(self._expression)
+        arguments = [] if self._peek() == ")" else self._list(self._expression)
         self._expect(")")
-        return found
+        return arguments
 
     def _list(self, part: Callable[[], _Part]) -> list[_Part]:
-        found = [part()]
+        parts = [part()]
         while self._accept(","):
-            found.append(part())
-        return found
+            parts.append(part())
+        return parts
 
     # --- tokens -----------------------------------------------------------------------------------
 
@@ -370,8 +370,8 @@ class _Parser:
         return self._tokens[self._next - 1]
 
     def _accept(self, token: str) -> bool:
-        found = self._tokens[self._next]
-        if found[0] in ("word", "symbol") and found[1] == token:
+        upcoming = self._tokens[self._next]
+        if upcoming[0] in ("word", "symbol") and upcoming[1] == token:
             self._next += 1
             return True
         return False
@@ -391,10 +391,10 @@ def _is_nothing(value: Any) -> bool:
 
 def _arg_max(parts: Sequence[Expression], rows: Sequence[Row]) -> list[Any]:
     most, *_ = parts
-    there = [row for row in rows if most(row, ()) is not None]
-    if not there:
+    candidates = [row for row in rows if most(row, ()) is not None]
+    if not candidates:
         return [None] * len(parts)
-    best = max(there, key=lambda row: most(row, ()))
+    best = max(candidates, key=lambda row: most(row, ()))
     return [part(best, ()) for part in parts]
 
 

@@ -1,7 +1,7 @@
 """How to look into a Kusto cluster, and how to make it fail.
 
-The server is a stand-in: its protocol, blobs and queues are real, its query language is hardly there. What
-is more than a count is evaluated here (kql.py), over the rows that it has. So are extents: one for each
+The server is a stand-in: its protocol, blobs and queues are real, but it has hardly any query language.
+Queries beyond a count are evaluated here (kql.py), over the rows that it has. So are extents: one for each
 table, of columns compressed by zlib.
 """
 
@@ -32,7 +32,7 @@ from .http_server import HttpServerUnderTest, refused
 from .lost import ANSWER_LOST, REQUEST_LOST
 
 _FRESH_S = 0.1
-"""For how long a table is as it was when it was asked about, in one request after the other."""
+"""For how long a table that was read is used again, for requests that follow one another."""
 
 
 def streams(request: HttpRequest) -> bool:
@@ -66,7 +66,7 @@ class KustoUnderTest(HttpServerUnderTest):
     def __init__(self, url: str, database: str, stack: ExitStack) -> None:
         self.database = database
         self._known: dict[str, tuple[float, kql.Table]] = {}
-        """Tables that were asked about, and when."""
+        """Tables that were read, and when."""
         super().__init__(
             "azure_data_explorer",
             [url],
@@ -80,18 +80,18 @@ class KustoUnderTest(HttpServerUnderTest):
             stack,
         )
         self.http = stack.enter_context(httpx.Client(base_url=url, timeout=30))
-        found = self.asked(".get ingestion resources")
-        [queue] = [uri for kind, uri in found if kind == "SecuredReadyForAggregationQueue"]
+        resources = self.asked(".get ingestion resources")
+        [queue] = [uri for kind, uri in resources if kind == "SecuredReadyForAggregationQueue"]
         self._queue = stack.enter_context(closing(QueueClient.from_queue_url(queue)))
 
     @classmethod
     @contextmanager
     def started(cls, url: str, database: str) -> Iterator[KustoUnderTest]:
-        """A database of a name of its own: others may be using the rest."""
+        """A database with a name of its own: others may be using the rest."""
         with ExitStack() as stack:
-            found = cls(url, f"{database}_test_{os.getpid()}_{uuid.uuid4().hex[:8]}", stack)
-            stack.callback(found.clear)
-            yield found
+            adapter = cls(url, f"{database}_test_{os.getpid()}_{uuid.uuid4().hex[:8]}", stack)
+            stack.callback(adapter.clear)
+            yield adapter
 
     def asked(self, text: str) -> list[list[Any]]:
         """The rows of a command's or a query's answer."""
@@ -104,8 +104,8 @@ class KustoUnderTest(HttpServerUnderTest):
         path = "/v1/rest/mgmt" if command else "/v2/rest/query"
         answer = self.http.post(path, json={"db": self.database, "csl": text})
         answer.raise_for_status()
-        found = answer.json()
-        return found["Tables"][0] if command else found[1]
+        content = answer.json()
+        return content["Tables"][0] if command else content[1]
 
     def answer_instead(self, request: HttpRequest) -> Refuse | None:
         if request.target.startswith("/v1/rest/mgmt"):
@@ -116,14 +116,14 @@ class KustoUnderTest(HttpServerUnderTest):
         if request.target.startswith("/v2/rest/query"):
             query = json.loads(request.body)["csl"]
         if not query or re.fullmatch(r"\['\w+'\] \| count", query):
-            # Who has changed a table, or has counted until all are there, sees it so.
+            # Whoever has changed a table, or has counted until all events are there, sees it as it is.
             self._known.clear()
             return None
-        found = self._execute(query, self._read_table)
-        if isinstance(found, Refuse):
-            return found
-        columns = [{"ColumnName": name, "ColumnType": "dynamic"} for name in found.columns]
-        rows = [[kql.write_value(row[name]) for name in found.columns] for row in found.rows]
+        result = self._execute(query, self._read_table)
+        if isinstance(result, Refuse):
+            return result
+        columns = [{"ColumnName": name, "ColumnType": "dynamic"} for name in result.columns]
+        rows = [[kql.write_value(row[name]) for name in result.columns] for row in result.rows]
         table = {
             "FrameType": "DataTable", "TableId": 0, "TableKind": "PrimaryResult",
             "TableName": "PrimaryResult", "Columns": columns, "Rows": rows,
@@ -146,49 +146,49 @@ class KustoUnderTest(HttpServerUnderTest):
             return refuse(400, permanent=True, text=f"{error}: {query}")
 
     def _show_extents(self, command: str) -> Refuse | None:
-        asked = re.fullmatch(r"\.show table (\['\w+'\]) extents (\|.+)", command)
-        if asked is None:
+        match = re.fullmatch(r"\.show table (\['\w+'\]) extents (\|.+)", command)
+        if match is None:
             return None
-        found = self._execute(f"{asked[1]} {asked[2]}", self._read_extents)
-        if isinstance(found, Refuse):
-            return found
+        result = self._execute(f"{match[1]} {match[2]}", self._read_extents)
+        if isinstance(result, Refuse):
+            return result
         columns = [
             {"ColumnName": name, "DataType": "Double", "ColumnType": "real"}
-            for name in found.columns
+            for name in result.columns
         ]
-        rows = [[row[name] for name in found.columns] for row in found.rows]
+        rows = [[row[name] for name in result.columns] for row in result.rows]
         return Refuse(200, {"Tables": [{"TableName": "Table_0", "Columns": columns, "Rows": rows}]})
 
     def _read_extents(self, name: str) -> kql.Table:
         """A single extent, with an index of its texts."""
-        found = self._ask(f"['{name}'] | take 1000000")
-        columns = list(zip(*found["Rows"], strict=True))
+        answer = self._ask(f"['{name}'] | take 1000000")
+        columns = list(zip(*answer["Rows"], strict=True))
         compressed = sum(len(zlib.compress(json.dumps(column).encode(), 1)) for column in columns)
         terms = {value for column in columns for value in column if isinstance(value, str)}
         index = len(zlib.compress(json.dumps(sorted(terms)).encode(), 1))
         extent = {
             "ExtentSize": float(compressed + index), "CompressedSize": float(compressed),
-            "IndexSize": float(index), "RowCount": len(found["Rows"]),
+            "IndexSize": float(index), "RowCount": len(answer["Rows"]),
         }  # fmt: skip
         return kql.Table(list(extent), [extent])
 
     def _read_table(self, name: str) -> kql.Table:
-        asked_s, found = self._known.get(name, (0.0, None))
-        if found is None or time.monotonic() - asked_s > _FRESH_S:
-            asked_s = time.monotonic()
-            found = self._fetch_table(name)
-            self._known[name] = asked_s, found
-        return found
+        read_s, table = self._known.get(name, (0.0, None))
+        if table is None or time.monotonic() - read_s > _FRESH_S:
+            read_s = time.monotonic()
+            table = self._fetch_table(name)
+            self._known[name] = read_s, table
+        return table
 
     def _fetch_table(self, name: str) -> kql.Table:
-        found = self._ask(f"['{name}'] | take 1000000")
-        kinds = {column["ColumnName"]: column["ColumnType"] for column in found["Columns"]}
+        answer = self._ask(f"['{name}'] | take 1000000")
+        kinds = {column["ColumnName"]: column["ColumnType"] for column in answer["Columns"]}
         rows = [
             {
                 column: kql.read_value(kind, value)
                 for (column, kind), value in zip(kinds.items(), row, strict=True)
             }
-            for row in found["Rows"]
+            for row in answer["Rows"]
         ]
         return kql.Table(list(kinds), rows)
 
@@ -201,8 +201,8 @@ class KustoUnderTest(HttpServerUnderTest):
         rows = self._list_rows(schema.row, table)
         if schema.tags is Tags.TABLE:
             tags = self._list_rows(schema.tags_row, f"{schema.table}_tags")
-            named = {one["tags_id"]: one for one in tags}
-            rows = [named[row["tags_id"]] | row for row in rows]
+            by_id = {row["tags_id"]: row for row in tags}
+            rows = [by_id[row["tags_id"]] | row for row in rows]
         return [[row[column.name] for column in schema.columns] for row in rows]
 
     def _list_rows(self, columns: Sequence[Column], table: str) -> list[dict[str, Any]]:
@@ -244,7 +244,7 @@ class KustoUnderTest(HttpServerUnderTest):
         eventually(self.drained, "empty queue")
         for table in self.tables():
             self.asked(f".drop table ['{table}']")
-        # What is asked at once may still find it.
+        # A query right afterwards may still find it.
         eventually(lambda: not self.tables(), "tables that are gone")
 
     # --- not getting in ---------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Requests that get lost on their way, as every proxy of the tests can have it."""
+"""Requests that get lost on their way, which every proxy of the tests can bring about."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _GUARDED = "guarded"
 
 
 def quoted(name: str) -> str:
-    """An SQL identifier. Of its own: the one of the code under test may be wrong."""
+    """An SQL identifier. Not by the function of the code under test, which may be wrong."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -77,7 +77,7 @@ class PostgresUnderTest(ServerUnderTest):
         self.dsn = dsn
         """How the module connects."""
         self._direct = dsn
-        """How this object does."""
+        """How this object connects."""
         self.connection = connected(dsn)
         self.data = data
         """The server's data folder if it is a server of this machine and ours alone."""
@@ -108,15 +108,15 @@ class PostgresUnderTest(ServerUnderTest):
         administration = connected(dsn)
         ask(administration, f"CREATE DATABASE {name}")
         try:
-            found = cls(module, with_options(dsn, dbname=name), data)
-            yield found
-            found.close()
+            adapter = cls(module, with_options(dsn, dbname=name), data)
+            yield adapter
+            adapter.close()
         finally:
             ask(administration, cls.DROP_DATABASE.format(name))
             administration.close()
 
     def another_connection(self) -> psycopg2.extensions.connection:
-        """One that gets into the way of the module's."""
+        """A connection that gets in the way of the module's."""
         return connected(self._direct)
 
     def ask(self, statement: str, *values: Any) -> list[Any]:
@@ -179,12 +179,12 @@ class PostgresUnderTest(ServerUnderTest):
             self.ask(f"DROP EXTENSION {quoted(extension)} CASCADE")
 
     def extensions(self, which: Literal["available", "installed"]) -> list[str]:
-        found = {
+        statements = {
             "available": "SELECT name FROM pg_available_extensions ORDER BY name",
             "installed": "SELECT extname FROM pg_extension ORDER BY extname",
         }
         # Every database has plpgsql.
-        return [row[0] for row in self.ask(found[which]) if row[0] != "plpgsql"]
+        return [row[0] for row in self.ask(statements[which]) if row[0] != "plpgsql"]
 
     def connections(self, run_id: str) -> set[str]:
         rows = self.ask(
@@ -214,7 +214,7 @@ class PostgresUnderTest(ServerUnderTest):
         return rows[0][0] if rows else None
 
     def lock_tables(self, holder: Any, job: Job) -> None:
-        """Against writing, not against reading; in the transaction that is open."""
+        """Lock them against writing, but not against reading, in the open transaction."""
         names = ", ".join(map(quoted, job.table_names))
         ask(holder, f"LOCK TABLE {names} IN SHARE MODE")
 
@@ -223,7 +223,7 @@ class PostgresUnderTest(ServerUnderTest):
     def refusals(self) -> Sequence[Refusal]:
         dsn = with_options(self.dsn, connect_timeout="2")
         secret = "the-wrong-passw0rd"
-        ports = [found.getsockname()[1] for found in (self._closed, self._silent)]
+        ports = [endpoint.getsockname()[1] for endpoint in (self._closed, self._silent)]
         refusals = [
             Refusal(
                 {
@@ -239,7 +239,7 @@ class PostgresUnderTest(ServerUnderTest):
         ]
         here = psycopg2.extensions.parse_dsn(self.dsn)
         name = f"{here['host']}:{here.get('port', '5432')}"
-        # What is asked for the right password, if any, must not show that either.
+        # The right password, if there is one, must not be shown either.
         right = here.get("password", secret)
         nowhere = with_options(dsn, dbname="no_such_database", password=right)
         if not _lets_in(nowhere):
@@ -251,7 +251,7 @@ class PostgresUnderTest(ServerUnderTest):
         return refusals
 
     def _ask_for_a_password(self, data: Path) -> None:
-        """Let no `guarded` in without one; the others as before."""
+        """Don't let `guarded` in without a password, and the others as before."""
         if not self.ask("SELECT 1 FROM pg_roles WHERE rolname = %s", _GUARDED):
             self.ask(f"CREATE ROLE {_GUARDED} LOGIN PASSWORD 'the-right-passw0rd'")
             rules = data / "pg_hba.conf"
@@ -297,7 +297,7 @@ class PostgresUnderTest(ServerUnderTest):
 
     @contextmanager
     def away(self, job: Job) -> Iterator[FaultHandle]:
-        """The connection is cut, and for two attempts more there is no server."""
+        """The connection is cut, and there is no server for two more attempts."""
         with proxy_to(self.dsn) as proxy:
 
             def trigger() -> None:
@@ -311,8 +311,8 @@ class PostgresUnderTest(ServerUnderTest):
     def cut_in_mid_request(self, job: Job) -> Iterator[FaultHandle]:
         """The client is cut off while the server is still at work on the request.
 
-        The old backend waits for a lock. It must be ended before the event is looked for: it would
-        get the lock, and store the events, after that.
+        The old backend waits for a lock. It must be ended before the events are looked up:
+        otherwise it would get the lock, and store the events, after that.
         """
         holder = self.another_connection()
         with proxy_to(self.dsn) as proxy, helper() as start:
@@ -335,7 +335,7 @@ class PostgresUnderTest(ServerUnderTest):
     def frozen(self, job: Job) -> Iterator[FaultHandle]:
         """The client is cut off, and the old backend can't be ended for the time of two attempts.
 
-        What it would do when it runs on can't be known, so until then nothing may be sent again.
+        What it will do when it runs on can't be known, so nothing may be sent again until then.
         """
         if self.data is None:
             pytest.skip("the server's processes must be this machine's")
@@ -359,8 +359,8 @@ class PostgresUnderTest(ServerUnderTest):
                     pid = frozen.pop()
                     os.kill(pid, signal.SIGCONT)
                     # It was told to end meanwhile.
-                    gone = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = %s)"
-                    eventually(lambda: self.ask(gone, pid)[0][0], "end of the backend")
+                    statement = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = %s)"
+                    eventually(lambda: self.ask(statement, pid)[0][0], "end of the backend")
 
             try:
                 yield FaultHandle(trigger, {"connection_string": proxy.dsn}, abort)
@@ -376,7 +376,7 @@ class PostgresUnderTest(ServerUnderTest):
 
     @contextmanager
     def _conflicting(self, job: Job) -> Iterator[psycopg2.extensions.connection]:
-        """Each request changes two more rows, for which it can conflict with the connection here."""
+        """Each request changes two more rows, over which it can conflict with the connection here."""
         self.ask("CREATE TABLE conflict (id int PRIMARY KEY, n int)")
         self.ask("INSERT INTO conflict VALUES (1, 0), (2, 0)")
         self.ask(
@@ -457,7 +457,7 @@ class PostgresUnderTest(ServerUnderTest):
         ),
         Fault("away for a while", {"connection_lost": 3}, away, once=True),
     )  # fmt: skip
-    """Those that need no locks, triggers or processes of the server."""
+    """Faults that need no locks, triggers or processes of the server."""
     FAULTS: ClassVar[Sequence[Fault]] = (
         *CONNECTION_FAULTS,
         Fault("proxy stalls", {"connection_lost": 2}, stalled, once=True),

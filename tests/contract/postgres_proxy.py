@@ -45,7 +45,7 @@ class Proxy:
     """Listens on a port of its own and forwards to the server."""
 
     def __init__(self, dsn: str, translated: Callable[[bytes], bytes] = bytes) -> None:
-        """`translated`: what the server is asked instead of a statement."""
+        """`translated`: gives the statement that the server gets instead of one."""
         self._given = psycopg2.extensions.parse_dsn(dsn)
         self.translated = translated
         self.backends: set[int] = set()
@@ -55,10 +55,10 @@ class Proxy:
         self.fate: Fate | None = None
         """What happens to the next request that commits; None again afterwards."""
         self.silent = 0
-        """So many connections more are taken, and never get an answer."""
+        """How many more connections are accepted, and never get an answer."""
         self._silenced: list[socket.socket] = []
         self.refusals = 0
-        """So many connections more are refused."""
+        """How many more connections are refused."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -83,7 +83,7 @@ class Proxy:
         return [number for number, line in enumerate(self._lines) if line.is_open]
 
     def close(self) -> None:
-        """End it all."""
+        """Stop listening and close all connections."""
         # close() alone would not wake the thread that waits in accept().
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -137,7 +137,7 @@ class _Line:
         self._prepared: dict[bytes, tuple[bytes, bytes]] = {}
         """Name -> statement, and what the server was asked to prepare instead."""
         self._asked = 1
-        """So many ReadyForQuery will come, the first unasked."""
+        """How many ReadyForQuery messages will come; the first comes unasked."""
         self._fate: Fate | None = None
         self._fate_at = 0
         """The number of the ReadyForQuery that ends the struck request's answer."""
@@ -190,7 +190,7 @@ class _Line:
             translated = self._proxy.translated(statement)
             self._prepared[name] = statement, translated
             return _message(kind, b"\0".join((name, translated, types)))
-        # One without a name has just been prepared.
+        # A statement without a name has just been prepared.
         if kind == _BIND and (name := body.split(b"\0", 2)[1]):
             statement, before = self._prepared[name]
             translated = self._proxy.translated(statement)

@@ -49,7 +49,7 @@ def _accept(listener: socket.socket, server: tuple[str, int], context: ssl.SSLCo
 
 
 def _serve(client: socket.socket, address: tuple[str, int], context: ssl.SSLContext) -> None:
-    """One connection, by one thread: both ways of TLS can't be used at once by two."""
+    """Serve a connection in one thread: two can't use both directions of TLS at once."""
     with suppress(OSError), client, socket.create_connection(address) as server:
         for stream in (client, server):
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

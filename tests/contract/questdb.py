@@ -31,7 +31,7 @@ def writes(request: HttpRequest) -> bool:
 
 
 class QuestdbUnderTest(HttpServerUnderTest):
-    """Tables of a prefix of its own on a QuestDB, reached by way of proxies."""
+    """Tables with a prefix of their own on a QuestDB, reached by way of proxies."""
 
     column_types: ClassVar = {
         ColumnType.TIMESTAMP_MS: "TIMESTAMP",
@@ -43,7 +43,7 @@ class QuestdbUnderTest(HttpServerUnderTest):
         ColumnType.TEXT: "VARCHAR",
         ColumnType.JSON: "VARCHAR",
     }
-    # The newest partition has room for some 100,000 events more in each of its files.
+    # The newest partition has room for some 100,000 more events in each of its files.
     events_for_size = 40_000
 
     def __init__(self, url: str, dsn: str, stack: ExitStack) -> None:
@@ -72,12 +72,12 @@ class QuestdbUnderTest(HttpServerUnderTest):
     def started(cls, url: str, dsn: str) -> Iterator[QuestdbUnderTest]:
         """Tables that are dropped at the end."""
         with ExitStack() as stack:
-            found = cls(url, dsn, stack)
-            yield found
-            found.clear()
+            adapter = cls(url, dsn, stack)
+            yield adapter
+            adapter.clear()
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
-        """All rows of a statement's answer, by PGWire and not by way of the proxy."""
+        """All rows of a statement's answer, asked by PGWire past the proxy."""
         return ask(self.inside, statement)
 
     def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
@@ -96,8 +96,8 @@ class QuestdbUnderTest(HttpServerUnderTest):
 
     def is_applied(self, name: str) -> bool:
         """Whether all that was acknowledged is in the table."""
-        found = self.sql(f"SELECT writerTxn = sequencerTxn FROM wal_tables() WHERE name = '{name}'")
-        return found == [(True,)]
+        rows = self.sql(f"SELECT writerTxn = sequencerTxn FROM wal_tables() WHERE name = '{name}'")
+        return rows == [(True,)]
 
     def keys(self, table: str) -> list[str]:
         if "id" not in self.columns(table):
@@ -109,8 +109,8 @@ class QuestdbUnderTest(HttpServerUnderTest):
         return {name.removeprefix(self.prefix) for name in names if name.startswith(self.prefix)}
 
     def columns(self, table: str) -> dict[str, str]:
-        found = self.sql(f'SHOW COLUMNS FROM "{self.prefix}{table}"')
-        return {name: kind for name, kind, *_ in found}
+        rows = self.sql(f'SHOW COLUMNS FROM "{self.prefix}{table}"')
+        return {name: kind for name, kind, *_ in rows}
 
     def expected_columns(self, schema: Schema) -> dict[str, str]:
         return {
@@ -142,7 +142,7 @@ class QuestdbUnderTest(HttpServerUnderTest):
 
     @contextmanager
     def fated(self, fate: Fate, wait_s: float = 0.0, **options: Any) -> Iterator[FaultHandle]:
-        """The next request that writes meets it, whichever way it goes."""
+        """The next request that writes meets its fate, whichever way it goes."""
         if fate not in ("drop answer", "drop request"):
             # These are struck over HTTP alone.
             with super().fated(fate, wait_s, **options) as strike:

@@ -111,7 +111,7 @@ class Proxy(ABC, Generic[FateT, LineT]):
 
 
 def read_exactly(stream: BinaryIO, size: int) -> bytes:
-    """So many bytes; EOFError if there are fewer."""
+    """Exactly this many bytes; EOFError if there are fewer."""
     data = stream.read(size)
     if len(data) < size:
         raise EOFError

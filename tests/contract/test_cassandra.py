@@ -1,4 +1,4 @@
-"""What only Cassandra has, and what is done to a node of one's own: stop it, ask for a password."""
+"""What only Cassandra has, and what is done to a node of the tests' own: stop it, ask for a password."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def node_address() -> tuple[str, int]:
 
 @pytest.fixture(scope="module")
 def keyspace(node_address: tuple[str, int]) -> Iterator[CassandraUnderTest]:
-    with CassandraUnderTest.started(node_address[0], str(node_address[1])) as found:
-        yield found
+    with CassandraUnderTest.started(node_address[0], str(node_address[1])) as adapter:
+        yield adapter
 
 
 @pytest.fixture
@@ -84,26 +84,26 @@ def cassandra(keyspace: CassandraUnderTest) -> CassandraUnderTest:
 def three_nodes() -> Iterator[CassandraClusterUnderTest]:
     [entry] = [entry for entry in ENTRIES if entry.name == "cassandra-three"]
     hosts, port = entry.values()
-    with CassandraClusterUnderTest.started(hosts, port) as found:
-        assert isinstance(found, CassandraClusterUnderTest)
-        yield found
+    with CassandraClusterUnderTest.started(hosts, port) as adapter:
+        assert isinstance(adapter, CassandraClusterUnderTest)
+        yield adapter
 
 
 @dataclass
 class Guarded:
-    """A node of one's own that asks for a password, and for TLS if the client likes."""
+    """A node of the tests' own that asks for a password, and speaks TLS if the client likes."""
 
     node: OwnNode
     certificates: trustme.CA
 
     def options(self, **changes: Any) -> dict[str, Any]:
         """How to reach it."""
-        given = {
+        defaults = {
             "contact_points": self.node.host, "port": self.node.port, "keyspace": "own",
             "replication_factor": 1, "connect_timeout": 5, "scan_ranges": 4,
             "username": USER, "password": PASSWORD,
         }  # fmt: skip
-        values = given | changes
+        values = defaults | changes
         return {key: value for key, value in values.items() if value is not None}
 
     @property
@@ -136,11 +136,11 @@ def guarded(
     with own_node(
         *node_address, authenticator="PasswordAuthenticator", client_encryption_options=encryption
     ) as node:
-        found = Guarded(node, authority)
+        guarded_node = Guarded(node, authority)
         # The superuser is made after the port has been opened.
-        module = module_with(found.options(), new_job(Temperature.schema))
+        module = module_with(guarded_node.options(), new_job(Temperature.schema))
         eventually(lambda: gets_in(module), "superuser")
-        yield found
+        yield guarded_node
 
 
 def gets_in(module: Cassandra) -> bool:
@@ -171,9 +171,9 @@ def test_password_and_certificate_let_in(guarded: Guarded, tmp_path: Path) -> No
     file = tmp_path / "ca.pem"
     file.write_text(guarded.trusted)
     job = new_job(Temperature.schema, batch=10)
-    for given in (None, str(file), guarded.trusted):
+    for ca_certs in (None, str(file), guarded.trusted):
         # The certificate is for a name, so it is checked without that: see the next test.
-        tls = {"tls": given is not None, "ca_certs": given, "verify_certs": False}
+        tls = {"tls": ca_certs is not None, "ca_certs": ca_certs, "verify_certs": False}
         for in_flight in (1, 16):
             module = module_with(guarded.options(**tls, max_sync_calls=in_flight), job)
             prepared(module)
@@ -213,8 +213,8 @@ def test_who_is_not_let_in_learns_why(
 
 
 def test_certificates_that_are_none_are_refused(cassandra: CassandraUnderTest) -> None:
-    for given in ("/no/such/file", "-----BEGIN CERTIFICATE-----\nnone\n"):
-        options = {"tls": True, "ca_certs": given}
+    for ca_certs in ("/no/such/file", "-----BEGIN CERTIFICATE-----\nnone\n"):
+        options = {"tls": True, "ca_certs": ca_certs}
         module = cassandra.module(new_job(Temperature.schema), options=options)
         with pytest.raises(SimulatorError, match="ca_certs can't be used"):
             module.open()
@@ -317,7 +317,7 @@ def test_a_node_that_hangs_costs_retries_only(three_nodes: CassandraClusterUnder
 def test_statements_that_a_node_has_forgotten_are_prepared_again(
     cassandra: CassandraUnderTest, in_flight: int
 ) -> None:
-    """As it forgets all of a table that is altered."""
+    """As a node forgets all statements for a table that is altered."""
     workload = Temperature(seed=6)
     job = new_job(workload.schema, batch=10)
     module = cassandra.module(job, options={"max_sync_calls": in_flight})
@@ -418,8 +418,8 @@ def test_copies_that_there_are_no_nodes_for_are_unavailable(cassandra: Cassandra
         ):
             insert(writer, Temperature(), 20, 10, max_retries=1)
         # One copy is there, so with that consistency it works.
-        one = cassandra.module(job, options={**options, "consistency_level": "ONE"})
-        with connect(one.writer(0)) as writer:
+        lenient = cassandra.module(job, options={**options, "consistency_level": "ONE"})
+        with connect(lenient.writer(0)) as writer:
             assert insert(writer, Temperature(), 20, 0).events == 20
     finally:
         cassandra.ask(f"DROP KEYSPACE {options['keyspace']}")
@@ -455,12 +455,12 @@ def test_compaction_is_that_of_the_option(cassandra: CassandraUnderTest) -> None
     module.open()
     module.prepare()
     module.close()
-    [(found,)] = cassandra.ask(
+    [(compaction,)] = cassandra.ask(
         "SELECT compaction FROM system_schema.tables WHERE keyspace_name = %s", cassandra.keyspace
     )
-    assert found["class"].endswith("TimeWindowCompactionStrategy")
-    assert found["compaction_window_unit"] == "HOURS"
-    assert found["compaction_window_size"] == "2"
+    assert compaction["class"].endswith("TimeWindowCompactionStrategy")
+    assert compaction["compaction_window_unit"] == "HOURS"
+    assert compaction["compaction_window_size"] == "2"
 
 
 def test_a_device_is_a_partition_newest_event_first(cassandra: CassandraUnderTest) -> None:
@@ -468,10 +468,10 @@ def test_a_device_is_a_partition_newest_event_first(cassandra: CassandraUnderTes
         (Temperature(device_spread=3), ("device_id", "timestamp", "sequence_number")),
         (Cpu(device_spread=3), ("hostname", "ts")),
     ):
-        found = layout(cassandra, workload, PrimaryKey.DB)
-        assert found == [(names[0], "partition_key", "none"), *_descending(*names[1:])]
-        found = layout(cassandra, workload, PrimaryKey.CLIENT)
-        assert found == [(names[0], "partition_key", "none"), *_descending(names[1], "id")]
+        columns = layout(cassandra, workload, PrimaryKey.DB)
+        assert columns == [(names[0], "partition_key", "none"), *_descending(*names[1:])]
+        columns = layout(cassandra, workload, PrimaryKey.CLIENT)
+        assert columns == [(names[0], "partition_key", "none"), *_descending(names[1], "id")]
 
 
 def layout(
@@ -550,7 +550,7 @@ def test_server_info_has_what_decides_durability(cassandra: CassandraUnderTest) 
 
 
 class LateAnswers:
-    """Has the first answers to what may take too long come too late."""
+    """Makes the first answers to questions that may take too long come too late."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -559,7 +559,7 @@ class LateAnswers:
 
     @property
     def take(self) -> Callable[..., None]:
-        """In the place of `CassandraAsker._take`."""
+        """Replaces `CassandraAsker._take`."""
 
         def take(asker: CassandraAsker, sent: Any, result: Any, answered_s: float) -> None:
             if sent.question.may_be_late:

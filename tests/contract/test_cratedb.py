@@ -85,7 +85,7 @@ def test_exactly_once_with_requests_in_flight(
 
     with connect(crate.module(job, options=options).writer(10)) as writer:
         recorder = insert(writer, workload, 200, 10, before={8: trigger})
-        # As many connections at once, as it may.
+        # As many connections at once as it may have.
         assert 1 < len(crate.connections(job.run_id)) <= 4
     assert crate.rows(job.schema, *job.table_names) == sorted(rows_of(workload.block(0, 0, 200)))
     assert recorder.errors == {"connection_lost": 1}
@@ -161,7 +161,7 @@ def test_rows_that_a_node_has_sent_again_itself_are_stored_once(
         assert isinstance(writer, CratedbWriter)
         payloads = writer.encoder.encode(block, size)
         writer.send(payloads[0])
-        # By another, so that this writer knows nothing of it.
+        # By another writer, so that this one knows nothing of it.
         with connect(crate.module(job, options={"insert_mode": mode}).writer(size)) as other:
             other.send(writer.encoder.encode(block, size)[1])
         with pytest.raises(Retryable) as doubted:
@@ -215,9 +215,9 @@ def test_a_user_without_privileges_is_told_which(crate: CratedbUnderTest) -> Non
             new_job(Temperature.schema), options=way_in | {"ca_certs": crate.trusted}
         )
         module.open()
-        told = f"GRANT DQL, DML, DDL ON SCHEMA {crate.schema} TO {user}"
+        remedy = f"GRANT DQL, DML, DDL ON SCHEMA {crate.schema} TO {user}"
         for ask in (module.prepare_queries, module.count, module.prepare):
-            with pytest.raises(SimulatorError, match=told):
+            with pytest.raises(SimulatorError, match=remedy):
                 ask()
         module.close()
 

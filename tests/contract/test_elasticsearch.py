@@ -149,7 +149,7 @@ def test_attributes_can_be_searched_by(search: SearchUnderTest) -> None:
 
 @pytest.mark.parametrize("batch", [0, 5])
 def test_a_refused_document_ends_the_run_and_says_why(search: SearchUnderTest, batch: int) -> None:
-    """A bulk request of which a document is refused is answered with 200."""
+    """A bulk request is answered with 200 even if one of its documents is refused."""
     job = new_job(Temperature.schema, batch=batch)
     index = f"{search.prefix}events"
     fields = {"temperature": {"type": "ip"}}
@@ -209,8 +209,8 @@ def test_a_request_that_the_server_still_works_on_is_waited_for(
 
 
 def at_work(search: SearchUnderTest) -> list[Any]:
-    found = search.ask("GET", "/_tasks?actions=indices:data/write/bulk")
-    return [task for node in found["nodes"].values() for task in node["tasks"].values()]
+    answer = search.ask("GET", "/_tasks?actions=indices:data/write/bulk")
+    return [task for node in answer["nodes"].values() for task in node["tasks"].values()]
 
 
 @pytest.mark.parametrize("key", [PrimaryKey.DB, PrimaryKey.CLIENT])
@@ -233,7 +233,7 @@ def test_exactly_once_with_requests_in_flight(
     assert stored(search, job) == sorted(rows_of(workload.block(0, 0, 400)))
     assert recorder.errors == {"connection_lost": 1}
     assert recorder.retries == 1
-    # Several at once, of which the server can tell each apart.
+    # Several at once, which the server can tell apart.
     assert len({name for name in names if "in-flight" in name}) > 1
 
 
@@ -290,9 +290,9 @@ def test_all_pages_of_an_answer_are_fetched(
         (Cpu(device_spread=10), {"last-point": 10, "high-cpu": 6}),
     ):
         module = open_filled(search, workload)
-        asked = module.queries()
+        statements = module.queries()
         for name, rows in answers.items():
-            assert len(module.fetch(asked[name])) == rows, name
+            assert len(module.fetch(statements[name])) == rows, name
         module.close()
 
 
@@ -326,7 +326,7 @@ def test_described_queries_of_several_shards_and_by_pages(
     job = new_job(schema, batch=200)
     prepared(search, job, shards=3)
     insert_with(search.module(job), workload, 400)
-    # What is beyond a field's range, the server would refuse to compare with.
+    # The server would refuse to compare with limits beyond a field's range.
     limits = [
         ("errors", "above", 2.0**31),
         ("errors", "below", 2.0**31),
@@ -364,19 +364,19 @@ def test_no_answer_comes_from_the_cache(search: SearchUnderTest, kind: Any) -> N
 
 
 def cached(search: SearchUnderTest, table: str) -> dict[str, int]:
-    found = search.ask("GET", f"/{search.prefix}{table}/_stats/request_cache")
-    total = found["_all"]["total"]["request_cache"]
+    stats = search.ask("GET", f"/{search.prefix}{table}/_stats/request_cache")
+    total = stats["_all"]["total"]["request_cache"]
     return {name: total[name] for name in ("hit_count", "miss_count")}
 
 
 def test_the_cache_would_have_answered(search: SearchUnderTest) -> None:
-    """That the test above can fail: the server counts those who ask without saying so."""
+    """The test above can fail: the server counts requests that don't ask to bypass the cache."""
     job = new_job(Temperature.schema, batch=50)
     prepared(search, job)
     insert_with(search.module(job), Temperature(), 50)
     index = f"/{search.prefix}events"
     search.ask("POST", f"{index}/_refresh")
     question: dict[str, Any] = {"size": 0, "aggs": {"m": {"max": {"field": "temperature"}}}}
-    found: Sequence[Any] = [search.ask("POST", f"{index}/_search", question) for _ in range(9)]
-    assert len(found) == 9
+    answers: Sequence[Any] = [search.ask("POST", f"{index}/_search", question) for _ in range(9)]
+    assert len(answers) == 9
     assert cached(search, "events")["hit_count"] > 0

@@ -32,7 +32,7 @@ def test_there_is_an_image_for_each_real_server() -> None:
 def test_the_variables_are_those_that_the_suite_asks_for(entry: Entry) -> None:
     service = services()[entry.name]
     assert set(service["x-variables"]) == set(entry.variables)
-    # Where they point are the ports that the service publishes, on this machine only.
+    # They point at the ports that the service publishes, on this machine only.
     for port in service["ports"]:
         host, published, _ = port.split(":")
         assert host == "127.0.0.1"
@@ -52,13 +52,13 @@ def test_no_two_share_a_port() -> None:
 
 
 def test_the_command_chooses_the_tests_of_one_server() -> None:
-    """Though its name is a part of others, or of a module's with other servers."""
+    """Even if its name is part of other names, or is that of a module with other servers."""
     systems = ("postgres", "elasticsearch")
     arguments: list[list[str]] = []
     environment = dict(os.environ)
     for system in systems:
         (_, _, _, *options), variables = suite_of(system)
-        # Of the suite alone: to collect all takes seconds.
+        # The suite alone: collecting all tests takes seconds.
         options[options.index("tests/contract")] = "tests/contract/test_suite.py"
         arguments.append([*options, "--collect-only", "-n", "0", "-p", "no:cacheprovider"])
         environment |= variables
@@ -69,12 +69,12 @@ def test_the_command_chooses_the_tests_of_one_server() -> None:
         "    assert pytest.main(arguments) == 0\n"
         "    print('end of one')\n"
     )
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], input=json.dumps(arguments), env=environment,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert found.returncode == 0, found.stdout + found.stderr
-    *chosen, _ = found.stdout.split("end of one\n")
+    assert process.returncode == 0, process.stdout + process.stderr
+    *chosen, _ = process.stdout.split("end of one\n")
     for system, text in zip(systems, chosen, strict=True):
         cases = re.findall(r"test_suite\.py::\w+\[([^]]+)\]", text)
         assert len(cases) > 50

@@ -29,7 +29,7 @@ TRUSTED = AUTHORITY.cert_pem.bytes().decode()
 
 @pytest.fixture
 def encrypted(server: IotdbUnderTest) -> Iterator[Proxy]:
-    """The server behind TLS, which a server has only by a key store of Java's; for one of the models."""
+    """The server behind TLS, which it offers by itself only with a Java key store; for one of the models."""
     if server.model != "table":
         pytest.skip("sessions are the same in both models")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -39,7 +39,7 @@ def encrypted(server: IotdbUnderTest) -> Iterator[Proxy]:
 
 
 def test_sessions_over_tls(server: IotdbUnderTest, encrypted: Proxy, tmp_path: Path) -> None:
-    """Larger than a record of TLS are requests and answers; one connection is cut."""
+    """Requests and answers are larger than a TLS record; one connection is cut."""
     file = tmp_path / "ca.pem"
     file.write_text(TRUSTED)
     way_in = {"host": "localhost", "port": encrypted.port, "tls": True}
@@ -81,7 +81,7 @@ def test_who_does_not_trust_learns_why(
 
 
 def test_a_node_without_tls(server: IotdbUnderTest) -> None:
-    """It takes a handshake for a frame's beginning, and waits for the rest."""
+    """It takes the handshake for the beginning of a frame, and waits for the rest."""
     module = server.module(
         new_job(Temperature.schema), options={"tls": True, "request_timeout_s": 1}
     )

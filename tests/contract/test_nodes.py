@@ -46,7 +46,7 @@ def test_one_node_lives_on(http: HttpServerUnderTest, encoding: Encoding) -> Non
     assert dying.fate is None
     dying.close()
     assert recorder.errors == {"connection_lost": 1}
-    # Without another error: the dead are left out, also by who counts.
+    # Without another error: dead nodes are left out, also when events are counted.
     assert observer.count() == events
     observer.close()
     stored = http.rows(job.schema, *job.table_names)

@@ -1,7 +1,7 @@
-"""What a lean path sends is what the vendor's client sends of the same events, byte by byte, but for what
+"""A lean path sends what the vendor's client sends for the same events, byte by byte, except for what
 each writes in its own way: the order of fields, the digits of a float, blanks.
 
-Of Cassandra see tests/simulator/test_cassandra_encoding.py. Azure Data Explorer's client takes files as they
+For Cassandra see tests/simulator/test_cassandra_encoding.py. Azure Data Explorer's client takes files as they
 are: the messages about them are in tests/simulator/test_azure_data_explorer.py.
 """
 
@@ -46,18 +46,18 @@ def _read_body(request: HttpRequest) -> bytes:
 
 
 def _read_json(body: bytes) -> list[Any]:
-    """Documents, be they an array or lines. What is missing may be null or not there."""
+    """Documents, whether an array or lines. A missing value may be null or absent."""
     is_array = body.startswith(b"[")
     documents = json.loads(body) if is_array else [json.loads(line) for line in body.splitlines()]
-    return [_without_nulls(one) for one in documents]
+    return [_without_nulls(document) for document in documents]
 
 
 def _read_actions(body: bytes) -> list[Any]:
-    """Elasticsearch's: documents, and before each what is done, to an index that ours names in the path."""
-    found = _read_json(body)
-    for one in found:
-        one.get("index", {}).pop("_index", None)
-    return found
+    """Elasticsearch's: documents, and before each its action, whose index ours names in the path."""
+    lines = _read_json(body)
+    for line in lines:
+        line.get("index", {}).pop("_index", None)
+    return lines
 
 
 def _without_nulls(document: Any) -> Any:
@@ -71,13 +71,13 @@ _PART = re.compile(rb"(?:\\.|\"(?:\\.|[^\"\\])*\"|[^ ,\\])+")
 
 def _read_lines(body: bytes) -> list[Any]:
     """Lines of InfluxDB's protocol: names and tags, fields, time. Fields and tags have no order."""
-    found = []
+    points = []
     for line in body.splitlines():
         parts = re.match(rb"((?:\\.|[^ \\])+) ((?:\\.|\"(?:\\.|[^\"\\])*\"|[^ \\])+) (\d+)$", line)
         assert parts is not None, line
         tags, fields = (_PART.findall(parts[place]) for place in (1, 2))
-        found.append((tags[0], sorted(tags[1:]), sorted(map(_read_field, fields)), parts[3]))
-    return found
+        points.append((tags[0], sorted(tags[1:]), sorted(map(_read_field, fields)), parts[3]))
+    return points
 
 
 def _read_field(text: bytes) -> tuple[bytes, bytes]:
@@ -99,14 +99,14 @@ _DOUBLE = re.compile(rb"==\x10(.{8})", re.DOTALL)
 def _read_binary_lines(body: bytes) -> list[Any]:
     """QuestDB's: a float that is stored in 32 bits may be sent as any double that is rounded to it."""
     numbers = _DOUBLE.sub(
-        lambda found: b"=%r" % float(np.float32(struct.unpack("<d", found[1])[0])), body
+        lambda match: b"=%r" % float(np.float32(struct.unpack("<d", match[1])[0])), body
     )
-    # The client says times in nanoseconds, ours the server is told to read as milliseconds.
+    # The client sends times in nanoseconds; ours tells the server to read them as milliseconds.
     return _read_lines(re.sub(rb"(?m)( \d{13})000000n?$", rb"\1", numbers))
 
 
 def _read_block(body: bytes) -> bytes:
-    """ClickHouse's. The client has the statement before it, ours in the request's parameters."""
+    """ClickHouse's: the client has the statement before the block, ours in the request's parameters."""
     statement, end, block = body.partition(b" FORMAT Native\n")
     return block if end and statement.startswith(b"INSERT") else body
 
@@ -120,9 +120,9 @@ READERS: dict[str, Callable[[bytes], Any]] = {
     "questdb": _read_binary_lines,
 }
 OPTIONS: dict[str, dict[str, Any]] = {
-    # The client asks for the column's type and sends that; ours is made one by the server.
+    # The client asks for the column's type and sends that; the server converts what ours sends.
     "clickhouse": {"low_cardinality": False},
-    # As the client chooses it by itself.
+    # The client chooses it by itself.
     "questdb": {"line_format": "binary"},
 }
 
@@ -134,13 +134,13 @@ def _list_bodies(
     encoding: Encoding,
     client: str,
 ) -> list[bytes]:
-    """What is sent to store events."""
-    kept: list[HttpRequest] = []
+    """The bodies of the requests that store events."""
+    requests: list[HttpRequest] = []
     answer = server.proxy.instead
 
     def keep(request: HttpRequest) -> Refuse | None:
         if server.proxy.writes(request):
-            kept.append(request)
+            requests.append(request)
         return answer(request)
 
     options = {**OPTIONS.get(server.module_type.name, {}), "client": client}
@@ -153,7 +153,7 @@ def _list_bodies(
         patch.setattr(server.proxy, "instead", keep)
         recorder = insert_with(server.module(job, encoding, options), workload, COUNT)
     assert recorder.events == COUNT
-    return [_read_body(one) for one in kept]
+    return [_read_body(request) for request in requests]
 
 
 @pytest.mark.module(*READERS)

@@ -51,7 +51,7 @@ def insert_with(
     job: Job | None = None,
     **options: Any,
 ) -> Recorder:
-    """Insert, struck in the middle; check that all is stored once; what was recorded."""
+    """Insert, struck in the middle; check that everything is stored once; return what was recorded."""
     workload = Temperature(seed=1, device_spread=2)
     job = job or new_job(workload.schema, batch=batch_of(how, batch), in_flight=IN_FLIGHT)
     observer = server.module(as_observer(job))
@@ -108,15 +108,15 @@ CUTS = [
 
 @pytest.fixture(scope="module")
 def database(embedded_postgres: tuple[str, Path]) -> Iterator[PostgresUnderTest]:
-    """A database of all tests here."""
+    """A database for all tests here."""
     dsn, home = embedded_postgres
-    with PostgresUnderTest.started("postgres", dsn, home / "data") as found:
-        yield found
+    with PostgresUnderTest.started("postgres", dsn, home / "data") as adapter:
+        yield adapter
 
 
 @pytest.fixture
 def postgres(database: PostgresUnderTest) -> PostgresUnderTest:
-    """A PostgreSQL as such, empty."""
+    """A plain PostgreSQL, empty."""
     database.clear()
     return database
 
@@ -142,7 +142,7 @@ def cut_a_pipeline(
     with FATES[fate](server, job) as strike:
         recorder = insert_with(server, how, strike, job=job, connections=connections)
     assert set(recorder.errors) == {"connection_lost"}
-    # All that was under way by the connection is in doubt, and nothing else.
+    # All that was under way on the connection is in doubt, and nothing else.
     most = IN_FLIGHT * (3 if fate == "away for a while" else 1)
     assert 1 <= recorder.errors["connection_lost"] <= most
     assert recorder.retries == recorder.errors["connection_lost"]
@@ -183,7 +183,7 @@ def test_so_many_connections_as_the_option_says(
 def test_one_error_of_a_pipeline_leaves_the_others_alone(
     postgres: PostgresUnderTest, how: Encoding
 ) -> None:
-    """The request fails for good; those before and behind it are stored as wholes."""
+    """The request fails for good; those before and after it are stored whole."""
     workload = Temperature()
     job = new_job(
         workload.schema, batch=batch_of(how, 4), in_flight=IN_FLIGHT, primary_key=PrimaryKey.CLIENT
@@ -199,19 +199,19 @@ def test_one_error_of_a_pipeline_leaves_the_others_alone(
         assert writer.send(payloads[2]) == size
         for number, payload in enumerate(payloads):
             writer.submit(payload, number)
-        found: dict[Any, Any] = {}
-        while len(found) < len(payloads):
-            found |= {outcome.request: outcome.result for outcome in writer.outcomes(10)}
-    failed = found.pop(2)
+        results: dict[Any, Any] = {}
+        while len(results) < len(payloads):
+            results |= {outcome.request: outcome.result for outcome in writer.outcomes(10)}
+    failed = results.pop(2)
     assert isinstance(failed, SimulatorError) and "duplicate key" in str(failed)
-    assert list(found.values()) == [size] * 5
+    assert list(results.values()) == [size] * 5
     stored = postgres.rows(job.schema, *job.table_names)
     assert stored == sorted(rows_of(workload.block(0, 0, 6 * size)))
 
 
 @every_encoding
 def test_over_tls(postgres: PostgresUnderTest, how: Encoding, tmp_path: Path) -> None:
-    """Payloads of many records and of a part of one, and a connection that is lost."""
+    """Payloads of many TLS records and of part of one, and a connection that is lost."""
     with proxy_to(postgres.dsn) as proxy, tls_to(proxy.dsn, tmp_path) as dsn:
 
         def trigger() -> None:
@@ -246,7 +246,7 @@ def test_answers_that_fill_all_buffers(postgres: PostgresUnderTest, in_flight: i
 
 
 def test_a_proxy_that_forgets_prepared_statements_is_named(postgres: PostgresUnderTest) -> None:
-    """PgBouncer gives each transaction another server connection, where they aren't."""
+    """PgBouncer gives each transaction another server connection, which doesn't have them."""
     workload = Temperature()
     job = new_job(workload.schema)
     module = postgres.module(job)

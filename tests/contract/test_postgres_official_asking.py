@@ -1,4 +1,4 @@
-"""psycopg2 and psycopg 3 asked for real: several questions in flight, refusals, lost connections, limits."""
+"""psycopg2 and psycopg 3 on a server: several questions in flight, refusals, lost connections, limits."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from .postgres import PostgresUnderTest
 
 @pytest.fixture
 def postgres(embedded_postgres: tuple[str, Path]) -> Iterator[PostgresUnderTest]:
-    """A PostgreSQL as such, empty."""
+    """A plain PostgreSQL, empty."""
     dsn, home = embedded_postgres
-    with PostgresUnderTest.started("postgres", dsn, home / "data") as found:
-        yield found
+    with PostgresUnderTest.started("postgres", dsn, home / "data") as adapter:
+        yield adapter
 
 
 @pytest.fixture(params=["official", "psycopg3"])
@@ -52,7 +52,7 @@ def end_connections(server: PostgresUnderTest) -> None:
 
 @contextmanager
 def held_back(server: PostgresUnderTest, key: int) -> Iterator[Callable[[], int]]:
-    """Questions that need this advisory lock wait until the end; how many do."""
+    """Makes questions that need this advisory lock wait until the end; yields what counts them."""
     with closing(psycopg2.connect(server.dsn)) as connection, connection.cursor() as cursor:
 
         def count_waiting() -> int:
@@ -74,11 +74,11 @@ def ask(asker: Asker, statement: str) -> list[tuple[Any, ...]]:
 
 
 def collect(asker: Asker, count: int) -> list[Outcome[Received]]:
-    found: list[Outcome[Received]] = []
+    outcomes: list[Outcome[Received]] = []
     until_s = time.monotonic() + 20
-    while len(found) < count and time.monotonic() < until_s:
-        found += asker.outcomes(1.0)
-    return found
+    while len(outcomes) < count and time.monotonic() < until_s:
+        outcomes += asker.outcomes(1.0)
+    return outcomes
 
 
 def test_answers_are_decoded_and_a_refusal_leaves_the_connection_as_it_is(
@@ -107,9 +107,13 @@ def test_several_in_flight_have_a_connection_each(postgres: PostgresUnderTest, c
             for number in range(3):
                 asker.submit(question, number)
             eventually(lambda: count_waiting() == 3, "three questions under way at once")
-        found = collect(asker, 3)
-        assert sorted(one.request for one in found) == [0, 1, 2]
-        backends = {one.result.data[0][0] for one in found if isinstance(one.result, Received)}
+        outcomes = collect(asker, 3)
+        assert sorted(outcome.request for outcome in outcomes) == [0, 1, 2]
+        backends = {
+            outcome.result.data[0][0]
+            for outcome in outcomes
+            if isinstance(outcome.result, Received)
+        }
         assert len(backends) == 3
         asker.stop_submitting()
 

@@ -21,15 +21,15 @@ from .postgres import PostgresUnderTest
 
 @pytest.fixture
 def postgres(embedded_postgres: tuple[str, Path]) -> Iterator[PostgresUnderTest]:
-    """A PostgreSQL as such, empty."""
+    """A plain PostgreSQL, empty."""
     dsn, home = embedded_postgres
-    with PostgresUnderTest.started("postgres", dsn, home / "data") as found:
-        yield found
+    with PostgresUnderTest.started("postgres", dsn, home / "data") as adapter:
+        yield adapter
 
 
 def swallow_connections(monkeypatch: pytest.MonkeyPatch, refused: int = 0) -> list[str]:
-    """No connection is made any more: the first `refused` attempts end at once, and the others when their
-    time is over, by a clock that is put forward. The limits of the attempts."""
+    """Let no more connections be made: the first `refused` attempts end at once, and the others when their
+    time is over, by a clock that is put forward. Returns the time limits of the attempts."""
     limits_s: list[str] = []
     monotonic, waited_s = time.monotonic, 0.0
 

@@ -36,35 +36,36 @@ def test_a_table_with_other_columns_is_said_before_the_run(server: PostgresUnder
         (Column("select", ColumnType.FLOAT64), "select is not of type double precision"),
         (Column("in", ColumnType.TEXT), "in is not of type varchar"),
     ):
-        others = tuple(one for one in schema.columns if one.name not in ("select", "in"))
+        others = tuple(other for other in schema.columns if other.name not in ("select", "in"))
         with pytest.raises(SimulatorError, match=f"where was made for other columns: {problem}"):
             prepare(server, replace(schema, columns=(*others, column)), clean=False)
 
 
 @pytest.mark.module("postgres")
 def test_a_table_with_another_key_is_said_before_the_run(server: PostgresUnderTest) -> None:
-    """Of two that the server numbers itself, either will do."""
+    """Of the two keys that the server numbers itself, either will do."""
     modes = key_modes(server.module_type)
     numbered = (PrimaryKey.SQL, PrimaryKey.DB)
-    for made in modes:
-        prepare(server, Sundry.schema, clean=True, primary_key=made)
-        for asked in modes:
-            if asked is made or (asked in numbered and made in numbered):
-                prepare(server, Sundry.schema, clean=False, primary_key=asked)
+    for existing in modes:
+        prepare(server, Sundry.schema, clean=True, primary_key=existing)
+        for requested in modes:
+            if requested is existing or (requested in numbered and existing in numbered):
+                prepare(server, Sundry.schema, clean=False, primary_key=requested)
                 continue
             names = " or ".join(
-                f"--primary-key {one}" for one in (numbered if made in numbered else (made,))
+                f"--primary-key {key}"
+                for key in (numbered if existing in numbered else (existing,))
             )
             with pytest.raises(SimulatorError) as refused:
-                prepare(server, Sundry.schema, clean=False, primary_key=asked)
+                prepare(server, Sundry.schema, clean=False, primary_key=requested)
             assert str(refused.value) == (
-                f"table where was made with another primary key than --primary-key {asked}:"
+                f"table where was made with another primary key than --primary-key {requested}:"
                 f" run without --no-clean, or with {names}"
             )
 
 
 def make_wide(columns: int) -> Schema:
-    """A text and so many numbers, of which two don't begin where the one before ends."""
+    """A text and this many numbers, two of which don't begin where the one before ends."""
     return make_schema(
         "wide",
         Column("small", ColumnType.FLOAT32),
@@ -75,7 +76,7 @@ def make_wide(columns: int) -> Schema:
 
 @pytest.mark.module("postgres")
 def test_rows_that_no_page_holds_are_refused_before_the_run(server: PostgresUnderTest) -> None:
-    """Those that the server refuses, and no others; of its relatives, none."""
+    """Those that the server itself refuses, and no others; none for its relatives."""
     too_wide = make_wide(1015)
     if server.options.get("dialect"):
         prepare(server, too_wide, clean=True)

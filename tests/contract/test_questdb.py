@@ -32,26 +32,26 @@ def prepared(server: QuestdbUnderTest, **options: object) -> AnyModule:
 
 
 def test_what_is_allocated_ahead_is_no_events_size(server: QuestdbUnderTest) -> None:
-    """100,000 events tell what 1,500,000 do, or nothing, with whatever pages the server allocates. By all
-    bytes the first would have 670 each by default, the others 66."""
+    """100,000 events show the size that 1,500,000 show, or none, whatever pages the server allocates. By all
+    bytes the first would take 670 each by default, the others 66."""
     workload = Temperature(seed=8)
     module = server.module(new_job(workload.schema, batch=10_000))
     module.open()
     module.prepare()
-    done, found = 0, []
+    done, storages = 0, []
     for events in (40_000, 100_000, 600_000, 1_500_000):
         insert_with(server.module(module.job), workload, events - done, first=done)
         assert await_count(module.count, events, module.settle_s) == events
         done = events
-        found.append(module.storage())
+        storages.append(module.storage())
     module.close()
 
     def weigh(sizes: Sequence[Storage]) -> float | None:
-        levels: list[Level] = [level for one in sizes if (level := one.find_level())]
+        levels: list[Level] = [level for size in sizes if (level := size.find_level())]
         assert sizes[-1].allocation is not None
         return measure_growth(levels, sizes[-1].allocation)
 
-    few, many = weigh(found[:2]), weigh(found[2:])
+    few, many = weigh(storages[:2]), weigh(storages[2:])
     # Time and sequence number have 8 bytes each, device (a symbol) and temperature 4.
     assert many == pytest.approx(24, rel=0.05)
     assert few is None or few == pytest.approx(many, rel=0.25)
@@ -90,7 +90,7 @@ def test_a_table_with_other_keys_is_refused(server: QuestdbUnderTest) -> None:
 def test_a_table_that_stands_still_is_said(
     server: QuestdbUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And no count of what it has so far. Only a server in development can be told to suspend one."""
+    """Nor is what it has so far counted. Only a server in development can be told to suspend one."""
     names = ("name", "suspended", "writerTxn", "sequencerTxn", "errorMessage")
     columns = [{"name": name, "type": "STRING"} for name in names]
     suspended = ["events", True, 1, 2, "no space left on device"]
@@ -149,7 +149,7 @@ def test_the_same_events_again_change_nothing(server: QuestdbUnderTest) -> None:
 def test_queries_go_over_http_without_a_connection_string(
     server: QuestdbUnderTest, in_flight: int
 ) -> None:
-    """And are answered alike."""
+    """Their answers are the same."""
     over_http = {"connection_string": None}
     module = server.module(new_job(Temperature.schema), options=over_http)
     assert isinstance(module.make_asker(1), QuestdbAsker)

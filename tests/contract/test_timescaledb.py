@@ -1,5 +1,5 @@
-"""What TimescaleDB is asked for beyond PostgreSQL: on the real one if TIMESCALEDB_DSN is set, otherwise
-on PostgreSQL in its place."""
+"""What the module asks of TimescaleDB beyond PostgreSQL: of the real one if TIMESCALEDB_DSN is set, otherwise
+of the stand-in on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .timescaledb import TimescaleStandIn, TimescaleUnderTest
 @pytest.fixture(scope="module")
 def _server(request: pytest.FixtureRequest) -> Iterator[PostgresUnderTest]:
     if dsn := os.environ.get("TIMESCALEDB_DSN"):
-        with TimescaleUnderTest.started("timescaledb", dsn, None) as found:
-            yield found
+        with TimescaleUnderTest.started("timescaledb", dsn, None) as adapter:
+            yield adapter
     else:
         dsn = request.getfixturevalue("postgres_dsn")
-        with TimescaleStandIn.started("timescaledb", dsn, None) as found:
-            yield found
+        with TimescaleStandIn.started("timescaledb", dsn, None) as adapter:
+            yield adapter
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def community(timescale: TimescaleUnderTest) -> Iterator[TimescaleUnderTest]:
 def prepared(
     timescale: TimescaleUnderTest, workload: Workload, count: int, **changes: Any
 ) -> Timescaledb:
-    """A module, open, with so many events inserted; `changes`: options and parts of the job."""
+    """An open module, after `count` events were inserted; `changes`: options and parts of the job."""
     parts = {key: changes.pop(key) for key in ("primary_key", "tables", "clean") if key in changes}
     module = timescale.module(new_job(workload.schema, batch=100, **parts), options=changes)
     assert isinstance(module, Timescaledb)
@@ -99,7 +99,7 @@ def test_tests_of_the_columnstore_are_skipped_on_the_apache_edition(
     licensed_on_the_real_one = TimescaleUnderTest.licensed
     with timescale.licensed("apache"):
         if isinstance(timescale, TimescaleStandIn):
-            # Where the edition is of connections made from now on.
+            # There the edition applies to connections made from now on.
             timescale.ask("SET timescaledb.license = apache")
         with (
             pytest.raises(pytest.skip.Exception, match=r"timescaledb.license is apache"),
@@ -128,9 +128,9 @@ def test_another_interval_than_that_of_a_table_that_stays_is_refused(
     timescale: TimescaleUnderTest,
 ) -> None:
     prepared(timescale, Temperature(), 10, chunk_time_interval=3_600_000).close()
-    for asked, refused in ((3_600_000, False), (7_200_000, True)):
+    for interval, refused in ((3_600_000, False), (7_200_000, True)):
         module = timescale.module(
-            new_job(Temperature.schema, clean=False), options={"chunk_time_interval": asked}
+            new_job(Temperature.schema, clean=False), options={"chunk_time_interval": interval}
         )
         module.open()
         if refused:
@@ -228,7 +228,7 @@ def test_more_events_go_to_the_same_chunks_or_on_in_time(
     insert_with(module, second, 50, first=50)
     assert module.count() == 100
     module.prepare_queries()
-    # Jitter may put an event or two into a chunk more.
+    # Jitter may put an event or two into one more chunk.
     assert len(community.chunks("events")) in (chunks, chunks + 1)
     module.close()
 
@@ -238,8 +238,8 @@ def test_a_database_without_timescaledb_says_what_to_do(postgres_dsn: str) -> No
         plain.ask("CREATE TABLE events (kept int)")
         module = plain.module(new_job(Temperature.schema))
         module.open()
-        told = r"no extension timescaledb.*shared_preload_libraries=timescaledb"
-        with pytest.raises(SimulatorError, match=told):
+        remedy = r"no extension timescaledb.*shared_preload_libraries=timescaledb"
+        with pytest.raises(SimulatorError, match=remedy):
             module.prepare()
         module.close()
         # Nothing was dropped.

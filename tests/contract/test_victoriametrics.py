@@ -86,24 +86,24 @@ def test_numbers_of_all_types_and_missing_ones(server: VictoriaMetricsUnderTest)
         }
     )
     assert await_count(module.count, 40, module.settle_s) == 40
-    found = {
+    answers = {
         query.name: sorted(module.fetch(module.compile(bind(query, 0)))) for query in (newest, last)
     }
     module.close()
     at, big = 1_704_067_200_000, 2**53
     heat = float(np.float32(0.1) * np.float32(38))
-    assert [(*row[:2], np.float32(row[2] or -1), *row[3:]) for row in found["newest"]] == [
+    assert [(*row[:2], np.float32(row[2] or -1), *row[3:]) for row in answers["newest"]] == [
         ("w00000d000000", at + 38_000, np.float32(heat), 2**41 + 38, False, 0),
         ("w00000d000001", at + 39_000, -1, 2**41 + 39, True, 1),
     ]
-    assert [(row[0], row[1] is None, *row[2:]) for row in found["last"]] == [
+    assert [(row[0], row[1] is None, *row[2:]) for row in answers["last"]] == [
         ("w00000d000000", False, big - 38, 0),
         ("w00000d000001", True, big - 39, 1),
     ]
 
 
 def test_floats_keep_twelve_digits(server: VictoriaMetricsUnderTest) -> None:
-    """So those of 17 are refused, and the suite has none."""
+    """So floats of 17 digits are refused, and the suite has none."""
     written = [0.1234567890123456, 98765.43210987654, 1_234_567.890123456]
     lines = "\n".join(f"a,{1_704_067_200_000 + at},{value}" for at, value in enumerate(written))
     params = {
@@ -111,9 +111,9 @@ def test_floats_keep_twelve_digits(server: VictoriaMetricsUnderTest) -> None:
         "extra_label": f"db={server.db}",
     }
     server.http.post("/api/v1/import/csv", params=params, content=lines).raise_for_status()
-    [one] = server.series("events")
-    assert one["values"] != written
-    assert one["values"] == pytest.approx(written, rel=1e-11, abs=0)
+    [series] = server.series("events")
+    assert series["values"] != written
+    assert series["values"] == pytest.approx(written, rel=1e-11, abs=0)
 
 
 # --- duplicates -----------------------------------------------------------------------------------
@@ -124,11 +124,13 @@ def own_server(url: str, folder: Path, *flags: str) -> Iterator[str]:
     """The URL of another process of the program that serves `url`, with flags of its own."""
     port = httpx.URL(url).port
     pids = [
-        found.pid
-        for found in psutil.net_connections("tcp")
-        if found.status == psutil.CONN_LISTEN and found.laddr[1:] == (port,) and found.pid
+        connection.pid
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+        and connection.laddr[1:] == (port,)
+        and connection.pid
     ]
-    # Before a container it is another program that listens.
+    # In front of a container, another program listens.
     pids = [pid for pid in pids if psutil.Process(pid).name().startswith("victoria")]
     if not pids:
         pytest.skip("the server must be a process of this machine")
@@ -156,7 +158,7 @@ def own_server(url: str, folder: Path, *flags: str) -> Iterator[str]:
 def insert_twice(
     server: VictoriaMetricsUnderTest, expected: int, **options: str
 ) -> tuple[int | None, bool]:
-    """What is counted after each event was sent twice, and whether the writer knows that it may do so."""
+    """How many events are counted after each was sent twice, and whether the writer knows that it may."""
     job = new_job(Temperature.schema, batch=10)
     module = server.module(job, options=options)
     module.open()
@@ -225,10 +227,10 @@ class Ahead(Temperature):
     """Events from now on."""
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
-        found = super().block(worker, first, count, time_origin)
+        block = super().block(worker, first, count, time_origin)
         now_ms = np.datetime64("now", "ms").astype(int)
-        times = found.columns["timestamp"] - 1_704_067_200_000 + now_ms
-        return replace(found, columns={**found.columns, "timestamp": times})
+        times = block.columns["timestamp"] - 1_704_067_200_000 + now_ms
+        return replace(block, columns={**block.columns, "timestamp": times})
 
 
 def test_events_that_would_be_dropped_are_refused_before_the_run(

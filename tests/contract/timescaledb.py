@@ -1,5 +1,5 @@
-"""TimescaleDB, and PostgreSQL in its place: functions of the documented signatures that check what they
-are given, for everything that the module asks of TimescaleDB.
+"""TimescaleDB, and a stand-in for it: PostgreSQL with functions of the documented signatures, which check
+their arguments, for everything that the module asks of TimescaleDB.
 
 What the stand-in can't show: that chunks are made and excluded, columnar storage, speed.
 """
@@ -175,7 +175,7 @@ STAND_IN_VERSION = "2.0-stand-in"
 
 
 def _translated(statement: bytes) -> bytes:
-    # Which the stand-in has once the extension is made.
+    # The stand-in has this schema once the extension is made.
     if statement == _VERSION:
         return (
             f"SELECT '{STAND_IN_VERSION}' FROM pg_namespace"
@@ -183,12 +183,12 @@ def _translated(statement: bytes) -> bytes:
         ).encode()
     if statement == _INSTALL:
         return b"CALL public.make_timescaledb()"
-    if found := _ALTER.fullmatch(statement):
-        segmentby = b"'%b'" % found["segmentby"] if found["segmentby"] else b"NULL"
+    if match := _ALTER.fullmatch(statement):
+        segmentby = b"'%b'" % match["segmentby"] if match["segmentby"] else b"NULL"
         return b"SELECT _timescaledb_internal.enable_columnstore('%b', %b, '%b')" % (
-            found["table"],
+            match["table"],
             segmentby,
-            found["orderby"],
+            match["orderby"],
         )
     return statement
 
@@ -197,7 +197,7 @@ class TimescaleUnderTest(PostgresUnderTest):
     """A database of its own on a server with TimescaleDB, where the module makes the extension."""
 
     def indices(self, table: str) -> set[str]:
-        """Without the one that every hypertable has on its time column."""
+        """All but the index that every hypertable has on its time column."""
         own = {f"{table}_{name}_idx" for name in self.columns(table)}
         return super().indices(table) - own
 
@@ -206,16 +206,16 @@ class TimescaleUnderTest(PostgresUnderTest):
         return [name for name in super().extensions(which) if name != "timescaledb"]
 
     def size_on_disk(self, table: str) -> int | None:
-        """The chunks': only the extension knows them."""
+        """The events are in chunks, which only the extension knows."""
         return None
 
     @contextmanager
     def licensed(self, licence: str) -> Iterator[None]:
-        """Connections made meanwhile find this edition. Only its configuration file changes that of a
-        real server, for all its databases: with another edition the test is skipped."""
-        [(found,)] = self.ask("SHOW timescaledb.license")
-        if found != licence:
-            pytest.skip(f"the server's timescaledb.license is {found}")
+        """Connections made within it find this edition. Only the configuration file of a real server
+        changes its edition, for all its databases: with another one the test is skipped."""
+        [(edition,)] = self.ask("SHOW timescaledb.license")
+        if edition != licence:
+            pytest.skip(f"the server's timescaledb.license is {edition}")
         yield
 
     def chunk_intervals(self) -> dict[str, int]:
@@ -244,15 +244,18 @@ class TimescaleStandIn(TimescaleUnderTest):
     @classmethod
     @contextmanager
     def started(cls, module: str, dsn: str, data: Path | None) -> Iterator[PostgresUnderTest]:
-        with super().started(module, dsn, data) as found, proxy_to(found.dsn, _translated) as proxy:
-            assert isinstance(found, cls)
-            found._license("timescale")
-            found.ask(
+        with (
+            super().started(module, dsn, data) as adapter,
+            proxy_to(adapter.dsn, _translated) as proxy,
+        ):
+            assert isinstance(adapter, cls)
+            adapter._license("timescale")
+            adapter.ask(
                 "CREATE PROCEDURE make_timescaledb() LANGUAGE plpgsql"
                 f" AS $make$ BEGIN {_FUNCTIONS} END $make$"
             )
-            found.reach_by(proxy.dsn)
-            yield found
+            adapter.reach_by(proxy.dsn)
+            yield adapter
 
     @contextmanager
     def licensed(self, licence: str) -> Iterator[None]:

@@ -32,7 +32,8 @@ class VictoriaMetricsUnderTest(HttpServerUnderTest):
     column_types: ClassVar[Mapping[ColumnType, str]] = dict.fromkeys(ColumnType, _SAMPLE)
     tables_come_with_events = True
     tells_missing_tables = False
-    # It tells that of all that it has, which merges make smaller: test_victoriametrics.py asks an own one.
+    # It reports the size of all that it has, which merges make smaller: test_victoriametrics.py asks a server
+    # of its own.
     tells_size = False
 
     def __init__(self, url: str, stack: ExitStack) -> None:
@@ -46,7 +47,7 @@ class VictoriaMetricsUnderTest(HttpServerUnderTest):
         )
         self.http = stack.enter_context(httpx.Client(base_url=url, timeout=30))
         self._metrics: dict[str, tuple[str, str]] = {}
-        """What a series' name stands for."""
+        """Name of a series -> table and column."""
         for kind in TESTED.values():
             self.learn(kind.schema)
         self.guarded = self.encrypting(authorization="Basic YmVuY2g6cmlnaHQtcGFzc3dvcmQ=")
@@ -62,11 +63,11 @@ class VictoriaMetricsUnderTest(HttpServerUnderTest):
     @classmethod
     @contextmanager
     def started(cls, url: str) -> Iterator[VictoriaMetricsUnderTest]:
-        """With a label of its own: others may be using the rest."""
+        """An adapter with a label of its own: others may be using the rest."""
         with ExitStack() as stack:
-            found = cls(url, stack)
-            stack.callback(found.clear)
-            yield found
+            adapter = cls(url, stack)
+            stack.callback(adapter.clear)
+            yield adapter
 
     @property
     def _all(self) -> str:
@@ -76,44 +77,44 @@ class VictoriaMetricsUnderTest(HttpServerUnderTest):
         self.http.get("/internal/force_flush").raise_for_status()
 
     def series(self, *tables: str) -> list[dict[str, Any]]:
-        """All that is stored of tables, with their name and the column's instead of the series'."""
+        """All series of these tables, with the names of table and column instead of their own."""
         self._flush()
-        found = []
+        result = []
         answer = self.http.post("/api/v1/export", data={"match[]": self._all, "start": "0"})
         for line in answer.raise_for_status().text.splitlines():
-            one = json.loads(line)
-            labels = one["metric"]
+            series = json.loads(line)
+            labels = series["metric"]
             assert labels.pop("db") == self.db
             table, column = self._metrics[labels.pop("__name__")]
             if table in tables:
-                found.append({**one, "table": table, "column": column})
-        return found
+                result.append({**series, "table": table, "column": column})
+        return result
 
     def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
-        """Events by labels and time; one that is stored twice is there twice."""
+        """Events by labels and time; one that is stored twice is returned twice."""
         events: dict[tuple[str, int, int], dict[str, Any]] = {}
-        for one in self.series(table):
-            labels = one["metric"]
+        for series in self.series(table):
+            labels = series["metric"]
             seen: dict[int, int] = {}
-            for time_ms, value in zip(one["timestamps"], one["values"], strict=True):
+            for time_ms, value in zip(series["timestamps"], series["values"], strict=True):
                 again = seen[time_ms] = seen.get(time_ms, -1) + 1
                 key = (json.dumps(labels, sort_keys=True), time_ms, again)
-                events.setdefault(key, dict(labels))[one["column"]] = value
+                events.setdefault(key, dict(labels))[series["column"]] = value
         return [
-            [self._value(schema, found, name, time_ms) for name in _names(schema)]
-            for (_, time_ms, _), found in events.items()
+            [self._value(schema, event, name, time_ms) for name in _names(schema)]
+            for (_, time_ms, _), event in events.items()
         ]
 
-    def _value(self, schema: Schema, found: dict[str, Any], name: str, time_ms: int) -> Any:
+    def _value(self, schema: Schema, event: dict[str, Any], name: str, time_ms: int) -> Any:
         if name == schema.time:
             return time_ms
         if name == schema.device and schema.device_path:
             fields = set(_names(schema))
-            return {key: value for key, value in found.items() if key not in fields}
+            return {key: value for key, value in event.items() if key not in fields}
         column = schema.column(name)
         if column.tag and column.type is not ColumnType.TEXT:
-            return json.loads(found[name])
-        return found.get(name, "" if column.tag else None)
+            return json.loads(event[name])
+        return event.get(name, "" if column.tag else None)
 
     def keys(self, table: str) -> list[str]:
         return []
@@ -127,16 +128,18 @@ class VictoriaMetricsUnderTest(HttpServerUnderTest):
         return {self._metrics[name][0] for name in answer["data"]}
 
     def columns(self, table: str) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for one in self.series(table):
-            found |= dict.fromkeys(one["metric"], "label") | {one["column"]: _SAMPLE}
-        return found
+        columns: dict[str, str] = {}
+        for series in self.series(table):
+            columns |= dict.fromkeys(series["metric"], "label") | {series["column"]: _SAMPLE}
+        return columns
 
     def expected_columns(self, schema: Schema) -> dict[str, str]:
-        found = super().expected_columns(schema)
+        columns = super().expected_columns(schema)
         # Each sample has a time, which is no column.
-        del found[schema.time]
-        return found | {schema.device: "label"} | {c.name: "label" for c in schema.columns if c.tag}
+        del columns[schema.time]
+        return (
+            columns | {schema.device: "label"} | {c.name: "label" for c in schema.columns if c.tag}
+        )
 
     def indices(self, table: str) -> set[str]:
         return set()

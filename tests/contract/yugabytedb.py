@@ -1,5 +1,5 @@
-"""YugabyteDB, and PostgreSQL in its place behind two proxies: nodes of a cluster, each of which sees
-its own processes only, that know the documented grammar of YugabyteDB's tables.
+"""YugabyteDB, and a stand-in for it: PostgreSQL behind two proxies. They act as nodes of a cluster, each of
+which sees its own processes only, and know the documented grammar of YugabyteDB's tables.
 
 What the stand-in can't show: tablets, distributed transactions, what the planner makes of the
 queries, speed.
@@ -28,7 +28,7 @@ class YugabyteUnderTest(PostgresUnderTest):
     FAULTS = PostgresUnderTest.CONNECTION_FAULTS
 
     def size_on_disk(self, table: str) -> int | None:
-        """It counts otherwise than PostgreSQL: a table is its own primary index."""
+        """It counts differently from PostgreSQL: a table is its own primary index."""
         return None
 
 
@@ -40,7 +40,7 @@ _SUFFIX = re.compile(
 )
 _KEY = re.compile(rb"PRIMARY KEY \(([^()]*|\([^()]*\) HASH(?:, [^()]*)?)\)", re.IGNORECASE)
 _KEY_COLUMN = re.compile(rb'("?\w+"?)( HASH| ASC| DESC)?', re.IGNORECASE)
-# Else the first column is hashed: …/statements/ddl_create_index/
+# Otherwise the first column is hashed: …/statements/ddl_create_index/
 _INDEX = re.compile(
     rb'CREATE INDEX IF NOT EXISTS "\w+" ON "\w+" \((?:[^,]+ (?:ASC|DESC)(?:, )?)+\)'
 )
@@ -51,7 +51,7 @@ class Refused(Exception):
 
 
 def translated(statement: bytes) -> bytes:
-    """What PostgreSQL is asked instead."""
+    """The statement that PostgreSQL gets instead."""
     if statement == b"SELECT version()":
         return b"SELECT 'PostgreSQL 15.12-YB-2025.1.0.0-b0 on a stand-in'"
     if statement == b"SELECT count(*) FROM yb_servers()":
@@ -59,10 +59,10 @@ def translated(statement: bytes) -> bytes:
     if statement.startswith(b"CREATE INDEX") and not _INDEX.fullmatch(statement):
         raise Refused
     if statement.startswith(b"CREATE TABLE"):
-        found = _SUFFIX.search(statement)
-        if not found or (found[1] and b"true" in found[1] and found[2]):
+        match = _SUFFIX.search(statement)
+        if not match or (match[1] and b"true" in match[1] and match[2]):
             raise Refused
-        statement = statement[: found.start() + 1]
+        statement = statement[: match.start() + 1]
         if b" TABLETS" in statement or b"COLOCATION" in statement:
             raise Refused
         return _KEY.sub(lambda key: _plain_key(key[1]), statement)
@@ -79,14 +79,14 @@ def _plain_key(columns: bytes) -> bytes:
         parts = columns.split(b", ")
     names, ranges = [], False
     for number, part in enumerate(parts):
-        found = _KEY_COLUMN.fullmatch(part)
-        if not found:
+        match = _KEY_COLUMN.fullmatch(part)
+        if not match:
             raise Refused
-        order = (found[2] or (b" HASH" if number == 0 else b" ASC")).upper()
+        order = (match[2] or (b" HASH" if number == 0 else b" ASC")).upper()
         if order == b" HASH" and ranges:
             raise Refused
         ranges = ranges or order != b" HASH"
-        names.append(found[1])
+        names.append(match[1])
     return b"PRIMARY KEY (" + b", ".join(names) + b")"
 
 
@@ -136,12 +136,12 @@ class YugabyteStandIn(PostgresUnderTest):
     @classmethod
     @contextmanager
     def started(cls, module: str, dsn: str, data: Path | None) -> Iterator[PostgresUnderTest]:
-        with super().started(module, dsn, data) as found:
-            assert isinstance(found, cls)
-            found.nodes = (_Node(found.dsn), _Node(found.dsn))
-            found.reach_by(found.nodes[0].proxy.dsn)
-            yield found
-            for node in found.nodes:
+        with super().started(module, dsn, data) as adapter:
+            assert isinstance(adapter, cls)
+            adapter.nodes = (_Node(adapter.dsn), _Node(adapter.dsn))
+            adapter.reach_by(adapter.nodes[0].proxy.dsn)
+            yield adapter
+            for node in adapter.nodes:
                 node.proxy.close()
 
     @contextmanager

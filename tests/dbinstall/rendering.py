@@ -33,14 +33,14 @@ class Combination:
 
 
 def recipes() -> list[Recipe]:
-    """All that install on Kubernetes."""
-    found = []
+    """All recipes that install on Kubernetes."""
+    loaded = []
     for name in recipe_names():
         try:
-            found.append(load_recipe(name))
+            loaded.append(load_recipe(name))
         except ConfigError as error:
             assert "README.md" in error.message  # noqa: PT017 - those that install elsewhere
-    return found
+    return loaded
 
 
 RECIPES = recipes()
@@ -49,7 +49,7 @@ RECIPES = recipes()
 def combinations() -> Iterator[Combination]:
     for recipe in RECIPES:
         for variant in recipe.variants:
-            # More of them differ by the number alone, which a test of its own shows.
+            # Larger numbers differ by the number alone, which a test of its own shows.
             for nodes in (count for count in recipe.nodes_of(variant) if count <= 3):
                 for size in SIZES:
                     yield Combination(recipe, variant, nodes, size)
@@ -94,19 +94,19 @@ def is_core(document: Any) -> bool:
 
 def values_of(document: Any, *keys: str) -> list[Any]:
     """The values of these keys, wherever in a document they are."""
-    found: list[Any] = []
+    values: list[Any] = []
     if isinstance(document, dict):
         for key, value in document.items():
             if key in keys:
-                found.append(value)
-            found += values_of(value, *keys)
+                values.append(value)
+            values += values_of(value, *keys)
     elif isinstance(document, list):
         for item in document:
-            found += values_of(item, *keys)
-    return found
+            values += values_of(item, *keys)
+    return values
 
 
-LOCAL_COMBINATIONS = [one for one in COMBINATIONS if one.variant == LOCAL]
+LOCAL_COMBINATIONS = [combination for combination in COMBINATIONS if combination.variant == LOCAL]
 
 
 def without_nulls(value: Any) -> Any:

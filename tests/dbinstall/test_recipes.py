@@ -61,15 +61,15 @@ def test_all_databases_are_there() -> None:
 
 @every_recipe
 def test_the_same_file_names_everywhere(recipe: Recipe) -> None:
-    wanted = {
+    expected = {
         "README.md", "install.sh", "uninstall.sh", "recipe.env", "default.env", "small.env",
         "single-node.yaml",
     }  # fmt: skip
     if 3 in recipe.nodes:
-        wanted.add("multi-node.yaml")
+        expected.add("multi-node.yaml")
     if LOCAL in recipe.variants:
-        wanted.add("local.yaml")
-    assert {path.name for path in recipe.folder.iterdir()} == wanted
+        expected.add("local.yaml")
+    assert {path.name for path in recipe.folder.iterdir()} == expected
     for script in ("install.sh", "uninstall.sh"):
         assert (recipe.folder / script).stat().st_mode & 0o111
 
@@ -146,7 +146,7 @@ def test_storage_class_and_node_selector_come_from_one_place(combination: Combin
 
 
 @pytest.mark.parametrize(
-    "recipe", [one for one in RECIPES if 6 in one.nodes], ids=lambda recipe: recipe.name
+    "recipe", [recipe for recipe in RECIPES if 6 in recipe.nodes], ids=lambda recipe: recipe.name
 )
 def test_six_nodes_are_three_but_for_their_number(recipe: Recipe) -> None:
     three, six = (render(Combination(recipe, "vendor", nodes, "small")) for nodes in (3, 6))
@@ -160,7 +160,7 @@ def test_six_nodes_are_three_but_for_their_number(recipe: Recipe) -> None:
 
 
 def list_leaves(value: Any) -> list[Any]:
-    """All that isn't made of parts."""
+    """All values that aren't made of parts."""
     if isinstance(value, dict):
         return [leaf for key in value for leaf in list_leaves(value[key])]
     if isinstance(value, list):
@@ -250,7 +250,7 @@ def test_a_plan_changes_nothing(recipe: Recipe, tmp_path: Path) -> None:
 
 @every_combination
 def test_rights_are_those_of_what_is_sent(combination: Combination) -> None:
-    """What a chart makes of the values: test_vendors.py."""
+    """For what a chart makes of the values, see test_vendors.py."""
     recipe = combination.recipe
     rights = rights_of(recipe, combination.variant)
     for document in objects(render(combination)):
@@ -316,39 +316,39 @@ def address(target: Target) -> tuple[str, int | None]:
 def test_the_service_is_what_the_recipe_makes(combination: Combination) -> None:
     """By the rules of each operator and chart; the plain manifests name it themselves."""
     recipe = combination.recipe
-    found: dict[str, list[int] | None] = {}
+    services: dict[str, list[int] | None] = {}
     documents = render(combination)
     for document in objects(documents):
         name, kind = document["metadata"]["name"], document["kind"]
         if kind == "Service":
-            found[name] = [port["port"] for port in document["spec"]["ports"]]
+            services[name] = [port["port"] for port in document["spec"]["ports"]]
         elif kind == "Cluster":
             # https://cloudnative-pg.io/docs/current/service_management
-            found[f"{name}-rw"] = None
+            services[f"{name}-rw"] = None
         elif kind == "CassandraDatacenter":
-            found[f"{document['spec']['clusterName']}-{name}-service"] = None
+            services[f"{document['spec']['clusterName']}-{name}-service"] = None
         elif kind == "Elasticsearch":
-            found[f"{name}-es-http"] = None
+            services[f"{name}-es-http"] = None
         elif kind == "ArangoDeployment":
-            found[name] = None
+            services[name] = None
         elif kind == "ClickHouseInstallation":
             [service] = document["spec"]["templates"]["serviceTemplates"]
-            found[service["generateName"]] = [one["port"] for one in service["spec"]["ports"]]
+            services[service["generateName"]] = [port["port"] for port in service["spec"]["ports"]]
     for values in chart_values(documents):
         if recipe.name == "cockroachdb":
-            found["cockroachdb-public"] = None
+            services["cockroachdb-public"] = None
         elif recipe.name == "yugabytedb":
-            found["yb-tservers"] = None
+            services["yb-tservers"] = None
         elif recipe.name == "victoriametrics":
             server = values["server"]
-            found[server["fullnameOverride"]] = [server["service"]["servicePort"]]
+            services[server["fullnameOverride"]] = [server["service"]["servicePort"]]
         else:
-            # A chart may have ports besides, which are opened where they are wanted.
+            # A chart may have more ports, which are opened where they are wanted.
             exposed = values["service"].get("expose", {}).values()
-            more = [one["port"] for one in exposed if one["enabled"]]
-            found[values["fullnameOverride"]] = [values["service"]["port"], *more]
-    assert recipe.service in found
-    ports = found[recipe.service]
+            more = [port["port"] for port in exposed if port["enabled"]]
+            services[values["fullnameOverride"]] = [values["service"]["port"], *more]
+    assert recipe.service in services
+    ports = services[recipe.service]
     assert ports is None or set(ports) == set(recipe.ports)
 
 
@@ -357,14 +357,16 @@ def test_pods_and_secret_are_labelled(combination: Combination) -> None:
     """`db status` and keepAwayFrom look for the label."""
     recipe = combination.recipe
     documents = render(combination)
-    secrets = [one for one in documents if one.get("kind") == "Secret"]
+    secrets = [document for document in documents if document.get("kind") == "Secret"]
     assert recipe.secret in [secret["metadata"]["name"] for secret in secrets]
     (password,) = secret_of(combination).values()
     for secret in secrets:
         assert secret["metadata"]["labels"] == {DATABASE_LABEL: recipe.name}
-        # What the database is told is what the runs will say.
+        # The database gets the password that the runs will use.
         assert base64.b64encode(password.encode()).decode() in secret["data"].values()
-    others = [one for one in documents if one.get("kind") not in ("Secret", "Service")]
+    others = [
+        document for document in documents if document.get("kind") not in ("Secret", "Service")
+    ]
     assert others
     for document in others:
         below = document.get("spec", document)
@@ -385,9 +387,9 @@ def test_the_secrets_keys_are_options(target: Target) -> None:
             values = secret_of(combination)
             nodes = combination.nodes
             extra = recipe.extra_options(target.module, nodes)
-            given = dict(option.split("=", 1) for option in extra)
+            overrides = dict(option.split("=", 1) for option in extra)
             options = parse_options(
-                module.options_model, target.options | values | given, lambda key: key
+                module.options_model, target.options | values | overrides, lambda key: key
             )
             assert set(values.values()) <= set(options.secrets())
 

@@ -40,10 +40,10 @@ esac
 
 def _definition(recipe: Recipe) -> str:
     """The resource by which a recipe knows that its operator is there."""
-    found = re.search(
+    match = re.search(
         r"^ *operator (\S+)", (recipe.folder / "install.sh").read_text(), re.MULTILINE
     )
-    return found[1] if found else ""
+    return match[1] if match else ""
 
 
 class Recorded:
@@ -99,7 +99,9 @@ def recorded(tmp_path: Path) -> Recorded:
 
 
 every_combination = pytest.mark.parametrize(
-    "combination", [one for one in COMBINATIONS if one.size == "small"], ids=str
+    "combination",
+    [combination for combination in COMBINATIONS if combination.size == "small"],
+    ids=str,
 )
 
 
@@ -113,13 +115,15 @@ def test_install(combination: Combination, recorded: Recorded) -> None:
         context = "--kube-context=ctx" if command.startswith("helm ") else "--context=ctx"
         assert context in command
     # The password goes through pipes, and is not shown.
-    told = "\n".join(recorded.commands) + done.stdout + done.stderr
-    assert PASSWORD not in told and ENCODED not in told
+    output = "\n".join(recorded.commands) + done.stdout + done.stderr
+    assert PASSWORD not in output and ENCODED not in output
     documents = render(combination)
-    for one in objects(documents):
-        assert f"kind: {one['kind']}\n" in recorded.input
+    for document in objects(documents):
+        assert f"kind: {document['kind']}\n" in recorded.input
     if chart_values(documents):
-        helm = next(one for one in recorded.commands if one.startswith("helm upgrade --install"))
+        helm = next(
+            command for command in recorded.commands if command.startswith("helm upgrade --install")
+        )
         assert "--version" in helm and "--namespace ns" in helm and "--wait" in helm
     if recipe.name in ("cockroachdb", "cratedb"):
         assert PASSWORD in recorded.input
@@ -150,7 +154,9 @@ def test_uninstall_leaves_the_data_alone(recipe: Recipe, recorded: Recorded) -> 
     for variant in recipe.variants:
         done = recorded.run(recipe, "uninstall.sh", [], installed=variant)
         assert done.returncode == 0, done
-    changes = [one for one in recorded.commands if "delete" in one or "uninstall" in one]
+    changes = [
+        command for command in recorded.commands if "delete" in command or "uninstall" in command
+    ]
     assert len(changes) >= len(recipe.variants)
     for command in changes:
         words = command.replace(",", " ").split()
@@ -158,7 +164,9 @@ def test_uninstall_leaves_the_data_alone(recipe: Recipe, recorded: Recorded) -> 
 
     done = recorded.run(recipe, "uninstall.sh", ["--delete-volumes"], installed=recipe.variants[0])
     assert done.returncode == 0, done
-    deleted = [one for one in recorded.commands if "delete persistentvolumeclaim" in one]
+    deleted = [
+        command for command in recorded.commands if "delete persistentvolumeclaim" in command
+    ]
     assert len(deleted) == 1 and recipe.volumes in deleted[0]
 
 
@@ -219,16 +227,16 @@ def test_without_a_default_storage_class_nothing_waits_for_volumes(recorded: Rec
 
 def test_a_password_is_made_once_and_well(recorded: Recorded) -> None:
     recipe = next(recipe for recipe in RECIPES if recipe.name == "postgresql")
-    made = set()
+    passwords = set()
     for _ in range(3):
         done = recorded.run(recipe, "install.sh", ["--variant", "local", "--size", "small"])
         assert done.returncode == 0, done
     for line in recorded.input.splitlines():
         if line.startswith("  password: "):
-            made.add(line.removeprefix("  password: "))
-    assert len(made) == 3
+            passwords.add(line.removeprefix("  password: "))
+    assert len(passwords) == 3
     # 24 letters and digits are 32 characters in base64.
-    assert all(len(text) == 32 for text in made)
+    assert all(len(text) == 32 for text in passwords)
 
 
 # --- how the tool runs them -----------------------------------------------------------------------
@@ -236,7 +244,7 @@ def test_a_password_is_made_once_and_well(recorded: Recorded) -> None:
 
 @pytest.fixture
 def scripts(recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scripts:
-    """Of a recipe without any yet; SIGKILL comes a little after SIGTERM."""
+    """The scripts of a recipe without any yet; SIGKILL comes a little after SIGTERM."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr("cli.install.recipes._END_S", 0.2)
     return Scripts(replace(RECIPES[0], folder=tmp_path), Place("ns", context="ctx"), 60)
@@ -249,7 +257,7 @@ def test_a_script_reads_nothing_and_its_status_counts(
     script = ("install.sh", ["--status"])
     with pytest.raises(RunFailed, match=r"install\.sh ended with status 2"):
         scripts.run(*script)
-    # And nothing of bash's, which ends what watched over it.
+    # And nothing from bash, which ends what watched over it.
     assert (
         capfd.readouterr().err
         == "told --namespace ns --context ctx --timeout 60 --status, read <>\n"
@@ -271,8 +279,8 @@ def test_a_script_does_not_outlive_a_tool_that_was_killed(
             scripts.run("install.sh", [])
         finally:
             os._exit(1)
-    found = eventually(lambda: pids.read_text().split(), "the script")
-    processes = [psutil.Process(int(one)) for one in found]
+    numbers = eventually(lambda: pids.read_text().split(), "the script")
+    processes = [psutil.Process(int(number)) for number in numbers]
     group = os.getpgid(processes[0].pid)
     os.kill(tool, signal.SIGKILL)
     os.waitpid(tool, 0)

@@ -19,7 +19,7 @@ EXCEPTIONS = {
     "postgresql-vendor": "no field for it: CloudNativePG does it by itself",
     "timescaledb": "no field for it: CloudNativePG does it by itself",
 }
-"""Recipe, or recipe and variant -> why nothing is there to check."""
+"""Recipe, or recipe and variant -> why there is nothing to check."""
 
 CHART_CONTEXTS = {
     "influxdb": ("securityContext", "securityContext"),
@@ -40,7 +40,7 @@ _VOLUMES = {
 
 
 def find_faults(spec: Any) -> list[str]:
-    """What of a pod's spec the restricted standard forbids."""
+    """The parts of a pod's spec that the restricted standard forbids."""
     faults = [key for key in ("hostNetwork", "hostPID", "hostIPC") if spec.get(key)]
     faults += [
         f"volume {volume['name']}"
@@ -63,12 +63,12 @@ def find_faults(spec: Any) -> list[str]:
             and set(capabilities.get("add", [])) <= _ADDABLE,
             "hostPort": not any(port.get("hostPort") for port in container.get("ports") or []),
         }
-        faults += [f"{container['name']}: {key}" for key, kept in checks.items() if not kept]
+        faults += [f"{container['name']}: {key}" for key, is_met in checks.items() if not is_met]
     return faults
 
 
 def pod_specs(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Kind and name, and spec, of all pods and templates of pods in there."""
+    """Kind and name, and spec, of all pods and pod templates in a document."""
     if isinstance(value, dict):
         if "kind" in value:
             name = f"{value['kind']}/{(value.get('metadata') or {}).get('name')}"
@@ -104,7 +104,7 @@ def test_restricted(combination: Combination) -> None:
     if recipe in CHART_CONTEXTS:
         specs += [spec_of_values(recipe, values) for values in chart_values(documents)]
     excepted = {recipe, f"{recipe}-{combination.variant}"} & EXCEPTIONS.keys()
-    # An exception that has become needless goes.
+    # An exception that is no longer needed must go.
     assert bool(specs) != bool(excepted)
     for spec in specs:
         assert find_faults(spec) == []

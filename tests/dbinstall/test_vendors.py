@@ -64,8 +64,16 @@ CHARTS = {
 
 OPERATED = ("postgresql", "timescaledb", "cassandra", "elasticsearch", "arangodb", "clickhouse")
 
-CUSTOM = [one for one in COMBINATIONS if one.variant == VENDOR and one.recipe.name in OPERATED]
-BY_CHART = [one for one in COMBINATIONS if one.variant == VENDOR and one.recipe.name in CHARTS]
+CUSTOM = [
+    combination
+    for combination in COMBINATIONS
+    if combination.variant == VENDOR and combination.recipe.name in OPERATED
+]
+BY_CHART = [
+    combination
+    for combination in COMBINATIONS
+    if combination.variant == VENDOR and combination.recipe.name in CHARTS
+]
 
 
 def checkout(path: str) -> Path:
@@ -73,9 +81,9 @@ def checkout(path: str) -> Path:
     folder = os.environ.get("VENDORS")
     if folder is None:
         pytest.skip("$VENDORS names no folder with the vendors' repositories")
-    found = Path(folder) / path
-    assert found.exists(), found
-    return found
+    location = Path(folder) / path
+    assert location.exists(), location
+    return location
 
 
 @cache
@@ -85,33 +93,33 @@ def schema_of(kind: str, version: str, path: Path) -> Any:
     lines = [line for line in path.read_text().splitlines() if "{{" not in line]
     for document in yaml.safe_load_all("\n".join(lines)):
         if kind == "ArangoDeployment":
-            found = document[version]["openAPIV3Schema"]
+            definition = document[version]["openAPIV3Schema"]
         elif document and document.get("spec", {}).get("names", {}).get("kind") == kind:
             versions = document["spec"]["versions"]
-            found = next(one for one in versions if one["name"] == version)["schema"]
-            found = found["openAPIV3Schema"]
+            definition = next(entry for entry in versions if entry["name"] == version)["schema"]
+            definition = definition["openAPIV3Schema"]
         else:
             continue
-        schema = strict(found)
+        schema = strict(definition)
         schema["properties"] |= {"apiVersion": {}, "kind": {}, "metadata": {}}
         return schema
     raise AssertionError(f"{path} has no {kind}")
 
 
 def strict(schema: Any) -> Any:
-    """With unknown fields forbidden, and Kubernetes' own words put into JSON Schema's."""
+    """The schema with unknown fields forbidden, and Kubernetes' own keywords put into JSON Schema's."""
     if schema.get("x-kubernetes-preserve-unknown-fields"):
         return {}
     if schema.get("x-kubernetes-int-or-string"):
         return {"type": ["integer", "string"]}
-    made = dict(schema)
-    if "properties" in made:
-        made["properties"] = {key: strict(value) for key, value in made["properties"].items()}
-        made.setdefault("additionalProperties", False)
+    copy = dict(schema)
+    if "properties" in copy:
+        copy["properties"] = {key: strict(value) for key, value in copy["properties"].items()}
+        copy.setdefault("additionalProperties", False)
     for key in ("items", "additionalProperties"):
-        if isinstance(made.get(key), dict):
-            made[key] = strict(made[key])
-    return made
+        if isinstance(copy.get(key), dict):
+            copy[key] = strict(copy[key])
+    return copy
 
 
 @pytest.mark.parametrize("combination", CUSTOM, ids=str)
@@ -141,19 +149,21 @@ def test_charts(combination: Combination) -> None:
     assert done.returncode == 0, done.stderr
     documents = [document for document in yaml.safe_load_all(done.stdout) if document]
     service = next(
-        one
-        for one in documents
-        if one["kind"] == "Service" and one["metadata"]["name"] == recipe.service
+        document
+        for document in documents
+        if document["kind"] == "Service" and document["metadata"]["name"] == recipe.service
     )
     ports = {port["port"] for port in service["spec"]["ports"]}
     assert set(recipe.ports) <= ports
-    assert not [one for one in documents if one.get("spec", {}).get("type") == "LoadBalancer"]
-    sets = [one for one in documents if one["kind"] == "StatefulSet"]
-    for one in sets:
-        pod = one["spec"]["template"]
+    assert not [
+        document for document in documents if document.get("spec", {}).get("type") == "LoadBalancer"
+    ]
+    stateful_sets = [document for document in documents if document["kind"] == "StatefulSet"]
+    for stateful_set in stateful_sets:
+        pod = stateful_set["spec"]["template"]
         assert pod["metadata"]["labels"][DATABASE_LABEL] == recipe.name
         assert pod["spec"]["nodeSelector"] == {"pool": "databases"}
-    assert combination.nodes in [one["spec"]["replicas"] for one in sets]
+    assert combination.nodes in [stateful_set["spec"]["replicas"] for stateful_set in stateful_sets]
     assert set(values_of(documents, "storageClassName")) == {"fast"}
     for document in documents:
         if document["kind"].startswith("ClusterRole"):
@@ -166,13 +176,13 @@ def test_charts(combination: Combination) -> None:
     key, _, value = recipe.volumes.partition("=")
     # A StatefulSet gives its claims the labels by which it selects its pods, beside their own.
     labels = [
-        {**claim["metadata"].get("labels", {}), **one["spec"]["selector"]["matchLabels"]}
-        for one in sets
-        for claim in one["spec"].get("volumeClaimTemplates", [])
+        {**claim["metadata"].get("labels", {}), **stateful_set["spec"]["selector"]["matchLabels"]}
+        for stateful_set in stateful_sets
+        for claim in stateful_set["spec"].get("volumeClaimTemplates", [])
     ]
     labels += [
-        one["metadata"].get("labels", {})
-        for one in documents
-        if one["kind"] == "PersistentVolumeClaim"
+        document["metadata"].get("labels", {})
+        for document in documents
+        if document["kind"] == "PersistentVolumeClaim"
     ]
-    assert labels and all(one.get(key) == value for one in labels)
+    assert labels and all(claim_labels.get(key) == value for claim_labels in labels)

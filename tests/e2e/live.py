@@ -14,16 +14,16 @@ from .tool import Running
 
 
 def find_url(running: Running) -> str:
-    """Of the page, as the command prints it."""
+    """The URL of the page, as the command prints it."""
     running.await_err("live: http")
-    found = re.search(r"^live: (\S+)$", running.err, re.MULTILINE)
-    assert found is not None
-    return found[1]
+    match = re.search(r"^live: (\S+)$", running.err, re.MULTILINE)
+    assert match is not None
+    return match[1]
 
 
 class Reader:
-    """Reads all that the page is told, and with each that is of a run's window the metrics, until the
-    command ends."""
+    """Reads all that the page is told until the command ends, and with each update within a run's window the
+    metrics, too."""
 
     def __init__(self, running: Running) -> None:
         parts = urlsplit(find_url(running))
@@ -55,12 +55,12 @@ class Reader:
 
     @property
     def points(self) -> list[dict[str, Any]]:
-        """Of the figures over time."""
-        return [point for one in self.told for point in one["points"]]
+        """The points of the figures over time."""
+        return [point for update in self.told for point in update["points"]]
 
     def latest(self, section: str) -> Any:
-        """What was told last of a section that is only told when it has changed."""
-        return next(one[section] for one in reversed(self.told) if section in one)
+        """The last state of a section that is only sent when it has changed."""
+        return next(update[section] for update in reversed(self.told) if section in update)
 
 
 def _read_metrics(text: str) -> dict[str, float]:

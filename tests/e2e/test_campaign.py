@@ -22,7 +22,7 @@ from .tool import Done, Tool
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[LiveState]:
-    """What the live page of each command here showed, when it has ended."""
+    """What the live page of each command showed when the command had ended."""
     ended: list[LiveState] = []
     end = LiveState.end
 
@@ -47,7 +47,7 @@ steps:
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """Where nobody listens, and nobody else's campaign looks for a database."""
+    """A port on which nobody listens, and where nobody else's campaign looks for a database."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
@@ -119,23 +119,23 @@ def _check_ended(done: Done, said: str) -> None:
 
 
 def _check_shown(live: LiveState, made: str) -> None:
-    """The page of the campaign that went on to this job, and tried the one that fails again."""
-    told = live.describe()
-    states = {job["name"]: job["state"] for job in told["jobs"]}
+    """Check the page of the campaign that went on to job `made`, and tried the one that fails again."""
+    description = live.describe()
+    states = {job["name"]: job["state"] for job in description["jobs"]}
     assert states == {"quick insert": "done", "slow insert": "done", "gone insert": "failed"}
-    labels = [run["label"] for run in told["runs"]]
+    labels = [run["label"] for run in description["runs"]]
     assert labels == [f"{name}: 1 worker, run 1 of 1" for name in (made, "gone insert")]
-    assert told["ended"].startswith("failed: 1 of 3 jobs failed: gone insert: ")
+    assert description["ended"].startswith("failed: 1 of 3 jobs failed: gone insert: ")
 
 
 def _read_labels(folder: Path) -> dict[str, str]:
-    """Label -> folder, of all whole results."""
-    found = {}
+    """Label -> folder of each complete result."""
+    folders = {}
     for file in (folder / "results").glob("*/result.json"):
         result = json.loads(file.read_text())
         if result["complete"]:
-            found[result["label"]] = file.parent.name
-    return found
+            folders[result["label"]] = file.parent.name
+    return folders
 
 
 def test_all_jobs_are_checked_before_the_first(tool: Tool) -> None:
@@ -186,7 +186,7 @@ def test_ctrl_c_leaves_the_report_of_what_is_there_and_another_target_can_follow
     assert "resumes after the last completed run" in done.err
     assert re.search(r"job 1 of 4: \w insert; about .* left of the campaign", done.err)
     assert (folder / "report.html").exists()
-    (kept,) = _read_labels(folder)
+    (label,) = _read_labels(folder)
     # Without the long step this is another campaign; with another target it isn't.
     (tool.place / "c.yaml").write_text(text + steps.replace("DURATION", "300ms"))
     assert "steps" in tool.run_here("campaign", "c.yaml").error(2)
@@ -194,7 +194,7 @@ def test_ctrl_c_leaves_the_report_of_what_is_there_and_another_target_can_follow
     (tool.place / "c.yaml").write_text(more + steps.replace("DURATION", "300ms") + long)
     planned = tool.run_here("campaign", "c.yaml", "--dry-run").ok().out
     assert "5 jobs to do: " in planned
-    assert re.search(rf"{kept} +done", planned)
+    assert re.search(rf"{label} +done", planned)
 
 
 def test_a_full_disk_ends_it_and_is_no_failure_of_the_job(tool: Tool) -> None:
@@ -238,13 +238,13 @@ def test_equals_meet_alike_and_nobody_is_ranked(tool: Tool) -> None:
     assert re.search(r"\n1(\.| to 2\.) \w+: .*\n1(\.| to 2\.) \w+: ", done.out)
     folder = tool.place / "campaigns" / "equals"
     verdict = json.loads((folder / "verdict.json").read_text())
-    kept = _read_labels(folder)
+    folders = _read_labels(folder)
     for candidate in verdict["candidates"]:
-        p99 = next(one for one in candidate["cells"] if one["requirement"] == "insert.p99")
+        p99 = next(cell for cell in candidate["cells"] if cell["requirement"] == "insert.p99")
         # On a machine that does other things two repetitions may be too far apart to decide.
         assert p99["status"] == "met" or "times apart" in p99["reason"]
-        named = [one["result"] for sample in p99["samples"] for one in sample["evidence"]]
-        own = [kept[f"{candidate['candidate']} insert {number}"] for number in (1, 2)]
+        named = [evidence["result"] for sample in p99["samples"] for evidence in sample["evidence"]]
+        own = [folders[f"{candidate['candidate']} insert {number}"] for number in (1, 2)]
         assert named == own
     # A price changes no step: what is there is judged anew, and without one of them.
     (tool.place / "equals.yaml").write_text(EQUALS.replace("month: 5", "month: 50"))
@@ -253,4 +253,4 @@ def test_equals_meet_alike_and_nobody_is_ranked(tool: Tool) -> None:
     assert "two: left out by --without" in again.out
     shown = tool.run_here("results", "show", folder).ok().out
     assert "cost per month ≤ 50" in shown
-    assert kept["one insert 1"] in shown and kept["two insert 1"] not in shown
+    assert folders["one insert 1"] in shown and folders["two insert 1"] not in shown

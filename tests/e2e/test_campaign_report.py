@@ -58,7 +58,7 @@ FIGURES = {
 
 
 def make_verdict(done: Mapping[str, StoredResult]) -> VerdictMatrix:
-    """One that misses two, one that meets all, and one that is undecided."""
+    """A verdict on candidates: one misses two requirements, one meets all, and one is undecided."""
     candidates = []
     for name in CANDIDATES:
         ids = [done[f"{name} load {number}"].id for number in (1, 2)]
@@ -77,9 +77,11 @@ def make_verdict(done: Mapping[str, StoredResult]) -> VerdictMatrix:
 def make_sample(required: Requirement, value: float | None, number: int, result: str) -> Sample:
     if value is None:
         return Sample(repetition=number, keeps=None, why="no price is known")
-    found = value * (1 + 0.004 * number)
-    keeps = required.find_headroom(found) >= 1
-    return Sample(repetition=number, value=found, keeps=keeps, evidence=[Evidence(result=result)])
+    measured = value * (1 + 0.004 * number)
+    keeps = required.find_headroom(measured) >= 1
+    return Sample(
+        repetition=number, value=measured, keeps=keeps, evidence=[Evidence(result=result)]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -105,11 +107,11 @@ def pages(browser: Browser, files: dict[str, Path]) -> Iterator[dict[str, Opened
 
 @pytest.fixture(params=["verdict", "plain"])
 def opened(request: pytest.FixtureRequest, pages: dict[str, Opened]) -> Opened:
-    """Each of both, in a window of the usual size."""
-    found = pages[request.param]
-    set_size(found.page, 1400, SCREEN_PX)
-    found.page.emulate_media(color_scheme="light", media="screen")
-    return found
+    """Each of the two reports, in a window of the usual size."""
+    report = pages[request.param]
+    set_size(report.page, 1400, SCREEN_PX)
+    report.page.emulate_media(color_scheme="light", media="screen")
+    return report
 
 
 HEIGHT = "document.documentElement.scrollHeight"
@@ -160,9 +162,9 @@ def test_states_are_told_in_words_and_symbols(pages: dict[str, Opened]) -> None:
     page = pages["verdict"].page
     set_size(page, 1400, SCREEN_PX)
     for state, symbol in (("met", "✓"), ("missed", "✗"), ("undecided", "?")):
-        found = page.locator(f"#verdict td.{state}").all_inner_texts()
-        assert found
-        assert all(text.startswith(f"{symbol} {state}") for text in found)
+        texts = page.locator(f"#verdict td.{state}").all_inner_texts()
+        assert texts
+        assert all(text.startswith(f"{symbol} {state}") for text in texts)
 
 
 @pytest.mark.parametrize("width", [1400, 1000, 400])
@@ -187,17 +189,17 @@ def test_it_is_readable_in_light_and_dark(
     opened: Opened, scheme: Any, media: Any, dark: bool
 ) -> None:
     opened.page.emulate_media(color_scheme=scheme, media=media)
-    found = read_colours(
+    colours = read_colours(
         opened.page,
         muted=(".aside", "color"),
         swatch=(".swatch path", "stroke"),
         bar=("#figures .mark-rect path", "fill"),
     )
-    light = {name: luminance(colour) for name, colour in found.items()}
+    light = {name: luminance(colour) for name, colour in colours.items()}
     assert (light["paper"] < 0.2) is dark
     for name in ("text", "muted", "swatch", "bar"):
-        assert abs(light[name] - light["paper"]) > 0.3, (name, found)
-    assert found["swatch"] == opened.page.evaluate(
+        assert abs(light[name] - light["paper"]) > 0.3, (name, colours)
+    assert colours["swatch"] == opened.page.evaluate(
         "getComputedStyle(document.querySelector('#figures .mark-symbol path')).stroke"
     )
 

@@ -17,9 +17,9 @@ def test_a_search_with_readers_and_what_is_made_of_it(tool: Tool) -> None:
         "--limit", "p99=2s", "--limit", "query:count-events:p99=2s", "--limit", "error_share=0",
     )  # fmt: skip
     result = tool.result()
-    found = result["capacity"]
-    assert found["steps"], done
-    closed, *steps = found["steps"]
+    capacity = result["capacity"]
+    assert capacity["steps"], done
+    closed, *steps = capacity["steps"]
     assert (closed["rate_per_s"], closed["holds"]) == (None, None)
     assert 1 <= len(steps) <= 2
     runs = tool.runs()
@@ -32,13 +32,13 @@ def test_a_search_with_readers_and_what_is_made_of_it(tool: Tool) -> None:
         within = run["latency_ms"]["p99"] <= 2000 and step["figures"].get("error_share") == 0
         assert bool(step["holds"]) <= (run["valid"] and not run["offered"]["saturated"] and within)
     holding = [step["rate_per_s"] for step in steps if step["holds"]]
-    if found["events_per_s"] is not None:
-        assert found["events_per_s"] in holding
-        assert found["devices"] == pytest.approx(found["events_per_s"] * 0.45)
+    if capacity["events_per_s"] is not None:
+        assert capacity["events_per_s"] in holding
+        assert capacity["devices"] == pytest.approx(capacity["events_per_s"] * 0.45)
         # Steps of 2 s may be too short for it.
-        per_day = found["bytes_per_day"]
-        assert per_day is None or per_day > found["events_per_s"] * 86_400 * 30
-        assert f"{found['events_per_s']:,.10g}" in done.out
+        per_day = capacity["bytes_per_day"]
+        assert per_day is None or per_day > capacity["events_per_s"] * 86_400 * 30
+        assert f"{capacity['events_per_s']:,.10g}" in done.out
     assert "closed loop" in done.out
     assert "left at most" in done.err
     assert (

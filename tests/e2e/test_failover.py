@@ -12,7 +12,7 @@ from ..contract.entries import ENTRIES
 from .test_rolling_restart import CASSANDRA, ELASTICSEARCH, make_target, measure_restart_s
 from .tool import Tool
 
-(_ONE_NODE,) = (one for one in ENTRIES if one.name == "cratedb")
+(_ONE_NODE,) = (entry for entry in ENTRIES if entry.name == "cratedb")
 CRATEDB = replace(
     _ONE_NODE, name="cratedb-three", variables=("CRATEDB_THREE_URLS", "CRATEDB_THREE_RESTART")
 )

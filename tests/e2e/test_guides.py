@@ -81,12 +81,12 @@ class Block:
 
 
 def read_blocks(page: Path) -> list[Block]:
-    """All of a page, in their order."""
-    found = []
+    """All blocks of a page, in their order."""
+    blocks = []
     for mark, about, indent, language, text in _BLOCK.findall(page.read_text()):
         lines = [line.removeprefix(indent) for line in text.splitlines(keepends=True)]
-        found.append(Block(mark, about, language, "".join(lines)))
-    return found
+        blocks.append(Block(mark, about, language, "".join(lines)))
+    return blocks
 
 
 def shorten(words: list[str]) -> list[str]:
@@ -162,6 +162,6 @@ def test_a_guide_works_as_printed(tool: Tool, page: Path) -> None:
 
 
 def list_first_cells(printed: str) -> list[str]:
-    """What the rows of tables are of: figures differ."""
+    """The first cells of the rows of tables: figures differ."""
     rows = [re.split(r" {2,}", line.strip()) for line in printed.splitlines()]
     return [row[0] for row in rows if len(row) > 1]

@@ -16,9 +16,9 @@ HISTORY = 8 * 24 * 20
 
 
 def read_runs(tool: Tool, label: str) -> list[dict[str, Any]]:
-    """Of the result that is called so."""
+    """The runs of the result with this label."""
     results = [json.loads((folder / "result.json").read_bytes()) for folder in tool.folders()]
-    [runs] = [one["runs"] for one in results if one["label"] == label]
+    [runs] = [result["runs"] for result in results if result["label"] == label]
     assert isinstance(runs, list)
     return runs
 
@@ -31,17 +31,17 @@ def test_a_history_is_loaded_once_and_asked_about(tool: Tool) -> None:
     assert "history: an event of each device every 1h for 8d, loaded before the window: 3,840" in (
         loading.out
     )
-    kept = tool.run_here(
+    mixed = tool.run_here(
         "mixed", *_DATA, "-w", 2, "-r", 2, "--duration", "2s", "--batch", 10, "--rate", 500,
         "--query-rate", 20, "--queries", "point,range,downsample", "--no-clean", "--label", "second",
     ).ok()  # fmt: skip
-    assert "every 1h for 8d, kept as it was there" in kept.out
+    assert "every 1h for 8d, kept as it was there" in mixed.out
     # Windows before what is added are asked about the history and the inserts of both runs.
-    assert "checked, all right" in kept.out
-    asked = tool.run_here(
+    assert "checked, all right" in mixed.out
+    querying = tool.run_here(
         "query", *_DATA, "-w", 2, "-r", 3, "--queries", _QUERIES, "--label", "third"
     ).ok()
-    assert "Answers: 10 checked, all right." in asked.out
+    assert "Answers: 10 checked, all right." in querying.out
     [loaded] = read_runs(tool, "first")
     assert loaded["fill_level"] == HISTORY
     runs = read_runs(tool, "second")

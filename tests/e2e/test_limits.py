@@ -30,8 +30,8 @@ def test_only_limits_that_are_kept_end_with_0(tool: Tool) -> None:
     assert "Limits missed: p50=0.001ms missed" in (tool.place / "r.html").read_text()
     tool.run_here("results", "export", "--output", "all.csv").ok()
     with (tool.place / "all.csv").open() as file:
-        found = [(row["holds"], row["limits"]) for row in csv.DictReader(file)]
-    assert sorted(found) == [
+        outcomes = [(row["holds"], row["limits"]) for row in csv.DictReader(file)]
+    assert sorted(outcomes) == [
         ("", "p50=60s undecided"),
         ("false", "p50=0.001ms missed"),
         ("true", "p99=60s kept; error_share=0% kept"),
@@ -51,11 +51,11 @@ def test_each_query_has_limits_and_runs_that_can_not_keep_theirs_end_early(tool:
     tool.check_nothing_runs(within_s=0.5)
     result = tool.result()
     assert result["complete"] is True
-    assert [one["outcome"] for one in result["verdicts"]] == ["missed", "missed"]
+    assert [verdict["outcome"] for verdict in result["verdicts"]] == ["missed", "missed"]
     for run, verdict in zip(result["runs"], result["verdicts"], strict=True):
         aborted = run["aborted"]
         assert aborted["limit"] == "p99=0.001ms"
-        assert [one["outcome"] for one in verdict["limits"]] == ["missed", "kept"]
+        assert [limit["outcome"] for limit in verdict["limits"]] == ["missed", "kept"]
         for group in run["groups"]:
             (reason,) = group["invalid_reasons"]
             assert reason == run["invalid_reasons"][0] == verdict["reasons"][0]
@@ -72,10 +72,10 @@ def test_each_query_has_limits_and_runs_that_can_not_keep_theirs_end_early(tool:
         "p99=0.001ms can no longer be kept"
         in tool.run_here("results", "show", tool.folder().name).ok().out
     )
-    asked = tool.run_here(
+    querying = tool.run_here(
         "query", "-t", "embedded", "--runs", 3, "--queries", "count-events,newest-per-device",
         "--limit", "p50=1m", "--limit", "query:count-events:p50=1us",
     )  # fmt: skip
-    assert asked.status == 3
-    assert "query:newest-per-device:p50=60s kept" in asked.out
-    assert "query:count-events:p50=0.001ms missed" in asked.out
+    assert querying.status == 3
+    assert "query:newest-per-device:p50=60s kept" in querying.out
+    assert "query:count-events:p50=0.001ms missed" in querying.out

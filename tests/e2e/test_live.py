@@ -46,8 +46,8 @@ class Relay(socketserver.ThreadingTCPServer):
     def break_off(self) -> None:
         """Cut all connections, and let no other pass."""
         self.broken = True
-        for one in self.open:
-            one.shutdown(socket.SHUT_RDWR)
+        for connection in self.open:
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Passing(socketserver.BaseRequestHandler):
@@ -72,8 +72,8 @@ class _Passing(socketserver.BaseRequestHandler):
 def read_number(page: Page, tile: str, part: str = ".value") -> float:
     """The first number of a tile."""
     text = page.locator(f"#tile-{tile} {part}").inner_text(timeout=60_000)
-    found = re.search(r"[\d,.]+", text)
-    return float(found[0].replace(",", "")) if found else float("nan")
+    match = re.search(r"[\d,.]+", text)
+    return float(match[0].replace(",", "")) if match else float("nan")
 
 
 def read_scrape(tool: Tool) -> Any:
@@ -101,9 +101,9 @@ def test_a_run_is_seen_in_a_browser(tool: Tool, server: Server, page: Page) -> N
     page.clock.install()
     page.goto(f"http://127.0.0.1:{relay.own_port}/?token={token}")
 
-    def see_progress(what: str) -> None:
+    def see_progress(progress: str) -> None:
         before = read_number(page, "write-rate", ".more")
-        eventually(lambda: read_number(page, "write-rate", ".more") > before, what)
+        eventually(lambda: read_number(page, "write-rate", ".more") > before, progress)
 
     # They move.
     expect(page.locator("#tile-write-backlog")).to_be_visible(timeout=60_000)
@@ -131,9 +131,9 @@ def test_a_run_is_seen_in_a_browser(tool: Tool, server: Server, page: Page) -> N
     assert max(after - before for before, after in pairwise(times)) < 1.5
 
     # The lid was closed for a minute: whatever the connection says, it is made anew.
-    asked = len(requests)
+    request_count = len(requests)
     page.clock.fast_forward(60_000)
-    eventually(lambda: page.title() and len(requests) > asked, "a new connection")
+    eventually(lambda: page.title() and len(requests) > request_count, "a new connection")
     see_progress("events after the sleep")
 
     # Prometheus finds the same figures by its file.
@@ -149,4 +149,4 @@ def test_a_run_is_seen_in_a_browser(tool: Tool, server: Server, page: Page) -> N
     relay.shutdown()
     relay.server_close()
     assert problems == []
-    assert {one.split("?")[0].split("/", 3)[3] for one in requests} == {"", "events"}
+    assert {request.split("?")[0].split("/", 3)[3] for request in requests} == {"", "events"}

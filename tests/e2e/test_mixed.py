@@ -19,8 +19,8 @@ def test_writers_and_readers_at_once_and_alone(tool: Tool) -> None:
     ).ok()  # fmt: skip
     result = tool.result()
     assert (result["command"], len(result["runs"]), len(result["baseline"])) == ("mixed", 1, 2)
-    (writing,) = (one for one in result["baseline"] if one["groups"][0]["role"] == "write")
-    (reading,) = (one for one in result["baseline"] if one["groups"][0]["role"] == "read")
+    (writing,) = (run for run in result["baseline"] if run["groups"][0]["role"] == "write")
+    (reading,) = (run for run in result["baseline"] if run["groups"][0]["role"] == "read")
     for run in (*tool.runs(), flatten(writing)):
         assert run["valid"]
         check_offer(run, 5000, within=0.1)
@@ -35,9 +35,9 @@ def test_writers_and_readers_at_once_and_alone(tool: Tool) -> None:
         assert read["valid"]
         check_offer(read, 40, within=0.3)
         assert read["fill_level"] == 5000
-        counts = {one["query"]: one["executions"] for one in read["queries"]}
+        counts = {query["query"]: query["executions"] for query in read["queries"]}
         assert counts["newest-per-device"] == pytest.approx(3 * counts["count-events"], abs=4)
-        assert all(one["errors"] == 0 for one in read["queries"])
+        assert all(query["errors"] == 0 for query in read["queries"])
     beside, by_itself = (read["answers"] for read in readers)
     # Two queries of two readers: what they ask about grows, but not without writers.
     assert (beside["checked"], beside["unchecked"], beside["wrong"]) == (0, 4, [])
@@ -110,4 +110,4 @@ def test_queries_for_a_time_and_at_a_rate(tool: Tool) -> None:
     assert read["offered"]["due"] == pytest.approx(30, abs=1)
     assert sum(n for _, n in read["timeline"]) == 30
     _, *table = rows(done.out, "Query")
-    assert [row[0] for row in table[:5]] == [one["query"] for one in result["query_summary"]]
+    assert [row[0] for row in table[:5]] == [query["query"] for query in result["query_summary"]]

@@ -46,7 +46,7 @@ def test_a_stall_is_felt_by_all_that_was_due_and_nothing_is_lost(
 
 
 def test_a_rate_in_stages_has_figures_of_each(tool: Tool) -> None:
-    """Writers have a peak, readers a rate of their own."""
+    """Writers have a peak, and readers have a rate of their own."""
     done = tool.run(
         "mixed", "-t", "embedded", "-w", 2, "--readers", 1, "--batch", 10, "--arrivals", "even", "-r", 1,
         "--rate", "2s:200,2s:1000,1s:200", "--query-rate", "3s:10,2s:30", "--queries", "count-events",
@@ -54,17 +54,17 @@ def test_a_rate_in_stages_has_figures_of_each(tool: Tool) -> None:
     ).ok()  # fmt: skip
     (run,), (reads,) = tool.runs(), tool.runs("read")
     stages = run["stages"]
-    assert [one["rate_per_s"] for one in stages] == [200, 1000, 200]
-    assert [one["duration_s"] for one in stages] == pytest.approx([2, 2, 1], abs=0.01)
+    assert [stage["rate_per_s"] for stage in stages] == [200, 1000, 200]
+    assert [stage["duration_s"] for stage in stages] == pytest.approx([2, 2, 1], abs=0.01)
     # Requests of ten events.
-    assert [one["due"] for one in stages] == pytest.approx([400, 2000, 200], abs=20)
+    assert [stage["due"] for stage in stages] == pytest.approx([400, 2000, 200], abs=20)
     assert run["offered"]["rate_per_s"] == pytest.approx(520)
-    assert run["offered"]["due"] == sum(one["due"] for one in stages)
-    assert run["offered"]["achieved"] == sum(one["achieved"] for one in stages)
+    assert run["offered"]["due"] == sum(stage["due"] for stage in stages)
+    assert run["offered"]["achieved"] == sum(stage["achieved"] for stage in stages)
     assert run["verification"]["ok"] is True
-    for one in stages:
-        assert 0 < one["latency_ms"]["p50"] <= run["latency_ms"]["max"]
-    assert [one["due"] for one in reads["stages"]] == pytest.approx([30, 60], abs=2)
+    for stage in stages:
+        assert 0 < stage["latency_ms"]["p50"] <= run["latency_ms"]["max"]
+    assert [stage["due"] for stage in reads["stages"]] == pytest.approx([30, 60], abs=2)
     assert run["window_s"] == pytest.approx(5.0, abs=0.2)
     table = done.out.split("\nStages\n")[1]
     assert "Response p50 ms" in table
@@ -135,9 +135,9 @@ def test_readers_go_on_while_the_fleet_is_cut_off(tool: Tool) -> None:
     assert 396 <= run["catch_ups"][0]["held"] < 500
     assert run["count"] + run["offered"]["unsent"] == pytest.approx(1100, abs=4)
     assert run["lookup"]["missing"] == 0
-    asked = dict(reads["timeline"])
+    timeline = dict(reads["timeline"])
     # Twenty, and fewer where a busy machine comes to them in the next second.
-    assert min(asked.get(number, 0) for number in range(5)) >= 5
+    assert min(timeline.get(number, 0) for number in range(5)) >= 5
 
 
 def test_a_fleet_that_is_cut_off_needs_events_that_become_due(tool: Tool) -> None:
@@ -240,13 +240,15 @@ def test_ctrl_c_in_a_warm_up(tool: Tool) -> None:
 def test_above_what_there_is_is_saturated_and_too_short_is_invalid(tool: Tool) -> None:
     """A request takes 50 ms, so one worker does 20 a second."""
     tool.add_target("slow", module="blackhole", delay_ms=50)
-    one = ("insert", "-t", "slow", "-w", 1, "-r", 1)
-    done = tool.run_here(*one, "--rate", 1000, "--duration", "1500ms", "--json", tool.json).ok()
+    arguments = ("insert", "-t", "slow", "-w", 1, "-r", 1)
+    done = tool.run_here(
+        *arguments, "--rate", 1000, "--duration", "1500ms", "--json", tool.json
+    ).ok()
     (run,) = tool.runs()
     assert run["valid"] is True
     assert 10 < run["rate_per_s"] < 20.5
     assert run["offered"]["saturated"] is True
     assert "saturated: 1 worker, run 1: 1,000 events/s were not kept up with: 1," in done.out
-    done = tool.run_here(*one, "--duration", "20ms")
+    done = tool.run_here(*arguments, "--duration", "20ms")
     assert done.status == 1
     assert "nothing was measured: no answer came within the window" in done.err

@@ -44,10 +44,10 @@ def test_it_is_stored_and_its_answers_are_right(tool: Tool) -> None:
     assert "give the time that the insert said" in refused
     tool.run_here("query", *mine, "-r", 1, "--workload-option", f"epoch={epoch}").ok()
     (run,) = json.loads((tool.folders()[-1] / "result.json").read_text())["runs"]
-    asked = flatten(run, "read")
-    assert [query["query"] for query in asked["queries"]][:2] == ["per-group", "point"]
-    assert asked["answers"]["checked"] == len(asked["queries"]) == 11
-    assert asked["answers"]["wrong"] == []
+    reads = flatten(run, "read")
+    assert [query["query"] for query in reads["queries"]][:2] == ["per-group", "point"]
+    assert reads["answers"]["checked"] == len(reads["queries"]) == 11
+    assert reads["answers"]["wrong"] == []
 
 
 STATED = (
@@ -79,18 +79,18 @@ def test_a_statement_of_its_own_is_asked_and_a_wrong_one_found_out(tool: Tool) -
     mine = ("-t", "embedded", "--workload", "stated.yaml")
     tool.run_here("insert", *mine, "-w", 1, "-r", 1, "--batch", 100, "--num-inserts", 2000).ok()
     # An insert asks nothing: its result has the schema.
-    kept = json.loads((tool.folders()[-1] / "result.json").read_text())["statements"]
-    assert [part["title"] for part in kept] == ["Schema"]
+    statements = json.loads((tool.folders()[-1] / "result.json").read_text())["statements"]
+    assert [part["title"] for part in statements] == ["Schema"]
     ask = ("query", *mine, "-r", 3, "-w", 2, "--queries", "means,counts")
     done = tool.run_here(*ask).ok()
     assert "Answers: 4 checked, all right." in done.out
     assert "own statements" in done.out
     folder = tool.folders()[-1]
-    kept = json.loads((folder / "result.json").read_text())["statements"]
-    assert [(part["query"], part["own"]) for part in kept] == [
+    statements = json.loads((folder / "result.json").read_text())["statements"]
+    assert [(part["query"], part["own"]) for part in statements] == [
         (None, False), ("means", True), ("counts", False),
     ]  # fmt: skip
-    assert "at BETWEEN" in kept[1]["lines"][1]
+    assert "at BETWEEN" in statements[1]["lines"][1]
     shown = tool.run_here("results", "show", folder.name).ok().out
     assert "own statements: means asked by the workload's own" in shown
     assert (

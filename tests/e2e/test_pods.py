@@ -27,7 +27,7 @@ class Pods:
     """A collector and its workers, yet to be started."""
 
     def __init__(self, tool: Tool, *series: Mapping[str, Any], **settings: Any) -> None:
-        """For one run with these settings, or for several with changes to them."""
+        """Prepare one run with these settings, or several with changes to them."""
         defaults = {
             "run_id": RUN,
             "token": TOKEN,
@@ -47,20 +47,20 @@ class Pods:
         self.workers: list[Running] = []
 
     def start(self) -> None:
-        """All of them."""
+        """Start the collector and all workers."""
         self.start_collector()
         for number in range(self.settings.workers):
             self.start_worker(number)
 
     def start_collector(self) -> Running:
-        """The collector."""
+        """Start the collector."""
         self.collector = self._start(
             "collector", "--settings", self._file, "--port", self.port, "--host", "127.0.0.1"
         )
         return self.collector
 
     def start_worker(self, number: int) -> Running:
-        """A worker, told its number as Kubernetes tells it."""
+        """Start a worker, which is told its number as Kubernetes tells it."""
         worker = self._start(
             "worker", "--settings", self._file, "--collector", self.url,
             env={"JOB_COMPLETION_INDEX": str(number)},
@@ -101,7 +101,7 @@ class Pods:
         return report
 
     def end(self) -> None:
-        """As Kubernetes does: SIGTERM, then wait for the end."""
+        """End them as Kubernetes does: SIGTERM, then wait for the end."""
         parts = [*self.workers, *([self.collector] if self.collector else [])]
         for part in parts:
             if part.process.poll() is None:
@@ -185,7 +185,7 @@ def test_pods_insert_and_query_a_database(tool: Tool, server: Server) -> None:
         "groups": lambda groups: len(groups) == 1,
         "valid": is_flag,
         # A busy machine may keep a worker waiting.
-        "invalid_reasons": lambda found: all(map(WAITED.match, found)),
+        "invalid_reasons": lambda reasons: all(map(WAITED.match, reasons)),
     }
     check_keys(report["run"], RUN_KEYS | own)
     check_stored(flatten(report["run"]), 301)
@@ -212,9 +212,9 @@ def test_pods_do_several_runs(tool: Tool, server: Server) -> None:
         for number, run in enumerate(series):
             report = by_hand.report(run["run_id"])
             report["run"]["phases_s"]["clean_up"] = 0.0
-            found = flatten(report["run"])
-            check_run(found, 200, 20)
-            check_stored(found, 400 * number)
+            flattened = flatten(report["run"])
+            check_run(flattened, 200, 20)
+            check_stored(flattened, 400 * number)
             assert by_hand.get("/over", run=run["run_id"]).status_code == httpx.codes.OK
         for part in (*by_hand.workers, by_hand.collector):
             assert part is not None

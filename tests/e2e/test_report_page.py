@@ -78,7 +78,9 @@ class Opened:
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report, as the command writes it."""
     file = tmp_path_factory.mktemp("page") / "report.html"
-    file.write_text(make_report([stored(one, name) for name, one in RESULTS.items()], "Report"))
+    file.write_text(
+        make_report([stored(result, name) for name, result in RESULTS.items()], "Report")
+    )
     return file
 
 
@@ -104,7 +106,7 @@ def test_it_opens_without_errors_and_without_a_network(opened: Opened) -> None:
 
 
 def test_hover_shows_the_stored_figures(opened: Opened) -> None:
-    """Those of every mark, when the pointer is on it."""
+    """The figures of every mark, when the pointer is on it."""
     expected = []
     for result in (BASE, SLOW):
         for entry in result.insert_summary:
@@ -149,7 +151,7 @@ def test_the_pointer_needs_not_be_on_the_mark(opened: Opened) -> None:
 
 
 def test_tables_show_the_stored_figures(opened: Opened) -> None:
-    rates = [f"{one.group.rate_per_s or 0:,.0f}" for one in BASE.writers]
+    rates = [f"{run.group.rate_per_s or 0:,.0f}" for run in BASE.writers]
     assert opened.column(1, 4) == rates
     page = opened.page.inner_text("main")
     speed = estimate_ratio([50.0, 51.0, 49.0], [100.5, 101.0, 99.0])
@@ -184,8 +186,8 @@ READ_COLOURS = """(wanted) => Object.fromEntries(Object.entries(wanted).map(([na
 
 def read_colours(page: Page, **places: tuple[str, str]) -> dict[str, str]:
     """The colours of a page's paper and text, and of these places: a selector and a style."""
-    found: dict[str, str] = page.evaluate(READ_COLOURS, {**COLOURS, **places})
-    return found
+    colours: dict[str, str] = page.evaluate(READ_COLOURS, {**COLOURS, **places})
+    return colours
 
 
 each_scheme = pytest.mark.parametrize(
@@ -204,10 +206,10 @@ def test_it_is_readable_in_dark_light_and_on_paper(
         label=("#figure-workers .role-axis-label text", "fill"),
         line=("#figure-workers .mark-line path", "stroke"),
     )
-    found = {name: luminance(colour) for name, colour in colours.items()}
-    assert (found["paper"] < 0.2) is dark
+    luminances = {name: luminance(colour) for name, colour in colours.items()}
+    assert (luminances["paper"] < 0.2) is dark
     for name in ("text", "label", "line"):
-        assert abs(found[name] - found["paper"]) > 0.4, (name, found)
+        assert abs(luminances[name] - luminances["paper"]) > 0.4, (name, luminances)
 
 
 def test_it_prints_with_all_details(opened: Opened) -> None:
@@ -230,9 +232,11 @@ LONG = (
 
 @pytest.fixture(scope="module")
 def long_page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """A report whose texts are long, drawn once: nothing in it changes but with the window."""
+    """A report whose texts are long, drawn once: nothing in it changes except with the window."""
     file = tmp_path_factory.mktemp("long") / "long.html"
-    file.write_text(make_report([stored(one, f"id-{n}") for n, one in enumerate(LONG)], "Long"))
+    file.write_text(
+        make_report([stored(result, f"id-{n}") for n, result in enumerate(LONG)], "Long")
+    )
     context = browser.new_context(offline=True)
     yield Opened(context.new_page(), file).page
     context.close()
@@ -240,7 +244,7 @@ def long_page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture
 def long(long_page: Page) -> Page:
-    """Likewise, in a window of the usual size."""
+    """The long report in a window of the usual size."""
     set_size(long_page, 1200, 900)
     long_page.emulate_media(color_scheme="light")
     return long_page
@@ -344,7 +348,9 @@ def test_the_answer_of_many_with_long_names_is_seen_without_scrolling(
     name = "timescaledb-kubernetes batch=10000 in_flight=16 copy_format=binary"
     many = [inserts({4: [100.0 + 9 * n, 120.0]}, label=f"{name} {n}") for n in range(13)]
     file = tmp_path / "many.html"
-    file.write_text(make_report([stored(one, f"id-{n}") for n, one in enumerate(many)], "Many"))
+    file.write_text(
+        make_report([stored(result, f"id-{n}") for n, result in enumerate(many)], "Many")
+    )
     context = browser.new_context(offline=True, viewport={"width": 1400, "height": 900})
     page = Opened(context.new_page(), file).page
     assert page.evaluate(OUTSIDE, 900) == []

@@ -21,9 +21,9 @@ RATE_PER_S = 200
 def _find(name: str) -> Entry:
     """Where three nodes are, and the command that restarts all of them, each when the one before is back;
     with a number behind it, only that one."""
-    (found,) = (one for one in ENTRIES if one.name == name)
+    (entry,) = (entry for entry in ENTRIES if entry.name == name)
     restart = f"{name.partition('-')[0].upper()}_THREE_RESTART"
-    return replace(found, variables=(*found.variables, restart))
+    return replace(entry, variables=(*entry.variables, restart))
 
 
 CASSANDRA, ELASTICSEARCH = _find("cassandra-three"), _find("elasticsearch-three")

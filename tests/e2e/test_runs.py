@@ -49,25 +49,25 @@ def optional(check: Check) -> Check:
 
 
 def check_keys(document: Mapping[str, Any], checks: Mapping[str, Check]) -> None:
-    """Exactly these keys, each with a value of its kind."""
+    """Check that there are exactly these keys, each with a value of its kind."""
     assert set(document) == set(checks)
     for key, check in checks.items():
         assert check(document[key]), f"{key} = {document[key]!r}"
 
 
 def has_keys(document: Mapping[str, Any], checks: Mapping[str, Check]) -> bool:
-    """As a check of its own."""
+    """`check_keys` as a check of a value."""
     check_keys(document, checks)
     return True
 
 
 def is_time(value: Any) -> bool:
-    """In UTC, to the millisecond."""
+    """Whether it's a time in UTC, to the millisecond."""
     return bool(re.fullmatch(r"\d{4}(-\d\d){2}T\d\d(:\d\d){2}\.\d{3}\+00:00", value))
 
 
 def are_machines(value: Any) -> bool:
-    """This one alone."""
+    """Whether it's this machine alone."""
     (machine,) = value
     check_keys(machine, MACHINE)
     return True
@@ -98,7 +98,7 @@ RESULT: dict[str, Check] = {
     "baseline": lambda value: value == [],
     "insert_summary": lambda value: isinstance(value, list),
     "query_summary": lambda value: isinstance(value, list),
-    "statements": lambda value: [one["query"] for one in value].count(None) == 1,
+    "statements": lambda value: [statement["query"] for statement in value].count(None) == 1,
 }
 RUN: dict[str, Check] = {
     "run": is_count,
@@ -288,13 +288,14 @@ WAITED = re.compile(r"the workers overlapped in only |workers? [\d, ]+ started u
 
 
 def check_valid(run: Mapping[str, Any]) -> None:
-    """It is, unless a busy machine kept a worker waiting."""
+    """Check that a run is valid, unless a busy machine kept a worker waiting."""
     assert [reason for reason in run["invalid_reasons"] if not WAITED.match(reason)] == []
     assert run["valid"] is (run["invalid_reasons"] == [])
 
 
 def check_run(run: Mapping[str, Any], num_inserts: int, batch: int) -> None:
-    """A run whose figures fit together, and which is valid, unless a busy machine kept a worker waiting."""
+    """Check that a run's figures fit together, and that it is valid, unless a busy machine kept a worker
+    waiting."""
     check_keys(run, RUN | GROUP | {"valid": is_flag})
     assert run["verification"] and run["client"] and run["latency_ms"] and run["histogram"]
     assert run["index_build_s"] is None
@@ -432,7 +433,7 @@ def test_embedded_insert_then_query(tool: Tool) -> None:
     assert run["valid"]
     assert run["fill_level"] == 20_000
     assert "of each worker; 20,000 events in the database." in done.out
-    spans = [one["duration_s"] for query in run["queries"] for one in query["each"]]
+    spans = [execution["duration_s"] for query in run["queries"] for execution in query["each"]]
     assert 0 < run["rate_per_s"] <= 2 * len(spans) / sum(spans)
     assert " queries per second." in done.out
     assert result_place(done, tool) == tool.folder()
@@ -444,14 +445,15 @@ def test_embedded_insert_then_query(tool: Tool) -> None:
     for entry, query in zip(result["query_summary"], run["queries"], strict=True):
         check_keys(entry, QUERY_SUMMARY)
         executions, name = query["each"], query["query"]
-        for one in executions:
-            check_keys(one, EXECUTION)
-            assert one["rows"] == expected_rows[name]
-        assert sorted((one["worker"], one["run"]) for one in executions) == [
+        for execution in executions:
+            check_keys(execution, EXECUTION)
+            assert execution["rows"] == expected_rows[name]
+        assert sorted((execution["worker"], execution["run"]) for execution in executions) == [
             (0, 1), (0, 2), (1, 1), (1, 2),
         ]  # fmt: skip
         cold, durations = (
-            [one["duration_s"] for one in executions if one["run"] == number] for number in (1, 2)
+            [execution["duration_s"] for execution in executions if execution["run"] == number]
+            for number in (1, 2)
         )
         assert (entry["query"], entry["runs"], entry["min"]) == (name, 2, min(durations))
         assert entry["cold"] == pytest.approx(statistics.mean(cold))
@@ -631,14 +633,14 @@ def test_workload_cpu(tool: Tool, server: Server) -> None:
     check_run(run, 500, 100)
     assert run["metrics_per_s"] == pytest.approx(10 * run["rate_per_s"])
     check_stored(run, 0)
-    found = server.ask(
+    answer = server.ask(
         "SELECT count(*), count(DISTINCT tags ->> 'hostname'), min(usage_user), max(usage_user),"
         " count(DISTINCT ts) FROM cpu WHERE tags ? 'tag_01'"
     )
-    assert found[0][:2] == (500, 5)
-    assert 0 <= found[0][2] < 20
-    assert 80 < found[0][3] <= 100
-    assert found[0][4] == 500
+    assert answer[0][:2] == (500, 5)
+    assert 0 <= answer[0][2] < 20
+    assert 80 < answer[0][3] <= 100
+    assert answer[0][4] == 500
 
 
 def test_answers_are_checked(tool: Tool, server: Server) -> None:
@@ -657,11 +659,11 @@ def test_answers_are_checked(tool: Tool, server: Server) -> None:
     assert wrong.status == 1
     assert "Answers: 6 checked, 2 of them wrong." in wrong.out
     (run,) = tool.runs("read")
-    (found,) = run["answers"]["wrong"]
-    assert (found["query"], found["workers"]) == ("last-point", [0, 1])
-    assert found["difference"].startswith("usage_idle of tags w00000d000000 is ")
+    (answer,) = run["answers"]["wrong"]
+    assert (answer["query"], answer["workers"]) == ("last-point", [0, 1])
+    assert answer["difference"].startswith("usage_idle of tags w00000d000000 is ")
     (reason,) = run["invalid_reasons"]
-    assert found["difference"] in reason
+    assert answer["difference"] in reason
     assert f"invalid: {reason}" in wrong.out
 
 

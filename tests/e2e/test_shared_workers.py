@@ -47,7 +47,7 @@ def test_one_barrier_and_one_result(tool: Tool) -> None:
 
 
 def list_logs(folder: Path, below: str) -> list[str]:
-    """The names of those in a folder of that name."""
+    """The names of the logs in folders called `below`."""
     return sorted(path.name for path in folder.rglob("*.log") if below in path.parts)
 
 
@@ -69,7 +69,9 @@ def start_endless(tool: Tool) -> Running:
 
 def test_a_worker_of_another_executor_that_is_killed(tool: Tool) -> None:
     running = start_endless(tool)
-    (worker,) = [one for one in tool.processes() if standard_error(one).name == "worker-1.log"]
+    (worker,) = [
+        process for process in tool.processes() if standard_error(process).name == "worker-1.log"
+    ]
     worker.kill()
     error = running.wait().error(1)
     assert "executor west: worker 1 was killed by SIGKILL during the run" in error

@@ -155,15 +155,15 @@ def test_the_address_is_the_view(visit: Visit, browser: Browser, site: Path) -> 
     visit.sort("Inserts/s")
     visit.page.locator("select[name=durability]").select_option(label="fsync=on")
     assert visit.names == ["gamma", "beta"]
-    found = visit.page.locator("main").inner_text()
+    text = visit.page.locator("main").inner_text()
     assert visit.hash == "#hot=5&cold=0&durability=fsync%3Don&sort=inserts"
     visit.page.reload()
-    assert visit.page.locator("main").inner_text() == found
+    assert visit.page.locator("main").inner_text() == text
     other = Visit(
         browser.new_context(offline=True, viewport={"width": 1400, "height": 900}).new_page(), site
     )
     other.open(f"index.html{visit.hash}")
-    assert other.page.locator("main").inner_text() == found
+    assert other.page.locator("main").inner_text() == text
     assert other.page.locator("input[name=hot]").input_value() == "5"
     other.page.context.close()
     visit.page.get_by_role("button", name="As at first").click()
@@ -256,12 +256,12 @@ def test_axe_finds_nothing(
     page.goto(f"{site.as_uri()}/{path}")
     for details in page.locator("details:visible").all():
         details.evaluate("one => { one.open = true; }")
-    found = Axe().run(page, context={"exclude": [["figure svg"]]})
-    told = [
-        (one["id"], one["help"], [node["html"][:200] for node in one["nodes"]])
-        for one in found.response["violations"]
+    results = Axe().run(page, context={"exclude": [["figure svg"]]})
+    violations = [
+        (violation["id"], violation["help"], [node["html"][:200] for node in violation["nodes"]])
+        for violation in results.response["violations"]
     ]
-    assert told == []
+    assert violations == []
     context.close()
 
 

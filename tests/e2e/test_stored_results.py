@@ -36,13 +36,15 @@ def keep(folder: Path, hour: int, result: Result) -> Path:
 def kept(tmp_path: Path) -> Kept:
     """Some results."""
     folder = tmp_path / "kept"
-    made = {
+    results = {
         "base": inserts({1: [100.0, 101.0, 99.0], 4: [300.0, 303.0, 297.0]}),
         "slow": inserts({1: [50.0, 51.0, 49.0], 4: [290.0, 300.0, 310.0]}, "beta", {"batch": 7}),
         "query": queries({"count": [0.5, 0.6], "newest": [2.0, None]}),
         "steps": steps({0: 200.0, 500: 150.0}),
     }
-    return {name: keep(folder, hour, result) for hour, (name, result) in enumerate(made.items(), 3)}
+    return {
+        name: keep(folder, hour, result) for hour, (name, result) in enumerate(results.items(), 3)
+    }
 
 
 def place(kept: Kept) -> Sequence[object]:
@@ -90,7 +92,7 @@ def test_list_of_what_a_run_has_stored(tool: Tool) -> None:
 
 
 def test_a_single_run_prints_the_notes_that_are_shown_later(tool: Tool) -> None:
-    """That a single run says nothing of its spread was said by `results show` alone."""
+    """That a single run says nothing of its spread used to be said by `results show` alone."""
     arguments = ("-t", "blackhole", "-w", "1,2", "-r", "1", "--num-inserts", "1000")
     printed = tool.run_here("insert", *arguments).out.splitlines()
     shown = tool.run_here("results", "show", tool.folder().name).ok().out.splitlines()
@@ -168,9 +170,9 @@ def test_export(tool: Tool, kept: Kept, tmp_path: Path) -> None:
         done = tool.run_here("results", "export", kept["base"].name, "--output", file, *place(kept))
         assert f"Written: {file}" in done.ok().err
         assert done.out == ""
-        found = duckdb.sql(f"SELECT inserts_per_s FROM '{file}'")
-        assert found is not None
-        assert [rate for (rate,) in found.fetchall()] == [100.0, 101.0, 99.0, 300.0, 303.0, 297.0]
+        table = duckdb.sql(f"SELECT inserts_per_s FROM '{file}'")
+        assert table is not None
+        assert [rate for (rate,) in table.fetchall()] == [100.0, 101.0, 99.0, 300.0, 303.0, 297.0]
 
 
 # --- compare --------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class Terminal:
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.shown)
 
     def resize(self, columns: int) -> None:
-        """Make its window so wide; the system tells those who use it (SIGWINCH)."""
+        """Make its window `columns` wide; the system tells those who use it (SIGWINCH)."""
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
     def type(self, keys: bytes) -> None:
@@ -138,7 +138,9 @@ def test_a_resize_while_it_runs(tool: Tool, terminal: Terminal) -> None:
     # Each drawing begins by erasing the one before. The one under way may still be of the width before.
     drawn = terminal.shown[at:].split("\x1b[J")[2:-1]
     lines = [
-        re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for one in drawn for line in one.split("\n")
+        re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line)
+        for drawing in drawn
+        for line in drawing.split("\n")
     ]
     assert max(map(len, lines)) <= after
     text = " ".join(line.strip() for line in lines)

@@ -40,16 +40,16 @@ Found = TypeVar("Found")
 
 
 def eventually(
-    condition: Callable[[], Found], what: str, within_s: float = 60.0, every_s: float = 0.02
+    condition: Callable[[], Found], event: str, within_s: float = 60.0, every_s: float = 0.02
 ) -> Found:
     """The first true value of `condition`; the test fails if there is none in time. That is much: on a busy
     machine a command alone takes 10 s to begin."""
     deadline = time.monotonic() + within_s
     while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not within {within_s:g} s: {event}"
         time.sleep(every_s)
 
 
@@ -138,7 +138,7 @@ class Running:
         os.killpg(self.process.pid, number)
 
     def wait(self, within_s: float = 90.0) -> Done:
-        """Its end; the test fails if that doesn't come in time."""
+        """Wait for its end; the test fails if that doesn't come in time."""
         try:
             self.process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -343,7 +343,7 @@ class Tool:
         They carry the mark in their environment; a PostgreSQL server's children overwrite theirs,
         but work in the data folder.
         """
-        found = []
+        processes = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
@@ -354,17 +354,17 @@ class Tool:
                     or folder.is_relative_to(self.place)
                     or folder.is_relative_to(self.embedded_home)
                 ):
-                    found.append(process)
-        return found
+                    processes.append(process)
+        return processes
 
     def check_nothing_runs(self, within_s: float = 10.0) -> None:
         """All processes have ended, or do so by themselves within some seconds."""
         try:
             eventually(lambda: not self.processes(), "the end of all processes", within_s, 0.05)
         except AssertionError:
-            left = self.processes()
+            processes = self.processes()
             names = []
-            for process in left:
+            for process in processes:
                 with contextlib.suppress(psutil.Error):
                     names.append(" ".join(process.cmdline()) or process.name())
             self.end_all()

@@ -77,9 +77,9 @@ class Cluster:
             if not path.exists():
                 continue
             document = yaml.safe_load(path.read_text())
-            for kind, found in merged.items():
+            for kind, entries in merged.items():
                 for item in document.get(kind) or []:
-                    found.setdefault(item["name"], _with_whole_paths(item, path.parent))
+                    entries.setdefault(item["name"], _with_whole_paths(item, path.parent))
         context = merged["contexts"][name]["context"]
         return {
             "apiVersion": "v1",
@@ -92,7 +92,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def proxied(self) -> Iterator[tuple[Proxy, dict[str, Any]]]:
-        """A proxy before the API server, and a kubeconfig by which it is taken."""
+        """A proxy in front of the API server, and a kubeconfig that uses it."""
         document = self.kubeconfig()
         entry = document["clusters"][0]["cluster"]
         server = urlsplit(entry["server"])
@@ -133,7 +133,7 @@ class Namespace:
     # --- what is in it ----------------------------------------------------------------------------
 
     def pods(self, component: str | None = None) -> list[Any]:
-        """Pods of runs, of one component if it is given; in the order of their names."""
+        """Pods of runs, only those of `component` if it is given; in the order of their names."""
         selector = RUN_LABEL
         if component:
             selector += f",app.kubernetes.io/component={component}"
@@ -143,28 +143,28 @@ class Namespace:
     def await_running(self, component: str, number: int = 1) -> list[Any]:
         """Wait until that many pods of a component run."""
 
-        def found() -> list[Any]:
+        def running() -> list[Any]:
             pods = [pod for pod in self.pods(component) if pod.status.phase == "Running"]
             return pods if len(pods) >= number else []
 
-        return eventually(found, f"{number} running pods: {component}", 60, 0.2)
+        return eventually(running, f"{number} running pods: {component}", 60, 0.2)
 
     def objects(self) -> list[str]:
         """Everything that runs have made here, as `kind/name`."""
-        found = []
+        names = []
         for kind in (JOB, POD, SERVICE, SECRET, CONFIG_MAP, NETWORK_POLICY, DISRUPTION_BUDGET):
             for item in self.cluster.api.find(kind, self.name):
                 labels = item["metadata"].get("labels") or {}
                 own = RUN_LABEL in labels or labels.get("owner") == "helm"
                 name = item["metadata"]["name"]
                 if own or name.startswith((RELEASE_PREFIX, "sh.helm.")):
-                    found.append(f"{kind.name}/{name}")
-        return sorted(found)
+                    names.append(f"{kind.name}/{name}")
+        return sorted(names)
 
     def check_nothing_left(self, within_s: float = 10.0) -> None:
-        """Nothing of any run is here, but for pods whose removal is under way."""
-        left = [name for name in self.objects() if not name.startswith(("pod/", "job/"))]
-        assert not left, left
+        """Check that nothing of any run is here, except for pods whose removal is under way."""
+        remaining = [name for name in self.objects() if not name.startswith(("pod/", "job/"))]
+        assert not remaining, remaining
         eventually(lambda: not self.objects(), f"an empty {self.name}", within_s, 0.2)
 
     def everything(self) -> str:
@@ -180,7 +180,7 @@ class Namespace:
         return "".join(str(plain.sanitize_for_serialization(item)) for item in documents)
 
     def list_events(self) -> list[str]:
-        """What happened in it, a line each."""
+        """The namespace's events, one line each."""
         listed: Any = self.cluster.core.list_namespaced_event(self.name)
         return [
             f"{event.last_timestamp or event.event_time} {event.involved_object.name}: {event.reason}:"
@@ -189,7 +189,7 @@ class Namespace:
         ]
 
     def execute(self, pod: str, program: str) -> str:
-        """Run a Python program in a pod's container; what it printed."""
+        """Run a Python program in a pod's container; return what it printed."""
         command = ["python", "-c", program]
         answer: Any = stream(
             client.CoreV1Api(Place("default").make_client()).connect_get_namespaced_pod_exec,
@@ -210,11 +210,11 @@ class Namespace:
             self.name, {"metadata": {"name": "quota"}, "spec": {"hard": hard}}
         )
 
-        def known() -> bool:
+        def in_force() -> bool:
             quota = self.cluster.core.read_namespaced_resource_quota("quota", self.name)
             return bool(quota.status.hard)
 
-        eventually(known, "the quota's first count", 30)
+        eventually(in_force, "the quota's first count", 30)
 
     def account(self, rules: Sequence[Rule]) -> dict[str, Any]:
         """A kubeconfig of a new service account that has a Role with these rules and no more."""
@@ -243,7 +243,7 @@ class Namespace:
         return document
 
     def database(self) -> str:
-        """A PostgreSQL pod with a Service and its password in a Secret; its host name."""
+        """Make a PostgreSQL pod with a Service and its password in a Secret; return its host name."""
         core = self.cluster.core
         self.secret("postgres", password=PASSWORD)
         labels = {"app.kubernetes.io/name": "postgresql"}
@@ -279,7 +279,9 @@ class Namespace:
         def ready() -> bool:
             pod = core.read_namespaced_pod("postgres", self.name)
             conditions = pod.status.conditions or []
-            return any(one.type == "Ready" and one.status == "True" for one in conditions)
+            return any(
+                condition.type == "Ready" and condition.status == "True" for condition in conditions
+            )
 
         eventually(ready, "a ready PostgreSQL pod", 90, 0.3)
         return f"postgres.{self.name}"

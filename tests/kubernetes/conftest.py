@@ -24,7 +24,7 @@ from .tool import ClusterTool
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Beside a failure stands what the cluster said of the namespace: it is gone afterwards."""
+    """Show the namespace's events beside a failure: it is gone afterwards."""
     report = yield
     namespace = getattr(item, "funcargs", {}).get("namespace")
     if report.when == "call" and report.failed and isinstance(namespace, Namespace):
@@ -76,11 +76,13 @@ def tool(namespace: Namespace) -> Iterator[ClusterTool]:
 
 @pytest.fixture
 def storage_class(cluster: Cluster) -> Iterator[str]:
-    """What $STORAGE_CLASS has to be: nothing if the cluster makes volumes by itself; else the class of
-    some that are made here, folders of the node."""
+    """What $STORAGE_CLASS has to be: nothing if the cluster makes volumes by itself; otherwise the
+    class of volumes that are made here, of folders of the node."""
     listed: Any = client.StorageV1Api(cluster.api).list_storage_class()
     default = "storageclass.kubernetes.io/is-default-class"
-    if any((one.metadata.annotations or {}).get(default) == "true" for one in listed.items):
+    if any(
+        (existing.metadata.annotations or {}).get(default) == "true" for existing in listed.items
+    ):
         yield ""
         return
     name = f"iotb-test-{uuid.uuid4().hex[:8]}"
@@ -144,7 +146,7 @@ def on_the_node(namespace: Namespace, command: str) -> None:
 
 @pytest.fixture
 def shipped(tool: ClusterTool) -> ClusterTool:
-    """The tool with config.yaml as shipped, but for image and size of the runs' pods."""
+    """The tool with config.yaml as shipped, except for image and size of the runs' pods."""
     ours = tool.document["kubernetes"]
     tool.document = yaml.safe_load((ROOT / "config.yaml").read_text())
     tool.document["namespace"] = tool.namespace.name

@@ -1,4 +1,4 @@
-"""A TCP proxy that stands between the tool and the API server, and can be cut or swallow everything."""
+"""A TCP proxy between the tool and the API server, which can be cut or swallow everything."""
 
 from __future__ import annotations
 

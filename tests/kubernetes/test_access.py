@@ -56,7 +56,7 @@ def without(*unwanted: tuple[str, str]) -> list[Rule]:
 
 
 def use(tool: ClusterTool, rules: Sequence[Rule]) -> None:
-    """The tool's user has these permissions and no more."""
+    """Give the tool's user these permissions and no more."""
     account = tool.namespace.account(rules)
     tool.kubeconfig = str(tool.write_kubeconfig(account))
 
@@ -77,10 +77,10 @@ def test_documented_role_is_enough(tool: ClusterTool) -> None:
     healthy = tool.run_here("doctor", "--config", tool.config).ok()
     assert "FAIL" not in healthy.out
     tool.insert("--runs", 2)
-    found = tool._read(tool.json)["environment"]["kubernetes"]
-    assert found["version"]
-    assert set(found["nodes"].values()) == {None}
-    assert "kept" in found["pods"]
+    environment = tool._read(tool.json)["environment"]["kubernetes"]
+    assert environment["version"]
+    assert set(environment["nodes"].values()) == {None}
+    assert "kept" in environment["pods"]
     for run in tool._read(tool.json)["runs"]:
         assert run["resources"]["reason"] == (
             "the kubelets may not be asked (get nodes/proxy), and the cluster has no metrics API:"
@@ -123,10 +123,10 @@ def test_permission_refused(
 ) -> None:
     tool.may_lack_results = True
     use(tool, without(*missing))
-    found = tool.run_here("doctor", "--config", tool.config)
-    assert found.status == 1
-    assert f"not allowed: {missing[0][1]} {missing[0][0]}" in found.out
-    assert "Permissions" in found.out
+    done = tool.run_here("doctor", "--config", tool.config)
+    assert done.status == 1
+    assert f"not allowed: {missing[0][1]} {missing[0][0]}" in done.out
+    assert "Permissions" in done.out
     text = tool.insert_here().error(status)
     assert named in text and "docs/how-to/private-clusters.md" in text
 

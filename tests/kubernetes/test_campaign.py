@@ -44,15 +44,17 @@ def test_installed_measured_and_removed(
     assert "error: 1 of 4 jobs failed: absent capacity: influxdb with 1 node can't be" in done.err
     assert "absent tune: left out" in done.err
     folder = shipped.place / "campaigns" / "night"
-    found = [json.loads(file.read_text()) for file in folder.glob("results/*/result.json")]
-    assert {(one["command"], one["executor"]) for one in found} == {
+    results = [json.loads(file.read_text()) for file in folder.glob("results/*/result.json")]
+    assert {(result["command"], result["executor"]) for result in results} == {
         ("capacity", "kubernetes"), ("tune", "kubernetes"),
     }  # fmt: skip
-    for one in found:
-        assert one["complete"] and one["runs"]
-        assert one["environment"]["database"]["version"].startswith("PostgreSQL")
+    for result in results:
+        assert result["complete"] and result["runs"]
+        assert result["environment"]["database"]["version"].startswith("PostgreSQL")
     assert all(
-        trial["rate_per_s"] for one in found for trial in (one["tuning"] or {}).get("trials", ())
+        trial["rate_per_s"]
+        for result in results
+        for trial in (result["tuning"] or {}).get("trials", ())
     )
     assert "can&#39;t be installed" in (folder / "report.html").read_text()
     # Neither databases nor their data are left, nor the campaign's claim on them.

@@ -60,11 +60,11 @@ class Databases:
         return self.start(*arguments).wait(within_s)
 
     def run_here(self, *arguments: object) -> Done:
-        """Likewise in this process: for what changes nothing."""
+        """Likewise in this process: for commands that change nothing."""
         return self._tool.run_here("db", *arguments, "--config", self._tool.config)
 
     def install(self, target: str, image: str, *arguments: object) -> Done:
-        """Install the plain manifests; it answers, and the next command is printed."""
+        """Install the plain manifests; check that the database answers and the next command is printed."""
         done = self.run(
             "install", target, "--variant", "local", "--size", "small", "--image", image, "--yes",
             "--timeout", DATABASE_PATIENCE_S, *arguments, within_s=DATABASE_PATIENCE_S + 120,
@@ -75,7 +75,7 @@ class Databases:
         return done
 
     def status(self, target: str) -> list[str]:
-        """The line of a target's database."""
+        """The line of a target's database, by words."""
         return self.run_here("status", target).ok().out.splitlines()[1].split()
 
 
@@ -89,11 +89,11 @@ def insert_and_query(tool: ClusterTool, target: str, events: int = 2000) -> None
     tool.insert("--batch", 100, "--num-inserts", events, "--json", tool.json, target=target)
     run = flatten(tool._read(tool.json)["runs"][0])
     assert run["count"] == events and run["verification"]["stored"] == events
-    asked = tool.run_here(
+    done = tool.run_here(
         "query", "--target", target, "--runs", 1, "--config", tool.config, "--json", tool.json,
     )  # fmt: skip
-    assert asked.status == 0, asked
-    assert "count-events" in asked.out
+    assert done.status == 0, done
+    assert "count-events" in done.out
 
 
 def password_of(namespace: Namespace, recipe: Recipe, key: str) -> str:
@@ -198,7 +198,7 @@ def test_cassandra_on_three_nodes(
 def test_installed_without_the_benchmarks_image(
     databases: Databases, shipped: ClusterTool, namespace: Namespace
 ) -> None:
-    """The database is there; only nobody can ask it."""
+    """The database is there, but nothing can ask it."""
     image = {**shipped.document["kubernetes"]["image"], "tag": "no-such-tag"}
     shipped.configure(image=image)
     done = databases.start(
@@ -225,9 +225,9 @@ def test_an_image_that_can_not_be_had(databases: Databases, namespace: Namespace
     assert "install.sh of postgresql was not finished; see python run.py db status" in done.err
     assert "nothing is left" not in done.err
 
-    # Its volume comes first, which takes as long as the cluster is busy.
+    # Its volume comes first, which takes longer on a busy cluster.
     eventually(
-        lambda: any("no-such-image" in one for one in warnings_in(namespace)),
+        lambda: any("no-such-image" in message for message in warnings_in(namespace)),
         "a warning of the image", 120, 0.5,
     )  # fmt: skip
     done = databases.run(*words, "--timeout", 5)
@@ -249,11 +249,13 @@ def warnings_in(namespace: Namespace) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "combination", [one for one in COMBINATIONS if one.size == "default"], ids=str
+    "combination",
+    [combination for combination in COMBINATIONS if combination.size == "default"],
+    ids=str,
 )
 def test_core_objects_are_taken(combination: Combination, namespace: Namespace) -> None:
     """By a dry run of the API server: with its defaults, admission and Pod Security."""
-    documents = [one for one in objects(render(combination)) if is_core(one)]
+    documents = [document for document in objects(render(combination)) if is_core(document)]
     done = subprocess.run(
         [
             "kubectl", "apply", "--namespace", namespace.name, "--dry-run=server",
@@ -292,7 +294,7 @@ READY = {
 def custom_resources(cluster: Cluster) -> Iterator[None]:
     """Stand-ins for the operators' CRDs, which take anything; skipped where there are real ones."""
     api: Any = client.ApiextensionsV1Api(cluster.api)
-    made = []
+    names = []
     try:
         for group, version, plural, kind in dict.fromkeys(CUSTOM.values()):
             body = {
@@ -322,21 +324,22 @@ def custom_resources(cluster: Cluster) -> Iterator[None]:
                 if error.status != 409:
                     raise
                 pytest.skip(f"{plural}.{group} is there")
-            made.append(body["metadata"]["name"])  # type: ignore[index]
+            names.append(body["metadata"]["name"])  # type: ignore[index]
 
         def established() -> bool:
             return all(
                 any(
-                    one.type == "Established" and one.status == "True"
-                    for one in api.read_custom_resource_definition(name).status.conditions or []
+                    condition.type == "Established" and condition.status == "True"
+                    for condition in api.read_custom_resource_definition(name).status.conditions
+                    or []
                 )
-                for name in made
+                for name in names
             )
 
         eventually(established, "the custom resources", 30, 0.2)
         yield
     finally:
-        for name in made:
+        for name in names:
             api.delete_custom_resource_definition(name)
 
 
@@ -344,8 +347,8 @@ def custom_resources(cluster: Cluster) -> Iterator[None]:
 def test_the_vendors_recipes_without_their_operators(
     custom_resources: None, namespace: Namespace
 ) -> None:
-    """Their scripts with the real kubectl for as many nodes as they have, and a hand that says the resource
-    is ready. Whether an operator makes a database of it is not tested here."""
+    """Their scripts run with the real kubectl for as many nodes as they have, while a thread marks the
+    resource as ready. Whether an operator makes a database of it is not tested here."""
     for name, (group, version, plural, _) in CUSTOM.items():
         recipe = load_recipe(name)
         stopped = threading.Event()
@@ -360,16 +363,18 @@ def test_the_vendors_recipes_without_their_operators(
         finally:
             stopped.set()
             readier.join()
-        made = list_objects(namespace, group, version, plural)
-        assert len(made) == 1 and made[0]["metadata"].get("name"), name
-        assert nodes in values_of(made[0]["spec"], "size", "count", "instances"), name
+        resources = list_objects(namespace, group, version, plural)
+        assert len(resources) == 1 and resources[0]["metadata"].get("name"), name
+        assert nodes in values_of(resources[0]["spec"], "size", "count", "instances"), name
         core = namespace.cluster.core
         selector = f"{DATABASE_LABEL}={name}"
         secrets = core.list_namespaced_secret(namespace.name, label_selector=selector).items
         assert recipe.secret in [secret.metadata.name for secret in secrets]
         # The same password in each form.
-        wanted = next(one for one in secrets if one.metadata.name == recipe.secret).data["password"]
-        assert all(secret.data["password"] == wanted for secret in secrets)
+        password = next(secret for secret in secrets if secret.metadata.name == recipe.secret).data[
+            "password"
+        ]
+        assert all(secret.data["password"] == password for secret in secrets)
 
         script(recipe, "uninstall.sh", namespace)
         assert not list_objects(namespace, group, version, plural), name
@@ -390,8 +395,8 @@ def script(recipe: Recipe, name: str, namespace: Namespace, *arguments: str) -> 
 
 def list_objects(namespace: Namespace, group: str, version: str, plural: str) -> list[Any]:
     api: Any = client.CustomObjectsApi(namespace.cluster.api)
-    found = api.list_namespaced_custom_object(group, version, namespace.name, plural)
-    return list(found["items"])
+    listed = api.list_namespaced_custom_object(group, version, namespace.name, plural)
+    return list(listed["items"])
 
 
 def keep_ready(

@@ -42,7 +42,7 @@ asyncio.run(main())
 
 
 def make_relay(namespace: Namespace, database: str) -> Any:
-    """Pods with a label `app` of their own; the API of Deployments, once one is ready."""
+    """Make pods with a label `app` of their own; return the API of Deployments once one is ready."""
     apps: Any = client.AppsV1Api(namespace.cluster.api)
     labels = {"app": RELAY}
     restricted = {
@@ -124,7 +124,7 @@ def test_pods_are_deleted_scaled_and_restarted(
         f"7s scale deployment/{RELAY} 1",
         f"9s restart deployment/{RELAY}",
     )
-    options = [part for one in disturbances for part in ("--disturb", one)]
+    options = [part for disturbance in disturbances for part in ("--disturb", disturbance)]
     done = tool.run(
         "insert", "--target", DATABASE, "--workers", 1, "--runs", 1, "--batch", 10, "--rate", 200,
         "--duration", "11s", "--patience", "1m", *options, "--json", tool.json, within_s=90,
@@ -143,9 +143,9 @@ def test_pods_are_deleted_scaled_and_restarted(
     assert f"After delete-pods app={RELAY} at " in done.out
     assert "nothing was lost or stored twice." in done.out
 
-    found = apps.read_namespaced_deployment(RELAY, namespace.name)
-    assert found.spec.replicas == 1
-    assert "kubectl.kubernetes.io/restartedAt" in found.spec.template.metadata.annotations
+    deployment = apps.read_namespaced_deployment(RELAY, namespace.name)
+    assert deployment.spec.replicas == 1
+    assert "kubectl.kubernetes.io/restartedAt" in deployment.spec.template.metadata.annotations
 
 
 DURABLE = "durable"
@@ -155,7 +155,7 @@ _DATA = "/data"
 
 
 def make_durable_database(namespace: Namespace) -> str:
-    """A StatefulSet of one pod with its data on the node; its pod, once it is ready."""
+    """Make a StatefulSet of one pod with its data on the node; return its pod once it is ready."""
     apps: Any = client.AppsV1Api(namespace.cluster.api)
     labels = {"app": DURABLE}
     namespace.secret(DURABLE, password=PASSWORD)
@@ -253,7 +253,7 @@ def test_the_databases_pod_is_deleted_and_its_data_survive(
     assert outage["recovered_after_s"] is None or outage["recovered_after_s"] >= outage["gap_s"] - 1
     assert run["retries"] >= 2
     assert run["errors"].keys() <= {"connection_lost", "unavailable", "refused", "starting"}
-    # Whoever was due right after the deletion has waited for all of it.
+    # A request that was due right after the deletion has waited for all of the outage.
     assert run["latency_ms"]["max"] >= 1000 * (outage["gap_s"] - 1)
     assert f"After delete-pods app={DURABLE} in {place.name} at 5." in done.out
     assert "nothing was lost or stored twice." in done.out
@@ -262,17 +262,21 @@ def test_the_databases_pod_is_deleted_and_its_data_survive(
 
 
 def check_page(page: Reader, run: Any) -> None:
-    """It showed the deletion, the backlog and the requests that were sent again while it was so."""
+    """It showed the deletion, the backlog and the requests that were sent again, as they happened."""
     (mark,) = run["marks"]
     (shown,) = page.latest("marks")
     assert (shown["action"], shown["ok"], shown["number"]) == (mark["action"], True, 1)
     assert shown["took_s"] == pytest.approx(mark["ended_s"] - mark["at_s"], abs=0.01)
-    states = [one["run"] for one in page.told if one["run"] and one["run"]["phase"] == "running"]
+    states = [
+        update["run"]
+        for update in page.told
+        if update["run"] and update["run"]["phase"] == "running"
+    ]
     writers = [state["groups"][0] for state in states if state["groups"]]
-    assert max(one["backlog"] or 0 for one in writers) > 100
+    assert max(writer["backlog"] or 0 for writer in writers) > 100
     assert writers[-1]["retries"] >= 2
     last = page.metrics[-1]
     assert last["iot_benchmark_disturbances_total"] == 1
     assert last['iot_benchmark_retries_total{role="write"}'] >= 2
     backlog = 'iot_benchmark_backlog_events{role="write"}'
-    assert max(one.get(backlog, 0.0) for one in page.metrics) > 100
+    assert max(sample.get(backlog, 0.0) for sample in page.metrics) > 100

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cluster
 
 
 def doctor(tool: ClusterTool, *arguments: object, status: int = 1, path: str | None = None) -> str:
-    """What it prints."""
+    """What `doctor` prints."""
     env = {"PATH": path} if path else None
     done = tool.run_here("doctor", "--config", tool.config, *arguments, env=env)
     assert done.status == status, done

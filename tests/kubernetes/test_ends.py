@@ -26,7 +26,7 @@ LONG = ("--num-inserts", 100_000)
 
 
 def test_signal_in_mid_run(tool: ClusterTool, namespace: Namespace) -> None:
-    """One as good as another: which there are is tested on local processes."""
+    """Any signal will do: which ones there are is tested on local processes."""
     number = signal.SIGTERM
     tool.may_lack_results = True
     running = tool.start_insert(*LONG)
@@ -59,7 +59,7 @@ def crash(tool: ClusterTool) -> None:
     running.send_group(signal.SIGKILL)
     running.wait()
     for file in tool.temporary.iterdir():
-        # In which the client library keeps certificates while it runs.
+        # The client library keeps certificates in it while it runs.
         file.unlink()
 
 
@@ -78,8 +78,8 @@ def test_clean_removes_what_a_crash_left(tool: ClusterTool, namespace: Namespace
     assert describe_user() in shown.out
     assert len(namespace.await_running("worker") + namespace.await_running("collector")) == 2
 
-    asked = tool.run_here("clean", "--config", tool.config, "--running").error(2)
-    assert "--yes" in asked
+    text = tool.run_here("clean", "--config", tool.config, "--running").error(2)
+    assert "--yes" in text
     unknown = tool.run_here("clean", "--config", tool.config, "12345678", "--yes").error(2)
     assert "12345678" in unknown and namespace.name in unknown
 
@@ -105,7 +105,7 @@ def test_clean_removes_what_has_no_release(tool: ClusterTool, namespace: Namespa
 
 
 def check_what_is_being_deleted(tool: ClusterTool, namespace: Namespace) -> None:
-    """It is nothing to confirm: here a Secret that only its finalizer still holds."""
+    """It needs no confirmation: here a Secret that only its finalizer still holds."""
     core = namespace.cluster.core
     meta = {"name": "held", "labels": {RUN_LABEL: "abcdef12"}, "finalizers": ["example.org/held"]}
     core.create_namespaced_secret(namespace.name, {"metadata": meta})
@@ -119,7 +119,7 @@ def check_what_is_being_deleted(tool: ClusterTool, namespace: Namespace) -> None
 
 @pytest.fixture
 def proxy(cluster: Cluster, tool: ClusterTool) -> Iterator[Proxy]:
-    """Between the tool and the API server."""
+    """A proxy between the tool and the API server."""
     with cluster.proxied() as (proxy, document):
         tool.kubeconfig = str(tool.write_kubeconfig(document))
         yield proxy

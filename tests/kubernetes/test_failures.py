@@ -62,7 +62,7 @@ def test_image_that_may_not_be_pulled(tool: ClusterTool) -> None:
 
 
 def test_no_node_for_it(tool: ClusterTool) -> None:
-    """Of a user who may not see nodes: only the pods show it."""
+    """As a user who may not see nodes: only the pods show it."""
     use(tool, documented_rules())
     tool.configure(nodeSelector={"no-such-label": "at-all"}, scheduling_patience="10s")
     text = failed_soon(tool)
@@ -127,7 +127,7 @@ def test_crash_at_start(tool: ClusterTool) -> None:
 
 
 def test_settings_that_the_worker_refuses(tool: ClusterTool, namespace: Namespace) -> None:
-    """What only the processes in the pods can find out is told by their own words."""
+    """What only the processes in the pods can find out is reported in their own words."""
     namespace.secret(
         "credentials", connection_string="host=nowhere", max_retries="many", **{"ca.crt": "PEM"}
     )
@@ -156,10 +156,10 @@ def test_out_of_memory(tool: ClusterTool) -> None:
             "--output", tool.place / f"results-{runs}",
         ).error(1)  # fmt: skip
         assert "-worker-0-" in text and "out of memory" in text and "resources.memory" in text
-        kept = [path.name for path in (tool.place / f"results-{runs}").rglob("*.log")]
-        assert "events.log" in kept
-        assert any("-collector-" in name for name in kept)
-        assert any("-worker-0-" in name for name in kept)
+        names = [path.name for path in (tool.place / f"results-{runs}").rglob("*.log")]
+        assert "events.log" in names
+        assert any("-collector-" in name for name in names)
+        assert any("-worker-0-" in name for name in names)
 
 
 def test_evicted(tool: ClusterTool, namespace: Namespace) -> None:
@@ -185,7 +185,7 @@ def test_eviction_is_refused(tool: ClusterTool, namespace: Namespace) -> None:
 
 
 def evict(namespace: Namespace, pod: str) -> None:
-    """As draining a node does."""
+    """Evict it as draining a node does."""
     namespace.cluster.core.create_namespaced_pod_eviction(
         pod, namespace.name, {"metadata": {"name": pod, "namespace": namespace.name}}
     )
@@ -231,7 +231,7 @@ def test_quota(tool: ClusterTool, namespace: Namespace) -> None:
 
 
 def test_quota_of_objects(tool: ClusterTool, namespace: Namespace) -> None:
-    """One that already keeps helm from making what the chart has."""
+    """A quota that already keeps helm from making what the chart has."""
     namespace.quota(**{"count/jobs.batch": "1"})
     done = tool.insert_here()
     text = done.error(1)
@@ -278,7 +278,7 @@ def test_namespace_that_is_not_there(tool: ClusterTool) -> None:
 
 
 def test_stuck_pods_are_waited_for(tool: ClusterTool, namespace: Namespace) -> None:
-    """When the command has ended, no pod of it is at work any more."""
+    """When the command has ended, none of its pods is at work any more."""
     running = begin(tool)
     pods: list[Any] = namespace.pods()
     assert len(pods) == 2

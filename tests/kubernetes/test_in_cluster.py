@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 
 def test_the_api_server_takes_the_examples_and_their_pods(namespace: Namespace) -> None:
     """In a namespace that enforces the restricted standard. Nothing is made but the account, without which no
-    pod is let in."""
+    pod is admitted."""
     cluster = namespace.cluster
     create: dict[str, Any] = {
         "ConfigMap": cluster.core.create_namespaced_config_map,
@@ -42,7 +42,7 @@ def test_the_api_server_takes_the_examples_and_their_pods(namespace: Namespace) 
 
 
 def test_the_job_measures_and_leaves_nothing_behind(namespace: Namespace) -> None:
-    """By the account and the Role of the examples, in a namespace that enforces the restricted standard."""
+    """With the account and the Role of the examples, in a namespace that enforces the restricted standard."""
     image = os.environ.get("E2E_CLI_IMAGE")
     if not image:
         pytest.skip("E2E_CLI_IMAGE names no image of the command line (Dockerfile)")
@@ -64,7 +64,7 @@ def test_the_job_measures_and_leaves_nothing_behind(namespace: Namespace) -> Non
         "--duration=2s",
     ]  # fmt: skip
     # In place of the claim: not every cluster makes volumes by itself.
-    pod["volumes"] = [one for one in pod["volumes"] if one["name"] != "results"]
+    pod["volumes"] = [volume for volume in pod["volumes"] if volume["name"] != "results"]
     pod["volumes"].append({"name": "results", "emptyDir": {}})
     files = {**OBJECTS["ConfigMap/iotbench"], "data": {"config.yaml": yaml.safe_dump(config)}}
     binding = deepcopy(OBJECTS["RoleBinding/iotbench"])
@@ -87,9 +87,9 @@ def test_the_job_measures_and_leaves_nothing_behind(namespace: Namespace) -> Non
     (own,) = cluster.core.list_namespaced_pod(
         namespace.name, label_selector=f"job-name={name}"
     ).items
-    said = cluster.core.read_namespaced_pod_log(own.metadata.name, namespace.name)
-    assert own.status.container_statuses[0].state.terminated.exit_code == 0, said
-    assert "Result: results/" in said
+    log = cluster.core.read_namespaced_pod_log(own.metadata.name, namespace.name)
+    assert own.status.container_statuses[0].state.terminated.exit_code == 0, log
+    assert "Result: results/" in log
     namespace.check_nothing_left()
 
 

@@ -36,7 +36,7 @@ def change(item):
 
 yaml.safe_dump_all((change(one) for one in yaml.safe_load_all(sys.stdin) if one), sys.stdout)
 """
-"""As a mutating default does it: a container before the chart's own. And with another name for the Service's
+"""A container before the chart's own, as a mutating default adds it. And with another name for the Service's
 port, the API server's proxy answers 503, while workers reach the collector as ever."""
 
 

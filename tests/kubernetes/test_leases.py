@@ -35,7 +35,7 @@ def _soon_free(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Campaigns:
-    """Of a namespace: one whose way to the API server can be cut, and another one."""
+    """Campaigns of a namespace: one whose way to the API server can be cut, and another one."""
 
     def __init__(self, namespace: Namespace, proxy: Proxy, cut_off: Path, place: Path) -> None:
         self.proxy = proxy
@@ -62,7 +62,7 @@ class Campaigns:
 
     @property
     def lease(self) -> Any:
-        """The only one there is; None without any."""
+        """The only Lease; None if there is none."""
         listed = self._api.list_namespaced_lease(self._namespace.name).items
         assert len(listed) <= 1
         return listed[0] if listed else None
@@ -120,7 +120,7 @@ def test_a_campaign_that_was_cut_off_learns_who_has_taken_its_database(
             assert len(lost.value.message.splitlines()) == 2
             campaigns.await_renewal()
             second.check()
-        # Nor is it taken back behind the other's end.
+        # Nor is it taken back after the other's end.
         assert campaigns.lease is None
         with pytest.raises(RunFailed):
             first.check()
@@ -131,7 +131,7 @@ def test_a_campaign_that_was_cut_off_learns_who_has_taken_its_database(
 def test_another_campaign_may_have_come_and_gone_meanwhile(
     campaigns: Campaigns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is looked at now, not when the next renewal is due."""
+    """The Lease is looked at now, not when the next renewal is due."""
     monkeypatch.setattr(exclusion, "RENEW_S", 60.0)
     with campaigns.first() as first:
         campaigns.proxy.cut()

@@ -28,7 +28,7 @@ def test_two_runs_in_one_namespace(tool: ClusterTool, namespace: Namespace) -> N
 
 @pytest.mark.timeout(240)
 def test_thirty_workers(tool: ClusterTool) -> None:
-    # Together as much as the pods of other tests leave: with less a worker is longer in coming to life.
+    # Together as much as the pods of other tests leave: with less, a worker takes longer to start.
     tool.configure(
         resources={"cpu": "15m", "memory": "90Mi"},
         collectorResources={"cpu": "200m", "memory": "256Mi"},

@@ -24,36 +24,36 @@ pytestmark = pytest.mark.cluster
 _FREE = {"database", "packages", "module", "errors", "tool", "client", "others"}
 
 
-def check_same_shape(one: Any, other: Any, where: str = "") -> None:
+def check_same_shape(left: Any, right: Any, where: str = "") -> None:
     """Same keys, same types. What is not known in one place (None) may be known in the other."""
-    if one is None or other is None:
+    if left is None or right is None:
         return
-    if isinstance(one, dict):
-        assert isinstance(other, dict), where
-        assert set(one) == set(other), where
-        for key in one:
+    if isinstance(left, dict):
+        assert isinstance(right, dict), where
+        assert set(left) == set(right), where
+        for key in left:
             if key not in _FREE:
-                check_same_shape(one[key], other[key], f"{where}.{key}")
-    elif isinstance(one, list):
-        assert isinstance(other, list), where
-        if one and other:
-            check_same_shape(one[0], other[0], where + "[]")
-    elif isinstance(one, int | float) and not isinstance(one, bool):
-        assert isinstance(other, int | float) and not isinstance(other, bool), where
+                check_same_shape(left[key], right[key], f"{where}.{key}")
+    elif isinstance(left, list):
+        assert isinstance(right, list), where
+        if left and right:
+            check_same_shape(left[0], right[0], where + "[]")
+    elif isinstance(left, int | float) and not isinstance(left, bool):
+        assert isinstance(right, int | float) and not isinstance(right, bool), where
     else:
-        assert type(one) is type(other), where
+        assert type(left) is type(right), where
 
 
-def check_environment(found: Any, namespace: Namespace, pods: int) -> None:
-    """Where it ran, on what, from which image."""
-    assert found["version"].startswith("v1.")
-    assert found["helm"].startswith("v")
-    assert found["namespace"] == namespace.name
-    assert len(found["placement"]) == pods
-    assert set(found["placement"].values()) <= set(found["nodes"])
-    for node in found["nodes"].values():
+def check_environment(environment: Any, namespace: Namespace, pods: int) -> None:
+    """Check where it ran, on what, from which image."""
+    assert environment["version"].startswith("v1.")
+    assert environment["helm"].startswith("v")
+    assert environment["namespace"] == namespace.name
+    assert len(environment["placement"]) == pods
+    assert set(environment["placement"].values()) <= set(environment["nodes"])
+    for node in environment["nodes"].values():
         assert node["kernel"] and node["container_runtime"] and node["cpu"] and node["memory"]
-    assert found["images"] and all("sha256:" in image for image in found["images"])
+    assert environment["images"] and all("sha256:" in image for image in environment["images"])
 
 
 def local_result(tool: ClusterTool, *arguments: object) -> dict[str, Any]:
@@ -89,8 +89,8 @@ def test_writers_and_readers_at_a_rate(tool: ClusterTool, database: str) -> None
     ).ok()  # fmt: skip
     assert "What writers and readers cost each other" in done.out
     result = tool._read(tool.json)
-    (beside,), (one, other) = result["runs"], result["baseline"]
-    alone = {run["groups"][0]["role"]: run for run in (one, other)}
+    (beside,), (first, second) = result["runs"], result["baseline"]
+    alone = {run["groups"][0]["role"]: run for run in (first, second)}
     for run in (flatten(beside), flatten(alone["write"])):
         assert run["valid"]
         assert run["window_s"] == pytest.approx(2.0, abs=0.1)
@@ -102,8 +102,8 @@ def test_writers_and_readers_at_a_rate(tool: ClusterTool, database: str) -> None
 
 
 def test_the_fleet_is_cut_off_and_a_limit_ends_a_run(tool: ClusterTool) -> None:
-    """The launcher tells the pods nothing while they measure but this: when events are held back, and that
-    the run is over."""
+    """While they measure, the launcher tells the pods only this: when events are held back, and that the run
+    is over."""
     load = ("--workers", 2, "--batch", 10, "--rate", 200, "--arrivals", "even", "--runs", 1)
     tool.configure(resources={**WORKER, "cpu": HALF})
     tool.run_here(
@@ -153,8 +153,8 @@ def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str)
         assert all(machine["steal_share"] is not None for machine in run["machines"])
     # Those of both releases: two pods and three.
     check_environment(result["environment"]["kubernetes"], namespace, pods=5)
-    one = ("--workers", 1, "--runs", 1)
-    check_same_shape(result, local_result(tool, "insert", *one, "--num-inserts", 1500))
+    single = ("--workers", 1, "--runs", 1)
+    check_same_shape(result, local_result(tool, "insert", *single, "--num-inserts", 1500))
 
     queried = tool.run_here(
         "query", "--target", DATABASE, "--workers", 2, "--runs", 2, "--json", tool.json,
@@ -164,7 +164,7 @@ def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str)
     (run,) = result["runs"]
     assert sum(len(query["each"]) for query in run["groups"][0]["queries"]) == 5 * 2 * 2
     check_environment(result["environment"]["kubernetes"], namespace, pods=3)
-    check_same_shape(result, local_result(tool, "query", *one))
+    check_same_shape(result, local_result(tool, "query", *single))
 
 
 _COUNT_CPU = """
@@ -183,7 +183,8 @@ while not Path("/tmp/over").exists():
     time.sleep(0.1)
 Path("/tmp/over").unlink()
 """
-"""For the database's container: instant and CPU seconds by its own cgroup, until there is a file `over`."""
+"""Prints instant and CPU seconds of the database's container, by its own cgroup, until there is a file
+`over`."""
 
 
 def used_between(began: float, ended: float, lines: Sequence[str]) -> float:
@@ -195,14 +196,14 @@ def used_between(began: float, ended: float, lines: Sequence[str]) -> float:
 
 
 def test_cpu_of_the_databases_pod(tool: ClusterTool, namespace: Namespace, database: str) -> None:
-    """As much as its cgroup says, by the kubelet's figures."""
+    """By the kubelet's figures it is as much as its cgroup says."""
     tool.add_database(database)
     where = Namespace(namespace.cluster, database.partition(".")[2])
     selector = f"app.kubernetes.io/name in (postgresql, none) in {where.name}"
     tool.document["targets"][DATABASE]["kubernetes"] = {"database": selector}
     tool.configure()
-    # The kubelet's looks lack the window's ends, which are taken to be like the rest: on a machine that
-    # others make busy now and then they are not.
+    # The kubelet's samples lack the window's ends, which are taken to be like the rest: on a machine that
+    # others make busy now and then, they are not.
     for _ in range(3):
         run, expected_s, page, done = run_counted(tool, where)
         used = run["resources"]
@@ -246,14 +247,18 @@ def run_counted(tool: ClusterTool, where: Namespace) -> tuple[Any, float, Reader
 
 
 def check_page(page: Reader, run: Any) -> None:
-    """It showed the pod's CPU and how far the workers were, while it was so; Prometheus the same."""
+    """It showed the pod's CPU and how far the workers were, as it happened; so did Prometheus."""
     assert page.told[-1]["ended"] == "done"
     cpus = [point["cpus"] for point in page.points if point.get("cpus")]
-    # The looks that are in the result, whose mean is the cgroup's: single ones differ by much. A kubelet that
-    # takes long to answer is looked at every four seconds, and the last time when the page shows no more.
+    # The samples that are in the result, whose mean is the cgroup's: single ones differ much. A kubelet that
+    # takes long to answer is sampled every four seconds, and the last time when the page shows no more.
     timeline = [pytest.approx(cpus, rel=0.01) for _, cpus, _ in run["resources"]["timeline"]]
-    assert any(one in timeline for one in cpus)
-    states = [one["run"] for one in page.told if one["run"] and one["run"]["phase"] == "running"]
+    assert any(sample in timeline for sample in cpus)
+    states = [
+        update["run"]
+        for update in page.told
+        if update["run"] and update["run"]["phase"] == "running"
+    ]
     done = [state["groups"][0]["done"] for state in states if state["groups"]]
     assert done == sorted(done) and 0 < done[-1] <= run["count"]
     assert len(set(done)) >= 5
@@ -275,7 +280,7 @@ def test_steps_and_prefill(tool: ClusterTool, database: str) -> None:
     assert [run["fill_level"] for run in runs] == [0, 400, 800]
     assert all(run["verification"]["ok"] for run in runs)
 
-    # Behind what the steps have left, and behind each other.
+    # After what the steps have left, and after each other.
     done = tool.run_here(
         *common, "--no-clean", "--num-inserts", 200, "--prefill", 1001, "--runs", 2
     )
@@ -320,7 +325,7 @@ def test_password_is_nowhere(tool: ClusterTool, namespace: Namespace, database: 
         assert PASSWORD not in shown
     done = tool.fine(running.wait())
     assert PASSWORD not in done.out + done.err
-    # That it is in no log and no result is checked by the fixture.
+    # The fixture checks that it is in no log and no result.
 
 
 def test_existing_secret(tool: ClusterTool, namespace: Namespace, database: str) -> None:
@@ -336,7 +341,7 @@ def test_existing_secret(tool: ClusterTool, namespace: Namespace, database: str)
     tool.configure()
     tool.insert(target=DATABASE)
     options = tool._read(tool.json)["options"]["module"]
-    # Beside it the workload's own, of which none is secret.
+    # Beside it are the workload's own options, none of which is secret.
     assert options == {
         "existingSecret": "credentials",
         "device_spread": 1,
@@ -345,5 +350,5 @@ def test_existing_secret(tool: ClusterTool, namespace: Namespace, database: str)
     }
     secret: Any = namespace.cluster.core.read_namespaced_secret("credentials", namespace.name)
     assert secret.data
-    # Whose check of the cluster is a run by another module, which has no such options.
+    # doctor's check of the cluster is a run by another module, which has no such options.
     tool.run_here("doctor", "--config", tool.config, "--target", DATABASE).ok()

@@ -14,7 +14,7 @@ PORT = 30517
 
 def find_node_address(cluster: Cluster) -> str:
     addresses = cluster.core.list_node().items[0].status.addresses
-    return str(next(one.address for one in addresses if one.type == "InternalIP"))
+    return str(next(address.address for address in addresses if address.type == "InternalIP"))
 
 
 def test_workers_of_two_places_make_one_result(tool: ClusterTool, cluster: Cluster) -> None:
@@ -48,7 +48,7 @@ def test_workers_of_two_places_make_one_result(tool: ClusterTool, cluster: Clust
 
 
 def test_a_worker_of_another_place_that_cannot_come(tool: ClusterTool, cluster: Cluster) -> None:
-    """The run ends with its reason, and nothing is left in either."""
+    """The run ends with the reason, and nothing is left in either place."""
     with cluster.namespace(RESTRICTED) as other:
         tool.document["executors"] = {
             "east": {},

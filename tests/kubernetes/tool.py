@@ -15,7 +15,7 @@ from tests.e2e.tool import PASSWORD_VARIABLE, ROOT, Done, Running, Tool
 from .cluster import Namespace, image_values
 
 # Little enough for the pods of three tests and their databases on a node of two cores, and as much as there
-# is room for: a pod's process takes 0.7 s of CPU to come to life.
+# is room for: a pod's process takes 0.7 s of CPU to start.
 WORKER = {"cpu": "250m", "memory": "160Mi"}
 COLLECTOR = {"cpu": "250m", "memory": "192Mi"}
 HALF = "125m"
@@ -36,7 +36,7 @@ _PATIENCES = (
 
 
 class ClusterTool(Tool):
-    """With a config for the test's namespace and the kubeconfig of the environment."""
+    """The tool with a config for the test's namespace and the kubeconfig of the environment."""
 
     def __init__(self, place: Path, namespace: Namespace) -> None:
         super().__init__(place, place / "embedded")
@@ -59,7 +59,7 @@ class ClusterTool(Tool):
         self.config.write_text(yaml.safe_dump(self.document, sort_keys=False))
 
     def add_database(self, host: str, password: str = f"${{{PASSWORD_VARIABLE}}}") -> None:
-        """The target `database`."""
+        """Add the target `database`."""
         text = f"host={host} user=postgres dbname=postgres password={password}"
         self.document["targets"][DATABASE] = {"module": "postgres", "connection_string": text}
         self.configure()
@@ -99,12 +99,12 @@ class ClusterTool(Tool):
         return self.start(*arguments, program=program, env=env, **options)
 
     def fine(self, done: Done, copy: Path | None = None) -> Done:
-        """Itself, after checking that the runs were good; but on a busy machine workers may start
-        late or not keep pace with each other, which is no fault of the tool's."""
+        """Return `done` after checking that the runs were good; but on a busy machine workers may start
+        late or not keep pace with each other, which is not the tool's fault."""
         if done.status:
             runs = self._read(copy or self.folders()[-1] / "result.json")["runs"]
             for reason in (
-                text for run in runs for one in run["groups"] for text in one["invalid_reasons"]
+                text for run in runs for group in run["groups"] for text in group["invalid_reasons"]
             ):
                 assert "overlapped" in reason or " late" in reason, done
             assert "error" not in done.err, done
@@ -124,6 +124,6 @@ class ClusterTool(Tool):
 
     def read_logs(self, pattern: str) -> str:
         """The text of the logs whose names match."""
-        found = sorted((self.folder() / "logs").rglob(pattern))
-        assert found, f"no {pattern} in {sorted((self.folder() / 'logs').rglob('*'))}"
-        return "".join(path.read_text() for path in found)
+        paths = sorted((self.folder() / "logs").rglob(pattern))
+        assert paths, f"no {pattern} in {sorted((self.folder() / 'logs').rglob('*'))}"
+        return "".join(path.read_text() for path in paths)

@@ -63,18 +63,18 @@ class SqliteEncoder(RowsEncoder):
             columns, values = block.schema.row, block.row_columns
         lists = []
         for column in columns:
-            found: list[Any] = values[column.name].tolist()
+            cells: list[Any] = values[column.name].tolist()
             if column.type in _TEXTS:
-                found = [text.decode() for text in found]
+                cells = [text.decode() for text in cells]
             if column.name in block.missing:
                 for row in np.flatnonzero(block.missing[column.name]):
-                    found[row] = None
-            lists.append(found)
+                    cells[row] = None
+            lists.append(cells)
         return list(zip(*lists, strict=True))
 
 
 class Connection:
-    """The file, opened by one user of it."""
+    """The file, as one user has it open."""
 
     def __init__(self, options: SqliteOptions, job: Job) -> None:
         self._job = job
@@ -139,7 +139,7 @@ class SqliteWriter(ConnectedWriter[Connection]):
 
 
 class Sqlite(SqlModule[SqliteOptions, Options, Connection]):
-    """A file that all workers of one machine share. What is asked by statements alone is `SqlModule`'s."""
+    """A file that all workers of one machine share. `SqlModule` does what statements alone can do."""
 
     name = "sqlite"
     options_model = SqliteOptions

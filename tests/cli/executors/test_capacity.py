@@ -53,13 +53,13 @@ def refusal(
     return find_refusal(counts, merge_chart_values(values), read_cluster(nodes, pods), NAMESPACE)
 
 
-def check_refused(found: Refusal | None, *texts: str, may_pass: bool = False) -> None:
+def check_refused(outcome: Refusal | None, *texts: str, may_pass: bool = False) -> None:
     """It says all this, in two lines, the second of which is a remedy."""
-    assert found is not None
-    assert len(found.text.splitlines()) == 2
+    assert outcome is not None
+    assert len(outcome.text.splitlines()) == 2
     for text in texts:
-        assert text in found.text, found.text
-    assert found.may_pass is may_pass
+        assert text in outcome.text, outcome.text
+    assert outcome.may_pass is may_pass
 
 
 def test_what_fits_is_not_refused() -> None:

@@ -187,8 +187,8 @@ def test_silence_ends_a_connection(
     assert capfd.readouterr().err == ""
 
 
-def read_url(said: str) -> str:
-    (line,) = (line for line in said.splitlines() if line.startswith("live: "))
+def read_url(output: str) -> str:
+    (line,) = (line for line in output.splitlines() if line.startswith("live: "))
     return line.removeprefix("live: ")
 
 

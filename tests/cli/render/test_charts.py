@@ -707,9 +707,9 @@ def lab(colour: Colour) -> Colour:
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first: str, second: str) -> float:
     """https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio"""
-    low, high = sorted(float(linear(colour) @ _TO_XYZ[1]) for colour in (one, other))
+    low, high = sorted(float(linear(colour) @ _TO_XYZ[1]) for colour in (first, second))
     return (high + 0.05) / (low + 0.05)
 
 

@@ -40,12 +40,12 @@ def make_run(
     return look_up(GroupRun(run, group), 0, 0)
 
 
-def look_up(one: GroupRun, missing: int, doubled: int) -> GroupRun:
-    return looked_up(one, Lookup(events=100, missing=missing, doubled=doubled))
+def look_up(group_run: GroupRun, missing: int, doubled: int) -> GroupRun:
+    return looked_up(group_run, Lookup(events=100, missing=missing, doubled=doubled))
 
 
-def looked_up(one: GroupRun, found: Lookup) -> GroupRun:
-    return GroupRun(one.run, one.group.model_copy(update={"lookup": found}))
+def looked_up(group_run: GroupRun, lookup: Lookup) -> GroupRun:
+    return GroupRun(group_run.run, group_run.group.model_copy(update={"lookup": lookup}))
 
 
 def test_an_outage_and_the_way_back() -> None:

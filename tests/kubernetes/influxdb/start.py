@@ -39,11 +39,11 @@ def set_up() -> None:
     while server.poll() is None:
         try:
             with urllib.request.urlopen(url, timeout=5) as answer:
-                wanted = json.load(answer)["allowed"]
+                allowed = json.load(answer)["allowed"]
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)
             continue
-        if wanted:
+        if allowed:
             request = urllib.request.Request(
                 url, json.dumps(body).encode(), {"Content-Type": "application/json"}
             )
