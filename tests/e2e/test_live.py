@@ -127,7 +127,7 @@ def test_a_run_is_seen_in_a_browser(tool: Tool, server: Server, page: Page) -> N
     relay.broken = False
     expect(connection).to_have_text("live", timeout=60_000)
     see_progress("events after the break")
-    times = page.evaluate("known.points.map((one) => one.at)")
+    times = page.evaluate("state.points.map((point) => point.at)")
     assert max(after - before for before, after in pairwise(times)) < 1.5
 
     # The lid was closed for a minute: whatever the connection says, it is made anew.

@@ -1,6 +1,6 @@
 "use strict";
 
-const SILENT_MS = 6000; // The server says something every two seconds.
+const SILENT_MS = 6000; // The server sends something every two seconds.
 const AGAIN_MS = 1000;
 const DRAW_MS = 900;
 const SHORTEST_S = 60;
@@ -12,7 +12,7 @@ const UNITS = { write: "events", fill: "events", read: "queries" };
 const NAMES = { write: "writers", fill: "prefill", read: "readers" };
 
 const rate = (role) => (point) => point[role]?.rate;
-const time = (role, which) => (point) => point[role]?.[which];
+const time = (role, key) => (point) => point[role]?.[key];
 const CHARTS = [
   { id: "events", title: "Events per second", lines: [["inserted", rate("write")], ["prefilled", rate("fill")]] },
   { id: "queries", title: "Queries per second", lines: [["answered", rate("read")]] },
@@ -25,7 +25,7 @@ const CHARTS = [
 ];
 const COLOURS = ["first", "second", "third"];
 
-const known = { points: [], runs: [], marks: [], jobs: [] };
+const state = { points: [], runs: [], marks: [], jobs: [] };
 const token = new URLSearchParams(location.search).get("token") ?? "";
 const find = (id) => document.getElementById(id);
 
@@ -44,12 +44,12 @@ function connect() {
 
 function hear() {
   heardAt = Date.now();
-  if (known.ended == null) tell("live", false);
+  if (state.ended == null) tell("live", false);
 }
 
 function lose() {
   source.close();
-  if (known.ended != null || again !== null) return;
+  if (state.ended != null || again !== null) return;
   const since = new Date(heardAt).toLocaleTimeString();
   tell(`no connection since ${since}: trying again. If the command is over, so is this page.`, true);
   again = setTimeout(connect, AGAIN_MS);
@@ -60,32 +60,32 @@ function tell(text, lost) {
   find("connection").classList.toggle("lost", lost);
 }
 
-// A connection may break without a word, as when the laptop sleeps.
+// A connection may break silently, as when the laptop sleeps.
 setInterval(() => {
-  if (known.ended == null && again === null && Date.now() - Math.max(heardAt, begunAt) > SILENT_MS) lose();
+  if (state.ended == null && again === null && Date.now() - Math.max(heardAt, begunAt) > SILENT_MS) lose();
 }, 1000);
 
-function take(told) {
-  const points = told.whole ? told.points : known.points.concat(told.points);
-  Object.assign(known, told, { points: points.slice(-MOST_POINTS) });
-  if (known.ended != null) {
+function take(changes) {
+  const points = changes.whole ? changes.points : state.points.concat(changes.points);
+  Object.assign(state, changes, { points: points.slice(-MOST_POINTS) });
+  if (state.ended != null) {
     source.close();
-    tell(`the command has ended: ${known.ended}`, false);
+    tell(`the command has ended: ${state.ended}`, false);
   }
   show();
 }
 
-// --- what is shown in words -------------------------------------------------------------------------
+// --- texts -------------------------------------------------------------------------------------------
 
 function set(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
 function make(name, attributes = {}, text = null, space = null) {
-  const made = space ? document.createElementNS(space, name) : document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== null) made.textContent = text;
-  return made;
+  const element = space ? document.createElementNS(space, name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text !== null) element.textContent = text;
+  return element;
 }
 
 function write(value) {
@@ -104,12 +104,12 @@ const whole = (value) => value.toLocaleString("en");
 const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");
 
 function show() {
-  const title = `${known.command}${known.target ? ` · ${known.target}` : ""}`;
+  const title = `${state.command}${state.target ? ` · ${state.target}` : ""}`;
   set(find("title"), title);
-  document.title = `${known.ended == null ? "" : "ended: "}${title}`;
-  const run = known.run;
+  document.title = `${state.ended == null ? "" : "ended: "}${title}`;
+  const run = state.run;
   set(find("label"), run ? run.label : "");
-  set(find("phase"), run ? run.phase : known.ended == null ? "between runs" : "");
+  set(find("phase"), run ? run.phase : state.ended == null ? "between runs" : "");
   find("share").hidden = run?.share == null;
   if (run?.share != null) find("share").value = run.share;
   set(find("words"), (run?.words ?? []).join(" · "));
@@ -122,20 +122,20 @@ function show() {
 function listTiles(run) {
   const tiles = [];
   for (const group of run.groups) {
-    const unit = UNITS[group.role], of = run.groups.length > 1 ? `, ${NAMES[group.role]}` : "";
+    const unit = UNITS[group.role], suffix = run.groups.length > 1 ? `, ${NAMES[group.role]}` : "";
     const done = whole(group.done) + (group.total ? ` of ${whole(group.total)}` : "");
-    tiles.push([`${group.role}-rate`, `${unit} per second${of}`, write(group.rate_per_s), `${done} ${unit}`]);
+    tiles.push([`${group.role}-rate`, `${unit} per second${suffix}`, write(group.rate_per_s), `${done} ${unit}`]);
     if (group.recent_p99_ms != null || group.p99_ms != null) {
       const kind = group.is_open ? "response time" : "service time";
       const more = `p50 ${write(group.recent_p50_ms)} ms · p99 of all ${write(group.p99_ms)} ms`;
-      tiles.push([`${group.role}-p99`, `p99 ${kind}${of}, ms`, write(group.recent_p99_ms), more]);
+      tiles.push([`${group.role}-p99`, `p99 ${kind}${suffix}, ms`, write(group.recent_p99_ms), more]);
     }
     if (group.rows_per_s != null) {
-      tiles.push([`${group.role}-rows`, `rows per second${of}`, write(group.rows_per_s), `${writeBytes(group.bytes_per_s)} per second`]);
+      tiles.push([`${group.role}-rows`, `rows per second${suffix}`, write(group.rows_per_s), `${writeBytes(group.bytes_per_s)} per second`]);
     }
-    if (group.backlog != null) tiles.push([`${group.role}-backlog`, `backlog${of}`, whole(group.backlog), `${unit} that are due`]);
-    const asks = group.role === "read" ? ` · ${whole(group.failed)} failed` : "";
-    tiles.push([`${group.role}-errors`, `errors${of}`, whole(group.retries + group.failed), `${whole(group.retries)} tried again${asks}`]);
+    if (group.backlog != null) tiles.push([`${group.role}-backlog`, `backlog${suffix}`, whole(group.backlog), `${unit} that are due`]);
+    const failures = group.role === "read" ? ` · ${whole(group.failed)} failed` : "";
+    tiles.push([`${group.role}-errors`, `errors${suffix}`, whole(group.retries + group.failed), `${whole(group.retries)} tried again${failures}`]);
   }
   const database = run.database;
   if (database) {
@@ -147,7 +147,7 @@ function listTiles(run) {
 
 function showTiles(run) {
   const list = find("tiles"), tiles = run?.groups.length ? listTiles(run) : [];
-  list.classList.toggle("old", !tiles.length); // Those of the run before stay until there are new ones.
+  list.classList.toggle("old", !tiles.length); // The tiles of the run before stay until there are new ones.
   if (!tiles.length) return;
   const names = tiles.map(([id]) => id).join();
   if (list.dataset.names !== names) {
@@ -162,21 +162,21 @@ function showTiles(run) {
 }
 
 function showLists() {
-  fill("runs", known.runs.slice().reverse(), (run) => [run.at, `${run.label}: ${run.outcome}`, ""]);
-  fill("marks", known.marks, (mark) => {
-    const took = mark.took_s == null ? "under way" : `${mark.ok ? "done" : "failed"} after ${write(mark.took_s)} s`;
-    return [mark.at, `${mark.action}: ${took}${mark.said ? `: ${mark.said}` : ""}`, mark.ok ? "" : "failed", mark.number];
+  fill("runs", state.runs.slice().reverse(), (run) => [run.at, `${run.label}: ${run.outcome}`, ""]);
+  fill("marks", state.marks, (mark) => {
+    const outcome = mark.took_s == null ? "under way" : `${mark.ok ? "done" : "failed"} after ${write(mark.took_s)} s`;
+    return [mark.at, `${mark.action}: ${outcome}${mark.said ? `: ${mark.said}` : ""}`, mark.ok ? "" : "failed", mark.number];
   });
-  fill("jobs", known.jobs, (job) => {
+  fill("jobs", state.jobs, (job) => {
     const words = [job.state === "left" ? "" : job.state, job.said].filter(Boolean).join(": ");
     return [null, words ? `${job.name} · ${words}` : job.name, job.state];
   });
-  find("runs-section").hidden = !known.runs.length;
-  find("marks-section").hidden = !known.marks.length;
-  find("campaign").hidden = !known.jobs.length;
-  const count = (state) => known.jobs.filter((job) => job.state === state).length;
+  find("runs-section").hidden = !state.runs.length;
+  find("marks-section").hidden = !state.marks.length;
+  find("campaign").hidden = !state.jobs.length;
+  const count = (kind) => state.jobs.filter((job) => job.state === kind).length;
   const failed = count("failed");
-  set(find("jobs-said"), `${count("done")} of ${known.jobs.length} jobs done${failed ? `, ${failed} failed` : ""}${known.jobs_left && known.ended == null ? `; ${known.jobs_left}` : ""}`);
+  set(find("jobs-said"), `${count("done")} of ${state.jobs.length} jobs done${failed ? `, ${failed} failed` : ""}${state.jobs_left && state.ended == null ? `; ${state.jobs_left}` : ""}`);
 }
 
 function fill(id, items, describe) {
@@ -192,14 +192,14 @@ function fill(id, items, describe) {
   }));
 }
 
-// --- what is drawn ----------------------------------------------------------------------------------
+// --- charts ------------------------------------------------------------------------------------------
 
 const SVG = "http://www.w3.org/2000/svg";
 let drawnAt = 0, drawing = null, pointer = null;
 
 function draw() {
   if (drawing !== null || document.hidden) return;
-  const wait = known.ended == null ? Math.max(0, drawnAt + DRAW_MS - Date.now()) : 0;
+  const wait = state.ended == null ? Math.max(0, drawnAt + DRAW_MS - Date.now()) : 0;
   drawing = setTimeout(() => {
     drawing = null;
     drawnAt = Date.now();
@@ -212,30 +212,30 @@ function findChart(chart) {
   if (figure) return figure;
   figure = make("figure", { id: `chart-${chart.id}` });
   figure.append(make("figcaption"), make("svg", { role: "img" }, null, SVG));
-  const later = CHARTS.slice(CHARTS.indexOf(chart) + 1).map((one) => find(`chart-${one.id}`)).find(Boolean);
+  const later = CHARTS.slice(CHARTS.indexOf(chart) + 1).map(({ id }) => find(`chart-${id}`)).find(Boolean);
   find("charts").insertBefore(figure, later ?? null);
-  figure.addEventListener("pointermove", (event) => point(event.clientX - figure.getBoundingClientRect().left));
-  figure.addEventListener("pointerleave", () => point(null));
+  figure.addEventListener("pointermove", (event) => movePointer(event.clientX - figure.getBoundingClientRect().left));
+  figure.addEventListener("pointerleave", () => movePointer(null));
   return figure;
 }
 
-function point(x) {
+function movePointer(x) {
   pointer = x;
   CHARTS.forEach(drawChart);
 }
 
 function drawChart(chart) {
-  const used = chart.lines.filter(([, read]) => known.points.some((one) => read(one) != null));
+  const used = chart.lines.filter(([, read]) => state.points.some((point) => read(point) != null));
   if (!used.length) {
     find(`chart-${chart.id}`)?.remove();
     return;
   }
   const figure = findChart(chart), svg = figure.querySelector("svg");
   const width = figure.clientWidth;
-  const last = known.points.at(-1).at;
-  const first = Math.min(known.points[0].at, last - SHORTEST_S);
+  const last = state.points.at(-1).at;
+  const first = Math.min(state.points[0].at, last - SHORTEST_S);
   const toX = (at) => LEFT + (width - LEFT - RIGHT) * (at - first) / (last - first);
-  const highest = Math.max(...used.flatMap(([, read]) => known.points.map((one) => read(one) ?? 0)));
+  const highest = Math.max(...used.flatMap(([, read]) => state.points.map((point) => read(point) ?? 0)));
   const [top, step] = chooseScale(highest);
   const toY = (value) => HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / top;
 
@@ -249,8 +249,8 @@ function drawChart(chart) {
   add("text", { x: LEFT, y: HEIGHT - 4 }, clock(first));
   add("text", { x: width - RIGHT, y: HEIGHT - 4, "text-anchor": "end" }, clock(last));
   const line = (kind, at) => add("line", { class: kind, x1: toX(at), x2: toX(at), y1: TOP, y2: HEIGHT - BOTTOM });
-  for (const run of known.runs) if (run.at > first && run.at <= last) line("begin", run.at);
-  for (const mark of known.marks) {
+  for (const run of state.runs) if (run.at > first && run.at <= last) line("begin", run.at);
+  for (const mark of state.marks) {
     if (mark.at < first) continue;
     line("mark", mark.at);
     add("text", { class: "mark", x: toX(mark.at), y: TOP - 3, "text-anchor": "middle" }, String(mark.number));
@@ -259,9 +259,9 @@ function drawChart(chart) {
   const nearest = findNearest(pointer, toX);
   const keys = [make("h3", {}, chart.title)];
   for (const [name, read] of used) {
-    const colour = COLOURS[chart.lines.findIndex((one) => one[0] === name)];
+    const colour = COLOURS[chart.lines.findIndex(([label]) => label === name)];
     add("path", { class: colour, d: trace(read, toX, toY) });
-    const shown = nearest ?? known.points.at(-1);
+    const shown = nearest ?? state.points.at(-1);
     keys.push(make("span", { class: `key ${colour}` }, `${name} ${write(read(shown))}`));
     if (nearest && read(nearest) != null) add("circle", { class: colour, cx: toX(nearest.at), cy: toY(read(nearest)), r: 3 });
   }
@@ -276,17 +276,17 @@ function drawChart(chart) {
 
 function findNearest(x, toX) {
   if (x === null) return null;
-  const distance = (one) => Math.abs(toX(one.at) - x);
-  return known.points.reduce((best, one) => (distance(one) < distance(best) ? one : best));
+  const distance = (point) => Math.abs(toX(point.at) - x);
+  return state.points.reduce((best, point) => (distance(point) < distance(best) ? point : best));
 }
 
-// Where nothing was measured there is a gap.
+// The line has a gap where nothing was measured.
 function trace(read, toX, toY) {
   let text = "", before = null;
-  for (const one of known.points) {
-    const value = read(one), goesOn = before !== null && one.at - before < GAP_S;
-    if (value != null) text += `${goesOn ? "L" : "M"}${toX(one.at).toFixed(1)} ${toY(value).toFixed(1)}${goesOn ? "" : "h.1"}`;
-    before = value == null ? null : one.at;
+  for (const point of state.points) {
+    const value = read(point), goesOn = before !== null && point.at - before < GAP_S;
+    if (value != null) text += `${goesOn ? "L" : "M"}${toX(point.at).toFixed(1)} ${toY(value).toFixed(1)}${goesOn ? "" : "h.1"}`;
+    before = value == null ? null : point.at;
   }
   return text;
 }
@@ -305,6 +305,6 @@ function shorten(value) {
   return String(+value.toPrecision(3));
 }
 
-document.addEventListener("visibilitychange", () => { if (!document.hidden && known.points.length) show(); });
+document.addEventListener("visibilitychange", () => { if (!document.hidden && state.points.length) show(); });
 addEventListener("resize", draw);
 connect();

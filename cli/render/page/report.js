@@ -1,6 +1,6 @@
 "use strict";
 
-// A column of numbers ("1,234.5", "~12 %", "10 to 20": by the first) is sorted as such, any other as
+// A column of numbers ("1,234.5", "~12 %", "10 to 20": by the first) is sorted by number, any other as
 // text; "-", which stands for no value, always comes last.
 function key(cell) {
   const text = cell.textContent.trim();
@@ -36,9 +36,9 @@ const tip = document.getElementById("tip");
 const marks = '[role="graphics-symbol"][aria-label]:not([aria-roledescription="axis"], '
   + '[aria-roledescription="legend"], [aria-roledescription="title"])';
 
-// The marks under the pointer, of which one may hide another, or else the nearest.
+// The marks under the pointer (one may hide another), or else the nearest mark.
 function marksAt(svg, x, y) {
-  let found = [];
+  let hits = [];
   let least = NEAR_PX;
   for (const mark of svg.querySelectorAll(marks)) {
     const box = mark.getBoundingClientRect();
@@ -46,20 +46,20 @@ function marksAt(svg, x, y) {
     const distance = Math.hypot(aside, Math.max(box.top - y, 0, y - box.bottom));
     if (distance < least) {
       least = distance;
-      found = [mark];
+      hits = [mark];
     } else if (distance === least && distance === 0) {
-      found.push(mark);
+      hits.push(mark);
     }
   }
-  return found;
+  return hits;
 }
 
 function show(event) {
   const svg = event.target.closest("figure svg");
-  const found = svg ? marksAt(svg, event.clientX, event.clientY) : [];
-  tip.hidden = found.length === 0;
+  const hits = svg ? marksAt(svg, event.clientX, event.clientY) : [];
+  tip.hidden = hits.length === 0;
   if (tip.hidden) return;
-  tip.textContent = found.map((mark) => mark.getAttribute("aria-label")).join("\n\n");
+  tip.textContent = hits.map((mark) => mark.getAttribute("aria-label")).join("\n\n");
   const box = tip.getBoundingClientRect();
   const left = Math.min(event.clientX + 14, window.innerWidth - box.width - 8);
   const below = event.clientY + 18;
@@ -72,7 +72,7 @@ document.addEventListener("pointermove", show);
 document.addEventListener("pointerdown", show);
 document.addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
 
-// Each figure is there in two widths. Where the wide one's letters would become too small, the other is shown.
+// Each figure comes in two widths. The narrow one is shown where the wide one's letters would be too small.
 const figures = [...document.querySelectorAll(".drawing")].map((place) => {
   const wide = place.querySelector("svg");
   const narrow = place.querySelector("template").content.querySelector("svg");
@@ -91,7 +91,7 @@ function chooseAll() {
   for (const figure of figures) choose(figure);
 }
 
-// A link may lead to what is folded.
+// A link may lead into a folded part.
 function reveal() {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
@@ -106,7 +106,7 @@ window.addEventListener("afterprint", () => {
   printing = false;
   chooseAll();
 });
-// What is folded has no width until it is unfolded.
+// A folded part has no width until it is unfolded.
 document.addEventListener("toggle", (event) => {
   for (const figure of figures) if (event.target.contains(figure.place)) choose(figure, printing);
 }, true);

@@ -1,5 +1,5 @@
 
-// --- the comparison: what matters, who is shown, in which order. All of it stands in the address. ---
+// --- the comparison: what matters, who is shown, in which order. The page's address keeps all of it. ---
 
 const view = document.getElementById("view");
 const MISSING = Math.log(2);
@@ -13,12 +13,12 @@ const tables = [...document.querySelectorAll(".field")].map((section) => ({
   columns: [...section.querySelectorAll("thead th[data-aspect]")].map((head) => ({
     key: head.dataset.column, aspect: head.dataset.aspect, head,
   })),
-  rows: [...section.querySelectorAll("tbody tr")].map((row) => ({
-    row,
-    number: Number(row.dataset.row),
-    name: row.querySelector("th a").textContent.trim(),
-    score: row.querySelector("td.score"),
-    cells: [...row.querySelectorAll("td[data-column]")].map((cell) => ({
+  rows: [...section.querySelectorAll("tbody tr")].map((element) => ({
+    element,
+    number: Number(element.dataset.row),
+    name: element.querySelector("th a").textContent.trim(),
+    score: element.querySelector("td.score"),
+    cells: [...element.querySelectorAll("td[data-column]")].map((cell) => ({
       cell, data: cell.dataset.cell ? JSON.parse(cell.dataset.cell) : null,
     })),
   })),
@@ -26,7 +26,7 @@ const tables = [...document.querySelectorAll(".field")].map((section) => ({
 
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
-// Of those shown: the best and the worst of each question, or of the one figure.
+// The best and the worst value among the rows shown: of each question, or of the column's only figure.
 function findEnds(shown, place) {
   const best = {};
   const worst = {};
@@ -48,12 +48,12 @@ const format = (best, open) => (open ? `${best} to ${best + open}` : `${best}`);
 
 function drawColumn(shown, place) {
   const ends = findEnds(shown, place);
-  const own = shown.filter((one) => one.cells[place].data);
-  const alone = own.every((one) => one.cells[place].data.n < 2);
-  for (const one of own) {
-    const { cell, data } = one.cells[place];
-    const others = own.filter((other) => other !== one);
-    const worse = others.filter((other) => other.cells[place].data.better.includes(one.number)).length;
+  const rows = shown.filter((row) => row.cells[place].data);
+  const alone = rows.every((row) => row.cells[place].data.n < 2);
+  for (const row of rows) {
+    const { cell, data } = row.cells[place];
+    const others = rows.filter((other) => other !== row);
+    const worse = others.filter((other) => other.cells[place].data.better.includes(row.number)).length;
     const decided = others.filter((other) => data.better.includes(other.number) || data.alike.includes(other.number));
     const open = others.length - worse - decided.length;
     cell.classList.toggle("leads", worse === 0);
@@ -65,7 +65,7 @@ function drawColumn(shown, place) {
 // Each column's share of the weights; several columns of one kind share its weight.
 function shareWeights(table) {
   const weights = table.columns.map(({ aspect }) => {
-    const alike = table.columns.filter((one) => one.aspect === aspect).length;
+    const alike = table.columns.filter((column) => column.aspect === aspect).length;
     return Math.max(0, Number(view.elements[aspect]?.value) || 0) / alike;
   });
   const total = weights.reduce((sum, weight) => sum + weight, 0);
@@ -74,11 +74,11 @@ function shareWeights(table) {
 
 function scoreAll(table, shown, weights) {
   const ends = table.columns.map((_, place) => findEnds(shown, place));
-  return shown.map((one) => {
-    const parts = weights.map((weight, place) => ({ weight, data: one.cells[place].data, place })).filter(({ weight }) => weight);
+  return shown.map((row) => {
+    const parts = weights.map((weight, place) => ({ weight, data: row.cells[place].data, place })).filter(({ weight }) => weight);
     const missing = parts.filter(({ data }) => !data);
     return {
-      one,
+      row,
       missing: missing.map(({ place }) => table.columns[place].head.textContent.trim()),
       value: missing.length || !parts.length ? null
         : parts.reduce((sum, { weight, data, place }) => sum + weight * rate(data, ends[place]), 0),
@@ -101,13 +101,13 @@ function isBetter(first, second, quantiles) {
 
 function drawScores(table, shown, weights) {
   const scores = scoreAll(table, shown, weights);
-  const known = scores.filter(({ value }) => value !== null);
-  const top = Math.max(...known.map(({ value }) => value));
+  const scored = scores.filter(({ value }) => value !== null);
+  const top = Math.max(...scored.map(({ value }) => value));
   for (const score of scores) {
-    const cell = score.one.score;
-    const others = known.filter((other) => other !== score);
-    const worse = known.includes(score) ? others.filter((other) => isBetter(other, score, table.quantiles)).length : 0;
-    const better = known.includes(score) ? others.filter((other) => isBetter(score, other, table.quantiles)).length : 0;
+    const cell = score.row.score;
+    const others = scored.filter((other) => other !== score);
+    const worse = scored.includes(score) ? others.filter((other) => isBetter(other, score, table.quantiles)).length : 0;
+    const better = scored.includes(score) ? others.filter((other) => isBetter(score, other, table.quantiles)).length : 0;
     const parts = [];
     if (score.value === null) {
       cell.className = "score none";
@@ -127,16 +127,16 @@ function drawScores(table, shown, weights) {
       parts.push(rank, ` ${Math.round(100 * Math.exp(score.value))} %`, bar);
     }
     cell.replaceChildren(...parts);
-    score.one.total = score.value;
+    score.row.total = score.value;
   }
 }
 
 function sortRows(table, shown) {
   const place = table.columns.findIndex(({ key, aspect }) => key === state.sort || aspect === state.sort);
   const ends = place < 0 ? null : findEnds(shown, place);
-  const keys = new Map(table.rows.map((one) => {
-    if (ends) return [one, one.cells[place].data ? rate(one.cells[place].data, ends) : null];
-    return [one, state.sort === "name" ? null : one.total ?? null];
+  const keys = new Map(table.rows.map((row) => {
+    if (ends) return [row, row.cells[place].data ? rate(row.cells[place].data, ends) : null];
+    return [row, state.sort === "name" ? null : row.total ?? null];
   }));
   const sorted = [...table.rows].sort((a, b) => {
     const [first, second] = [keys.get(a), keys.get(b)];
@@ -146,11 +146,11 @@ function sortRows(table, shown) {
     }
     return (state.down ? second - first : first - second) || a.number - b.number;
   });
-  table.body.append(...sorted.map(({ row }) => row));
+  table.body.append(...sorted.map(({ element }) => element));
   const sortedBy = place < 0 ? state.sort || "score" : table.columns[place].key;
   for (const head of table.heads) {
     if (head.dataset.column === sortedBy) {
-      // The best first: of names the first, of what is better low the least.
+      // Best first is rising for names, and where less is better.
       const rising = state.down === ("less" in head.dataset || sortedBy === "name");
       head.setAttribute("aria-sort", rising ? "ascending" : "descending");
     } else {
@@ -163,15 +163,15 @@ function fits(row, section) {
   return [...view.elements].every(({ tagName, name, value }) => {
     if (tagName !== "SELECT" || name === "sort" || !value) return true;
     if (name === "workload" || name === "hardware") return section.dataset[name] === value;
-    return (JSON.parse(row.dataset.is)[name] ?? "-") === value;
+    return (JSON.parse(row.element.dataset.is)[name] ?? "-") === value;
   });
 }
 
 function draw() {
   let any = false;
   for (const table of tables) {
-    const shown = table.rows.filter((one) => fits(one.row, table.section));
-    for (const one of table.rows) one.row.hidden = !shown.includes(one);
+    const shown = table.rows.filter((row) => fits(row, table.section));
+    for (const row of table.rows) row.element.hidden = !shown.includes(row);
     table.section.hidden = !shown.length;
     any ||= shown.length > 0;
     const weights = shareWeights(table);
@@ -190,26 +190,26 @@ function draw() {
 
 // --- the address ---
 
-const getDefault = (one) => (one.tagName === "SELECT" ? "" : one.defaultValue);
+const getDefault = (control) => (control.tagName === "SELECT" ? "" : control.defaultValue);
 
 function write() {
-  const found = new URLSearchParams();
-  for (const one of view.elements) {
-    if (one.name && one.name !== "sort" && one.value !== getDefault(one)) found.set(one.name, one.value);
+  const parameters = new URLSearchParams();
+  for (const control of view.elements) {
+    if (control.name && control.name !== "sort" && control.value !== getDefault(control)) parameters.set(control.name, control.value);
   }
-  if (state.sort || !state.down) found.set("sort", `${state.down ? "" : "-"}${state.sort || "score"}`);
-  history.replaceState(null, "", `#${found}`);
+  if (state.sort || !state.down) parameters.set("sort", `${state.down ? "" : "-"}${state.sort || "score"}`);
+  history.replaceState(null, "", `#${parameters}`);
 }
 
 function read() {
-  const found = new URLSearchParams(location.hash.slice(1));
-  for (const one of view.elements) {
-    if (!one.name || one.name === "sort") continue;
-    const value = found.get(one.name) ?? getDefault(one);
-    const known = one.tagName !== "SELECT" || [...one.options].some((option) => option.value === value);
-    one.value = known ? value : "";
+  const parameters = new URLSearchParams(location.hash.slice(1));
+  for (const control of view.elements) {
+    if (!control.name || control.name === "sort") continue;
+    const value = parameters.get(control.name) ?? getDefault(control);
+    const valid = control.tagName !== "SELECT" || [...control.options].some((option) => option.value === value);
+    control.value = valid ? value : "";
   }
-  const sort = found.get("sort") ?? "";
+  const sort = parameters.get("sort") ?? "";
   state.down = !sort.startsWith("-");
   state.sort = sort.replace(/^-/, "").replace(/^score$/, "");
   showSort();
