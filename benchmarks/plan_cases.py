@@ -70,6 +70,11 @@ _ROWS = {
     "machines": ("machines", "", _PLAIN),
     "temperature": ("temperature", "", _PLAIN),
 }
+_ROWS_AND_TABLES = {
+    "row": ("machines", "row", _PLAIN),
+    "table": ("machines", "table", _PLAIN),
+    "temperature": ("temperature", "", _PLAIN),
+}
 SETUPS: Mapping[str, Mapping[str, tuple[str, str, Mapping[str, Any]]]] = {
     "postgresql-copy": {
         "row": ("machines", "row", _PLAIN),
@@ -85,20 +90,9 @@ SETUPS: Mapping[str, Mapping[str, tuple[str, str, Mapping[str, Any]]]] = {
         "table, PGWire": ("machines", "table", _PGWIRE),
         "temperature": ("temperature", "", _PLAIN),
     },
-    "cratedb": {
-        "row": ("machines", "row", _PLAIN),
-        "table": ("machines", "table", _PLAIN),
-        "temperature": ("temperature", "", _PLAIN),
-    },
-    "victoriametrics": {
-        "machines": ("machines", "", _PLAIN),
-        "temperature": ("temperature", "", _PLAIN),
-    },
-    "clickhouse": {
-        "row": ("machines", "row", _PLAIN),
-        "table": ("machines", "table", _PLAIN),
-        "temperature": ("temperature", "", _PLAIN),
-    },
+    "cratedb": _ROWS_AND_TABLES,
+    "victoriametrics": _ROWS,
+    "clickhouse": _ROWS_AND_TABLES,
     "timescaledb": {
         "row": ("machines", "row", _PLAIN),
         "row, indexes": ("machines", "row", _INDEXED),
@@ -216,11 +210,7 @@ def _list_timescaledb(
         yield "time_bucket", rewrite(module, r'("\w+") - \1 % (\d+)', r"time_bucket(\2, \1)")
 
 
-def _list_questdb(
-    module: AnyModule, query: Query, devices: Sequence[str]
-) -> Iterator[tuple[str, Form]]:
-    if module.job.schema.device != "machine":
-        return
+def _list_questdb(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
     key = "tags_id" if module.job.schema.is_apart("machine") else "machine"
     if query.name == "last-value":
         latest = f'LATEST ON "measured_at" PARTITION BY "{key}"'
@@ -233,11 +223,7 @@ def _list_questdb(
         yield "plain order", rewrite(module, r'"_v1" IS NULL, ', "")
 
 
-def _list_clickhouse(
-    module: AnyModule, query: Query, devices: Sequence[str]
-) -> Iterator[tuple[str, Form]]:
-    if module.job.schema.device != "machine":
-        return
+def _list_clickhouse(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
     if query.name.endswith("downsample"):
         bucket = r"intDiv\(.*?\* 3600000"
         hour = 'toUnixTimestamp(toStartOfHour("measured_at")) * 1000'
@@ -258,11 +244,7 @@ def _list_clickhouse(
             yield "argMax of all", rewrite(module, r"^.*$", text)
 
 
-def _list_cratedb(
-    module: AnyModule, query: Query, devices: Sequence[str]
-) -> Iterator[tuple[str, Form]]:
-    if module.job.schema.device != "machine":
-        return
+def _list_cratedb(module: AnyModule, query: Query) -> Iterator[tuple[str, Form]]:
     if query.name.endswith("downsample"):
         bucket = r"date_bin\('1 hours'::INTERVAL, \"measured_at\", 0\)"
         yield "date_trunc", rewrite(module, bucket, "date_trunc('hour', \"measured_at\")")
@@ -305,7 +287,24 @@ def _list_victoriametrics(
         yield "each value apart", Form(ask_apart)
 
 
-_LISTS: Mapping[str, Callable[[AnyModule, Query, Sequence[str]], Iterator[tuple[str, Form]]]] = {
+_Lister = Callable[[AnyModule, Query, Sequence[str]], Iterator[tuple[str, Form]]]
+
+
+def _of_machines(
+    list_forms_of: Callable[[AnyModule, Query], Iterator[tuple[str, Form]]],
+) -> _Lister:
+    """Forms that are written for the workload `machines`: there are none of another's queries."""
+
+    def list_if_machines(
+        module: AnyModule, query: Query, devices: Sequence[str]
+    ) -> Iterator[tuple[str, Form]]:
+        is_machines = module.job.schema.device == "machine"
+        return list_forms_of(module, query) if is_machines else iter(())
+
+    return list_if_machines
+
+
+_LISTS: Mapping[str, _Lister] = {
     "elasticsearch": list_searches,
     "opensearch": list_searches,
     "cassandra": list_cassandra,
@@ -314,9 +313,9 @@ _LISTS: Mapping[str, Callable[[AnyModule, Query, Sequence[str]], Iterator[tuple[
     "timescaledb": _list_timescaledb,
     "victoriametrics": _list_victoriametrics,
     "postgresql-copy": _list_postgres,
-    "questdb": _list_questdb,
-    "clickhouse": _list_clickhouse,
-    "cratedb": _list_cratedb,
+    "questdb": _of_machines(_list_questdb),
+    "clickhouse": _of_machines(_list_clickhouse),
+    "cratedb": _of_machines(_list_cratedb),
 }
 
 

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -30,6 +31,9 @@ from simulator.contract import (
 from simulator.histograms import encode_histogram, new_histogram
 from simulator.modules.sending import Encoder, Payload
 from simulator.workloads.schema import EventBlock
+
+SECRET = "hush-hush"
+"""What nobody may be shown."""
 
 
 def eventually(condition: Callable[[], Any], event: str, patience_s: float = 30.0) -> Any:
@@ -75,6 +79,12 @@ interval: {interval}
   - {{name: at, type: timestamp_ms}}
   - {{name: {device}, type: text}}
 """
+
+
+def configure_definition(definition: str) -> str:
+    """The definition as it stands below `workloads` in a config file, where its name is the key."""
+    name, _, rest = definition.removeprefix("name: ").partition("\n")
+    return f"  {name}:\n" + indent(rest, "    ")
 
 
 def make_room_later(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from kubernetes.client import Configuration
 
+from .stand_in import QuietHandler, StandIn
 
-class Api:
+
+class Api(StandIn):
     """An API server: `answer` is given method and path, and makes status and body."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Api:
         self.headers: list[Any] = []
         api = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             def handle_any(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
                 api.bodies.append(json.loads(self.rfile.read(length)) if length else None)
@@ -38,19 +38,6 @@ class Api:
 
             do_GET = do_POST = do_PATCH = do_DELETE = do_CONNECT = handle_any  # noqa: N815
 
-            def log_message(self, *_: object) -> None:
-                """Nothing on standard error."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._serving = threading.Thread(target=self.server.serve_forever, args=(0.01,))
-        self.configuration = Configuration(host=f"http://127.0.0.1:{self.server.server_port}")
+        super().__init__(Handler)
+        self.configuration = Configuration(host=self.url)
         self.configuration.retries = 0
-
-    def __enter__(self) -> Api:
-        self._serving.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.shutdown()
-        self._serving.join()
-        self.server.server_close()

@@ -13,10 +13,13 @@ from click.testing import CliRunner
 
 from cli import main
 
+from ..helpers import begin_definition, configure_definition
+
 ROOT = Path(__file__).parents[2]
 RESULT = Path(__file__).parent / "stored" / "query.json"
 
-CONFIG = """\
+CONFIG = (
+    """\
 namespace: default
 kubernetes:
   keepAwayPolicy: preferred
@@ -37,18 +40,14 @@ targets:
     <<: *hole
     max_retries: 3
 workloads:
-  boilers:
-    about: Boilers of a house
-    table: boilers
-    time: at
-    device: boiler
-    devices: 10
-    interval: 1.5s
-    columns:
-      - {name: at, type: timestamp_ms}
-      - {name: boiler, type: text}
+"""
+    + configure_definition(
+        begin_definition("boilers", "boiler", "Boilers of a house", devices=10, interval="1.5s")
+    )
+    + """\
       - {name: heat, type: float32, decimals: 1, signal: {kind: wander, low: 20, high: 80, period: 1h}}
 """
+)
 
 CAMPAIGN = """\
 title: Two candidates
@@ -137,20 +136,19 @@ def test_damaged_workloads(tmp_path: Path) -> None:
     check_commands(tmp_path, workload(), file, range(50, 100), [["workloads", str(file)]])
 
 
-def test_damaged_campaigns(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("source", "seeds"),
+    [
+        pytest.param(CAMPAIGN, range(100, 150), id="steps"),
+        pytest.param(REQUIRED, range(224, 324), id="requirements"),
+    ],
+)
+def test_damaged_campaigns(tmp_path: Path, source: str, seeds: range) -> None:
     file, config = tmp_path / "campaign.yaml", tmp_path / "config.yaml"
     config.write_text(CONFIG)
     output = ["--output", str(tmp_path / "out")]
     dry_run = ["campaign", str(file), "-c", str(config), "--dry-run", *output]
-    check_commands(tmp_path, CAMPAIGN, file, range(100, 150), [dry_run])
-
-
-def test_damaged_requirements(tmp_path: Path) -> None:
-    file, config = tmp_path / "campaign.yaml", tmp_path / "config.yaml"
-    config.write_text(CONFIG)
-    output = ["--output", str(tmp_path / "out")]
-    dry_run = ["campaign", str(file), "-c", str(config), "--dry-run", *output]
-    check_commands(tmp_path, REQUIRED, file, range(224, 324), [dry_run])
+    check_commands(tmp_path, source, file, seeds, [dry_run])
 
 
 def test_damaged_results(tmp_path: Path) -> None:

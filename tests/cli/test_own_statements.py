@@ -17,6 +17,7 @@ from cli.results.caveats import Kind
 from cli.results.model import MOST_STATEMENT_CHARACTERS, Result, SentStatements
 from cli.results.verdicts import find_caveats, is_stable
 
+from ..helpers import begin_definition, configure_definition
 from .made import queries, stored
 
 SCHEMA = SentStatements(title="Schema", lines=["CREATE TABLE events ()"])
@@ -28,20 +29,16 @@ OWN = SentStatements(
 )
 THEIRS = SentStatements(title="Query r", lines=["SELECT r"], query="r")
 
-CONFIG = """
+CONFIG = (
+    """
 targets:
   postgres: {module: postgres, connection_string: "host=nowhere.invalid", executor: local}
 workloads:
-  pumps:
-    about: Pumps of a town
-    table: pumps
-    time: at
-    device: pump
-    devices: 3
-    interval: 10s
-    columns:
-      - {name: at, type: timestamp_ms}
-      - {name: pump, type: text}
+"""
+    + configure_definition(
+        begin_definition("pumps", "pump", "Pumps of a town", devices=3, interval="10s")
+    )
+    + """\
       - {name: flow, type: float64, signal: {kind: wander, low: 0, high: 9, period: 1h}}
     queries:
       - name: mean
@@ -51,6 +48,7 @@ workloads:
         statement:
           MODULE
 """
+)
 
 
 def make_result(*sent: SentStatements) -> Result:

@@ -24,7 +24,7 @@ from simulator.errors import OptionError
 from simulator.modules import build
 from simulator.workloads import load_workload
 
-from ..helpers import begin_definition
+from ..helpers import begin_definition, configure_definition
 
 BOILERS = (
     begin_definition(
@@ -56,8 +56,9 @@ def config_of(folder: Path, workloads: str) -> Config:
     return load_config(folder / "config.yaml")
 
 
-def indent(text: str) -> str:
-    return "".join(f"    {line}\n" for line in text.splitlines())
+def configure_boilers(name: str) -> str:
+    """Boilers under another name, below `workloads` in a config file."""
+    return configure_definition(BOILERS.replace("name: boilers", f"name: {name}"))
 
 
 def test_processes_build_it_without_the_file(tmp_path: Path) -> None:
@@ -86,8 +87,8 @@ def test_processes_build_it_without_the_file(tmp_path: Path) -> None:
 
 def test_the_config_file_names_files_and_definitions(tmp_path: Path) -> None:
     write(tmp_path, "own.yaml", BOILERS)
-    text = BOILERS.removeprefix("name: boilers\n").replace("devices: 10", "devices: ${FEW:-3}")
-    config = config_of(tmp_path, f"workloads:\n  house: own.yaml\n  street:\n{indent(text)}")
+    text = configure_boilers("street").replace("devices: 10", "devices: ${FEW:-3}")
+    config = config_of(tmp_path, f"workloads:\n  house: own.yaml\n{text}")
     assert config.workload_names == ["house", "street"]
     house, street = (choose_workload(name, config) for name in config.workload_names)
     assert (house.kind.name, street.kind.name) == ("house", "street")
@@ -115,11 +116,9 @@ def test_what_is_wrong_in_the_config_file_is_named(
     tmp_path: Path, workloads: str, problem: str
 ) -> None:
     if workloads == "  own:\n":
-        workloads += indent(
-            BOILERS.removeprefix("name: boilers\n").replace("devices: 10", "devices: 0")
-        )
-    elif workloads.endswith(":\n"):
-        workloads += indent(BOILERS.removeprefix("name: boilers\n").replace("about", "abuot"))
+        workloads = configure_boilers("own").replace("devices: 10", "devices: 0")
+    elif workloads == "  own2:\n":
+        workloads = configure_boilers("own2").replace("about", "abuot")
     with pytest.raises(ConfigError, match=problem):
         choose_all(tmp_path, workloads)
 
@@ -131,7 +130,7 @@ def choose_all(folder: Path, workloads: str) -> None:
 
 
 def test_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
-    config = config_of(tmp_path, f"workloads:\n  house:\n{indent(BOILERS[14:])}")
+    config = config_of(tmp_path, f"workloads:\n{configure_boilers('house')}")
     with pytest.raises(ConfigError, match=r"no workload 'hose'; did you mean house.*ends in .yaml"):
         choose_workload("hose", config)
     taken = write(tmp_path, "mine.yml", f"# Mine\n{BOILERS.replace('boilers', 'machines', 1)}")

@@ -286,17 +286,17 @@ class _Parser:
         return left
 
     def _sum(self) -> Expression:
-        left = self._product()
-        while self._peek() in ("+", "-"):
-            function = _ARITHMETIC[self._take()[1]]
-            left = _applied(function, left, self._product())
-        return left
+        return self._arithmetic(("+", "-"), self._product)
 
     def _product(self) -> Expression:
-        left = self._signed()
-        while self._peek() in ("*", "%"):
+        return self._arithmetic(("*", "%"), self._signed)
+
+    def _arithmetic(self, signs: Sequence[str], operand: Callable[[], Expression]) -> Expression:
+        """Operands with these signs between them, from left to right."""
+        left = operand()
+        while self._peek() in signs:
             function = _ARITHMETIC[self._take()[1]]
-            left = _applied(function, left, self._signed())
+            left = _applied(function, left, operand())
         return left
 
     def _signed(self) -> Expression:

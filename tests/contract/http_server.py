@@ -5,14 +5,20 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, ClassVar
 
+import httpx
+import psutil
+import pytest
 import trustme
 
 from simulator.modules.base import Job
-from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
+from simulator.testing.inserting import insert_with
+from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest, as_observer
+from simulator.workloads.temperature import Temperature
 
+from ..helpers import eventually
 from .http_proxy import UNAUTHORIZED, Fate, HttpProxy, HttpRequest, Refuse, http_proxy
 from .lost import ANSWER_LOST, REQUEST_LOST
 
@@ -154,6 +160,52 @@ NO_ANSWER_IN_TIME = Fault(
     "no answer in time", {"timeout": 1},
     lambda server, job: server.fated("hold answer", request_timeout_s=2), reconnects=True, once=True,
 )  # fmt: skip
+
+
+def prepare(server: ServerUnderTest, job: Job, **options: Any) -> None:
+    """Make the tables of a job anew, with these options of the module."""
+    module = server.module(as_observer(job), options=options)
+    module.open()
+    module.prepare()
+    module.close()
+
+
+def count_inserted(server: ServerUnderTest, job: Job, count: int, **options: Any) -> int | None:
+    """How many events there are after `count` were inserted into new tables, with these options."""
+    prepare(server, job, **options)
+    insert_with(server.module(job, options=options), Temperature(), count)
+    module = server.module(job, options=options)
+    module.open()
+    counted = module.count()
+    module.close()
+    return counted
+
+
+def find_program(url: str, name: str = "") -> str:
+    """The program that serves `url`. The test is skipped unless it is a process of this machine
+    with a name that begins so: in front of a container, another one listens."""
+    port = httpx.URL(url).port
+    for connection in psutil.net_connections("tcp"):
+        if (
+            connection.status == psutil.CONN_LISTEN
+            and connection.laddr[1:] == (port,)
+            and connection.pid
+        ):
+            process = psutil.Process(connection.pid)
+            if process.name().startswith(name):
+                return process.exe()
+    pytest.skip("the server must be a process of this machine")
+
+
+def await_health(url: str, name: str) -> None:
+    """Wait until the server says that it is well."""
+
+    def answers() -> bool:
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{url}/health").status_code == httpx.codes.OK
+        return False
+
+    eventually(answers, f"answer from {name}")
 
 
 def refused(name: str, kind: str, refuse: Refuse, wait_s: float = 0.0) -> Fault:

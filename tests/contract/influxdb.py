@@ -10,20 +10,18 @@ import socket
 import subprocess
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
-import psutil
 import pytest
 
 from simulator.testing.server import Refusal
 from simulator.workloads.schema import Column, ColumnType, Schema
 
-from ..helpers import eventually
 from .http_proxy import HttpRequest, Refuse
-from .http_server import AWAY, HttpServerUnderTest, refused
+from .http_server import AWAY, HttpServerUnderTest, await_health, find_program, refused
 from .lost import ANSWER_LOST, REQUEST_LOST
 
 
@@ -231,21 +229,12 @@ class OwnServer:
     ORG, TOKEN = "own", "own-token"
 
     def __init__(self, url: str, folder: Path, *arguments: str) -> None:
-        port = httpx.URL(url).port
-        pids = [
-            connection.pid
-            for connection in psutil.net_connections("tcp")
-            if connection.status == psutil.CONN_LISTEN
-            and connection.laddr[1:] == (port,)
-            and connection.pid
-        ]
-        if not pids:
-            pytest.skip("the server must be a process of this machine")
+        program = find_program(url)
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = f"127.0.0.1:{free.getsockname()[1]}"
         self.url = f"http://{address}"
         self._command = [
-            psutil.Process(pids[0]).exe(), f"--http-bind-address={address}", "--reporting-disabled",
+            program, f"--http-bind-address={address}", "--reporting-disabled",
             f"--bolt-path={folder / 'bolt'}", f"--sqlite-path={folder / 'sqlite'}",
             f"--engine-path={folder / 'engine'}", "--log-level=error", *arguments,
         ]  # fmt: skip
@@ -258,13 +247,7 @@ class OwnServer:
     def start(self) -> None:
         """Start it (again), and wait until it answers."""
         self._process = subprocess.Popen(self._command, stdout=self._log, stderr=self._log)
-
-        def answers() -> bool:
-            with suppress(httpx.TransportError):
-                return httpx.get(f"{self.url}/health").status_code == httpx.codes.OK
-            return False
-
-        eventually(answers, "answer from InfluxDB")
+        await_health(self.url, "InfluxDB")
 
     def stop(self) -> None:
         """End it as an administrator would."""

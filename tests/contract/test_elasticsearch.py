@@ -19,7 +19,7 @@ from simulator.oracle.comparing import compare_answers
 from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert, insert_with
-from simulator.testing.server import ServerUnderTest, as_observer, new_job
+from simulator.testing.server import ServerUnderTest, new_job
 from simulator.testing.suite.test_described import list_queries
 from simulator.worker import connect
 from simulator.workloads import load_workload
@@ -30,6 +30,7 @@ from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually
 from .elasticsearch import SearchUnderTest
+from .http_server import count_inserted, prepare
 
 pytestmark = pytest.mark.module("elasticsearch")
 
@@ -38,13 +39,6 @@ pytestmark = pytest.mark.module("elasticsearch")
 def search(server: ServerUnderTest) -> SearchUnderTest:
     assert isinstance(server, SearchUnderTest)
     return server
-
-
-def prepared(search: SearchUnderTest, job: Job, **options: Any) -> None:
-    module = search.module(as_observer(job), options=options)
-    module.open()
-    module.prepare()
-    module.close()
 
 
 def stored(search: SearchUnderTest, job: Job) -> list[Any]:
@@ -66,12 +60,7 @@ def test_credentials_over_tls(search: SearchUnderTest, trust: str, tmp_path: Pat
     way_in = {"endpoint": search.guarded, "username": "elastic", "password": "right"}
     options = trusting[trust] | way_in
     job = new_job(Temperature.schema, batch=10)
-    prepared(search, job, **options)
-    insert_with(search.module(job, options=options), Temperature(), 20)
-    module = search.module(job, options=options)
-    module.open()
-    assert module.count() == 20
-    module.close()
+    assert count_inserted(search, job, 20, **options) == 20
 
 
 def test_a_certificate_file_that_is_none(search: SearchUnderTest, tmp_path: Path) -> None:
@@ -93,7 +82,7 @@ def test_a_server_of_the_other_kind_is_told(search: SearchUnderTest) -> None:
 def test_indices_are_made_as_the_options_say(search: SearchUnderTest) -> None:
     options = {"shards": 2, "replicas": 0, "refresh_interval": "-1"}
     job = new_job(Temperature.schema)
-    prepared(search, job, **options)
+    prepare(search, job, **options)
     module = search.module(job, options=options)
     module.open()
     info = module.server_info()
@@ -110,7 +99,7 @@ def test_indices_are_made_as_the_options_say(search: SearchUnderTest) -> None:
 
 def test_events_count_though_nothing_makes_them_visible(search: SearchUnderTest) -> None:
     job = new_job(Temperature.schema, batch=10)
-    prepared(search, job, refresh_interval="-1")
+    prepare(search, job, refresh_interval="-1")
     insert_with(search.module(job), Temperature(), 20)
     module = search.module(job)
     module.open()
@@ -123,7 +112,7 @@ def test_events_count_though_nothing_makes_them_visible(search: SearchUnderTest)
 def test_an_index_that_goes_away_is_not_made_up(search: SearchUnderTest, batch: int) -> None:
     """By itself, a server would make another one, with a mapping that it guesses."""
     job = new_job(Temperature.schema, batch=batch)
-    prepared(search, job)
+    prepare(search, job)
     with (
         connect(search.module(job).writer(batch)) as writer,
         pytest.raises(SimulatorError, match=r"index_not_found.*somebody has dropped it"),
@@ -135,7 +124,7 @@ def test_an_index_that_goes_away_is_not_made_up(search: SearchUnderTest, batch: 
 def test_attributes_can_be_searched_by(search: SearchUnderTest) -> None:
     workload = Cpu(device_spread=3, extra_tags=1000)
     job = new_job(workload.schema, batch=10)
-    prepared(search, job)
+    prepare(search, job)
     insert_with(search.module(job), workload, 10)
     assert len(stored(search, job)) == 10
     index = f"{search.prefix}cpu"
@@ -172,7 +161,7 @@ def stored_count(search: SearchUnderTest, index: str) -> int:
 def test_an_event_of_an_earlier_run_is_no_success(search: SearchUnderTest, batch: int) -> None:
     """A conflict means that a document is stored only if an earlier try can have done it."""
     job = new_job(Temperature.schema, batch=batch, primary_key=PrimaryKey.CLIENT)
-    prepared(search, job)
+    prepare(search, job)
     insert_with(search.module(job), Temperature(), 7)
     with pytest.raises(SimulatorError, match="an earlier run has stored the event"):
         insert_with(search.module(job), Temperature(), 7, first=6)
@@ -187,7 +176,7 @@ def test_a_request_that_the_server_still_works_on_is_waited_for(
 ) -> None:
     """The client is cut off while the server stores a request of thousands of events."""
     job = new_job(Temperature.schema, batch=20_000, primary_key=key)
-    prepared(search, job)
+    prepare(search, job)
     states: list[bool] = []
 
     def cut_later() -> None:
@@ -222,7 +211,7 @@ def test_exactly_once_with_requests_in_flight(
     job = new_job(
         workload.schema, batch=5, primary_key=key, tables=Tables.MULTIPLE, run_id="in-flight"
     )
-    prepared(search, job)
+    prepare(search, job)
 
     def trigger() -> None:
         search.proxy.fate = fate
@@ -241,7 +230,7 @@ def test_only_what_is_missing_is_sent_again(search: SearchUnderTest) -> None:
     """After a request in doubt that was stored in part, as when a node dies in the middle of it."""
     workload = Temperature(device_spread=3)
     job = new_job(workload.schema, batch=8, tables=Tables.MULTIPLE)
-    prepared(search, job)
+    prepare(search, job)
     block = workload.block(0, 0, 8)
     with connect(search.module(job).writer(8)) as writer:
         assert isinstance(writer, ElasticsearchWriter)
@@ -272,7 +261,7 @@ def send(writer: ElasticsearchWriter, payload: Payload) -> int:
 def open_filled(search: SearchUnderTest, workload: Any) -> Any:
     """The module, ready to be asked about 50 events."""
     job = new_job(workload.schema, batch=50)
-    prepared(search, job)
+    prepare(search, job)
     insert_with(search.module(job), workload, 50)
     module = search.module(job)
     module.open()
@@ -302,7 +291,7 @@ def test_a_page_may_end_amid_events_that_nothing_tells_apart(
     monkeypatch.setattr(queries, "PAGE", 4)
     workload = Cpu(device_spread=10)
     job = new_job(workload.schema, batch=50)
-    prepared(search, job)
+    prepare(search, job)
     for _ in range(3):
         insert_with(search.module(job), workload, 50)
     module = search.module(job)
@@ -324,7 +313,7 @@ def test_described_queries_of_several_shards_and_by_pages(
     workload = load_workload("machines")(seed=4, device_spread=25, late=0.1)
     schema = workload.schema
     job = new_job(schema, batch=200)
-    prepared(search, job, shards=3)
+    prepare(search, job, shards=3)
     insert_with(search.module(job), workload, 400)
     # The server would refuse to compare with limits beyond a field's range.
     limits = [
@@ -372,7 +361,7 @@ def cached(search: SearchUnderTest, table: str) -> dict[str, int]:
 def test_the_cache_would_have_answered(search: SearchUnderTest) -> None:
     """The test above can fail: the server counts requests that don't ask to bypass the cache."""
     job = new_job(Temperature.schema, batch=50)
-    prepared(search, job)
+    prepare(search, job)
     insert_with(search.module(job), Temperature(), 50)
     index = f"/{search.prefix}events"
     search.ask("POST", f"{index}/_refresh")

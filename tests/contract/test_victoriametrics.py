@@ -6,13 +6,11 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import numpy as np
-import psutil
 import pytest
 
 from simulator.collector.database import Preparation
@@ -29,8 +27,8 @@ from simulator.workloads.queries import Query
 from simulator.workloads.schema import Column, ColumnType, EventBlock
 from simulator.workloads.temperature import Temperature
 
-from ..helpers import eventually
 from .http_proxy import Refuse
+from .http_server import await_health, find_program
 from .victoriametrics import VictoriaMetricsUnderTest
 
 pytestmark = pytest.mark.module("victoriametrics")
@@ -122,33 +120,16 @@ def test_floats_keep_twelve_digits(server: VictoriaMetricsUnderTest) -> None:
 @contextmanager
 def own_server(url: str, folder: Path, *flags: str) -> Iterator[str]:
     """The URL of another process of the program that serves `url`, with flags of its own."""
-    port = httpx.URL(url).port
-    pids = [
-        connection.pid
-        for connection in psutil.net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN
-        and connection.laddr[1:] == (port,)
-        and connection.pid
-    ]
-    # In front of a container, another program listens.
-    pids = [pid for pid in pids if psutil.Process(pid).name().startswith("victoria")]
-    if not pids:
-        pytest.skip("the server must be a process of this machine")
+    program = find_program(url, "victoria")
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     command = [
-        psutil.Process(pids[0]).exe(), f"-httpListenAddr={address}", f"-storageDataPath={folder}",
+        program, f"-httpListenAddr={address}", f"-storageDataPath={folder}",
         "-loggerLevel=ERROR", *flags,
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def answers() -> bool:
-        with suppress(httpx.TransportError):
-            return httpx.get(f"http://{address}/health").status_code == httpx.codes.OK
-        return False
-
     try:
-        eventually(answers, "answer from VictoriaMetrics")
+        await_health(f"http://{address}", "VictoriaMetrics")
         yield f"http://{address}"
     finally:
         process.kill()

@@ -1,4 +1,4 @@
-"""Pages in a real browser: what a page hears of with its next frame."""
+"""Pages in a real browser: what goes wrong in them, and what they hear of with the next frame."""
 
 from __future__ import annotations
 
@@ -15,3 +15,15 @@ def set_size(page: Page, width: int, height: int) -> None:
     page.set_viewport_size({"width": width, "height": height})
     page.wait_for_function("(width) => innerWidth === width", arg=width)
     await_frame(page)
+
+
+class WatchedPage:
+    """A page, what went wrong in it and what it asked for."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        page.on("console", lambda message: self.problems.append(message.text))
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("request", lambda request: self.requests.append(request.url))

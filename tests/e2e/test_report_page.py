@@ -15,7 +15,7 @@ from cli.results.model import Result
 from cli.results.statistics import estimate_ratio
 
 from ..cli.made import inserts, queries, steps, stored
-from .browser import await_frame, set_size
+from .browser import WatchedPage, await_frame, set_size
 from .test_stored_results import Kept, keep
 from .tool import Done, Tool
 
@@ -37,16 +37,11 @@ def write_report(tool: Tool, kept: Kept, file: Path, *more: object, **keys: Any)
     return tool.run("report", *kept.values(), "--output", file, *more, **keys).ok()
 
 
-class Opened:
-    """A page and what went wrong in it."""
+class Opened(WatchedPage):
+    """A report's page."""
 
     def __init__(self, page: Page, file: Path) -> None:
-        self.page = page
-        self.problems: list[str] = []
-        self.requests: list[str] = []
-        page.on("console", lambda message: self.problems.append(message.text))
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("request", lambda request: self.requests.append(request.url))
+        super().__init__(page)
         page.goto(file.as_uri())
 
     def hover(self, figure: str, nth: int) -> str:
@@ -184,9 +179,15 @@ READ_COLOURS = """(wanted) => Object.fromEntries(Object.entries(wanted).map(([na
     [name, getComputedStyle(document.querySelector(selector)).getPropertyValue(style)]))"""
 
 
-def read_colours(page: Page, **places: tuple[str, str]) -> dict[str, str]:
-    """The colours of a page's paper and text, and of these places: a selector and a style."""
+def check_contrast(
+    page: Page, dark: bool, least: float, **places: tuple[str, str]
+) -> dict[str, str]:
+    """Text and these places (selector, style) stand out from a page's paper; all their colours."""
     colours: dict[str, str] = page.evaluate(READ_COLOURS, {**COLOURS, **places})
+    luminances = {name: luminance(colour) for name, colour in colours.items()}
+    assert (luminances["paper"] < 0.2) is dark
+    for name in ("text", *places):
+        assert abs(luminances[name] - luminances["paper"]) > least, (name, colours)
     return colours
 
 
@@ -201,15 +202,13 @@ def test_it_is_readable_in_dark_light_and_on_paper(
     opened: Opened, scheme: Any, media: Any, dark: bool
 ) -> None:
     opened.page.emulate_media(color_scheme=scheme, media=media)
-    colours = read_colours(
+    check_contrast(
         opened.page,
+        dark,
+        0.4,
         label=("#figure-workers .role-axis-label text", "fill"),
         line=("#figure-workers .mark-line path", "stroke"),
     )
-    luminances = {name: luminance(colour) for name, colour in colours.items()}
-    assert (luminances["paper"] < 0.2) is dark
-    for name in ("text", "label", "line"):
-        assert abs(luminances[name] - luminances["paper"]) > 0.4, (name, luminances)
 
 
 def test_it_prints_with_all_details(opened: Opened) -> None:

@@ -23,6 +23,7 @@ from ..cli.publishing.published import (
     keep_campaign,
     make_results,
 )
+from .browser import WatchedPage
 from .tool import Tool
 
 SAFE = describe_server(fsync="on")
@@ -48,17 +49,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-class Visit:
-    """A page of the site, and what went wrong in it."""
+class Visit(WatchedPage):
+    """A page of the site."""
 
     def __init__(self, page: Page, site: Path) -> None:
-        self.page = page
+        super().__init__(page)
         self._site = site
-        self.problems: list[str] = []
-        self.requests: list[str] = []
-        page.on("console", lambda message: self.problems.append(message.text))
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("request", lambda request: self.requests.append(request.url))
 
     def open(self, path: str = "index.html") -> Visit:
         self.page.goto(f"{self._site.as_uri()}/{path}")

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import pytest
 
 from simulator.oracle.stored import Stored, StoredPart
+from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
+from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import BoundQueries, draw_block
 from simulator.workloads.queries import Query
+from simulator.workloads.temperature import Temperature
+
+each_workload = pytest.mark.parametrize(
+    "workload",
+    [load_workload("machines")(devices=50), Temperature(device_spread=3), Cpu(device_spread=3)],
+    ids=lambda workload: workload.name,
+)
 
 
 def make_bounds(query: Query | None) -> BoundQueries:

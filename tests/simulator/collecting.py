@@ -27,6 +27,7 @@ from simulator.contract import (
     Go,
     Message,
     Ready,
+    Report,
     RunSettings,
     Stage,
     Status,
@@ -141,6 +142,16 @@ class Run:
 
     async def result(self, worker: int, **changes: Any) -> httpx.Response:
         return await self.post("/result", worker_result(worker, **changes))
+
+    async def finish(self) -> httpx.Response:
+        """Tell all workers' results, and ask for the report."""
+        for worker in range(self.collector.settings.workers):
+            await self.result(worker)
+        return await self.report()
+
+    async def finish_well(self) -> Report:
+        """The report, after all workers' results."""
+        return Report.model_validate_json((await self.finish()).content)
 
     async def report(self) -> httpx.Response:
         return await self.http.get("/report")

@@ -20,16 +20,16 @@ from simulator.modules.options import parse_options
 from simulator.modules.sending import Payload
 from simulator.testing.events import Awkward, Row, normalise, rows_of
 from simulator.testing.inserting import insert, insert_with, most_at_once
-from simulator.testing.server import as_observer, new_job
+from simulator.testing.server import new_job
 from simulator.worker import connect
-from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
 
 from ..contract.arangodb import ArangoStandInUnderTest
+from ..contract.http_server import count_inserted, prepare
+from .encoded import each_kind, make_events
 
-KINDS = [*WORKLOADS.values(), Awkward]
 URL = "http://localhost:8529"
 JOB = Job(Temperature.schema)
 
@@ -55,16 +55,14 @@ def rows(workload: Workload, payload: Payload) -> list[Row]:
     return normalise(workload.schema, [dealt[row] for row in sorted(dealt)])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_kind
 @pytest.mark.parametrize("method", InsertMethod)
 @pytest.mark.parametrize("key", [PrimaryKey.DB, PrimaryKey.CLIENT])
 @pytest.mark.parametrize("tables", Tables)
 def test_documents_are_the_events(
     kind: type[Workload], method: InsertMethod, key: PrimaryKey, tables: Tables
 ) -> None:
-    workload = kind(device_spread=3)
-    block = workload.block(1, 7, 91)
-    job = Job(workload.schema, Load(primary_key=key, tables=tables))
+    workload, block, job = make_events(kind, primary_key=key, tables=tables)
     batch = 0 if method is InsertMethod.SINGLE else 5
     payloads = DocumentEncoder(job, method).encode(block, batch)
 
@@ -186,13 +184,6 @@ def server(_server: ArangoStandInUnderTest) -> ArangoStandInUnderTest:
     return _server
 
 
-def prepare(server: ArangoStandInUnderTest, job: Job, **options: Any) -> None:
-    module = server.module(as_observer(job), options=options)
-    module.open()
-    module.prepare()
-    module.close()
-
-
 def test_a_collection_is_made_as_asked_for(server: ArangoStandInUnderTest) -> None:
     job = new_job(Temperature.schema, primary_key=PrimaryKey.UUID)
     options = {"replication_factor": "3", "shard_count": "6", "sync": "true"}
@@ -214,13 +205,7 @@ def test_a_database_may_have_any_name(server: ArangoStandInUnderTest) -> None:
     name = "Daten & Bänke? #1 100%"
     server.ask("POST", "/_db/_system/_api/database", {"name": name})
     job = new_job(Temperature.schema, batch=5)
-    options = {"database": name}
-    prepare(server, job, **options)
-    insert_with(server.module(job, options=options), Temperature(), 10)
-    module = server.module(job, options=options)
-    module.open()
-    assert module.count() == 10
-    module.close()
+    assert count_inserted(server, job, 10, database=name) == 10
     server.ask("DELETE", f"/_db/_system/_api/database/{quote(name, safe='')}")
 
 

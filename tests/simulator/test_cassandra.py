@@ -41,7 +41,7 @@ from simulator.workloads.queries import Query, Where
 from simulator.workloads.schema import Column, ColumnType
 from simulator.workloads.temperature import Temperature
 
-SECRET = "hush-hush"
+from ..helpers import SECRET
 
 
 def options(**values: Any) -> CassandraOptions:

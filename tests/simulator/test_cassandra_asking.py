@@ -22,13 +22,11 @@ from simulator.modules.cassandra.executions import PreparedQuestion, read_page
 from simulator.modules.cassandra.server import ClusterSession, translate
 from simulator.modules.cassandra.statements import Plan, Selection, Statement
 from simulator.modules.cassandra.wire import Connection, Node, Reply
-from simulator.workloads import load_workload
-from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Query
 from simulator.workloads.temperature import Temperature
 
-from .bounds import make_bounds
+from .bounds import each_workload, make_bounds
 from .test_cassandra_wire import Server
 
 _RESULT, _ERROR, _EXECUTE = 0x08, 0x00, 0x0A
@@ -140,11 +138,7 @@ def end(asker: CassandraAsker) -> Any:
 
 
 @pytest.mark.parametrize("flavor", ["cassandra", "ycql"])
-@pytest.mark.parametrize(
-    "workload",
-    [load_workload("machines")(devices=50), Temperature(device_spread=3), Cpu(device_spread=3)],
-    ids=lambda workload: workload.name,
-)
+@each_workload
 def test_a_block_of_questions_is_what_compile_gives_for_each(workload: Any, flavor: str) -> None:
     asker = CassandraAsker(make_module(workload, flavor=flavor))
     kinds = set()

@@ -29,15 +29,14 @@ from simulator.modules.cassandra.encoding import (
     Prepared,
     random_uuids,
 )
-from simulator.testing.events import Awkward
 from simulator.worker.feed import Feed
-from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.schema import ColumnType, EventBlock
 from simulator.workloads.temperature import Temperature
 
-KINDS = [*WORKLOADS.values(), Awkward]
+from .encoded import each_kind
+
 TYPES = {
     ColumnType.INT64: LongType,
     ColumnType.INT32: Int32Type,
@@ -98,7 +97,7 @@ def body_of(message: Any, version: int) -> bytes:
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("tables", list(Tables))
 @pytest.mark.parametrize("key", [PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.NONE])
-@pytest.mark.parametrize("kind", KINDS)
+@each_kind
 def test_batches_are_those_of_the_driver(
     kind: type[Workload], key: PrimaryKey, tables: Tables, version: int
 ) -> None:
@@ -127,7 +126,7 @@ def test_batches_are_those_of_the_driver(
 
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("tables", list(Tables))
-@pytest.mark.parametrize("kind", KINDS)
+@each_kind
 def test_single_inserts_are_those_of_the_driver(
     kind: type[Workload], tables: Tables, version: int
 ) -> None:

@@ -180,9 +180,7 @@ def test_prefill_ends_when_all_is_prefilled(database: FakeDatabase) -> None:
         await until(lambda: 0 in run.collector.barrier.ready)
         assert (await run.status()).phase is Phase.PREFILL
         await asyncio.gather(first, run.ready(1, prefilled=50))
-        for worker in range(2):
-            await run.result(worker)
-        report = Report.model_validate_json((await run.report()).content)
+        report = await run.finish_well()
         assert report.run.writers is not None
         assert report.run.fill_level == 101
         assert report.run.writers.valid, report.run.invalid_reasons
@@ -197,9 +195,7 @@ def test_a_run_on_existing_data_begins_behind_them(database: FakeDatabase) -> No
     async def story(run: Run) -> None:
         assert (await run.ready(0, Stage.PREPARED)).first_event == 700
         await run.start()
-        for worker in range(2):
-            await run.result(worker)
-        report = Report.model_validate_json((await run.report()).content)
+        report = await run.finish_well()
         assert report.run.writers is not None
         assert report.run.fill_level == 700
         assert report.run.writers.valid

@@ -46,9 +46,7 @@ def test_a_count_that_hangs_ends_the_run(database: FakeDatabase) -> None:
         await run.start()
         database.options = Options(database_timeout_s=0.05)
         database.may_count.clear()
-        for worker in range(2):
-            await run.result(worker)
-        answer = await run.report()
+        answer = await run.finish()
         assert answer.status_code == 410
         assert answer.text.startswith("counting the events has taken more than 0.05 s")
         database.may_count.set()

@@ -67,9 +67,7 @@ def _play(database: AgeingDatabase, at_work: bool = True) -> RunResult:
         if at_work:
             await run.post("/progress", progress)
             await until(lambda: bool(database.limits))
-        for worker in range(2):
-            await run.result(worker)
-        reports.append(Report.model_validate_json((await run.report()).content))
+        reports.append(await run.finish_well())
 
     play(story, retention_s=20)
     return reports[0].run
@@ -125,9 +123,7 @@ def test_what_is_left_over_or_missing_makes_it_invalid(ageing: AgeingDatabase, w
 def test_a_deletion_that_fails_ends_the_run(ageing: AgeingDatabase) -> None:
     async def story(run: Run) -> None:
         await run.start()
-        for worker in range(2):
-            await run.result(worker)
-        answer = await run.report()
+        answer = await run.finish()
         assert "no right to" in answer.text
 
     ageing.fails = {"delete": SimulatorError("no right to delete")}

@@ -15,9 +15,7 @@ from .collecting import FakeDatabase, Run, play
 def test_a_count_that_does_not_match_is_no_failure_but_invalid(database: FakeDatabase) -> None:
     async def story(run: Run) -> None:
         await run.start()
-        for worker in range(2):
-            await run.result(worker)
-        answer = await run.report()
+        answer = await run.finish()
         assert answer.status_code == 200
         report = Report.model_validate_json(answer.content)
         assert report.run.invalid_reasons == ["the database holds 199 events, 200 were expected"]
@@ -29,9 +27,7 @@ def test_a_count_that_does_not_match_is_no_failure_but_invalid(database: FakeDat
 def test_events_that_appear_later_are_waited_for(database: FakeDatabase) -> None:
     async def story(run: Run) -> None:
         await run.start()
-        for worker in range(2):
-            await run.result(worker)
-        report = Report.model_validate_json((await run.report()).content)
+        report = await run.finish_well()
         assert report.run.writers is not None
         assert report.run.writers.valid
         # One wait between two counts, on a run that took 10 s by what its workers say.
@@ -48,9 +44,7 @@ def test_events_that_appear_later_are_waited_for(database: FakeDatabase) -> None
 def test_counting_is_tried_again(database: FakeDatabase) -> None:
     async def story(run: Run) -> None:
         await run.start()
-        for worker in range(2):
-            await run.result(worker)
-        report = Report.model_validate_json((await run.report()).content)
+        report = await run.finish_well()
         assert report.carried.stored == 200
 
     database.counts = [Retryable("connection_lost", "gone"), 200]
@@ -62,9 +56,7 @@ def test_events_that_writers_sort_are_not_looked_up_by_number(
 ) -> None:
     async def story(run: Run) -> None:
         await run.start()
-        for worker in range(2):
-            await run.result(worker)
-        writers = Report.model_validate_json((await run.report()).content).run.writers
+        writers = (await run.finish_well()).run.writers
         assert writers is not None and writers.valid and writers.lookup is not None
         assert writers.lookup.missing is None
         assert "all were counted" in (writers.lookup.reason or "")
@@ -77,9 +69,7 @@ def test_events_that_writers_sort_are_not_looked_up_by_number(
 def test_a_count_that_fails_ends_the_run(database: FakeDatabase, error: Exception) -> None:
     async def story(run: Run) -> None:
         await run.start()
-        for worker in range(2):
-            await run.result(worker)
-        answer = await run.report()
+        answer = await run.finish()
         assert answer.status_code == 410
         assert str(error) in answer.text
 

@@ -20,13 +20,13 @@ from simulator.modules.cratedb.options import CratedbOptions, EncodingOptions
 from simulator.modules.cratedb.writing import CratedbWriter
 from simulator.modules.options import parse_options
 from simulator.modules.sending import Payload
-from simulator.testing.events import Awkward, Row, normalise, rows_of
-from simulator.workloads import WORKLOADS
+from simulator.testing.events import Row, normalise, rows_of
 from simulator.workloads.base import Workload
 from simulator.workloads.schema import ColumnType
 from simulator.workloads.temperature import Temperature
 
-KINDS = [*WORKLOADS.values(), Awkward]
+from .encoded import each_kind, make_events
+
 _STATEMENT = re.compile(r'INSERT INTO "(\w+)" \(([^()]+)\) (?:VALUES|\(SELECT \* FROM UNNEST)(.+)')
 
 
@@ -54,16 +54,14 @@ def to_values(workload: Workload, names: list[str], row: list[Any]) -> Row:
     return event
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_kind
 @pytest.mark.parametrize("key", [PrimaryKey.NONE, PrimaryKey.CLIENT])
 @pytest.mark.parametrize("tables", Tables)
 @pytest.mark.parametrize("mode", InsertMode)
 def test_statements_hold_the_events(
     kind: type[Workload], key: PrimaryKey, tables: Tables, mode: InsertMode
 ) -> None:
-    workload = kind(device_spread=3)
-    block = workload.block(1, 7, 91)
-    job = Job(workload.schema, Load(primary_key=key, tables=tables))
+    workload, block, job = make_events(kind, primary_key=key, tables=tables)
     batch = 0 if mode is InsertMode.SINGLE else 10
     encoder = StatementEncoder(job, mode)
     payloads = encoder.encode(block, batch)

@@ -22,11 +22,10 @@ from simulator.modules.elasticsearch.writing import ElasticsearchWriter, configu
 from simulator.modules.options import parse_options
 from simulator.modules.sending import Payload
 from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
-from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload
 from simulator.workloads.temperature import Temperature
 
-KINDS = [*WORKLOADS.values(), Awkward]
+from .encoded import each_kind, make_events
 
 
 def encoder(job: Job, mode: InsertMode) -> DocumentEncoder:
@@ -66,16 +65,14 @@ def rows(workload: Workload, payloads: list[Payload]) -> list[Row]:
     return normalise(workload.schema, [list(document.values()) for document in documents])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_kind
 @pytest.mark.parametrize("key", [PrimaryKey.DB, PrimaryKey.CLIENT])
 @pytest.mark.parametrize("tables", Tables)
 @pytest.mark.parametrize("batch", [0, 1, 5, 100])
 def test_documents_are_the_events(
     kind: type[Workload], key: PrimaryKey, tables: Tables, batch: int
 ) -> None:
-    workload = kind(device_spread=3)
-    block = workload.block(1, 7, 91)
-    job = Job(workload.schema, Load(batch=batch, primary_key=key, tables=tables))
+    workload, block, job = make_events(kind, batch=batch, primary_key=key, tables=tables)
     mode = InsertMode.BULK if batch else InsertMode.SINGLE
     payloads = encoder(job, mode).encode(block, batch)
 

@@ -30,11 +30,12 @@ from simulator.modules._base.http import (
 )
 
 from ..helpers import eventually
+from .listening import Listening
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
-class Scripted:
+class Scripted(Listening):
     """Plays one script per connection, in turn; what each connection's client sent is kept."""
 
     def __init__(
@@ -46,20 +47,12 @@ class Scripted:
         self._scripts = scripts
         self._tls = tls
         self.heard: list[bytearray] = []
-        self._listener = socket.create_server(address)
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
+        super().__init__(address)
 
-    def close(self) -> None:
-        # close() alone would not wake the thread that waits in accept().
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _serve(self) -> None:
+    def serve(self) -> None:
         for script in self._scripts:
             with suppress(OSError):
-                stream, _ = self._listener.accept()
+                stream, _ = self.listener.accept()
                 self.heard.append(bytearray())
                 with self._tls.wrap_socket(stream, True) if self._tls else stream as peer:
                     script(self, peer)

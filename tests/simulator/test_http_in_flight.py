@@ -23,6 +23,7 @@ from simulator.modules.sending import Outcome
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually
+from .listening import Listening
 from .test_http_asking import AQL_ENDS, LETS_IN, UINT8, answer_of
 
 Answering = Callable[[str, socket.socket], None]
@@ -31,26 +32,19 @@ Answering = Callable[[str, socket.socket], None]
 ONE_ROW = b"\x01\x01" + UINT8 + b"\x07"
 
 
-class Server:
+class Server(Listening):
     """Answers each connection in a thread of its own."""
 
     def __init__(self, answering: Answering, tls: ssl.SSLContext | None = None) -> None:
         self._answering = answering
         self._tls = tls
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.connections = self.ended = 0
-        threading.Thread(target=self._serve, daemon=True).start()
+        super().__init__()
 
-    def close(self) -> None:
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _serve(self) -> None:
+    def serve(self) -> None:
         with suppress(OSError):
             while True:
-                stream, _ = self._listener.accept()
+                stream, _ = self.listener.accept()
                 self.connections += 1
                 threading.Thread(target=self._answer_all, args=[stream], daemon=True).start()
 

@@ -33,12 +33,11 @@ from simulator.modules.iotdb.thrift import (
 )
 from simulator.modules.iotdb.tree_queries import Computation
 from simulator.workloads import load_workload
-from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Query
 from simulator.workloads.temperature import Temperature
 
-from .bounds import make_bounds
+from .bounds import each_workload, make_bounds
 
 _INT64, _STRING = 2, 11
 _NAME = re.compile(rb"\x80\x01\x00\x01....(\w+)", re.DOTALL)
@@ -167,11 +166,7 @@ def asking(node: Node, in_flight: int = 1, **options: Any) -> Iterator[IotdbAske
 
 
 @pytest.mark.parametrize("model", ["table", "tree"])
-@pytest.mark.parametrize(
-    "workload",
-    [load_workload("machines")(devices=50), Temperature(device_spread=3), Cpu(device_spread=3)],
-    ids=lambda workload: workload.name,
-)
+@each_workload
 def test_a_block_of_questions_is_what_compile_gives_for_each(workload: Any, model: str) -> None:
     module = make_module(workload, model=model)
     asker = module.make_asker(1)

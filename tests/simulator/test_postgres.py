@@ -27,7 +27,7 @@ from simulator.modules.postgres.options import (
 )
 from simulator.workloads.temperature import Temperature
 
-SECRET = "hush-hush"
+from ..helpers import SECRET
 
 
 def options(**values: object) -> EncodingOptions:

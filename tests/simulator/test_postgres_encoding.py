@@ -27,15 +27,14 @@ from simulator.modules.postgres.encoding import (
     value_rows,
 )
 from simulator.modules.sending import Payload
-from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
+from simulator.testing.events import TEXTS, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
 from simulator.workloads.temperature import Temperature
 
-KINDS = [*WORKLOADS.values(), Awkward]
-
+from .encoded import each_kind
 
 # --- parsers --------------------------------------------------------------------------------------
 
@@ -123,7 +122,7 @@ def columns_of(block: EventBlock) -> tuple[Any, Any]:
 # --- rows -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_kind
 def test_binary_rows_are_the_events(kind: type[Workload]) -> None:
     block = kind(device_spread=3).block(1, 5, 90)
     streams = copy_binary(columns_of(block), 25)
@@ -132,7 +131,7 @@ def test_binary_rows_are_the_events(kind: type[Workload]) -> None:
     assert to_values(block.schema, parsed) == rows_of(block)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_kind
 def test_text_rows_are_the_events(kind: type[Workload]) -> None:
     block = kind(device_spread=3).block(1, 5, 90)
     data = text_rows(columns_of(block), 25)
@@ -141,7 +140,7 @@ def test_text_rows_are_the_events(kind: type[Workload]) -> None:
     assert to_values(block.schema, parsed) == rows_of(block)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_kind
 def test_value_rows_are_the_events(kind: type[Workload]) -> None:
     block = kind(device_spread=3).block(1, 5, 90)
     lists = value_rows(columns_of(block), 25, b"", b",")
@@ -339,7 +338,7 @@ def make(request: pytest.FixtureRequest) -> Callable[[Tables], PostgresEncoder]:
 
 
 @pytest.mark.parametrize("size", [1, 25])
-@pytest.mark.parametrize("kind", KINDS)
+@each_kind
 def test_bound_rows_are_the_events(kind: type[Workload], size: int) -> None:
     block = kind(device_spread=3).block(1, 5, 90)
     parts = bind_rows(columns_of(block), size, b"name")

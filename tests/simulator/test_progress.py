@@ -12,14 +12,12 @@ from simulator.collector.barrier import Barrier
 from simulator.collector.status import PhaseTracker
 from simulator.contract import (
     Arrivals,
-    DataSet,
     GroupStatus,
     Load,
     Phase,
     Progress,
     Ready,
     Role,
-    RunSettings,
     Stage,
     make_groups,
 )
@@ -32,6 +30,8 @@ from simulator.histograms import (
 from simulator.worker.base import read_progress
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import ClosedLoop, OpenLoop, Schedule
+
+from ..helpers import settings
 
 # --- percentiles of all workers together ----------------------------------------------------------
 
@@ -169,19 +169,11 @@ class Story:
     """A collector's course, with workers that tell it how far they are."""
 
     def __init__(self, clock: list[float], *loads: Load, prefill: int = 0) -> None:
-        settings = RunSettings(
-            run_id="test",
-            token="",
-            target="t",
-            module="blackhole",
-            options={},
-            data=DataSet(prefill=prefill),
-            groups=make_groups(*loads),
-        )
+        run = settings(prefill=prefill, groups=make_groups(*loads))
         self._clock = clock
-        self.phases = PhaseTracker(settings, 100.0)
-        self.barrier = Barrier(settings, 100.0)
-        self._workers = settings.workers
+        self.phases = PhaseTracker(run, 100.0)
+        self.barrier = Barrier(run, 100.0)
+        self._workers = run.workers
 
     def start(self) -> None:
         """All are ready; the common start is now."""

@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 
 from simulator.collector.database import Preparation
-from simulator.contract import DataSet, Load, RunSettings, make_groups
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules import load_module, module_names
 from simulator.modules.base import Job, Support
@@ -25,7 +24,7 @@ from simulator.workloads.schema import LazyColumns, number_devices
 from simulator.workloads.temperature import Temperature
 from simulator.workloads.yaml_source import parse_definition
 
-from ..helpers import begin_definition
+from ..helpers import begin_definition, settings
 
 KINDS = (Temperature, Cpu, Sundry)
 
@@ -136,17 +135,9 @@ def test_devices_are_counted_after_the_run(
             return stored
 
     workload = Temperature(device_spread=1, tags="table")
-    settings = RunSettings(
-        run_id="x",
-        token="x",
-        target="x",
-        module="blackhole",
-        options={},
-        data=DataSet(clean=clean),
-        groups=make_groups(Load(workers=5)),
-    )
-    module = Counting(BlackholeOptions(), Job.of(settings, workload.schema))
-    assert Preparation(settings, module, workload).find_lost_devices(range(5)) == problem
+    run = settings(clean=clean, workers=5)
+    module = Counting(BlackholeOptions(), Job.of(run, workload.schema))
+    assert Preparation(run, module, workload).find_lost_devices(range(5)) == problem
 
 
 class Failing(Blackhole):

@@ -99,48 +99,44 @@ def test_clients_ask_all_queries_or_those_that_are_named(caught: list[Any]) -> N
     assert "batch" not in options
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("--reader-in-flight 2", "--reader-in-flight is for questions: give --queries, too"),
-        ("--queries --client offical", "did you mean official?"),
-        ("--queries pint", "there is no query 'pint'; did you mean point?"),
-        ("--queries --duration 2s --warm-up 2s", "leaves nothing of --duration 2s"),
-        ("--target blackhole --queries", "module blackhole has no official client"),
-    ],
-)
-def test_what_clients_can_not_ask_is_refused(arguments: str, said: str) -> None:
-    with pytest.raises((CliError, click.UsageError)) as refused:
-        call("clients", arguments)
-    error = refused.value
-    assert said in (error.message if isinstance(error, CliError) else error.format_message())
-
-
 def test_without_a_check_mixed_checks_no_answers(caught: list[Any]) -> None:
     call("mixed", "--no-check")
     assert caught[0].readers.check is False
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("command", "arguments", "text"),
     [
-        ("--limit p98=100ms", "did you mean p99?"),
-        ("--limit p99=1s --limit p99=2s", "p99 is given more than once"),
-        ("--limit query:count-events:p99=1s", "say by --readers who asks it"),
-        ("--readers 1 --fill 5 --limit query:count-event:p99=1s", "did you mean count-events?"),
-        ("--precision 0.1%", "write a share from 1% to 100%, as in 5%"),
-        ("--step-duration 5s --warm-up 5s", "leaves nothing of --step-duration 5s"),
-        ("--query-rate 5", "give --readers, too"),
-        ("--reader-in-flight 2", "give --readers, too"),
-        ("--readers 1 --reader-in-flight 0", "0 is not in the range"),
-        ("--target blackhole --readers 1", "stores nothing that could be queried"),
+        (
+            "clients",
+            "--reader-in-flight 2",
+            "--reader-in-flight is for questions: give --queries, too",
+        ),
+        ("clients", "--queries --client offical", "did you mean official?"),
+        ("clients", "--queries pint", "there is no query 'pint'; did you mean point?"),
+        ("clients", "--queries --duration 2s --warm-up 2s", "leaves nothing of --duration 2s"),
+        ("clients", "--target blackhole --queries", "module blackhole has no official client"),
+        ("capacity", "--limit p98=100ms", "did you mean p99?"),
+        ("capacity", "--limit p99=1s --limit p99=2s", "p99 is given more than once"),
+        ("capacity", "--limit query:count-events:p99=1s", "say by --readers who asks it"),
+        ("capacity", "--precision 0.1%", "write a share from 1% to 100%, as in 5%"),
+        ("capacity", "--step-duration 5s --warm-up 5s", "leaves nothing of --step-duration 5s"),
+        ("capacity", "--query-rate 5", "give --readers, too"),
+        ("capacity", "--reader-in-flight 2", "give --readers, too"),
+        ("capacity", "--readers 1 --reader-in-flight 0", "0 is not in the range"),
+        ("capacity", "--target blackhole --readers 1", "stores nothing that could be queried"),
+        (
+            "capacity",
+            "--readers 1 --fill 5 --limit query:count-event:p99=1s",
+            "did you mean count-events?",
+        ),
     ],
 )
-def test_what_does_not_go_together_is_refused(arguments: str, said: str) -> None:
+def test_what_does_not_go_together_is_refused(command: str, arguments: str, text: str) -> None:
     with pytest.raises((CliError, click.UsageError)) as refused:
-        call("capacity", arguments)
+        call(command, arguments)
     error = refused.value
-    assert said in (error.message if isinstance(error, CliError) else error.format_message())
+    assert text in (error.message if isinstance(error, CliError) else error.format_message())
 
 
 # --- rates that change ----------------------------------------------------------------------------

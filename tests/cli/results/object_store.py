@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import AbstractContextManager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+from ..stand_in import QuietHandler, StandIn
 
 _DATE = "2026-01-02T03:04:05.000Z"
 
 
-class ObjectStore(AbstractContextManager["ObjectStore"]):
+class ObjectStore(StandIn):
     """Serves `objects`, by /bucket/key. `refuse`: what the keys of refused requests have in them."""
 
     def __init__(self) -> None:
@@ -22,7 +21,7 @@ class ObjectStore(AbstractContextManager["ObjectStore"]):
         """The Authorization headers of all requests."""
         store = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             protocol_version = "HTTP/1.1"
 
             def answer_any(self) -> None:
@@ -39,21 +38,7 @@ class ObjectStore(AbstractContextManager["ObjectStore"]):
 
             do_GET = do_PUT = do_HEAD = answer_any  # noqa: N815
 
-            def log_message(self, *_: object) -> None:
-                """Nothing on standard error."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._serving = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> ObjectStore:
-        self._serving.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._serving.join()
-        self._server.server_close()
+        super().__init__(Handler)
 
     def answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         """Status and content."""

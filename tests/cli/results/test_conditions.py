@@ -24,13 +24,15 @@ def environment(**changes: Any) -> dict[str, Any]:
 
 
 def of_module(
-    module: str, options: Mapping[str, Any], settings: Mapping[str, Any] | None = None
+    module: str,
+    options: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Result:
-    """A result of a database module."""
+    """A result of a database module, with options of its own and the server's settings."""
     return inserts(
         RATES,
         module=module,
-        options={"module": dict(options)},
+        options={"module": dict(options or {})},
         environment=environment(database={"version": "1", "settings": dict(settings or {})}),
     )
 
@@ -91,51 +93,39 @@ def test_questions_in_flight_are_a_condition_and_one_where_nothing_is_said() -> 
     assert find([inserts(RATES), inserts(RATES)]) == {}
 
 
-# What a name alone can't tell: regular expressions over names had filed these wrongly.
+# What a name alone can't tell: regular expressions over names had filed these options wrongly.
 @pytest.mark.parametrize(
-    ("module", "option", "condition"),
+    ("part", "module", "name", "condition"),
     [
-        ("cratedb", "concurrent_requests", "client"),
-        ("cassandra", "max_sync_calls", "client"),
-        ("elasticsearch", "max_in_flight", "client"),
-        ("arangodb", "insert_method", "batch"),
-        ("arangodb", "sync", "durability"),
-        ("cassandra", "consistency_level", "durability"),
-        ("cassandra", "replication_factor", "replication"),
-        ("cratedb", "shards", "replication"),
-        ("influxdb", "shard_group_duration_h", "database"),
-        ("questdb", "o3_max_lag", "database"),
-        ("timescaledb", "insert_mode", "batch"),
-        ("postgres", "primary_key_constraint", "schema"),
+        ("options", "cratedb", "concurrent_requests", "client"),
+        ("options", "cassandra", "max_sync_calls", "client"),
+        ("options", "elasticsearch", "max_in_flight", "client"),
+        ("options", "arangodb", "insert_method", "batch"),
+        ("options", "arangodb", "sync", "durability"),
+        ("options", "cassandra", "consistency_level", "durability"),
+        ("options", "cassandra", "replication_factor", "replication"),
+        ("options", "cratedb", "shards", "replication"),
+        ("options", "influxdb", "shard_group_duration_h", "database"),
+        ("options", "questdb", "o3_max_lag", "database"),
+        ("options", "timescaledb", "insert_mode", "batch"),
+        ("options", "postgres", "primary_key_constraint", "schema"),
+        ("settings", "cassandra", "batch_size_fail_threshold", "database"),
+        ("settings", "cassandra", "commitlog_sync", "durability"),
+        ("settings", "postgres", "synchronous_commit", "durability"),
+        ("settings", "postgres", "max_wal_size", "database"),
+        ("settings", "timescaledb", "synchronous_standby_names", "replication"),
+        ("settings", "elasticsearch", "index.translog.durability", "durability"),
+        ("settings", "influxdb", "storage-wal-fsync-delay", "durability"),
+        ("settings", "influxdb", "storage-wal-max-concurrent-writes", "database"),
+        ("settings", "azure_data_explorer", "ingestionbatching policy", "batch"),
+        ("settings", "questdb", "cairo.commit.mode", "durability"),
     ],
 )
-def test_an_option_is_of_the_kind_that_it_declares(
-    module: str, option: str, condition: str
+def test_options_and_settings_are_of_the_kind_that_their_module_declares(
+    part: str, module: str, name: str, condition: str
 ) -> None:
-    results = [of_module(module, {option: value}) for value in ("1", "2")]
-    assert find(results) == {option: Condition(condition)}
-
-
-@pytest.mark.parametrize(
-    ("module", "setting", "condition"),
-    [
-        ("cassandra", "batch_size_fail_threshold", "database"),
-        ("cassandra", "commitlog_sync", "durability"),
-        ("postgres", "synchronous_commit", "durability"),
-        ("postgres", "max_wal_size", "database"),
-        ("timescaledb", "synchronous_standby_names", "replication"),
-        ("elasticsearch", "index.translog.durability", "durability"),
-        ("influxdb", "storage-wal-fsync-delay", "durability"),
-        ("influxdb", "storage-wal-max-concurrent-writes", "database"),
-        ("azure_data_explorer", "ingestionbatching policy", "batch"),
-        ("questdb", "cairo.commit.mode", "durability"),
-    ],
-)
-def test_a_servers_setting_is_of_the_kind_that_its_module_declares(
-    module: str, setting: str, condition: str
-) -> None:
-    results = [of_module(module, {}, {setting: value}) for value in ("1", "2")]
-    assert find(results) == {setting: Condition(condition)}
+    results = [of_module(module, **{part: {name: value}}) for value in ("1", "2")]
+    assert find(results) == {name: Condition(condition)}
 
 
 @pytest.mark.parametrize("module", module_names())
