@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from importlib.util import find_spec
 from itertools import chain
 
@@ -154,7 +155,10 @@ def run_campaign(
         return 0
     folder, targets = campaign.folder, campaign.digest_targets()
     title = campaign.definition.title
-    with folder.lock(), serve_live(live, "campaign", title, campaign.interrupts):
+    page = (
+        nullcontext() if live is None else serve_live(live, "campaign", title, campaign.interrupts)
+    )
+    with folder.lock(), page:
         folder.check_plan(campaign.file, campaign.definition, targets)
         left = campaign.list_left()
         claims = [claim for job in left for claim in prepared[job.name].session.list_claims()]

@@ -156,17 +156,6 @@ class RunContext:
         return None
 
 
-def _make_executor(session: Session, interrupts: Interrupts) -> Executor:
-    target, place = session.target, session.place
-    if target.executors and target.collector_address is not None:
-        return share_workers(
-            target.executors, target.collector_address, interrupts, place, target.database_pids
-        )
-    return make_executor(
-        session.executor, interrupts, place, target.kubernetes, target.database_pids
-    )
-
-
 @contextmanager
 def open_context(session: Session, command: str, interrupts: Interrupts) -> Iterator[RunContext]:
     """Everything up: result folder, live page, the target's server if the tool starts it, executor. The
@@ -175,8 +164,16 @@ def open_context(session: Session, command: str, interrupts: Interrupts) -> Iter
     folder = ResultFolder(request.output, started, command, target.name)
     with ExitStack() as stack:
         stack.callback(folder.close)
-        stack.enter_context(serve_live(request.live, command, target.name, interrupts))
-        executor = stack.enter_context(_make_executor(session, interrupts))
+        if request.live is not None:
+            stack.enter_context(serve_live(request.live, command, target.name, interrupts))
+        place, pids = session.place, target.database_pids
+        if target.executors and target.collector_address is not None:
+            chosen = share_workers(
+                target.executors, target.collector_address, interrupts, place, pids
+            )
+        else:
+            chosen = make_executor(session.executor, interrupts, place, target.kubernetes, pids)
+        executor = stack.enter_context(chosen)
         if session.disturbances:
             executor.check_disturbances(session.disturbances)
         if command != "doctor":

@@ -18,7 +18,7 @@ from simulator.contract import Carried, GroupResult, Load, Role, RunResult, Stat
 
 from ..errors import EXIT_FAILED, EXIT_LIMIT, RunFailed, RunGivenUp
 from ..faults.injector import add_pauses, check_pauses, check_times
-from ..live.serving import find_live, publish_end
+from ..live.serving import live_page, publish_end
 from ..output import note, say
 from ..plan import PlannedRun, PlannedSeries, Request, share_devices
 from ..render.progress import Display, make_display
@@ -166,7 +166,7 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
     with (
         open_context(session, experiment.command, interrupts) as context,
         make_display(
-            experiment.lengths, find_live(), experiment.keeps_history, session.request.quiet
+            experiment.lengths, live_page.get(), experiment.keeps_history, session.request.quiet
         ) as display,
     ):
         runner = Runner(experiment, context, display)

@@ -135,7 +135,9 @@ def coarsen_run(run: RunResult) -> None:
     for group in run.groups:
         ends += [second for second, _ in group.timeline[-1:]]
         ends += [second for second, _ in (group.offered.backlog[-1:] if group.offered else [])]
-        group.gaps = _keep_longest(group.gaps)
+        if len(group.gaps) > MOST_GAPS:
+            longest = sorted(group.gaps, key=lambda gap: gap[0] - gap[1])[:MOST_GAPS]
+            group.gaps = sorted(longest)
     step_s = choose_step_s(max(ends, default=-1) + 1)
     if step_s <= run.step_s:
         return
@@ -189,9 +191,3 @@ def _coarsen_use(resources: Resources, step_s: int) -> None:
         (begin, sum(cpus for cpus, _ in own) / len(own), max(memory for _, memory in own))
         for begin, own in sorted(steps.items())
     ]
-
-
-def _keep_longest(gaps: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    if len(gaps) <= MOST_GAPS:
-        return gaps
-    return sorted(sorted(gaps, key=lambda gap: gap[0] - gap[1])[:MOST_GAPS])

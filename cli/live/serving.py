@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from .server import LiveServer
     from .state import JobState, LiveState
 
-_current: ContextVar[LiveState | None] = ContextVar("live", default=None)
+live_page: ContextVar[LiveState | None] = ContextVar("live_page", default=None)
+"""What this command's page shows; None if it has none."""
 
 
 @dataclass(frozen=True)
@@ -32,51 +33,43 @@ class LiveOptions:
     """Where to tell Prometheus what to scrape."""
 
 
-def find_live() -> LiveState | None:
-    """What this command's page shows; None if it has none."""
-    return _current.get()
-
-
 def plan_jobs(names: Sequence[str], done: Collection[str]) -> None:
     """Show the jobs of a campaign, of which some were done before, if there is a page."""
-    if (live := _current.get()) is not None:
+    if (live := live_page.get()) is not None:
         live.plan_jobs(names, done)
 
 
 def note_job(name: str, state: JobState, detail: str | None = None) -> None:
     """Show what has become of a campaign's job, if there is a page."""
-    if (live := _current.get()) is not None:
+    if (live := live_page.get()) is not None:
         live.note_job(name, state, detail)
 
 
 def note_time_left(text: str) -> None:
     """Show how long the whole campaign still takes, if there is a page."""
-    if (live := _current.get()) is not None:
+    if (live := live_page.get()) is not None:
         live.note_time_left(text)
 
 
 def publish_end(error: BaseException) -> None:
     """Show on the page why its command will end, if it has one and isn't a campaign, which goes on."""
-    live = _current.get()
+    live = live_page.get()
     if live is not None and not live.has_jobs:
         live.end(describe_end(error))
 
 
 @contextmanager
 def serve_live(
-    wish: LiveOptions | None, command: str, target: str, interrupts: Interrupts
+    wish: LiveOptions, command: str, target: str, interrupts: Interrupts
 ) -> Iterator[None]:
-    """Serve a page on what happens inside, if that was asked for. ConfigError if it can't be."""
-    if wish is None:
-        yield
-        return
+    """Serve a page on what happens inside. ConfigError if it can't be."""
     # Here, since most commands have no page: it takes 0.1 s.
     from .server import LiveServer
     from .state import LiveState
 
     state = LiveState(command, target, interrupts.shield)
     server = None
-    before = _current.set(state)
+    before = live_page.set(state)
     try:
         with interrupts.shield():
             server = _begin(LiveServer(state), wish)
@@ -85,7 +78,7 @@ def serve_live(
         state.end(describe_end(error))
         raise
     finally:
-        _current.reset(before)
+        live_page.reset(before)
         with interrupts.shield():
             state.end("done")
             if server is not None:

@@ -90,11 +90,16 @@ def compare(before: Snapshot, after: Snapshot, roots: Collection[int], cpus: int
     amounts: dict[Hashable, float] = defaultdict(float)
     amounts |= {MACHINE: after.used_s - before.used_s, OWN: own_s, KERNEL: 0.0}
     for pid in after.processes.keys() - families[1]:
-        took_s = _took_s(before.processes.get(pid), after.processes[pid])
+        process, earlier = after.processes[pid], before.processes.get(pid)
+        took_s = process.cpu_s
+        if (
+            earlier is not None and earlier.created == process.created
+        ):  # else it has begun meanwhile
+            took_s -= earlier.cpu_s
         if pid in kernel:
             amounts[KERNEL] += took_s
         elif took_s > 0:
-            amounts[after.processes[pid].name,] += took_s
+            amounts[process.name,] += took_s
     return Step(before.at, after.at, amounts)
 
 
@@ -103,12 +108,6 @@ def _find_kernel(processes: Mapping[int, Process]) -> set[int]:
     first = processes.get(_KERNEL_PID)
     is_kernel = first is not None and first.name == _KERNEL_NAME
     return find_family(processes, [_KERNEL_PID]) if is_kernel else set()
-
-
-def _took_s(before: Process | None, after: Process) -> float:
-    if before is None or before.created != after.created:
-        return after.cpu_s  # it has begun meanwhile
-    return after.cpu_s - before.cpu_s
 
 
 def share_of_others(

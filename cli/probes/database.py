@@ -375,7 +375,7 @@ def _list_connections(own: Collection[int]) -> tuple[set[Endpoint], bool]:
             tcp = [
                 (connection.laddr, connection.raddr, connection.status)
                 for connection in connections
-                if _is_tcp(connection)
+                if connection.family != socket.AF_UNIX and connection.type == socket.SOCK_STREAM
             ]
             ports = {local.port for local, _, status in tcp if status == psutil.CONN_LISTEN}
             endpoints |= {
@@ -388,10 +388,6 @@ def _list_connections(own: Collection[int]) -> tuple[set[Endpoint], bool]:
             )
             listening |= ports
     return {address for address in endpoints if address[1] not in listening}, sockets
-
-
-def _is_tcp(connection: Any) -> bool:
-    return bool(connection.family != socket.AF_UNIX and connection.type == socket.SOCK_STREAM)
 
 
 def _plain(address: str) -> str:

@@ -1,11 +1,18 @@
-"""What a result says of the tool that measured it."""
+"""What is up while runs are made, and what a result says about the tool that measured it."""
 
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
-from cli.experiments.context import tool_environment
+import pytest
+
+from cli.experiments.context import open_context, tool_environment
+from cli.live.serving import LiveOptions, live_page
+from cli.signals import Interrupts
+
+from .running import open_blackhole
 
 
 def test_a_change_since_the_commit_is_said_but_of_what_was_measured(tmp_path: Path) -> None:
@@ -30,3 +37,14 @@ def test_a_change_since_the_commit_is_said_but_of_what_was_measured(tmp_path: Pa
     assert tool_environment(tmp_path)["commit"] == commit
     code.write_text("2\n")
     assert tool_environment(tmp_path)["commit"] == f"{commit}-dirty"
+
+
+@pytest.mark.parametrize("is_live", [False, True])
+def test_a_page_is_served_if_it_was_asked_for(
+    tmp_path: Path, is_live: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = open_blackhole(tmp_path)
+    session.request = replace(session.request, live=LiveOptions() if is_live else None)
+    with open_context(session, "insert", Interrupts()):
+        assert (live_page.get() is not None) is is_live
+    assert capsys.readouterr().err.startswith("live: ") is is_live

@@ -16,7 +16,7 @@ import pytest
 from cli.errors import ConfigError, RunFailed
 from cli.live import server as server_module
 from cli.live.server import LiveServer
-from cli.live.serving import LiveOptions, find_live, serve_live
+from cli.live.serving import LiveOptions, live_page, serve_live
 from cli.live.state import LiveState
 from cli.signals import Interrupted, Interrupts
 from simulator.contract import Phase, Status
@@ -207,8 +207,8 @@ def test_it_is_there_as_long_as_the_command(
         assert target_group["targets"] == [f"127.0.0.1:{url.port}"]
         assert target_group["labels"] == {"__param_token": url.params["token"]}
         assert httpx.get(url).status_code == 200
-        assert find_live() is not None
-    assert find_live() is None
+        assert live_page.get() is not None
+    assert live_page.get() is None
     assert file.read_text() == "[]\n"
     assert file.stat().st_mode & 0o777 == (0o640 if is_there else 0o600)
     assert list(tmp_path.iterdir()) == [file]
@@ -220,7 +220,7 @@ def test_it_says_how_the_command_ended(capsys: pytest.CaptureFixture[str]) -> No
 
     def fail(error: BaseException) -> None:
         with serve_live(LiveOptions(), "insert", "x", Interrupts()):
-            live = find_live()
+            live = live_page.get()
             assert live is not None
             seen.append(live)
             raise error
@@ -233,12 +233,6 @@ def test_it_says_how_the_command_ended(capsys: pytest.CaptureFixture[str]) -> No
         with pytest.raises(type(error)):
             fail(error)
         assert seen[-1].describe()["ended"] == words
-
-
-def test_without_a_wish_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with serve_live(None, "insert", "x", Interrupts()):
-        assert find_live() is None
-    assert capsys.readouterr().err == ""
 
 
 def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli.live.serving import LiveOptions, find_live, serve_live
+from cli.live.serving import LiveOptions, live_page, serve_live
 from cli.output import Block, note
 from cli.render.progress import PlainDisplay, TerminalDisplay, draw_bar, lay_out, make_display
 from cli.render.status import Forecast, describe_left, describe_phase, seconds_left
@@ -119,7 +119,7 @@ def test_a_database_from_which_nothing_comes_back_is_told_at_once(
 
 def test_a_live_page_is_told_what_the_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
     with serve_live(LiveOptions(), "insert", "somewhere", Interrupts()):
-        live = find_live()
+        live = live_page.get()
         assert live is not None
         display = PlainDisplay([Load(duration_s=9)], live)
         display.begin("run 1 of 1")
@@ -285,7 +285,7 @@ def test_quiet_prints_nothing_and_the_live_page_has_it_all(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with serve_live(LiveOptions(), "insert", "somewhere", Interrupts()):
-        live = find_live()
+        live = live_page.get()
         assert live is not None
         capsys.readouterr()
         with make_display(PLAN, live, quiet=True) as display:
