@@ -95,11 +95,6 @@ class Sweep(Request):
     """Numbers of workers, instead of the load's."""
     steps: int = 0
 
-    @property
-    def most(self) -> Load:
-        """The load with the most workers."""
-        return self.load.model_copy(update={"workers": max(self.counts)})
-
     def list_options(self) -> dict[str, Any]:
         return super().list_options() | {"workers": list(self.counts), "steps": self.steps}
 

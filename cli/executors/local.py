@@ -332,7 +332,7 @@ class _Run(RunUnderWay):
             event = self._next_event(0.1)
             if isinstance(event, PartChanged):
                 self.notice(event.news)
-            elif self._launcher.is_gone:
+            elif self._launcher.gone.is_set():
                 return
 
 
@@ -356,7 +356,8 @@ class Launcher:
         """Start it."""
         self._interrupts = interrupts
         self._events: SimpleQueue[Event] = SimpleQueue()
-        self._gone = threading.Event()
+        self.gone = threading.Event()
+        """Set once it has ended."""
         self._lines = 0
         """How many lines have come from it."""
         self._lines_seen = 0
@@ -393,13 +394,8 @@ class Launcher:
                 self._lines += 1
                 if "pong" not in message:
                     self._events.put(PartChanged(message))
-        self._gone.set()
+        self.gone.set()
         self._events.put(Failed(_ENDED))
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it has ended."""
-        return self._gone.is_set()
 
     def check(self) -> None:
         """RunFailed if it has shown no sign of life for too long. To be called twice a second."""
@@ -421,7 +417,7 @@ class Launcher:
 
     def request(self, message: dict[str, Any]) -> None:
         """Ask it for something. RunFailed if it is gone, takes nothing, or the user is in a hurry."""
-        if self.is_gone:
+        if self.gone.is_set():
             raise RunFailed(_ENDED)
         unsent = memoryview(json.dumps(message).encode() + b"\n")
         while unsent:
@@ -449,7 +445,7 @@ class Launcher:
         self._process.stdin.close()
         until = time.monotonic() + _END_PATIENCE_S
         # A launcher that has never answered has nothing to end but itself.
-        while self._lines and not self._gone.wait(0.1):
+        while self._lines and not self.gone.wait(0.1):
             if time.monotonic() > until or self._interrupts.hurry.is_set():
                 break
         # A child that is stopped has not seen that its launcher is gone.

@@ -140,7 +140,8 @@ class InsertExperiment(_PlannedExperiment[Sweep]):
     def __init__(self, request: Sweep, session: Session) -> None:
         super().__init__(request, session)
         self._set_plan(plan_inserts(self.request))
-        check_capabilities(self.request, session.module, session.options, self.request.most)
+        most = self.request.load.model_copy(update={"workers": max(self.request.counts)})
+        check_capabilities(self.request, session.module, session.options, most)
         if session.request.columns is not None:
             _list_columns(session.request.columns)
         for limit in self.request.limits:

@@ -86,7 +86,9 @@ def compare(before: Snapshot, after: Snapshot, roots: Collection[int], cpus: int
     capacity_s = cpus * (after.at - before.at)
     if not 0 <= own_s <= _SLACK * capacity_s + _SLACK_S:
         return None
-    kernel = _find_kernel(after.processes)
+    first = after.processes.get(_KERNEL_PID)
+    is_kernel = first is not None and first.name == _KERNEL_NAME
+    kernel = find_family(after.processes, [_KERNEL_PID]) if is_kernel else set()
     amounts: dict[Hashable, float] = defaultdict(float)
     amounts |= {MACHINE: after.used_s - before.used_s, OWN: own_s, KERNEL: 0.0}
     for pid in after.processes.keys() - families[1]:
@@ -101,13 +103,6 @@ def compare(before: Snapshot, after: Snapshot, roots: Collection[int], cpus: int
         elif took_s > 0:
             amounts[process.name,] += took_s
     return Step(before.at, after.at, amounts)
-
-
-def _find_kernel(processes: Mapping[int, Process]) -> set[int]:
-    """The kernel's own threads."""
-    first = processes.get(_KERNEL_PID)
-    is_kernel = first is not None and first.name == _KERNEL_NAME
-    return find_family(processes, [_KERNEL_PID]) if is_kernel else set()
 
 
 def share_of_others(

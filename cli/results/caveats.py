@@ -34,21 +34,19 @@ class Place:
     def __str__(self) -> str:
         """`4 workers`, `4 workers, run 2`, `4 workers, response p99`, `level 2,000`, `count-events`,
         `capacity`."""
-        text = self._name()
-        return text if self.response is None else f"{text}, response {self.response}"
-
-    def _name(self) -> str:
         if self.query is not None:
-            return self.query
-        if self.capacity:
-            return "capacity"
-        if self.tuned:
-            return "best settings"
-        if self.level is not None:
-            return f"level {self.level:,}"
-        word, _, alone = self.group.partition(" ")
-        text = f"{format_count(self.workers or 0, word)} {alone}".rstrip()
-        return text if self.run is None else f"{text}, run {self.run}"
+            text = self.query
+        elif self.capacity:
+            text = "capacity"
+        elif self.tuned:
+            text = "best settings"
+        elif self.level is not None:
+            text = f"level {self.level:,}"
+        else:
+            word, _, alone = self.group.partition(" ")
+            text = f"{format_count(self.workers or 0, word)} {alone}".rstrip()
+            text = text if self.run is None else f"{text}, run {self.run}"
+        return text if self.response is None else f"{text}, response {self.response}"
 
 
 class Kind(StrEnum):

@@ -69,14 +69,15 @@ def list_entries(runs: Sequence[GroupRun], result: Result | None = None) -> list
     holds = {step.run: step.holds for step in steps}
     judged = {id(run): verdict for run, verdict in result.judged} if result else {}
     cost = result.cost_per_hour if result else None
-
-    def make(group_run: GroupRun, before: GroupRun | None) -> Entry:
+    entries = []
+    before: GroupRun | None = None
+    for group_run in runs:
         verdict = judged.get(id(group_run.run))
         held = verdict.holds if verdict else holds.get(group_run.run.run)
-        return Entry(group_run, before, cost_per_hour=cost, holds=held, verdict=verdict)
-
-    befores = [None, *runs[:-1]] if runs else []
-    return [make(group_run, before) for group_run, before in zip(runs, befores, strict=True)]
+        entry = Entry(group_run, before, cost_per_hour=cost, holds=held, verdict=verdict)
+        entries.append(entry)
+        before = group_run
+    return entries
 
 
 def split_queries(entry: Entry) -> Iterator[Entry]:

@@ -51,7 +51,8 @@ def list_runs(sweep: Sweep) -> list[PlannedRun]:
 
 
 def check(sweep: Sweep, module: type[AnyModule], settings: Options | None) -> None:
-    check_capabilities(sweep, module, settings, sweep.most)
+    most = sweep.load.model_copy(update={"workers": max(sweep.counts)})
+    check_capabilities(sweep, module, settings, most)
 
 
 def sweep_of(**changes: Any) -> Sweep:

@@ -79,7 +79,7 @@ def test_the_time_in_which_the_command_itself_was_stopped_does_not_count(
 
 def test_one_that_is_gone_is_said_to_be(launcher: Launcher) -> None:
     psutil.Process(launcher._process.pid).kill()
-    assert launcher._gone.wait(60)
-    assert launcher.is_gone
+    assert launcher.gone.wait(60)
+    assert launcher.gone.is_set()
     with pytest.raises(RunFailed, match="ended unexpectedly"):
         launcher.request({"ping": True})
