@@ -128,7 +128,8 @@ def merge_histograms(encoded: Iterable[str]) -> HdrHistogram:
             merged.decode_and_add(text)
         except _DAMAGED as error:
             raise HistogramError(
-                "a histogram is damaged, or not of this tool: leave its result out, or measure again"
+                "a histogram is damaged, or not from this tool: leave its result out, or measure"
+                " again"
             ) from error
     return merged
 

@@ -47,17 +47,17 @@ def _arguments() -> argparse.Namespace:
     )  # fmt: skip
     worker.add_argument(
         "--first", type=int, default=0,
-        help="number of the first worker, where others have a part of them (default: 0)",
+        help="number of the first worker, if other processes run the others (default: 0)",
     )  # fmt: skip
     worker.add_argument(
-        "--step", type=int, default=1, help="from a worker's number to the next one's (default: 1)"
+        "--step", type=int, default=1, help="step between worker numbers (default: 1)"
     )
     for role in (collector, worker):
         role.add_argument("--settings", type=Path, required=True, metavar="FILE")
         role.add_argument(
             "--credentials", type=Path, metavar="FOLDER",
-            help="each file in it that is called like an option of the database module is one, over those of"
-            " the settings",
+            help="folder of files named like options of the database module; they override those"
+            " of the settings",
         )  # fmt: skip
     roles.add_parser("launcher", help="start collector and workers of the local executor")
     arguments = parser.parse_args()

@@ -101,7 +101,7 @@ class Barrier:
         if previous is not None:
             if previous.model_copy(update={"elapsed_s": message.elapsed_s}) == message:
                 return False  # the worker repeats itself: the first answer did not reach it
-            raise Refused(409, f"worker {message.worker} has handed in another result already")
+            raise Refused(409, f"worker {message.worker} has already sent a different result")
         if self.start_at is None:
             raise Refused(409, "the run has not begun")
         self.results[message.worker] = message

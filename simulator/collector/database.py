@@ -74,8 +74,8 @@ class CallThread:
             return await asyncio.wait_for(future, timeout_s)
         except TimeoutError:
             raise SimulatorError(
-                f"{action} has taken more than {timeout_s:g} s: see what the database waits for, or"
-                " raise database_timeout_s"
+                f"{action} has taken more than {timeout_s:g} s: check what the database is waiting"
+                " for, or raise database_timeout_s"
             ) from None
 
     def end(self) -> bool:
@@ -144,9 +144,9 @@ class Indexing:
         have paid for. Those of `after` are built."""
         if self._when is CreateIndices.BEFORE and (lacking := self._list_lacking()):
             raise SimulatorError(
-                f"the tables were loaded without the indexes of create_indices=before ({', '.join(lacking)}),"
-                " so no insert has paid for them: insert again with create_indices=before, or have them built"
-                " now, and timed, with create_indices=after"
+                "the tables were loaded without the indexes of create_indices=before"
+                f" ({', '.join(lacking)}), so the inserts did not maintain them: insert again with"
+                " create_indices=before, or use create_indices=after to build and time them now"
             )
         if self._when is CreateIndices.AFTER:
             self.build()
@@ -233,8 +233,8 @@ class Preparation:
                 self._find_stored()
             if self.drawn and isinstance(self.known, str):
                 raise SimulatorError(
-                    "queries with drawn parameters need events that the same seed and workload options"
-                    f" give: {self.known}, or insert anew"
+                    "queries with drawn parameters need events of the same seed and workload"
+                    f" options: {self.known}, or insert again"
                 )
         self.server = {**module.server_info(), "schema": self.indexing.describe_schema()}
 
@@ -254,8 +254,8 @@ class Preparation:
             self.certain_until_ms = self.begin.find_frontier()
         except OtherEvents as error:
             self.known = (
-                f"{error}. Give the --seed and the workload's options of the insert, and its --prefill-span"
-                " and --prefill-every if it had them"
+                f"{error}. Use the --seed and workload options of the insert, and its"
+                " --prefill-span and --prefill-every if it had them"
             )
         except UnknownEvents as error:
             self.known = str(error)
@@ -265,20 +265,20 @@ class Preparation:
         which would find in the caches what it reads."""
         writers = self._settings.groups_of(Role.WRITE, Role.FILL)
         if self.baseline and writers and not self.begin.has_history:
-            self.known = "it isn't known which events were there before the run"
+            self.known = "the events stored before the run are unknown"
         elif isinstance(self.known, str) and not writers:
             try:
                 self._find_stored()
             except (SimulatorError, Retryable) as error:
                 _log.warning("the stored events couldn't be surveyed: %s", error)
-                self.known = f"the database couldn't be asked which events it has: {error}"
+                self.known = f"asking the database which events it stores failed: {error}"
 
     def await_prefill(self) -> None:
         """Wait until readers can see what was prefilled: a database may acknowledge events before that."""
         module, expected = self.module, self.baseline + self.begin.prefill
         stored = await_count(module.count, expected, module.settle_s)
         if stored is not None and stored < expected:
-            _log.warning("of %d events that are stored, %d can be seen", expected, stored)
+            _log.warning("the database stores %d events, but only %d are visible", expected, stored)
 
     def build_indexes(self) -> None:
         """Build the indexes that were left for when the events are loaded, before the run's start."""
@@ -308,9 +308,9 @@ class Preparation:
             self.begin = resume_history(self.begin, self.module)
         except UnknownEvents as error:
             raise SimulatorError(
-                f"the tables hold {self.baseline:,} events that this run can't go on from with its history:"
-                f" {error}. Run it once without --no-clean, or with the --seed, --workers, workload's options"
-                " and history of the run before"
+                f"the tables hold {self.baseline:,} events that this run and its history can't"
+                f" continue: {error}. Run it once without --no-clean, or with the --seed,"
+                " --workers, workload options and history of the previous run"
             ) from error
 
     def _check_times(self) -> None:
@@ -330,9 +330,9 @@ class Preparation:
         if first < taken[0] or end - 1 > taken[1]:
             times = [str(np.datetime64(time_ms, "ms"))[:16] for time_ms in (first, end - 1, *taken)]
             raise SimulatorError(
-                f"the run's events are of {times[0]} to {times[1]} UTC, and the database takes {times[2]} to"
-                f" {times[3]} and drops others: let it keep more, or choose other times (fewer events, or a"
-                " workload's epoch)"
+                f"the run's events are from {times[0]} to {times[1]} UTC, but the database keeps"
+                f" {times[2]} to {times[3]} and drops all others: extend its retention, or choose"
+                " other times (fewer events, or a workload's epoch)"
             )
 
     def find_lost_devices(self, workers: Sequence[int]) -> list[str]:

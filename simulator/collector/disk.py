@@ -35,7 +35,7 @@ def measure_during(module: AnyModule, start_at: float) -> tuple[float, Storage] 
     try:
         storage = module.storage_during()
     except (SimulatorError, Retryable) as error:
-        _log.warning("the size amid the run is not known: %s", error)
+        _log.warning("size during the run unknown: %s", error)
         return None
     ended = time.monotonic()
     if ended - began > _LONGEST_S and storage.level is None:
@@ -78,9 +78,9 @@ def _ask_compacted(module: AnyModule, stored: int) -> Storage:
     try:
         done = module.compact()
     except (SimulatorError, Retryable) as error:
-        return Storage(reason=f"it could not be compacted: {error}")
+        return Storage(reason=f"compacting failed: {error}")
     if not done:
-        return Storage(reason="the database has nothing to compact by")
+        return Storage(reason="the database has no command for compaction")
     return _ask(module, stored)
 
 
@@ -88,7 +88,7 @@ def _ask(module: AnyModule, stored: int) -> Storage:
     try:
         return _complete(module, module.storage(), stored)
     except (SimulatorError, Retryable) as error:
-        _log.warning("the size on disk is not known: %s", error)
+        _log.warning("size on disk unknown: %s", error)
         return Storage(reason=str(error))
 
 

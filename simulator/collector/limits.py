@@ -102,7 +102,7 @@ def find_loss(
         if limit.at_most == 0:
             return f"{failed:,} requests failed" if failed else None
         if failed > limit.at_most * attempts:
-            return f"{failed:,} requests failed, of {attempts:,.0f} at most"
+            return f"{failed:,} of at most {attempts:,.0f} requests failed"
         return None
     if limit.measure is Measure.SERVICE_P99 and load.rate_per_s is not None:
         return None  # workers report response times while the run goes on
@@ -112,7 +112,7 @@ def find_loss(
     if not slow or most < LEAST_REQUESTS.get(percent, 1):
         return None
     if slow > most - math.ceil(round(percent * most / 100, 6)):
-        return f"{slow:,} requests took longer, of {most:,.0f} at most"
+        return f"{slow:,} of at most {most:,.0f} requests took longer"
     return None
 
 

@@ -25,17 +25,17 @@ def look_up_events(settings: RunSettings, prepared: Preparation, barrier: Barrie
     """Look up all that writers have stored, if it is known what must be there; of a history, which may be a
     billion events, only what came after it."""
     if settings.data.retention_s is not None:
-        return Lookup(reason="events were being deleted meanwhile")
+        return Lookup(reason="events were being deleted during the run")
     begin = prepared.begin
     if prepared.baseline and not (begin.has_history and begin.is_certain):
-        return Lookup(reason="it isn't known which events were there before the run")
+        return Lookup(reason="the events stored before the run are unknown")
     if settings.data.timestamps is Timestamps.RESTART and begin.first_event:
-        return Lookup(reason="with --timestamps restart events have the times of others")
+        return Lookup(reason="with --timestamps restart, events repeat the times of earlier ones")
     by_clock = any(group.load.duration_s is not None for group in settings.groups_of(Role.WRITE))
     if by_clock and not prepared.module.keeps_order():
         return Lookup(
-            reason="writers sort events into requests, so it isn't known which of them were due by then; all"
-            " were counted"
+            reason="writers sort events into requests, so which of them were due by the end is"
+            " unknown; all were counted"
         )
     if begin.has_history:
         results = barrier.results.items()
@@ -111,12 +111,12 @@ def describe_wrong(lookup: Lookup) -> list[str]:
     texts = [
         f"{count:,} {problem}"
         for count, problem in (
-            (lookup.missing, "acknowledged events are not there"),
-            (lookup.doubled, "events are there twice"),
+            (lookup.missing, "acknowledged events missing"),
+            (lookup.doubled, "events stored twice"),
         )
         if count
     ]
-    return [f"by a look-up of each event {' and '.join(texts)}"] if texts else []
+    return [f"a look-up of each event found {' and '.join(texts)}"] if texts else []
 
 
 def _count(columns: list[list[object]]) -> Counter[tuple[object, object]]:

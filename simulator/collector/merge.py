@@ -169,23 +169,23 @@ def explain_nothing(load: Load, window_s: float, offers: Sequence[WorkerOffer]) 
     """Why there is no rate. `offers`: of an open loop's workers."""
     if load.warm_up_s and (window_s <= 0 or load.duration_s is None):
         return (
-            f"nothing was measured: the run ended within its warm-up of {load.warm_up_s:g} s; let it"
-            " take longer"
+            f"nothing was measured: the run ended within its warm-up of {load.warm_up_s:g} s: use"
+            " a longer run"
         )
     if load.rate_per_s is not None and not any(offer.due for offer in offers):
         singular, plural = ("event", "events") if load.role is Role.WRITE else ("query", "queries")
         unit = singular if load.rate_per_s == 1 else plural
         each_s = load.events_per_request / load.rate_per_s
         return (
-            f"nothing was measured: no request was due in the window of {window_s:.3g} s, as at"
-            f" {load.rate_per_s:g} {unit} per second there is one every {each_s:.3g} s: give a longer"
-            f" --duration{', a smaller --batch' if load.batch else ''} or a higher rate"
+            f"nothing was measured: no request was due in the window of {window_s:.3g} s, since"
+            f" there is one every {each_s:.3g} s at {load.rate_per_s:g} {unit} per second: use a"
+            f" longer --duration{', a smaller --batch' if load.batch else ''} or a higher rate"
         )
     if load.duration_s is None:
         return "nothing was measured: no window"
     return (
-        f"nothing was measured: no answer came within the window of {window_s:.3g} s; let it take"
-        " longer"
+        f"nothing was measured: no answer came within the window of {window_s:.3g} s: use a longer"
+        " run"
     )
 
 
@@ -224,7 +224,7 @@ def _find_apart(overlap: float, load: Load) -> list[str]:
     needed = f"at least {MIN_OVERLAP:.0%} is needed"
     remedy = "use a longer --duration"
     if load.duration_s is None:
-        remedy = "use --duration, which ends all of them at once, or more --num-inserts"
+        remedy = "use --duration, which ends all workers at once, or a higher --num-inserts"
     return [f"the workers overlapped in only {shown:.1%} of the window ({needed}): {remedy}"]
 
 
@@ -359,7 +359,8 @@ def _find_failures(
             named = (f"{query.query} ({often})" for query, often in zip(alike, times, strict=True))
             reasons.append(f"queries {', '.join(named)} failed: {error}")
     return reasons + [
-        f"query {query.query} gave {query.rows_min} to {query.rows_max} rows: the data changed meanwhile"
+        f"query {query.query} returned {query.rows_min} to {query.rows_max} rows: the data changed"
+        " during the run"
         for query in queries
         if query.rows_min != query.rows_max and varying is not None and query.query not in varying
     ]

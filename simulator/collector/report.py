@@ -177,7 +177,7 @@ def _verify(
         stored = await_count(partial(ask, module.count), expected, module.settle_s)
         lost_devices = prepared.find_lost_devices(sorted(parts))
     except (SimulatorError, Retryable) as error:
-        raise SimulatorError(f"the result could not be verified: {error}") from error
+        raise SimulatorError(f"verifying the result failed: {error}") from error
     lag_s = _since_the_end(parts, barrier)
     verification = Verification(
         expected=expected, stored=stored, ok=stored is None or stored == expected
@@ -250,7 +250,7 @@ def _count_after_queries(settings: RunSettings, module: AnyModule) -> int | None
     try:
         count = ask(module.count)
     except (SimulatorError, Retryable) as error:
-        _log.warning("the events could not be counted: %s", error)
+        _log.warning("counting the events failed: %s", error)
         return None
     if count == 0:
         raise SimulatorError(

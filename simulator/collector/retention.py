@@ -147,7 +147,7 @@ class Deleter:
             try:
                 result.remaining = ask(self._count_older)
             except (SimulatorError, Retryable) as error:
-                _log.warning("what is older than the retention couldn't be counted: %s", error)
+                _log.warning("counting the events older than the retention failed: %s", error)
         return result
 
     def _count_older(self) -> int | None:
@@ -183,7 +183,7 @@ def describe_remaining(result: RetentionResult) -> list[str]:
     """What makes a run invalid by its retention."""
     if not result.remaining:
         return []
-    return [f"{result.remaining:,} events are still there that are older than the retention allows"]
+    return [f"{result.remaining:,} events older than the retention allows are still stored"]
 
 
 def leave_out_deleted(prepared: Preparation, stored: Sequence[StoredEvents]) -> list[StoredEvents]:

@@ -193,7 +193,7 @@ class Collector:
             return
         if self._deleting is not None:
             await self._deleting
-        await self._ask(self._deleter.delete_rest, "deleting what is too old")
+        await self._ask(self._deleter.delete_rest, "deleting old events")
 
     async def _finish_early(self) -> None:
         """Report what has been measured, once the other workers have handed in theirs, or soon."""
@@ -203,7 +203,7 @@ class Collector:
         try:
             report = make_early_report(self.settings, self._prepared, self.barrier, self.given_up)
         except Exception:  # noqa: BLE001 - why the run was given up must be told all the same
-            _log.exception("what was measured could not be told")
+            _log.exception("reporting what was measured failed")
             self.fail(self.given_up)
         else:
             self._publish(report)
@@ -240,7 +240,7 @@ class Collector:
         try:
             await self._ask(indexing.build, "building the indexes")
         except (SimulatorError, Retryable) as error:
-            writers.invalid_reasons.append(f"the indexes could not be built: {error}")
+            writers.invalid_reasons.append(f"building the indexes failed: {error}")
         run.index_build_s = indexing.build_s
 
     async def _measure_storage(self, run: RunResult, writers: GroupResult) -> None:
@@ -249,7 +249,7 @@ class Collector:
         module, compact = self._prepared.module, self.settings.data.compact
         try:
             writers.storage, writers.storage_compacted = await self._ask(
-                lambda: measure_storage(module, writers, compact), "asking what is on disk"
+                lambda: measure_storage(module, writers, compact), "asking for the size on disk"
             )
         except SimulatorError as error:
             writers.storage = Storage(reason=str(error))
@@ -303,7 +303,7 @@ class Collector:
                 )
             )
         except Exception as error:  # noqa: BLE001 - what was measured must not be lost by it
-            _log.exception("the answers couldn't be checked")
+            _log.exception("checking the answers failed")
             return checker.give_up(f"unexpected {type(error).__name__}: {error}")
 
     def close(self) -> None:
@@ -369,7 +369,7 @@ class Collector:
                 if self._asks_prefill:
                     await self._ask(self._prepared.await_prefill, action)
                 if self._deleter is not None:
-                    action = "deleting what is too old of the prefill"
+                    action = "deleting old events of the prefill"
                     await self._ask(self._deleter.delete_from_prefill, action)
                 if self._prepared.indexing.builds_before_run:
                     action = "building the indexes"
@@ -424,7 +424,7 @@ class Collector:
 
     async def _delete(self, deleter: Deleter, limit_ms: int) -> None:
         with self._failing():
-            await self._ask(lambda: deleter.delete_in_run(limit_ms), "deleting what is too old")
+            await self._ask(lambda: deleter.delete_in_run(limit_ms), "deleting old events")
 
     def _count_places(self, load: Load) -> int:
         """Requests that each worker may have in flight."""
@@ -453,7 +453,7 @@ class Collector:
 
     def _give_up_answers(self, worker: int, reason: str) -> None:
         assert self._answers is not None
-        _log.error("worker %d hands in no answers: %s", worker, reason)
+        _log.error("worker %d sends no answers: %s", worker, reason)
         self._answers.give_up_worker(worker, redact(reason))
         self.barrier.awaited.discard(worker)
         self._notify()

@@ -56,6 +56,6 @@ def judge_stages(offered: Offered | None, stages: Sequence[StageResult], load: L
     unit = "events" if load.role is Role.WRITE else "queries"
     offered.saturated = True
     offered.reason = (
-        f"in stage {number} ({stage.duration_s:g} s at {stage.rate_per_s:,.10g} {unit}/s) {stage.due:,}"
-        f" {unit} were due, {stage.achieved:,} were done in it"
+        f"in stage {number} ({stage.duration_s:g} s at {stage.rate_per_s:,.10g} {unit}/s)"
+        f" {stage.due:,} {unit} were due, but only {stage.achieved:,} were done"
     )

@@ -127,7 +127,7 @@ class PhaseTracker:
                 quiet_s = max(0.0, min(quiet_s, elapsed_s - pause.ends_s))
         if quiet_s >= QUIET_S and not self._quiet_noted:
             self._quiet_noted = True
-            _log.warning("nothing has come back from the database for %.0f s", quiet_s)
+            _log.warning("the database has not answered for %.0f s", quiet_s)
         return quiet_s
 
     def _groups(self, barrier: Barrier, elapsed_s: float) -> list[GroupStatus]:

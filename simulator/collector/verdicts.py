@@ -81,10 +81,10 @@ def judge_offer(
     if is_missing(expected - achieved - failed, expected, places, caught_up, load):
         unit = "events" if load.role is Role.WRITE else "queries"
         reason = (
-            f"{expected:,} {unit} were due in the window, {achieved:,} were done in it"
+            f"{expected:,} {unit} were due in the window, but only {achieved:,} were done"
             if load.duration_s is not None
-            else f"{achieved:,} {unit} took {window[1] - window[0]:.3g} s,"
-            f" and at the rate they take {achieved / load.rate_per_s:.3g} s"
+            else f"{achieved:,} {unit} took {window[1] - window[0]:.3g} s, but at the offered rate"
+            f" they take {achieved / load.rate_per_s:.3g} s"
         )
     elif is_missing(growth, due_in_half, places, caught_up, load):
         reason = f"the backlog grew by {growth:,} in the last half of the window"
@@ -168,7 +168,10 @@ def find_own_delay(offered: Offered, latency: LatencyMs | None) -> str | None:
         return None
     if late_ms < BOUND_OWN_DELAY_SHARE * latency.tail:
         return None
-    return f"a worker sent requests up to {late_ms:,.0f} ms (p99) late though it had places in flight free"
+    return (
+        f"a worker sent requests up to {late_ms:,.0f} ms (p99) late although it had free places in"
+        " flight"
+    )
 
 
 # --- what the client cost -------------------------------------------------------------------------
@@ -246,11 +249,11 @@ def _find_clients_limit(
         return reason if busy else f"{reason}, while the database waited for its next request"
     throttled = client.throttled_share
     if throttled is not None and throttled >= BOUND_THROTTLED_SHARE:
-        return f"a {kind} was stopped by its CPU limit in {throttled:.0%} of the periods"
+        return f"a {kind} was throttled by its CPU limit in {throttled:.0%} of the periods"
     if at_leisure or client.ceiling_share < BOUND_CEILING_SHARE:
         # What is sent at leisure is given, however fast it could be.
         return None
     if client.ceiling_share >= 1:
         # Neither figure of a tiny run is exact, so their ratio can be as much as 430 %.
-        return "a worker ran as fast as building payloads alone allows"
-    return f"a worker ran at {client.ceiling_share:.0%} of what building payloads alone allows"
+        return "a worker ran as fast as it can build payloads"
+    return f"a worker ran at {client.ceiling_share:.0%} of the rate at which it can build payloads"

@@ -139,7 +139,10 @@ class Client(Message):
             return (
                 f"between an answer and the next question the database waited {share} of the time"
             )
-        return f"of the time of all places in flight, {share} lay between an answer and the next question"
+        return (
+            f"places in flight were idle between an answer and the next question {share} of the"
+            " time"
+        )
 
 
 class Verification(Message):

@@ -204,8 +204,9 @@ class Load(Message):
     """How many take part."""
     primary_key: Annotated[PrimaryKey, Condition.SCHEMA] = _option(
         PrimaryKey.DB,
-        "Who makes the primary key: the database by an identity column (sql), in its own older way"
-        " (db: serial) or as a UUID (uuid), the worker from the event (client), or nobody (none).",
+        "What generates the primary key: the database with an identity column (sql), its older"
+        " form (db: serial) or a UUID (uuid), the worker from the event (client), or nothing"
+        " (none).",
         Role.WRITE,
     )
     tables: Annotated[Tables, Condition.SCHEMA] = _option(
@@ -213,13 +214,13 @@ class Load(Message):
     )
     events: int = _option(10_000, "Events per worker.", Role.WRITE, ge=1, alias="num_inserts")
     batch: Annotated[int, Condition.BATCH] = _option(
-        0, "Events per request; 0: each event is a request of its own.", Role.WRITE, ge=0
+        0, "Events per request; 0: one request per event.", Role.WRITE, ge=0
     )
     rate_per_s: Annotated[float | None, Condition.LOAD] = _option(
         None,
-        "Offer this many events (queries) per second, of all workers together, whether or not the"
-        " database keeps up: an open loop. Without it each request follows the answer to the one"
-        " before: a closed loop.",
+        "Offer this many events (queries) per second, over all workers, whether or not the"
+        " database keeps up: an open loop. Without it, the next request is sent when the last one"
+        " is answered: a closed loop.",
         gt=0,
     )
     stages: Annotated[Stages, Condition.LOAD] = _option(
@@ -243,20 +244,20 @@ class Load(Message):
     )
     patience_s: Annotated[float | None, Condition.NONE] = _option(
         None,
-        "How long one request may take, retries included, for a database that is away for a while (30s, 5m);"
-        " default: no limit but the target's max_retries.",
+        "How long one request may take, retries included, if the database is away for a while"
+        " (30s, 5m); default: limited by the target's max_retries only.",
         Role.WRITE,
         gt=0,
     )
     runs: int = _option(3, "How many times each worker runs each query.", Role.READ, ge=1)
     redraw: Annotated[bool, Condition.WORKLOAD] = _option(
         True,
-        "Draw devices and windows of queries anew for each execution, or ask each time as the first time.",
+        "Draw new devices and windows for each execution of a query, or repeat those of the first.",
         Role.READ,
     )
     check: Annotated[bool, Condition.NONE] = _option(
         True,
-        "Compare the first answer to each query with the right one, after all that is measured.",
+        "Compare the first answer to each query with the right one, once everything is measured.",
         Role.READ,
     )
     queries: CommaList | None = None
@@ -289,8 +290,8 @@ class DataSet(Message):
 
     workload: str = _option(
         "temperature",
-        "Workload to generate: the name of one of this tool or below `workloads` in the config file, or a"
-        " file with a definition (.yaml).",
+        "Workload to generate: the name of a built-in one or of one under `workloads` in the"
+        " config file, or a file with a definition (.yaml).",
     )
     workload_options: dict[str, Any] = Field(default_factory=dict)
     definition: dict[str, Any] | None = None
@@ -298,13 +299,16 @@ class DataSet(Message):
     workload_file: str | None = None
     """The file that it was read from, as the user named it."""
     seed: int = _option(
-        0, "Other events of the same kind; the same seed gives the same events.", ge=0, le=2**64 - 1
+        0,
+        "Another seed gives other events of the same kind; the same seed gives the same events.",
+        ge=0,
+        le=2**64 - 1,
     )
     prefill: int = _option(0, "Insert this many events before the measured run, in batches.", ge=0)
     prefill_span_s: float | None = _option(
         None,
-        "Store a history of this length before the measured data begin (30d); with --no-clean one that is"
-        " there is kept.",
+        "Store a history of this length before the measured data begin (30d); with --no-clean an"
+        " existing one is kept.",
         gt=0,
     )
     prefill_every_s: float | None = _option(
@@ -313,18 +317,19 @@ class DataSet(Message):
     clean: bool = _option(True, "Drop and recreate the tables before each run.")
     compact: bool = _option(
         False,
-        "After each run, also have the database vacuum, merge or compress, and show what is on disk before"
-        " and after.",
+        "After each run, also have the database vacuum, merge or compress, and show the size on"
+        " disk before and after.",
     )
     retention_s: Annotated[float | None, Condition.LOAD] = _option(
         None,
-        "Delete events that are older than this by their own time, as the database does it best, while others"
-        " are inserted (90d); their clock is compressed so that all of it passes in the run.",
+        "Delete events that are older than this by their own time, in the way that suits the"
+        " database best, while others are inserted (90d); their clock is compressed so that this"
+        " time passes within the run.",
         ge=SHORTEST_S,
     )
     timestamps: Timestamps = _option(
         Timestamps.CONTINUE,
-        "On existing data: go on in time, or start again at the first timestamp.",
+        "With existing data: continue in time, or restart at the first timestamp.",
     )
 
     @property

@@ -31,7 +31,9 @@ class Allocation(Message, frozen=True):
     """So many show growth, where the module knows it better than by the unit."""
 
 
-ANY_ALLOCATION = Allocation(unit_bytes=MIB, cause="the sizes of small tables say little of events")
+ANY_ALLOCATION = Allocation(
+    unit_bytes=MIB, cause="the size of a small table says little about its events"
+)
 """The allocation of modules that name none."""
 
 

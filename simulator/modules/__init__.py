@@ -101,7 +101,7 @@ def build(settings: RunSettings) -> tuple[Workload, AnyModule]:
     own = {key: text for key, text in settings.secret.items() if key not in ignored}
     warning = ""
     if ignored:
-        warning = f"keys of the Secret that are no options are ignored: {', '.join(ignored)}"
+        warning = f"ignored keys of the Secret that are not options: {', '.join(ignored)}"
         _log.warning(warning)
     try:
         options = parse_options(

@@ -145,7 +145,7 @@ def _read_memory() -> int:
 def explain_length(size: int) -> SimulatorError:
     """The error of an answer that is longer than `most_answer_bytes`."""
     return SimulatorError(
-        f"the answer has {size >> 20:,} MB and more, too many for this worker's memory (at most"
-        f" {most_answer_bytes() >> 20:,} MB): ask for a shorter window or fewer devices, or give workers"
-        " more memory"
+        f"the answer has {size >> 20:,} MB or more, too much for this worker's memory (at most"
+        f" {most_answer_bytes() >> 20:,} MB): ask for a shorter window or fewer devices, or give"
+        " workers more memory"
     )

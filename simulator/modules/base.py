@@ -205,12 +205,14 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
             )
         if absent := [package for package in offered[name].packages if not _is_installed(package)]:
             raise OptionError(
-                f"client={name} needs what is not installed here: pip install {' '.join(absent)}"
+                f"client={name} needs packages that are not installed here: pip install"
+                f" {' '.join(absent)}"
             )
         if load.role is Role.READ:
             if offered[name].asker is None:
                 raise OptionError(
-                    f"client={name} asks no queries in module {self.name}: use client={LEAN} for them"
+                    f"client={name} asks no queries in module {self.name}: use client={LEAN} for"
+                    " them"
                 )
             return
         mode, ways = self.options.mode(load.batch), offered[name].ways
@@ -289,7 +291,7 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         """Insert rows of the tags' table (columns as in `Schema.tags_row`, some thousand rows at a time); one
         that is there stays. Called by each worker before its events, after `open`."""
-        raise OptionError(f"module {self.name} has no table of tags")
+        raise OptionError(f"module {self.name} has no tags table")
 
     def count_devices(self) -> int | None:
         """Rows of the tags' table; None if there is none."""
@@ -311,12 +313,12 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
         """What the job's tables take on disk, after whatever makes that figure true (a flush, a
         checkpoint); `events` is filled in by the caller. Raises Retryable or SimulatorError if the
         database doesn't say."""
-        return Storage(reason=f"module {self.name} doesn't tell yet")
+        return Storage(reason=f"module {self.name} can't measure it yet")
 
     def storage_during(self) -> Storage:
         """What the job's tables take while others write, without anything that would disturb them, such as a
         flush. `level` is filled in by the caller unless the database counts the events in the figures."""
-        return Storage(reason="this database's size can't be asked during the run without a flush")
+        return Storage(reason="this database can't report its size during the run without a flush")
 
     def compact(self) -> bool:
         """Have the database do what a night would do for the job's tables, and wait for it; False if
@@ -327,12 +329,12 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
         """Delete all events of the job's tables that are older, in ms since 1970, and wait until they are
         gone: as `CAPABILITIES.ageing` says, while others insert. `before_ms` is one of the limits of
         `Job.retention`; may be repeated. Raises Retryable or SimulatorError."""
-        raise OptionError(f"module {self.name} deletes nothing by its age")
+        raise OptionError(f"module {self.name} doesn't delete by age")
 
     def describe_schema(self) -> list[str]:
         """What `prepare` makes, as it is sent, for a person to read; none: nothing is made before the events.
         Needs no connection. OptionError if the module can't show it."""
-        raise OptionError(f"module {self.name} doesn't show what it makes")
+        raise OptionError(f"module {self.name} can't show what it creates")
 
     def make_asker(self, in_flight: int) -> Asker:
         """An asker by the lean way."""

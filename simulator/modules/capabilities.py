@@ -46,7 +46,7 @@ class Ageing:
 
     way: str = ""
     """In words, after `older events go by`; empty: it doesn't."""
-    reason: str = "it deletes nothing by its age yet"
+    reason: str = "it doesn't delete by age yet"
     """Why it doesn't, after the module's name."""
     unit_ms: int = 1
     """Limits must be multiples of this."""
@@ -145,26 +145,26 @@ class Capabilities:
             exact = column.type is not ColumnType.FLOAT64 or column.decimals is not None
             if self.float64_digits is not None and not exact:
                 return (
-                    f"floats of up to 17 digits in {column.name}, of which the database keeps"
-                    f" {self.float64_digits}: give the column decimals"
+                    f"floats of up to 17 digits in {column.name}, but the database keeps only"
+                    f" {self.float64_digits}: give the column `decimals`"
                 )
         return None
 
     def _find_problem(self, schema: Schema) -> str | None:
         """Why such events can't be stored, after `it has`."""
         if self.most_columns is not None and len(schema.row) > self.most_columns:
-            return f"{len(schema.row):,} columns, and a table {self.most_columns:,} at most"
+            return f"{len(schema.row):,} columns, but a table has {self.most_columns:,} at most"
         for column in schema.columns:
             if column.type not in {*self.column_types, *self.tag_types}:
                 return (
                     f"a column of type {column.type}, {column.name}, which the module doesn't map"
                 )
             if column.nullable and not self.missing_values:
-                return f"no value in some events' {column.name}, which the module doesn't store"
+                return f"events without a value in {column.name}, which the module doesn't store"
             if column.nullable and column.may_be_empty and not self.empty_texts:
                 return (
-                    f"empty texts beside missing ones in {column.name}, which the database doesn't tell"
-                    " apart: write something else for one of them"
+                    f"both empty and missing texts in {column.name}, which the database can't"
+                    " distinguish: use another value for one of them"
                 )
         named = (schema.time, schema.device)
         values = [

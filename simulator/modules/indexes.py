@@ -46,9 +46,10 @@ class IndexOptions(Options):
     create_indices: Annotated[CreateIndices, BeforeValidator(_read_words), Condition.SCHEMA] = (
         Field(
             CreateIndices.NO,
-            description="indexes on device, time and temperature: no, before (made with the tables, so that"
-            " inserts pay for them; true means the same) or after (built when the events are loaded, and"
-            " timed); with them, each device's newest event is asked for in the way that they serve",
+            description="indexes on device, time and temperature: no, before (made with the"
+            " tables, so that inserts maintain them; true means the same) or after"
+            " (built once the events are loaded, and timed); with them, queries for"
+            " each device's newest event use the form that the indexes serve",
         )
     )
 

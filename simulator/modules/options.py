@@ -41,8 +41,9 @@ class Options(BaseModel):
 
     client: Annotated[str, Condition.CLIENT] = Field(
         LEAN,
-        description="what inserts and queries go by: lean (the shortest path that the database documents) or"
-        " official (the vendor's client, as its documentation advises), where the module has it",
+        description="how inserts and queries are sent: lean (the shortest path that the database"
+        " documents) or official (the vendor's client, as its documentation advises),"
+        " if the module has it",
     )
     max_retries: Annotated[int, Condition.CLIENT] = Field(
         8, ge=0, description="retries of one request before the run is given up"
@@ -50,7 +51,7 @@ class Options(BaseModel):
     database_timeout_s: Annotated[float, Condition.NONE] = Field(
         900,
         gt=0,
-        description="seconds that preparing tables, counting, or asking for their size may take",
+        description="time limit in s for preparing tables, counting events, or measuring size",
     )
 
     @classmethod
@@ -108,7 +109,8 @@ class Options(BaseModel):
             return own
         if name in self.model_fields_set and own != requested:
             raise OptionError(
-                f"--in-flight {requested} and the option {name}={own} say different things: choose one"
+                f"--in-flight {requested} and the option {name}={own} contradict each other:"
+                " choose one"
             )
         limits = type(self).model_fields[name].metadata
         most = min((limit.le for limit in limits if hasattr(limit, "le")), default=requested)

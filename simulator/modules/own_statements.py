@@ -49,16 +49,16 @@ def check_own_statements(module: AnyModule) -> None:
             raise OptionError(f"query {name}: statement: {refuse_statements(module.name)}")
         if redact(text) != text:
             raise OptionError(
-                f"query {name}: statement: it has a password of the target, which results would keep:"
-                " leave it out"
+                f"query {name}: statement: it contains a password of the target, which results"
+                " would store: leave it out"
             )
 
 
 def refuse_statements(module: str) -> str:
     """What to say of a workload's own statement for a module that takes none."""
     return (
-        f"module {module} takes no statements of a workload's own: leave it out, and the module asks what"
-        " the description says"
+        f"module {module} takes no statements from a workload: leave it out, so that the module"
+        " builds one from the description"
     )
 
 

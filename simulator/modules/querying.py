@@ -62,7 +62,7 @@ class QueryingModule(ABC):
             return statement
         if isinstance(statement, dict | list):
             return json.dumps(statement, indent=2, ensure_ascii=False)
-        raise OptionError(f"module {self.name} doesn't show what it sends")
+        raise OptionError(f"module {self.name} can't show what it sends")
 
     def answer(self, statement: Any) -> Rows:
         """Ask and decode what `compile` gave: for a module without an asker of its own."""
@@ -129,7 +129,7 @@ class QueryingModule(ABC):
         if chosen is None:
             if own:
                 return list(own)
-            hint = f", but for --queries {','.join(available)}" if available else ""
+            hint = f", except with --queries {','.join(available)}" if available else ""
             raise OptionError(f"module {self.name} has no queries for this workload{hint}")
         for name in chosen:
             if name not in available:

@@ -80,7 +80,7 @@ class Checker:
         if values > self._left:
             self._leave(
                 answer.query,
-                f"answers of more than {MOST_VALUES:,} values in all are too many to be kept",
+                f"no more than {MOST_VALUES:,} values of answers are kept",
             )
             return
         self._left -= values
@@ -136,7 +136,7 @@ class Checker:
             difference = answer.malformed or compare_columns(right[answer.bound], answer.columns)
             if difference:
                 if find_own_statement(type(self._module), answer.bound.query) is not None:
-                    difference += " (asked by the workload's own statement)"
+                    difference += " (asked with the workload's own statement)"
                 _log.error("query %s: wrong answer: %s", answer.query, difference)
                 self._found.wrong.append(
                     WrongAnswer(
@@ -173,7 +173,9 @@ class Checker:
                 continue
             if kept_from_ms is not None and (answer.bound.start_ms or 0) < kept_from_ms:
                 self._leave(
-                    answer.query, "rows of its window were being deleted", len(answer.workers)
+                    answer.query,
+                    "rows in its window were being deleted during the query",
+                    len(answer.workers),
                 )
                 continue
             needed = find_needed([answer.bound], stored)
@@ -188,14 +190,14 @@ class Checker:
             if needed_bytes > memory:
                 self._leave(
                     answer.query,
-                    f"right answers of {stored.device_count:,} devices take more memory than the"
+                    f"right answers for {stored.device_count:,} devices need more memory than the"
                     " collector has",
                     len(answer.workers),
                 )
                 continue
             memory -= needed_bytes
             if cost > MOST_EVENTS or work > _MOST_WORK:
-                reason = f"right answers are computed of {MOST_EVENTS:,} events at most"
+                reason = f"right answers are computed from at most {MOST_EVENTS:,} events"
                 self._leave(answer.query, reason, len(answer.workers))
             else:
                 chosen.append(answer)
@@ -230,7 +232,7 @@ def add_answers(readers: GroupResult, answers: Answers) -> None:
     for query in dict.fromkeys(answer.query for answer in answers.wrong):
         wrong = [answer for answer in answers.wrong if answer.query == query]
         others = sum(len(answer.workers) for answer in wrong) - 1
-        more = f" (and {others} more of its answers are wrong)" if others else ""
+        more = f" (and {others} more wrong answers)" if others else ""
         first = wrong[0]
         readers.invalid_reasons.append(
             f"query {query} gave a wrong answer to worker {first.workers[0]}"

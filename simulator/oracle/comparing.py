@@ -115,7 +115,7 @@ def _compare_whole(right: Answer, columns: Sequence[Values]) -> str | None:
         return f"a row that shouldn't be there: {row}"
     if (lacking > 0).any() and right.query.limit is None:
         first = int(np.argmax(lacking > 0))
-        return f"a row is missing: {right.row(int(np.argmax(right_ranks == first)))}"
+        return f"missing row: {right.row(int(np.argmax(right_ranks == first)))}"
     return None
 
 
@@ -202,7 +202,7 @@ def _format_key(right: Answer, row: Row) -> str:
 def _to_whole(value: Any) -> int:
     whole = int(value)
     if whole != value:
-        raise ValueError(f"{value} is no whole number")
+        raise ValueError(f"{value} is not a whole number")
     return whole
 
 
@@ -215,7 +215,7 @@ def _to_time(value: Any) -> int:
 
 def _to_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a text")
     if "\0" in value:
         raise ValueError(f"{value!r} has a NUL character, which no event has")
     return value

@@ -83,7 +83,7 @@ def resume_history(begin: Beginning, module: AnyModule) -> Beginning:
         return replace(begin, next_events=next_events, is_certain=False)
     if recognized.workload is not workload:
         raise OtherEvents(
-            f"they are those of {recognized.sharing_workers} workers that share the devices"
+            f"they are from {recognized.sharing_workers} workers that share the devices"
         )
     return replace(begin, next_events={part.worker: part.count for part in recognized.parts})
 
@@ -134,12 +134,12 @@ def _check_history(
 
 def _expect_prefill(begin: Beginning) -> list[StoredPart]:
     if begin.settings.data.timestamps is Timestamps.RESTART and begin.first_event:
-        raise UnknownEvents("with --timestamps restart times are those of other events")
+        raise UnknownEvents("with --timestamps restart, events repeat the times of earlier ones")
     if not begin.is_certain:
-        raise UnknownEvents("events of the runs before have gaps")
+        raise UnknownEvents("events of earlier runs have gaps")
     parts = begin.list_prefilled()
     if not parts:
-        raise UnknownEvents("no events are known to be stored before the run begins: set --prefill")
+        raise UnknownEvents("no known events are stored before the run begins: set --prefill")
     return parts
 
 
@@ -211,7 +211,7 @@ def recognize_events(
 def recognize_devices(workload: Workload, inventory: DeviceInventory) -> RecognizedEvents:
     """The same by number and times alone: of each worker, consecutive events."""
     if not len(inventory):
-        raise UnknownEvents("there are no events: run insert first")
+        raise UnknownEvents("no events are stored: run insert first")
     refused: UnknownEvents | None = None
     for candidate in _list_candidates(workload):
         try:
@@ -247,7 +247,7 @@ def _recognize_parts(workload: Workload, inventory: DeviceInventory) -> list[Sto
         there = places[places >= 0]
         if not len(there):
             stranger = bytes(inventory.names[np.argmax(unplaced)]).decode(errors="replace")
-            raise OtherEvents(f"there are events of device {stranger!r}")
+            raise OtherEvents(f"unknown events of device {stranger!r}")
         parts.append(_place_events(workload, worker, names, inventory, places))
         unplaced[there] = False
     return parts
@@ -272,8 +272,8 @@ def _place_events(
         if _has_these(workload, part, names, inventory, places):
             return part
     raise OtherEvents(
-        f"the {count:,} events of device {bytes(names[0]).decode()} and its like have other"
-        f" times than {count:,} events of seed {workload.seed} that follow each other"
+        f"the {count:,} events of device {bytes(names[0]).decode()} and similar ones have other"
+        f" times than {count:,} consecutive events of seed {workload.seed}"
     )
 
 
@@ -327,7 +327,9 @@ def _check_values(module: AnyModule, recognized: RecognizedEvents) -> None:
     schema = workload.schema
     fields = tuple(schema.fields[:MOST_FIELDS])
     if not fields:
-        raise UnknownEvents("events without numbers can't be told from those of another seed")
+        raise UnknownEvents(
+            "events without numbers can't be distinguished from those of another seed"
+        )
     sample = Query(name="sample", devices=1, instant=True, events=fields)
     _require(module, sample)
     stored = Stored(workload, recognized.parts)

@@ -28,7 +28,7 @@ def main() -> int:
         parser.error(str(error))
     if not any(entry.is_there for entry in entries):
         needed = " or ".join(", ".join(entry.variables) for entry in entries)
-        parser.error(f"no server of module {arguments.module} is there: set {needed}")
+        parser.error(f"no server for module {arguments.module}: set {needed}")
     return pytest.main(
         ["--pyargs", "simulator.testing.suite", *pytest_arguments], plugins=[Choice(entries)]
     )

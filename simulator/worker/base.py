@@ -167,7 +167,7 @@ class CollectorClient:
             except httpx.TransportError as error:
                 problem = str(error)
             if time.monotonic() > deadline:
-                raise RunOver(f"the collector can't be reached: {problem}")
+                raise RunOver(f"can't reach the collector: {problem}")
             # Nothing tells a client that a server has begun to listen.
             time.sleep(_CONNECT_INTERVAL_S)
         if answer.status_code == httpx.codes.GONE:

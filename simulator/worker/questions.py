@@ -159,7 +159,7 @@ class Questions:
         drawn = self._drawn.get(name)
         if drawn is None or drawn.rows is None or drawn.rows == rows:
             return None
-        return f"the answer has {rows:,} rows, and {drawn.rows:,} would be right"
+        return f"the answer has {rows:,} rows instead of {drawn.rows:,}"
 
     def decode(self, received: Received) -> Sequence[Sequence[Any]]:
         """The rows of an answer; SimulatorError if it is not in the form of one."""
@@ -196,7 +196,7 @@ KEPT_VALUES = 500_000
 _KEPT_BYTES = 100_000_000
 """How long answers may be as they came, for the same reason."""
 
-_NOT_DESCRIBED = "no right answer is described"
+_NOT_DESCRIBED = "no description of the right answer"
 
 
 class FirstAnswers:
@@ -226,7 +226,7 @@ class FirstAnswers:
 
     def hand_in(self, worker: int, schema: Schema) -> WorkerAnswers:
         """All answers that are kept, decoded. They are forgotten then."""
-        reason = f"answers of more than {KEPT_VALUES:,} values are too long to be kept"
+        reason = f"answers of more than {KEPT_VALUES:,} values are too long to keep"
         answers = WorkerAnswers(
             worker=worker, answers=[], unchecked=dict.fromkeys(self._too_long, reason)
         )

@@ -80,7 +80,7 @@ def _define(document: bytes) -> type[Workload]:
     try:
         return define(Definition.read(from_json(document)))
     except ValidationError as error:
-        problem = "the workload's definition is none that this version understands"
+        problem = "this version can't read the workload's definition"
         raise OptionError(f"{problem}: {one_line(error)}") from error
 
 

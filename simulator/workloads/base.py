@@ -49,19 +49,19 @@ class WorkloadOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     device_spread: int = Field(
-        1, ge=1, le=MAX_DEVICES, description="devices per worker; events are dealt to them in turn"
+        1, ge=1, le=MAX_DEVICES, description="devices per worker; they get events in turn"
     )
     clock_factor: Annotated[int, Condition.WORKLOAD] = Field(
         1,
         ge=1,
         le=MAX_CLOCK_FACTOR,
-        description="how many times as far apart in time a device's events are as the workload says, so that"
-        " days pass in a run of a minute",
+        description="factor on the workload's time between a device's events, so that days pass"
+        " in a run of a minute",
     )
     tags: Annotated[Tags, Condition.SCHEMA] = Field(
         Tags.ROW,
-        description="where a device's name and tags are stored: row (with each event) or table (once per"
-        " device in a table of their own, where the database has joins)",
+        description="where a device's name and tags are stored: row (with each event) or table"
+        " (once per device in a separate table, if the database has joins)",
     )
 
 
@@ -119,7 +119,7 @@ class Workload(ABC):
         )
         if self.options.tags is Tags.TABLE and any(column.name == ID for column in schema.columns):
             raise OptionError(
-                f"workload {self.name} has a column {ID}, which tags=table makes: call it something else"
+                f"workload {self.name} has a column {ID}, which tags=table makes: rename it"
             )
 
     def remake(self, **changes: Any) -> Workload:
@@ -202,7 +202,7 @@ class Workload(ABC):
             owner, numbers = int(ids[0]) // DEVICES_APART, ids % DEVICES_APART
             if not np.array_equal(device_ids(owner, numbers), names):
                 raise OptionError(
-                    f"workload {self.name} names its devices otherwise than w00007d000042: use tags=row"
+                    f"workload {self.name} has device names unlike w00007d000042: use tags=row"
                 )
             yield {ID: ids, **columns}
 

@@ -56,16 +56,22 @@ class DefinedOptions(WorkloadOptions):
     """Options of a workload that is made from a definition."""
 
     device_spread: int = Field(
-        0, ge=0, le=MAX_DEVICES, description="devices per worker; events are dealt to them in turn"
+        0, ge=0, le=MAX_DEVICES, description="devices per worker; they get events in turn"
     )
     devices: int | None = Field(
-        None, ge=1, le=MAX_DEVICES, description="devices in all, shared out over the workers"
+        None, ge=1, le=MAX_DEVICES, description="total number of devices, divided among the workers"
     )
     sharing_workers: int = Field(
-        1, ge=1, le=MAX_DEVICES, description="workers that the devices in all are shared out over"
+        1,
+        ge=1,
+        le=MAX_DEVICES,
+        description="number of workers that share the total number of devices",
     )
     late: float | None = Field(
-        None, ge=0, le=1, description="share of events that are sent late (0.02), if any are"
+        None,
+        ge=0,
+        le=1,
+        description="share of events that are sent late (0.02), if the workload has any",
     )
     epoch: Annotated[str, BeforeValidator(_read_epoch)] = Field(
         "", description="the first time (2024-01-01T00:00:00Z), or now"
@@ -112,7 +118,7 @@ class Defined(Workload):
         assert isinstance(chosen, DefinedOptions)
         if chosen.devices and chosen.device_spread:
             raise OptionError(
-                "devices are those in all, device_spread those of each worker: give one of them"
+                "devices is the total, device_spread the number per worker: set one of them"
             )
         self._sharing, self._in_all = 1, 0
         if chosen.device_spread or not (chosen.devices or definition.devices.in_all):
@@ -123,7 +129,8 @@ class Defined(Workload):
             if self._in_all < self._sharing:
                 raise OptionError(
                     f"workload {self.name} has {self._in_all} devices in all, too few for"
-                    f" {self._sharing} workers: give the option devices, or device_spread for each"
+                    f" {self._sharing} workers: set the option devices, or device_spread per"
+                    " worker"
                 )
             self.device_spread = -(-self._in_all // self._sharing)
         self.schema = replace(self.schema, devices_per_worker=self.device_spread)
@@ -182,7 +189,9 @@ class Defined(Workload):
         """Let events begin at this time, which may be another than the definition's."""
         epoch_ms = read_epoch(epoch) if isinstance(epoch, str) else epoch
         if epoch_ms == NOW:
-            raise OptionError(f"workload {self.name} begins now: give the time as its option epoch")
+            raise OptionError(
+                f"workload {self.name} begins now: set the time with its option epoch"
+            )
         if epoch_ms != self.schema.epoch_ms:
             self.schema = replace(self.schema, epoch_ms=epoch_ms)
             self._makers = make_makers(self.definition, epoch_ms)

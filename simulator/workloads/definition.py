@@ -65,11 +65,11 @@ def read_name(value: object) -> str:
     """A name that every database takes; ValueError if it's none."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError(
-            f"{value!r} is no name for all databases: take small letters a to z, digits and _, 58 at"
-            " most, a letter first"
+            f"{value!r} is not a valid name in all databases: use lowercase letters a to z, digits"
+            " and _, at most 58, beginning with a letter"
         )
     if value in _TAKEN:
-        raise ValueError(f"{value!r} is a name that a database makes itself: take another")
+        raise ValueError(f"{value!r} is a name that a database uses itself: use another")
     return value
 
 
@@ -142,7 +142,7 @@ class ColumnDefinition(Part):
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         if self.decimals is not None and self.type not in _FLOATS:
-            raise ValueError(f"decimals are for float32 and float64, not for {self.type}")
+            raise ValueError(f"decimals apply to float32 and float64, not to {self.type}")
         if self.tag and self.missing:
             raise ValueError("a tag is never missing: it follows from the device's name")
         signal = self.signal
@@ -161,7 +161,7 @@ class ColumnDefinition(Part):
     def _check_span(self, signal: Uniform | Normal | Wander | Cycle | Counter) -> None:
         if self.type not in _NUMERIC:
             raise ValueError(
-                f"signal {signal.kind} makes numbers: for type {self.type} take choice, hold or"
+                f"signal {signal.kind} makes numbers: for type {self.type} use choice, hold or"
                 " constant"
             )
         (low, high), (least, most) = signal.span, _RANGES[self.type]
@@ -192,8 +192,8 @@ class ColumnDefinition(Part):
         if not fits:
             hint = ""
             if kind is ColumnType.TEXT and not isinstance(value, str):
-                hint = ": put it into quotes"
-            raise ValueError(f"{value!r} is no value of type {kind}{hint}")
+                hint = ": put it in quotes"
+            raise ValueError(f"{value!r} is not a value of type {kind}{hint}")
 
 
 def _is_unicode(text: str) -> bool:
@@ -216,7 +216,7 @@ class Devices(Part):
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
         if (self.in_all is None) == (self.per_worker is None):
-            raise ValueError("say either in_all or per_worker")
+            raise ValueError("set either in_all or per_worker")
         return self
 
 
@@ -242,7 +242,7 @@ class Late(Part):
     @model_validator(mode="after")
     def _a_mean_is_exponential(self) -> Self:
         if (self.delay is Delay.EXPONENTIAL) != (self.mean is not None):
-            raise ValueError("a mean goes with delay: exponential, and that with a mean")
+            raise ValueError("delay: exponential needs a mean, and only it can have one")
         return self
 
 
@@ -319,7 +319,7 @@ class Definition(Part):
         for number, column in enumerate(self.columns):
             for name in column.names:
                 if name in columns:
-                    problem = f"there are two columns {name!r}: give one another name"
+                    problem = f"there are two columns {name!r}: rename one"
                     raise MisplacedError(problem, "columns", number)
                 columns[name] = column
         if len(columns) > MAX_COLUMNS:
@@ -346,21 +346,21 @@ class Definition(Part):
     def _check_key(self, key: str, column: ColumnDefinition | None, kind: ColumnType) -> None:
         name = getattr(self, key)
         if column is None:
-            problem = f"{key} names a column {name!r} that isn't among the columns"
+            problem = f"{key} names a column {name!r} that is not defined"
             raise MisplacedError(problem + did_you_mean(name, dict(self.each_column())), key)
         number = self.columns.index(column)
         if column.type is not kind:
             problem = f"column {name!r} must be of type {kind}, as it is the {key}"
             raise MisplacedError(problem, "columns", number, "type")
         if column.signal or column.missing or column.tag:
-            problem = f"column {name!r} is the {key}: no signal, missing or tag goes with it"
+            problem = f"column {name!r} is the {key}: it can't have signal, missing or tag"
             raise MisplacedError(problem, "columns", number)
 
     def _check_queries(self) -> None:
         schema, names = self.make_schema(), set()
         for number, query in enumerate(self.queries):
             if query.name in names:
-                problem = f"there are two queries {query.name!r}: give one another name"
+                problem = f"there are two queries {query.name!r}: rename one"
                 raise MisplacedError(problem, "queries", number)
             names.add(query.name)
             for way, problem in query.find_problems(schema):

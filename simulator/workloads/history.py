@@ -36,13 +36,14 @@ class History:
         if every_ms < interval_ms:
             raise OptionError(
                 f"--prefill-every {format_duration(every_s)} is shorter than the"
-                f" {format_duration(interval_ms / 1000)} from one event of a device to the next: give a"
-                " longer time, or instead of a history a number of events by --prefill"
+                f" {format_duration(interval_ms / 1000)} from one event of a device to the next:"
+                " use a longer one, or --prefill with a number of events instead of a history"
             )
         if span_ms < every_ms:
             raise OptionError(
                 f"--prefill-span {format_duration(span_s)} is shorter than --prefill-every"
-                f" {format_duration(every_s)}, so there would be no event: give a span of at least that"
+                f" {format_duration(every_s)}, so there would be no events: use a span of at least"
+                " that"
             )
         return cls(every_ms, span_ms // every_ms, interval_ms)
 

@@ -120,7 +120,7 @@ class Where(_Part):
     @model_validator(mode="after")
     def _check(self) -> Where:
         if (self.above is None) == (self.below is None):
-            raise ValueError("give one of above and below")
+            raise ValueError("set one of above and below")
         return self
 
 
@@ -159,14 +159,15 @@ class Shape(StrEnum):
 def _read_name(value: object) -> object:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError(
-            f"{value!r} is no name of a query: take small letters, digits and hyphens between them"
+            f"{value!r} is not a valid query name: use lowercase letters and digits, with hyphens"
+            " between them"
         )
     return value
 
 
 def _read_devices(value: object) -> object:
     if value != "all" and (isinstance(value, bool) or not isinstance(value, int | list | tuple)):
-        raise ValueError("write all, how many are drawn (1), or a list of their names")
+        raise ValueError("write all, the number to draw (1), or a list of names")
     return value
 
 
@@ -180,7 +181,7 @@ def _read_statements(value: object) -> object:
 
 def _read_statement(value: object) -> object:
     if value is not None and not isinstance(value, str):
-        raise ValueError("a statement is a text")
+        raise ValueError("a statement must be text")
     return value or ""
 
 
@@ -229,15 +230,15 @@ class Query(_Part):
     @model_validator(mode="after")
     def _check(self) -> Query:
         if bool(self.compute) == bool(self.events):
-            raise ValueError("give one of compute and events")
+            raise ValueError("set one of compute and events")
         if self.events and self.per:
-            raise ValueError("per goes with compute, not with events")
+            raise ValueError("per needs compute, not events")
         if self.newest and (self.window or self.where or not self.events):
-            raise ValueError("newest goes with events, without window and where")
+            raise ValueError("newest needs events, without window and where")
         if self.instant and (self.devices != 1 or self.window or not self.events or self.newest):
-            raise ValueError("instant goes with events, devices: 1 and no window")
+            raise ValueError("instant needs events, devices: 1 and no window")
         if self.limit and not self.order:
-            raise ValueError("a limit needs an order, or its answer would be anybody's guess")
+            raise ValueError("a limit needs an order, or its answer would be undefined")
         if self.order and self.order.by >= self.width:
             raise ValueError(f"order: a row has the values 0 to {self.width - 1}")
         if self.devices == ():
@@ -314,7 +315,7 @@ class Query(_Part):
             yield from _require_column(schema, name, "events", number)
             column = next((column for column in schema.columns if column.name == name), None)
             if column and name != schema.device and column.type == "json":
-                yield ("events", number), f"{name} is a document, no value"
+                yield ("events", number), f"{name} is a document, not a value"
         for number, part in enumerate(self.per):
             if isinstance(part, Every) or part == schema.device:
                 continue
@@ -342,7 +343,7 @@ class Query(_Part):
         alone = schema.device in self.per or self.devices == 1
         if aggregate.function is Function.LAST and not alone:
             problem = (
-                f"last goes with per: [{schema.device}] or devices: 1, since several devices may have"
+                f"last needs per: [{schema.device}] or devices: 1, since several devices may have"
                 " an event at the newest time"
             )
             yield ("compute", number), problem
@@ -352,7 +353,7 @@ class Query(_Part):
         yield from _require_column(schema, name, *way)
         for column in schema.columns:
             if column.name == name and not column.is_number:
-                yield way, f"{name} is of type {column.type}, which is no number"
+                yield way, f"{name} is of type {column.type}, not a number"
 
 
 def _require_column(schema: Schema, name: str, *way: str | int) -> Iterator[Problem]:

@@ -98,8 +98,8 @@ class Wander(_Between):
         shortest_ms = self.period / 2 ** (self.octaves - 1)
         if shortest_ms < 1000:
             raise ValueError(
-                f"the shortest of its waves lasts period / 2**(octaves - 1) = {shortest_ms:g} ms: a"
-                " second is the least, so take fewer octaves or a longer period"
+                f"the shortest of its waves lasts period / 2**(octaves - 1) = {shortest_ms:g} ms,"
+                " but the minimum is a second: use fewer octaves or a longer period"
             )
         return self
 
@@ -151,7 +151,9 @@ class _Several(Part):
         if weights is None:
             return self
         if len(weights) != len(self.values):
-            raise ValueError(f"{len(self.values)} values need as many weights, not {len(weights)}")
+            raise ValueError(
+                f"{len(self.values)} values need the same number of weights, not {len(weights)}"
+            )
         if min(weights) < 0 or not sum(weights):
             raise ValueError("weights must be 0 or more, and not all of them 0")
         return self

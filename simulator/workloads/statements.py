@@ -69,7 +69,7 @@ def parse_statement(text: str) -> Parsed:
         parts[-1] += before
         bare.append(before)
         if match["open"]:
-            problem = f"{token} is never closed (within a text, a quote is written twice)"
+            problem = f"{token} is never closed (inside a text, write a quote twice)"
             parts[-1] += token
         elif match["end"]:
             if _has_more(text[at:]):
@@ -107,8 +107,8 @@ def find_problems(text: str, parameters: Collection[str]) -> Iterator[str]:
             yield f"there is no parameter :{name}{did_you_mean(name, parameters)} (this query has {listed})"
     if changing := _CHANGING.search(parsed.bare):
         yield (
-            f"a query's statement only asks, and {changing[0].upper()} does more: leave it out, or put it"
-            " into quotes if it is a name"
+            f"a query's statement may only read, but {changing[0].upper()} does more: leave it"
+            " out, or put it in quotes if it is a name"
         )
     if _PASSWORD.search(text) or Redactor(())(text) != text:
-        yield "it has a password, which results would keep: leave it out"
+        yield "it contains a password, which results would store: leave it out"

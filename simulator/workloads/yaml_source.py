@@ -93,7 +93,7 @@ def check_document(
     """
     if not isinstance(root, yaml.MappingNode) or not isinstance(document, Mapping):
         where = ": ".join([f"{source}:{root.start_mark.line + 1}", *filter(None, [".".join(keys)])])
-        raise OptionError(f"{where}: a definition is keys with values, at least `name:`")
+        raise OptionError(f"{where}: a definition must be keys with values, at least `name:`")
     check_tree(root, source)
     try:
         definition = Definition.read(document)
@@ -107,8 +107,8 @@ def check_document(
     octets = to_json(document)
     if len(octets) > MOST_BYTES:
         raise OptionError(
-            f"{source}: a definition of {len(octets):,} bytes is too large, {MOST_BYTES:,} are the most:"
-            " use `repeat` for columns that are alike"
+            f"{source}: a definition of {len(octets):,} bytes is too large, {MOST_BYTES:,} are the"
+            " most: use `repeat` for similar columns"
         )
     content: dict[str, Any] = from_json(octets)
     return content
@@ -191,8 +191,6 @@ def check_tree(root: yaml.Node, source: str) -> None:
         for key, value in root.value:
             if key.value in seen:
                 line = key.start_mark.line + 1
-                raise OptionError(
-                    f"{source}:{line}: {key.value}: the key is there twice: remove one"
-                )
+                raise OptionError(f"{source}:{line}: {key.value}: duplicate key: remove one")
             seen.add(key.value)
             check_tree(value, source)

@@ -115,7 +115,7 @@ def open_loop(
             "rate_per_s": rate_per_s, "due": due, "achieved": achieved, "backlog_max": 50,
             "backlog_growth": 7, "backlog": [(0, 10), (1, 50), (2, 5)], "saturated": saturated,
             "own_delay_p99_ms": 0.25,
-            "reason": f"{due:,} events were due in the window, {achieved:,} were done in it"
+            "reason": f"{due:,} events were due in the window, but only {achieved:,} were done"
             if saturated else None,
         }  # fmt: skip
         group.offered = Offered(**(values | offered))

@@ -85,7 +85,7 @@ def data_of(**changes: Any) -> DataSet:
             f"{MACHINES} --prefill-span 1h --prefill-every 5s",
             "is shorter than the 10s from one event",
         ),
-        (f"{MACHINES} --prefill-span 5m --prefill-every 10m", "give a span of at least that"),
+        (f"{MACHINES} --prefill-span 5m --prefill-every 10m", "use a span of at least that"),
         ("--prefill-span 30 --prefill-every 0s", "longer than 0"),
     ],
 )

@@ -76,7 +76,7 @@ def test_an_own_statement_is_shown_as_it_is_sent(tmp_path: Path) -> None:
     ("line", "problem"),
     [
         ("postgress: SELECT 1", "no module 'postgress'; did you mean postgres?"),
-        ("influxdb: SELECT 1", "module influxdb takes no statements of a workload's own"),
+        ("influxdb: SELECT 1", "module influxdb takes no statements from a workload"),
         ("postgres: SELECT :start", "there is no parameter :start"),
         ("postgres:", "the statement is empty"),
     ],

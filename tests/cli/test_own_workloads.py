@@ -103,8 +103,8 @@ def test_the_config_file_names_files_and_definitions(tmp_path: Path) -> None:
     ("workloads", "problem"),
     [
         ("  own: none.yaml\n", r"config.yaml:3: workloads.own: .*none.yaml can't be read"),
-        ("  own: 5\n", r"config.yaml:3: workloads.own: a definition is keys with values"),
-        ("  Own: {}\n", r"config.yaml:3: workloads.Own: 'Own' is no name for all databases"),
+        ("  own: 5\n", r"config.yaml:3: workloads.own: a definition must be keys with values"),
+        ("  Own: {}\n", r"config.yaml:3: workloads.Own: 'Own' is not a valid name in all databases"),
         ("  cpu: {}\n", r"config.yaml:3: workloads.cpu: cpu is a workload of this tool"),
         ("  own: {name: other}\n", r"config.yaml:3: workloads.own: the key above is its name"),
         ("  own2:\n", r"config.yaml:4: workloads.own2.abuot: unknown key; did you mean about"),

@@ -314,7 +314,7 @@ def test_what_is_not_supported_is_named(changes: dict[str, Any], text: str) -> N
 def test_more_columns_than_a_table_of_the_database_has_are_refused() -> None:
     columns = [{"name": "at", "type": "timestamp_ms"}, {"name": "it", "type": "text"}]
     signal = {"kind": "uniform", "low": 0, "high": 1}
-    for repeat, problem in ((1597, None), (1598, "has 1,600 columns, and a table 1,599 at")):
+    for repeat, problem in ((1597, None), (1598, "has 1,600 columns, but a table has 1,599 at")):
         values = {"name": "x", "type": "int32", "signal": signal, "repeat": repeat}
         definition = {
             "name": "many",

@@ -193,7 +193,7 @@ def test_password_and_certificate_let_in(guarded: Guarded, tmp_path: Path) -> No
         # Certificates of another authority, and of the right one for another name.
         ({"tls": True}, "check tls, ca_certs"),
         ({"tls": True, "ca_certs": "right"}, "the certificate is for the names in contact_points"),
-        ({"local_datacenter": "elsewhere"}, "set local_datacenter to one that there is: "),
+        ({"local_datacenter": "elsewhere"}, "set local_datacenter to an existing one: "),
     ],
 )
 def test_who_is_not_let_in_learns_why(
@@ -344,7 +344,7 @@ def test_a_table_that_is_dropped_ends_the_run(cassandra: CassandraUnderTest) -> 
 
     with (
         connect(module.writer(10)) as writer,
-        pytest.raises(SimulatorError, match=r"missing_table.*events.*somebody has dropped it"),
+        pytest.raises(SimulatorError, match=r"missing_table.*events.*the table was dropped"),
     ):
         insert(writer, workload, 500, 10, before={20: drop})
 

@@ -115,7 +115,7 @@ def test_an_index_that_goes_away_is_not_made_up(search: SearchUnderTest, batch: 
     prepare(search, job)
     with (
         connect(search.module(job).writer(batch)) as writer,
-        pytest.raises(SimulatorError, match=r"index_not_found.*somebody has dropped it"),
+        pytest.raises(SimulatorError, match=r"index_not_found.*the table was dropped"),
     ):
         insert(writer, Temperature(), 10, batch, before={1: search.clear})
     assert not search.tables()
@@ -299,7 +299,7 @@ def test_a_page_may_end_amid_events_that_nothing_tells_apart(
     module.prepare_queries()
     assert len(module.fetch(module.queries()["high-cpu"])) == 3 * 6
     monkeypatch.setattr(queries, "PAGE", 3)
-    with pytest.raises(SimulatorError, match="at least 3 events are alike"):
+    with pytest.raises(SimulatorError, match="at least 3 events have the same sort values"):
         module.fetch(module.queries()["high-cpu"])
     module.close()
 

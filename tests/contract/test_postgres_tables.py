@@ -84,7 +84,7 @@ def test_rows_that_no_page_holds_are_refused_before_the_run(server: PostgresUnde
     with pytest.raises(OptionError) as refused:
         server.module(new_job(too_wide))
     assert str(refused.value) == (
-        "a row of table wide takes 8,161 bytes at least, and PostgreSQL stores 8,160 at most: use fewer"
+        "a row of table wide takes 8,161 bytes at least, but PostgreSQL stores 8,160 at most: use fewer"
         " columns, or smaller types"
     )
     prepare(server, make_wide(1014), clean=True, primary_key=PrimaryKey.NONE)

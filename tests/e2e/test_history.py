@@ -56,7 +56,7 @@ def test_a_history_is_loaded_once_and_asked_about(tool: Tool) -> None:
     other = [*_DATA[:-1], "2h"]
     refused = tool.run_here("insert", *other, "-w", 2, "-r", 1, "--num-inserts", 50, "--no-clean")
     assert refused.status == 1
-    assert "can't go on from with its history" in refused.err
+    assert "that this run and its history can't continue" in refused.err
     assert "Run it once without --no-clean" in refused.err
 
 

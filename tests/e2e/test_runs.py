@@ -650,7 +650,7 @@ def test_answers_are_checked(tool: Tool, server: Server) -> None:
     tool.run_here("insert", *of_cpu, "-w", 1, "--batch", 100, "--num-inserts", 300, *elsewhere).ok()
     other = tool.run_here("query", *of_cpu, "-w", 2, "--seed", 1, *elsewhere).ok()
     assert (
-        "6 not checked: they have other values than events of seed 1. Give the --seed" in other.out
+        "6 not checked: they have other values than events of seed 1. Use the --seed" in other.out
     )
     server.ask("UPDATE cpu SET usage_idle = usage_idle + 1 WHERE ts = 1704067499000 RETURNING ts")
     trusted = tool.run_here("query", *of_cpu, "-w", 2, "--no-check", *elsewhere).ok()

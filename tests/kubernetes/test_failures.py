@@ -136,7 +136,7 @@ def test_settings_that_the_worker_refuses(tool: ClusterTool, namespace: Namespac
     del tool.document["targets"]["hole"]["delay_ms"]
     tool.configure()
     text = tool.check_failure(tool.insert_here())
-    assert "option max_retries" in text and "are ignored: ca.crt" in text
+    assert "option max_retries" in text and "that are not options: ca.crt" in text
     assert "max_retries" in tool.read_logs("*collector*.log")
 
 

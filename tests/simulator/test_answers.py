@@ -268,7 +268,7 @@ def test_the_first_row_that_differs_is_named() -> None:
     assert "a row that shouldn't be there: ('x'" in compared([*rows[:-1], ("x", *rows[-1][1:])])
     assert "row 1 has 1 values instead of 10" in compared([("x",)])
     assert "row 1, " in compared([("x", "y", *rows[0][2:])])
-    assert "is no whole number" in compared([(rows[0][0], 1.5, *rows[0][2:])])
+    assert "is not a whole number" in compared([(rows[0][0], 1.5, *rows[0][2:])])
 
 
 def test_how_exact_each_kind_of_value_must_be() -> None:
@@ -318,7 +318,7 @@ def test_equal_rows_are_counted() -> None:
     expected = right(make(events=["site"], window={"span": "10m"}, devices=["w00000d000000"]))
     assert len(expected.rows) >= 2
     assert compare_answers(expected, [*expected.rows, expected.rows[0]]) is not None
-    assert "is missing" in (compare_answers(expected, expected.rows[1:]) or "")
+    assert "missing row" in (compare_answers(expected, expected.rows[1:]) or "")
     assert compare_answers(expected, []) is not None
 
 

@@ -152,8 +152,12 @@ def test_what_passes(status: int, number: int | None, kind: str) -> None:
     ("status", "answer", "text"),
     [
         (401, {"errorNum": 11, "errorMessage": "not authorized"}, "check username and password"),
-        (403, {"errorNum": 11, "errorMessage": "forbidden"}, "give the user the rights"),
-        (404, {"errorNum": 1228, "errorMessage": "database not found"}, "check database"),
+        (403, {"errorNum": 11, "errorMessage": "forbidden"}, "grant the user the rights"),
+        (
+            404,
+            {"errorNum": 1228, "errorMessage": "database not found"},
+            "check that the database exists: ",
+        ),
         (404, {"errorNum": 1203, "errorMessage": "collection not found"}, "run insert first"),
         (409, {"errorNum": 1210, "errorMessage": "unique"}, "an earlier run has stored"),
         (413, "too large", "use a smaller --batch"),

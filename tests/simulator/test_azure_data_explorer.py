@@ -178,12 +178,12 @@ def kusto_error(code: str, permanent: bool, text: str = "why") -> bytes:
 @pytest.mark.parametrize(
     ("status", "body", "kind", "said"),
     [
-        (429, b"", "throttled", "127.0.0.1:1 is asked for too much at once"),
+        (429, b"", "throttled", "127.0.0.1:1 throttled the request"),
         (503, kusto_error("Internal", False), "server_error", "Internal: why"),
         (400, kusto_error("BadRequest", True), None, "refused a request: BadRequest: why"),
         (400, kusto_error("BadRequest_EntityNotFound", True), None, "run insert first"),
         (401, b"", None, "refused the login: 401.*ingestor and admin of the database x"),
-        (403, kusto_error("Forbidden", True), None, "refused the login: Forbidden: why; let the"),
+        (403, kusto_error("Forbidden", True), None, "refused the login: Forbidden: why; make the"),
         (404, b"", None, "404.*enable streaming ingestion on the cluster"),
         (502, b"<html>bad\ngateway</html>", None, "502.*<html>bad gateway</html>"),
         (500, b'"oh"', None, '500.*"oh"'),

@@ -142,11 +142,19 @@ BROKEN: list[tuple[bytes, type[Exception], str]] = [
         SimulatorError,
         "LimitsExceeded: too much",
     ),
-    ((BEGIN + END).replace(b'"HasErrors":false', b'"HasErrors":true'), SimulatorError, "no sense"),
-    ((BEGIN + END)[:-1], SimulatorError, "isn't complete"),
-    (BEGIN + b'["a",1]', SimulatorError, "isn't complete"),
-    (b'[{"FrameType":"DataSetCompletion","HasErrors":false}]', SimulatorError, "no sense"),
-    (b"<html>", SimulatorError, "isn't complete"),
+    (
+        (BEGIN + END).replace(b'"HasErrors":false', b'"HasErrors":true'),
+        SimulatorError,
+        "unreadable or incomplete answer",
+    ),
+    ((BEGIN + END)[:-1], SimulatorError, "incomplete answer"),
+    (BEGIN + b'["a",1]', SimulatorError, "incomplete answer"),
+    (
+        b'[{"FrameType":"DataSetCompletion","HasErrors":false}]',
+        SimulatorError,
+        "unreadable or incomplete answer",
+    ),
+    (b"<html>", SimulatorError, "incomplete answer"),
 ]
 
 

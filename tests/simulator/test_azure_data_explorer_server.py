@@ -168,7 +168,7 @@ def test_what_is_surely_not_queued_is_sent_again(
             f"retry 1 after {kind}: {address}: {fate.status} {fate.headers['x-ms-error-code']}"
         )
     else:
-        message = f"retry 1 after {kind}: {address}: the server hung up"
+        message = f"retry 1 after {kind}: {address}: the server closed the connection"
     assert message in caplog.text
     assert not any(secret in caplog.text for secret in [*sas(server), "s3cret"])
 
@@ -196,8 +196,8 @@ def test_what_is_surely_not_queued_is_sent_again_beside_others_in_flight(
 @pytest.mark.parametrize(
     ("fate", "said"),
     [
-        ("drop answer", "the server hung up"),
-        ("drop request", "the server hung up"),
+        ("drop answer", "the server closed the connection"),
+        ("drop request", "the server closed the connection"),
         (storage_refuses(500, "OperationTimedOut"), "500 OperationTimedOut"),
     ],
 )
@@ -208,14 +208,14 @@ def test_a_message_that_may_have_been_queued_ends_the_run(
     module = server.module(new_job(Temperature.schema, batch=10), options={"batch": True})
     with (
         connect(module.writer(10)) as writer,
-        pytest.raises(SimulatorError, match="nobody knows whether it was queued") as caught,
+        pytest.raises(SimulatorError, match="whether it was queued is unknown") as caught,
     ):
         insert(
             writer, Temperature(), 30, 10,
             before={1: lambda: setattr(storage.queues, "fate", fate)},
         )  # fmt: skip
     address = urlsplit(storage.queues.endpoints[0]).netloc
-    assert f"the run can't go on: {address}: {said}" in str(caught.value)
+    assert f"the run can't continue: {address}: {said}" in str(caught.value)
     assert not any(secret in str(caught.value) for secret in [*sas(server), "s3cret"])
 
 
@@ -320,7 +320,7 @@ def test_who_streams_must_be_answered_by_the_cluster(server: KustoUnderTest) -> 
     module = server.module(new_job(Temperature.schema, batch=10))
     with connect(module.writer(10)) as writer:
         server.proxy.fate = Refuse(200, b"<html>welcome</html>")
-        with pytest.raises(SimulatorError, match="200, which is no answer of Azure Data Explorer"):
+        with pytest.raises(SimulatorError, match="200, not an answer of Azure Data Explorer"):
             insert(writer, Temperature(), 10, 10)
 
 

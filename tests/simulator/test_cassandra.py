@@ -59,7 +59,7 @@ def definition(job: Job, **values: Any) -> str:
         ({"username": "me"}, "username and password go together"),
         ({"password": SECRET}, "username and password go together"),
         ({"keyspace": "a b"}, "keyspace"),
-        ({"compaction": "X, window"}, "compaction: is a class, then settings as key=value"),
+        ({"compaction": "X, window"}, "compaction: must be a class, then settings as key=value"),
         ({"compaction": "X", "flavor": "ycql"}, "YCQL has no compaction strategies"),
         ({"tablets": 4}, "only flavor ycql has tablets"),
         ({"consistency_level": "ANY"}, "consistency_level"),
@@ -300,11 +300,11 @@ def test_remedies_of_failed_connections(error: Exception, remedy: str) -> None:
 
 def test_a_data_center_that_there_is_not_is_named() -> None:
     text = explain_failure(options(local_datacenter="mars"), no_host(), {"earth", "moon"})
-    assert text.endswith("set local_datacenter to one that there is: earth, moon")
+    assert text.endswith("set local_datacenter to an existing one: earth, moon")
 
 
 def test_no_size_on_disk_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SimulatorError, match="YCQL doesn't tell"):
+    with pytest.raises(SimulatorError, match="YCQL doesn't report"):
         Cassandra(options(flavor="ycql"), Job(Temperature.schema)).storage()
     session = object.__new__(ClusterSession)
     monkeypatch.setattr(ClusterSession, "release", (3, 11))

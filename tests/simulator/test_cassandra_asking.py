@@ -205,7 +205,7 @@ def test_a_page_that_is_cut_off_is_none(size: int) -> None:
 
 def test_what_is_no_page() -> None:
     for body in (struct.pack("!i", 1) + bytes(12), struct.pack("!4i", 2, 0, 1, 0)):
-        with pytest.raises(SimulatorError, match="not the rows"):
+        with pytest.raises(SimulatorError, match="lacks the rows"):
             read_page(Reply(0, body))
 
 
@@ -342,7 +342,7 @@ def test_an_answer_beyond_memory_ends_the_question(
     server.answer(server.request()[0], _RESULT, page(row(b"x" * 200, 1), state=_STATE, columns=2))
     result = end(asker)
     assert isinstance(result, SimulatorError)
-    assert "too many for this worker's memory" in str(result)
+    assert "too much for this worker's memory" in str(result)
     # No further page is asked for.
     asker.submit(selection(asker), "next")
     number, _, body = server.request()

@@ -124,7 +124,7 @@ def test_long_answers_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {reply.query for reply in message.answers} == {"count-events", "aggregate"}
     answers = check(message)
     assert answers.unchecked == len(message.unchecked) > 0
-    assert list(answers.reasons) == ["answers of more than 20 values are too long to be kept"]
+    assert list(answers.reasons) == ["answers of more than 20 values are too long to keep"]
 
 
 def test_nothing_is_kept_that_nobody_wants() -> None:
@@ -140,7 +140,7 @@ def test_a_variant_is_checked_as_the_plain_query_and_what_is_not_described_is_no
     assert [reply.query for reply in message.answers] == ["count-events-tuned"]
     answers = check(message)
     assert (answers.checked, answers.unchecked, answers.wrong) == (1, 1, [])
-    assert answers.reasons == {"no right answer is described": ["undescribed"]}
+    assert answers.reasons == {"no description of the right answer": ["undescribed"]}
 
 
 # --- what is checked ------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_the_same_wrong_answer_is_one_with_all_who_got_it() -> None:
     (reason,) = readers.invalid_reasons
     assert reason == (
         "query count-events gave a wrong answer to worker 0 (all devices, all time): count is 1 instead"
-        " of 5300 (and 2 more of its answers are wrong)"
+        " of 5300 (and 2 more wrong answers)"
     )
     assert readers.answers == answers
 
@@ -223,7 +223,7 @@ def test_too_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = check(ask(0, "count-events", "point"), note=lambda _, total: totals.append(total))
     assert (answers.checked, answers.unchecked) == (1, 1)
     assert answers.reasons == {
-        "right answers are computed of 5,000 events at most": ["count-events"]
+        "right answers are computed from at most 5,000 events": ["count-events"]
     }
     assert 1 <= max(totals) < 500
 
@@ -234,7 +234,7 @@ def test_no_more_memory_is_taken_than_there_is(monkeypatch: pytest.MonkeyPatch) 
     answers = check(ask(0, "count-events", "temperature-stats-per-device", "range"))
     assert (answers.checked, answers.unchecked) == (2, 1)
     (reason,) = answers.reasons
-    assert reason == "right answers of 6 devices take more memory than the collector has"
+    assert reason == "right answers for 6 devices need more memory than the collector has"
     assert answers.reasons[reason] == ["temperature-stats-per-device"]
 
 

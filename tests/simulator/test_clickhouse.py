@@ -247,7 +247,10 @@ def test_replicas_are_waited_for_and_tags_replicated_too() -> None:
     ("values", "problem"),
     [
         ({"insert_quorum": 2}, "insert_quorum goes with replicated=true"),
-        ({"endpoint": "http://a,http://b"}, "several nodes have the same table with replicated"),
+        (
+            {"endpoint": "http://a,http://b"},
+            "several nodes have the same table only with replicated",
+        ),
         ({"wait_for_async_insert": False}, "wait_for_async_insert goes with async_insert=true"),
         ({"endpoint": "clickhouse:8123"}, "option endpoint: must be a URL like http://"),
     ],
@@ -372,7 +375,9 @@ def test_an_answer_that_breaks_off_is_an_error(monkeypatch: pytest.MonkeyPatch) 
     """An error in the middle comes behind what was sent, with the status of a success."""
     body = b'{"meta": [], "data": [[1], [2\nCode: 241. DB::Exception: Memory limit exceeded\n'
     connection = connection_after(monkeypatch, 200, body)
-    with pytest.raises(SimulatorError, match=r"did not finish it.*Memory limit exceeded"):
+    with pytest.raises(
+        SimulatorError, match=r"unreadable or incomplete answer.*Memory limit exceeded"
+    ):
         connection.ask("SELECT 1")
 
 

@@ -238,7 +238,7 @@ def test_queries_are_counted_and_merged(database: FakeDatabase) -> None:
         [query] = report.run.readers.queries
         assert [execution.rows for execution in query.each] == [0, 1]
         assert report.run.invalid_reasons == [
-            "query a gave 0 to 1 rows: the data changed meanwhile"
+            "query a returned 0 to 1 rows: the data changed during the run"
         ]
         assert report.run.writers is None
         assert report.run.fill_level == 200

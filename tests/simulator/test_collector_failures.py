@@ -33,7 +33,7 @@ def test_a_database_that_hangs_while_it_is_prepared_ends_the_run(database: FakeD
         answer = await run.report()
         assert answer.status_code == 410
         assert answer.text == (
-            "preparing the database has taken more than 0.05 s: see what the database waits for,"
+            "preparing the database has taken more than 0.05 s: check what the database is waiting for,"
             " or raise database_timeout_s"
         )
         database.may_prepare.set()

@@ -208,7 +208,7 @@ def test_rows_that_are_refused_for_good_end_the_run(
     ("values", "problem"),
     [
         ({"endpoint": "crate:4200"}, "option endpoint: must be a URL like http://"),
-        ({"endpoint": "http://me:hush@host"}, "must not hold user or password"),
+        ({"endpoint": "http://me:hush@host"}, "must not contain a user or password"),
         ({"endpoint": "http://host", "replicas": "many"}, "option replicas:"),
         ({"endpoint": "http://host", "default_schema": "x-y"}, "option default_schema:"),
     ],
@@ -228,5 +228,5 @@ def test_replicas_are_a_number_or_a_range(replicas: object) -> None:
 
 def test_a_batch_has_a_limit() -> None:
     assert EncodingOptions().mode(20_000) is InsertMode.BULK
-    with pytest.raises(OptionError, match="20,000 at most"):
+    with pytest.raises(OptionError, match="at most 20,000 with CrateDB"):
         EncodingOptions().mode(20_001)

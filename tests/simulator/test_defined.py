@@ -187,7 +187,7 @@ GOLDEN = [
     ("options", "problem"),
     [
         ({"devices": 3, "sharing_workers": 4}, "3 devices in all, too few for 4 workers"),
-        ({"devices": 3, "device_spread": 4}, "give one of them"),
+        ({"devices": 3, "device_spread": 4}, "set one of them"),
     ],
 )
 def test_options_that_do_not_fit(options: dict[str, int], problem: str) -> None:

@@ -126,7 +126,7 @@ def test_events_go_on_behind_the_last_that_is_whole() -> None:
     assert plan.read(answers) == [(1,), (2,), (2,)]
     assert plan.take(ScannedPage(make_hits([2, "a"], [2, "a"])), 1) == Taken(2)
     for page in both(make_hits([2], [2], [2])):
-        with pytest.raises(SimulatorError, match="at least 3 events are alike"):
+        with pytest.raises(SimulatorError, match="at least 3 events have the same sort values"):
             plan.take(page, 0)
 
 
@@ -203,7 +203,7 @@ def test_an_answer_is_counted_and_read() -> None:
 
 
 BROKEN: list[tuple[bytes, type[Exception], str]] = [
-    (GOOD.replace(b'out":false', b'out":true'), SimulatorError, "gave a search up"),
+    (GOOD.replace(b'out":false', b'out":true'), SimulatorError, "ended a search at its time limit"),
     (
         GOOD.replace(
             b'"failed":0',
@@ -212,10 +212,10 @@ BROKEN: list[tuple[bytes, type[Exception], str]] = [
         Retryable,
         "1 of 3 shards failed: es_rejected: full",
     ),
-    (GOOD[:-1], SimulatorError, "isn't complete"),
-    (GOOD[:90], SimulatorError, "isn't complete"),
-    (b'{"took":5,"timed_out":false}', SimulatorError, "makes no sense"),
-    (b"<html>", SimulatorError, "isn't complete"),
+    (GOOD[:-1], SimulatorError, "incomplete answer"),
+    (GOOD[:90], SimulatorError, "incomplete answer"),
+    (b'{"took":5,"timed_out":false}', SimulatorError, "unreadable answer"),
+    (b"<html>", SimulatorError, "incomplete answer"),
 ]
 
 

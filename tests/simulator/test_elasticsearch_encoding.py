@@ -173,7 +173,7 @@ def test_texts_are_escaped_where_they_must_be(text: str) -> None:
         ({"endpoint": "http://"}, "option endpoint: must be a URL"),
         ({"endpoint": "http://host:99999"}, "option endpoint: must be a URL"),
         ({"endpoint": "http://host/?x=1"}, "option endpoint: must be a URL"),
-        ({"endpoint": "http://me:hush@host"}, "must not hold user or password"),
+        ({"endpoint": "http://me:hush@host"}, "must not contain a user or password"),
         ({"endpoint": ""}, "option endpoint:"),
         ({"endpoint": "http://host", "username": "me"}, "go together"),
         ({"endpoint": "http://host", "password": "hush"}, "go together"),

@@ -159,7 +159,7 @@ def test_a_history_without_events_is_refused(span_s: float, every_s: float, said
     with pytest.raises(OptionError) as refused:
         add_history(load_workload("machines")(), data)
     assert said in str(refused.value)
-    assert "give" in str(refused.value)
+    assert ": use a " in str(refused.value)
 
 
 def test_a_span_that_is_no_multiple_has_as_many_steps_as_there_is_room_for() -> None:

@@ -76,7 +76,7 @@ def test_two_numbers_are_one_too_many(in_flight: int, own: int) -> None:
     with pytest.raises(OptionError) as refused:
         blackhole({"in_flight": in_flight}, max_in_flight=own)
     assert str(refused.value) == (
-        f"--in-flight {in_flight} and the option max_in_flight={own} say different things: choose one"
+        f"--in-flight {in_flight} and the option max_in_flight={own} contradict each other: choose one"
     )
 
 

@@ -117,7 +117,7 @@ def test_what_was_measured_is_kept_if_the_indexes_cannot_be_built(
         assert report.run.writers is not None and report.run.writers.rate_per_s
         assert not report.run.writers.valid
         assert report.run.writers.invalid_reasons == report.run.invalid_reasons
-        assert report.run.invalid_reasons == ["the indexes could not be built: the disk is full"]
+        assert report.run.invalid_reasons == ["building the indexes failed: the disk is full"]
 
     play(story)
 

@@ -105,7 +105,7 @@ def test_in_anothers_bucket_only_our_measurements_are_deleted(server: InfluxUnde
 
 def test_a_bucket_that_would_delete_the_events_is_refused(server: InfluxUnderTest) -> None:
     server.make_bucket(retentionRules=[{"type": "expire", "everySeconds": 86400 * 30}])
-    with pytest.raises(SimulatorError, match=r"deletes what is older than 30 days.*another bucket"):
+    with pytest.raises(SimulatorError, match=r"deletes events older than 30 days.*another bucket"):
         prepare(server)
 
 
@@ -150,7 +150,7 @@ def test_a_bucket_that_the_token_may_not_see(server: InfluxUnderTest) -> None:
     prepare(server)
     module = server.module(JOB, options={"token": server.new_token("write")})
     for connect_to in (module.open, module.writer(10).open):
-        with pytest.raises(SimulatorError, match="let the token read and write it"):
+        with pytest.raises(SimulatorError, match="allow the token to read and write it"):
             connect_to()
 
 
@@ -190,7 +190,7 @@ def test_the_size_says_what_it_includes(server: InfluxUnderTest) -> None:
         sizes.append(module.storage())
         if not options:
             assert isinstance(module, Influxdb)
-            with pytest.raises(SimulatorError, match="tells no size of the bucket"):
+            with pytest.raises(SimulatorError, match="has no size of the bucket"):
                 module.connection.read_storage("0123456789abcdef", 0)
         module.close()
     logged, flushed = sizes
@@ -255,7 +255,9 @@ def test_an_endpoint_that_is_none(endpoint: str) -> None:
 def test_a_server_that_wants_too_much_patience_ends_the_run(server: InfluxUnderTest) -> None:
     prepare(server)
     server.proxy.fate = refuse(503, "come back tomorrow", **{"Retry-After": "86400"})
-    with pytest.raises(SimulatorError, match=r"left alone for 86400 s \(come back tomorrow"):
+    with pytest.raises(
+        SimulatorError, match=r"rejects requests for the next 86400 s \(come back tomorrow"
+    ):
         insert_with(server.module(JOB), Temperature(), 10)
 
 
@@ -430,7 +432,7 @@ def test_a_query_that_fails_half_way() -> None:
         "#datatype,string,long,double\r\n,result,table,v\r\n,_result,0,1.5\r\n\r\n"
         "#datatype,string,string\r\n,error,reference\r\n,memory limit exceeded,897\r\n"
     )
-    with pytest.raises(SimulatorError, match="gave up a query: memory limit exceeded"):
+    with pytest.raises(SimulatorError, match="aborted a query: memory limit exceeded"):
         parse_csv(text, ["v"])
 
 

@@ -145,7 +145,7 @@ def test_columns_that_describe_the_device_are_tags(batch: int) -> None:
 
 @pytest.mark.parametrize("text", [b"two\nlines", b"ends in \\"])
 def test_a_tag_column_that_cannot_be_written_is_refused(text: bytes) -> None:
-    with pytest.raises(SimulatorError, match="tag a b: InfluxDB takes no line break"):
+    with pytest.raises(SimulatorError, match="tag a b: InfluxDB accepts no line break"):
         LineEncoder(Job(TAGGED), False).encode(tagged([b"fine", text], [1, 2]), 10)
 
 
@@ -169,5 +169,5 @@ def test_tags_are_sorted_escaped_and_never_empty() -> None:
 
 @pytest.mark.parametrize("value", ["two\\nlines", "ends in \\\\"])
 def test_a_tag_that_cannot_be_written_is_refused(value: str) -> None:
-    with pytest.raises(SimulatorError, match="tag t: InfluxDB takes no line break"):
+    with pytest.raises(SimulatorError, match="tag t: InfluxDB accepts no line break"):
         tag_set(b'{"t": "%s"}' % value.encode())

@@ -310,9 +310,11 @@ def refuse(schema: Schema) -> str:
 
 def test_what_the_tree_has_not_is_refused_before_the_run() -> None:
     number = Column("Time", ColumnType.INT32)
-    assert "no measurement called Time: use model=table" in refuse(make_schema("x", number))
+    assert "model=tree can't have a measurement called Time: use model=table" in refuse(
+        make_schema("x", number)
+    )
     gone = Column("gone", ColumnType.INT32, nullable=True)
-    assert "stores no event without any value" in refuse(make_schema("x", gone))
+    assert "can't store events without a value" in refuse(make_schema("x", gone))
     apart = load_workload("machines")(tags="table").schema
     assert "tags=table" in refuse(apart)
 

@@ -83,7 +83,7 @@ def test_a_percentile_is_lost_when_the_rest_has_no_room(
 ) -> None:
     load = Load(workers=2, events=50_000, batch=10)
     reason = lost(limit, load, progress(10, slow - 1), progress(0, 1, worker=1))
-    assert reason == (f"{slow:,} requests took longer, of 10,000 at most" if is_lost else None)
+    assert reason == (f"{slow:,} of at most 10,000 requests took longer" if is_lost else None)
 
 
 @pytest.mark.parametrize("arrivals", list(Arrivals))
@@ -118,7 +118,7 @@ def test_a_share_of_errors_is_lost_when_all_else_could_not_make_up_for_it() -> N
     load = Load(events=990)
     few, many = (progress(5).model_copy(update={"retries": n}) for n in (10, 11))
     assert lost(limit, load, few) is None
-    assert lost(limit, load, many) == "11 requests failed, of 1,001 at most"
+    assert lost(limit, load, many) == "11 of at most 1,001 requests failed"
     none = RunLimit(measure=Measure.ERROR_SHARE, at_most=0.0)
     assert lost(none, load, progress(5)) is None
     assert lost(none, load, progress(5).model_copy(update={"retries": 1})) is not None
@@ -152,7 +152,7 @@ def test_a_query_has_its_own_times_and_its_share_of_the_executions() -> None:
     assert lost(errors, load, told(0, failed=21)) is not None
     by_number = Load(role=Role.READ, workers=2, runs=500)
     assert lost(limit, by_number, told(10)) is None
-    assert lost(limit, by_number, told(11)) == "11 requests took longer, of 1,000 at most"
+    assert lost(limit, by_number, told(11)) == "11 of at most 1,000 requests took longer"
 
 
 def test_a_limit_is_lost_when_it_was_found_so_twice_and_not_in_the_warm_up() -> None:
@@ -210,7 +210,7 @@ def test_all_workers_are_told_the_same_end_and_the_run_is_verified(
         result = report.run
         assert result.aborted is not None
         assert result.aborted.limit == "p99=100ms"
-        assert result.aborted.reason == "10 requests took longer, of 200 at most"
+        assert result.aborted.reason == "10 of at most 200 requests took longer"
         # Nothing else speaks against it: events that were never to come aren't missing.
         assert result.invalid_reasons == [str(result.aborted)]
         assert result.failures == []

@@ -61,7 +61,9 @@ def test_workers_that_took_turns_are_not_counted_as_if_together() -> None:
     assert not run.valid
     [reason] = run.invalid_reasons
     assert reason.startswith("the workers overlapped in only 0.0% of the window (at least 80% is")
-    assert reason.endswith("use --duration, which ends all of them at once, or more --num-inserts")
+    assert reason.endswith(
+        "use --duration, which ends all workers at once, or a higher --num-inserts"
+    )
 
 
 def test_a_gap_is_what_all_workers_have_in_common() -> None:
@@ -260,18 +262,18 @@ def test_workers_that_were_apart_need_longer() -> None:
         (
             {"warm_up_s": 5.0, "events": 100},
             0.0,
-            "nothing was measured: the run ended within its warm-up of 5 s; let it take longer",
+            "nothing was measured: the run ended within its warm-up of 5 s: use a longer run",
         ),
         (
             {"duration_s": 0.01},
             0.01,
-            "nothing was measured: no answer came within the window of 0.01 s; let it take longer",
+            "nothing was measured: no answer came within the window of 0.01 s: use a longer run",
         ),
         (
             # One worker was a little later than the other, so there is a window.
             {"warm_up_s": 5.0, "events": 100},
             0.01,
-            "nothing was measured: the run ended within its warm-up of 5 s; let it take longer",
+            "nothing was measured: the run ended within its warm-up of 5 s: use a longer run",
         ),
     ],
 )
@@ -288,12 +290,12 @@ def test_a_rate_below_one_request_in_the_window_says_so() -> None:
     run = merged({**open_loop(due=0), "measured": 0, "end_s": 2.0}, load=load)
     (reason,) = run.invalid_reasons
     assert reason == (
-        "nothing was measured: no request was due in the window of 2 s, as at 50 events per second there"
-        " is one every 2 s: give a longer --duration, a smaller --batch or a higher rate"
+        "nothing was measured: no request was due in the window of 2 s, since there is one"
+        " every 2 s at 50 events per second: use a longer --duration, a smaller --batch or a higher rate"
     )
     load = Load(rate_per_s=1, batch=100, duration_s=2.0)
     run = merged({**open_loop(due=0), "measured": 0, "end_s": 2.0}, load=load)
-    assert "as at 1 event per second there is one every 100 s" in run.invalid_reasons[0]
+    assert "since there is one every 100 s at 1 event per second" in run.invalid_reasons[0]
     late = merged({**open_loop(due=100), "measured": 0, "end_s": 2.0}, load=load)
     assert late.invalid_reasons[0].startswith("nothing was measured: no answer came")
 
@@ -327,7 +329,7 @@ def test_a_client_that_was_late_binds_the_run() -> None:
     run = merged(open_loop(own_delay=histogram_of(*[50_000] * 100)), load=offering(1))
     assert run.client is not None
     assert run.client.bound_reason == (
-        "a worker sent requests up to 50 ms (p99) late though it had places in flight free"
+        "a worker sent requests up to 50 ms (p99) late although it had free places in flight"
     )
 
 
@@ -347,7 +349,7 @@ def test_what_an_open_loop_sends_is_given_however_fast_it_could_be() -> None:
     )
     assert cost_of(100, ceiling_per_s=15.0) is None
     assert cost_of(60, ceiling_per_s=10.0) == (
-        "a worker ran at 60% of what building payloads alone allows"
+        "a worker ran at 60% of the rate at which it can build payloads"
     )
     assert cost_of(100, cpu_s=8.0) == "a worker's CPU was busy 80% of the time"
 
@@ -370,10 +372,10 @@ def test_client_cost_is_summed_and_shared() -> None:
         ({"cpu_s": 8.0}, "a worker's CPU was busy 80% of the time"),
         (
             {"throttled_share": 0.1},
-            "a worker was stopped by its CPU limit in 10% of the periods",
+            "a worker was throttled by its CPU limit in 10% of the periods",
         ),
-        ({"ceiling_per_s": 20.0}, "a worker ran at 50% of what building payloads alone allows"),
-        ({"ceiling_per_s": 2.3}, "a worker ran as fast as building payloads alone allows"),
+        ({"ceiling_per_s": 20.0}, "a worker ran at 50% of the rate at which it can build payloads"),
+        ({"ceiling_per_s": 2.3}, "a worker ran as fast as it can build payloads"),
     ],
     ids=["cpu", "throttled", "ceiling", "above the ceiling"],
 )

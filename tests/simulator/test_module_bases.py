@@ -93,7 +93,7 @@ def test_an_answer_has_what_is_asked_for() -> None:
     database = thing()
     assert database.parse(Answer(200, b'{"a": {"b": [1]}}', []), "a", "b") == [1]
     for body in (b'{"a": 1}', b"<html>", b'{"a": {"b": [1'):
-        with pytest.raises(SimulatorError, match="makes no sense, or did not finish it"):
+        with pytest.raises(SimulatorError, match="unreadable or incomplete answer"):
             database.parse(Answer(200, body, []), "a", "b")
 
 

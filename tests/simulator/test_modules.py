@@ -220,8 +220,8 @@ def test_an_empty_text_beside_a_missing_one_is_refused_where_they_are_the_same()
         with pytest.raises(OptionError) as refused:
             load_module(name).CAPABILITIES.require_workload(schema, "mine", name)
         assert str(refused.value) == (
-            f"module {name} can't do workload mine: it has empty texts beside missing ones in note,"
-            " which the database doesn't tell apart: write something else for one of them"
+            f"module {name} can't do workload mine: it has both empty and missing texts in note,"
+            " which the database can't distinguish: use another value for one of them"
         )
 
 
@@ -359,9 +359,11 @@ def test_keys_of_a_secret_that_are_no_options_are_ignored_and_named(
     )  # fmt: skip
     _, module = build(run_settings)
     assert module.options.max_retries == 3
-    assert "no options are ignored: ca.crt, username" in caplog.text
+    assert "of the Secret that are not options: ca.crt, username" in caplog.text
     assert list_ignored_keys(run_settings, type(module.options)) == ["ca.crt", "username"]
-    with pytest.raises(OptionError, match=r"connection_string is missing.*ignored: ca\.crt, us"):
+    with pytest.raises(
+        OptionError, match=r"connection_string is missing.*not options: ca\.crt, us"
+    ):
         build(run_settings.model_copy(update={"options": {}}))
 
 

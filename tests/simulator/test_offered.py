@@ -66,14 +66,14 @@ def test_what_was_done_at_once_is_not_saturated() -> None:
 def test_a_shortfall_is_saturated() -> None:
     offered = judged([100] * 10, [80] * 10, unsent=190)
     assert offered.saturated
-    assert offered.reason == "1,000 events were due in the window, 800 were done in it"
+    assert offered.reason == "1,000 events were due in the window, but only 800 were done"
     assert (offered.backlog_max, offered.backlog_growth, offered.unsent) == (200, 80, 190)
 
 
 def test_queries_are_called_so() -> None:
     load = Load(role=Role.READ, rate_per_s=100.0, duration_s=10.0)
     offered = judged([100] * 10, [80] * 10, load=load)
-    assert offered.reason == "1,000 queries were due in the window, 800 were done in it"
+    assert offered.reason == "1,000 queries were due in the window, but only 800 were done"
 
 
 def test_queries_that_failed_are_not_what_the_database_had_no_time_for() -> None:
@@ -131,7 +131,7 @@ def test_without_a_duration_all_is_done_in_the_end_but_not_at_the_rate() -> None
     load = Load(rate_per_s=100.0, events=1000)
     offered = judged([100] * 10 + [0] * 10, [50] * 20, load=load)
     assert offered.saturated
-    assert offered.reason == "1,000 events took 20 s, and at the rate they take 10 s"
+    assert offered.reason == "1,000 events took 20 s, but at the offered rate they take 10 s"
     assert (offered.due, offered.due_s, offered.achieved) == (1000, 10.0, 1000)
     assert offered.backlog_max == 500
     assert offered.backlog_growth == 200  # From the end of second 5 to that of second 9.
@@ -255,7 +255,7 @@ def test_a_client_is_bound_by_a_delay_that_shows(
 ) -> None:
     reason = delayed(own_ms, p99_ms)
     assert (reason is not None) is bound
-    assert reason is None or reason.endswith("late though it had places in flight free")
+    assert reason is None or reason.endswith("late although it had free places in flight")
 
 
 def test_arrivals_make_no_difference_to_a_verdict() -> None:

@@ -128,14 +128,14 @@ def test_a_last_semicolon_is_left_out() -> None:
         ("SELECT 1 /* a", "/\\* is never closed"),
         ("SELECT :devise", "there is no parameter :devise; did you mean device"),
         ("SELECT :limit", r"no parameter :limit.*this query has :table, :device, :start"),
-        ("WITH x AS (DELETE FROM a RETURNING 1) SELECT 1", "only asks, and DELETE does more"),
+        ("WITH x AS (DELETE FROM a RETURNING 1) SELECT 1", "may only read, but DELETE does more"),
         ("SELECT 'drop', \"update\", replace(a, 'b', 'c')", None),
         ("FOR e IN a REPLACE e IN b", "REPLACE does more"),
         (
             "SELECT dblink('host=a password=hush', 'b')",
-            "it has a password, which results would keep",
+            "it contains a password, which results would store",
         ),
-        ("SELECT * FROM s3('https://me:hush@a/b')", "it has a password"),
+        ("SELECT * FROM s3('https://me:hush@a/b')", "it contains a password"),
         ("SELECT password FROM a", None),
     ],
 )
@@ -156,7 +156,7 @@ def test_what_is_wrong_with_a_statement_is_said(text: str, problem: str | None) 
     [
         ("SELECT :device", ":22: queries[warm].statement.postgres: there is no parameter :device"),
         ("", ":22: queries[warm].statement.postgres: the statement is empty"),
-        ("[1]", ":22: queries[warm].statement.postgres: a statement is a text"),
+        ("[1]", ":22: queries[warm].statement.postgres: a statement must be text"),
     ],
 )
 def test_errors_name_line_and_key(statement: str, problem: str) -> None:
@@ -281,9 +281,9 @@ def test_what_a_module_can_not_take_is_refused() -> None:
     with pytest.raises(OptionError, match="query warm: statement: module influxdb takes no stat"):
         make_module("influxdb", {"influxdb": "from(bucket: 1)"})
     make_module("influxdb", {"postgres": "SELECT 1"})
-    with pytest.raises(OptionError, match="in its table model only"):
+    with pytest.raises(OptionError, match="only with model=table"):
         make_module("iotdb", {"iotdb": "SELECT 1"}, model="tree")
-    with pytest.raises(OptionError, match="it has a password of the target") as error:
+    with pytest.raises(OptionError, match="it contains a password of the target") as error:
         make_module("iotdb", {"iotdb": "SELECT 'secret-word'"})
     assert "secret-word" not in str(error.value)
 
@@ -323,4 +323,4 @@ def test_a_wrong_answer_is_said_to_be_the_statements() -> None:
     answer.malformed = "row 1 has 3 values instead of 2: (1, 2, 3)"
     checker.add(WorkerAnswers(worker=0, answers=[answer]))
     result = checker.check(RecognizedEvents(workload, [StoredPart(0, 0, 1000)]))
-    assert result.wrong[0].difference.endswith("(asked by the workload's own statement)")
+    assert result.wrong[0].difference.endswith("(asked with the workload's own statement)")

@@ -135,7 +135,7 @@ def test_no_password_no_secret() -> None:
     ("reason", "remedy"),
     [
         ('FATAL:  password authentication failed for user "me"', "check user and password"),
-        ('FATAL:  no pg_hba.conf entry for host "1.2.3.4"', "let this host and user in"),
+        ('FATAL:  no pg_hba.conf entry for host "1.2.3.4"', "allow this host and user in"),
         ("FATAL:  sorry, too many clients already", "use fewer --workers"),
         ("FATAL:  remaining connection slots are reserved", "use fewer --workers"),
         ('FATAL:  database "x" does not exist', "check dbname and user"),

@@ -124,7 +124,7 @@ def test_an_answer_beyond_memory_ends_the_question(
     monkeypatch.setattr("simulator.modules.postgres.lines.most_answer_bytes", lambda: 100)
     theirs, line = server
     theirs.sendall(row(b"x" * 200) + _READY[:3])
-    with pytest.raises(SimulatorError, match="too many for this worker's memory"):
+    with pytest.raises(SimulatorError, match="too much for this worker's memory"):
         line.receive()
 
 

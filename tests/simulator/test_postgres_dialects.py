@@ -121,7 +121,7 @@ def test_servers_are_told_apart_by_their_version(version: str, name: DialectName
 )
 def test_a_wrong_dialect_is_noticed(cockroach: CockroachStandIn, dialect: str, right: str) -> None:
     module = cockroach.module(new_job(Temperature.schema), options={"dialect": dialect})
-    with pytest.raises(SimulatorError, match=f"is no {dialect} .*: set dialect={right}"):
+    with pytest.raises(SimulatorError, match=f"is not {dialect} .*: set dialect={right}"):
         module.open()
 
 

@@ -32,18 +32,18 @@ def make(**values: Any) -> Query:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({}, "give one of compute and events"),
-        ({"compute": [COUNT], "events": ["temperature"]}, "give one of compute and events"),
-        ({"events": ["temperature"], "per": ["device_id"]}, "per goes with compute"),
+        ({}, "set one of compute and events"),
+        ({"compute": [COUNT], "events": ["temperature"]}, "set one of compute and events"),
+        ({"events": ["temperature"], "per": ["device_id"]}, "per needs compute"),
         ({"compute": [COUNT], "per": ["a", "a"]}, "per names something twice"),
         ({"compute": [COUNT], "limit": 3}, "a limit needs an order"),
         ({"compute": [COUNT], "order": {"by": 1}}, "a row has the values 0 to 0"),
-        ({"compute": [COUNT], "newest": True}, "newest goes with events"),
-        ({"events": ["a"], "newest": True, "window": {"span": 1}}, "newest goes with events"),
+        ({"compute": [COUNT], "newest": True}, "newest needs events"),
+        ({"events": ["a"], "newest": True, "window": {"span": 1}}, "newest needs events"),
         ({"events": ["a"], "instant": True}, "devices: 1 and no window"),
         ({"compute": [{"function": "count", "column": "a"}]}, "count has no column"),
         ({"compute": [{"function": "max"}]}, "count has no column, all other functions have one"),
-        ({"compute": [COUNT], "where": {"column": "a"}}, "give one of above and below"),
+        ({"compute": [COUNT], "where": {"column": "a"}}, "set one of above and below"),
         ({"compute": [COUNT], "where": {"column": "a", "above": float("nan")}}, "finite"),
         ({"compute": [COUNT], "window": {"span": "an hour"}}, "duration with its unit"),
         ({"compute": [COUNT], "window": {"span": 0}}, "greater than or equal to 1"),
@@ -80,7 +80,7 @@ SCHEMA = make_schema(
         ({"compute": [COUNT], "where": {"column": "device", "above": 1}}, "where: device is of"),
         ({"compute": [COUNT], "per": ["speed"]}, "per: speed is neither the device (device) nor"),
         ({"compute": [COUNT], "per": ["spot"]}, "per: there is no column 'spot'"),
-        ({"compute": [{"function": "last", "column": "speed"}]}, "last goes with per: [device]"),
+        ({"compute": [{"function": "last", "column": "speed"}]}, "last needs per: [device]"),
     ],
 )
 def test_what_the_columns_dont_allow_is_refused(values: dict[str, Any], said: str) -> None:

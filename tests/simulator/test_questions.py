@@ -188,7 +188,7 @@ def test_what_is_due_by_the_clock_is_made_in_a_thread_and_is_the_same() -> None:
 def test_an_answer_that_is_too_short_is_known_by_its_rows() -> None:
     questions, _ = make_questions(make_module("range", "point"), told((0, 0, 500)))
     assert questions.find_shortfall("point", 1) is None
-    assert questions.find_shortfall("point", 0) == ("the answer has 0 rows, and 1 would be right")
+    assert questions.find_shortfall("point", 0) == ("the answer has 0 rows instead of 1")
     assert questions.find_shortfall("range", 0) is None
 
 

@@ -92,7 +92,9 @@ def test_answers_may_grow_only_while_data_are_written(grow: bool) -> None:
 def test_answers_to_drawn_queries_may_differ_in_length() -> None:
     reads = asked(queries=[query(rows_max=5), query(query="drawn", rows_max=5)])
     run = merged(reads, varying=["drawn"])
-    assert run.invalid_reasons == ["query count gave 1 to 5 rows: the data changed meanwhile"]
+    assert run.invalid_reasons == [
+        "query count returned 1 to 5 rows: the data changed during the run"
+    ]
 
 
 def test_nothing_answered_is_no_rate() -> None:
@@ -148,7 +150,7 @@ def bind(*readers: WorkerFigures, load: Load | None = None) -> str | None:
             "a reader's CPU was busy 50% of the time, while the database waited for its next request",
         ),
         ({"cpu_s": 4.9}, None),
-        ({"throttled_share": 0.1}, "a reader was stopped by its CPU limit in 10% of the periods"),
+        ({"throttled_share": 0.1}, "a reader was throttled by its CPU limit in 10% of the periods"),
         ({"throttled_share": 0.09}, None),
         (
             {"pause_s": 5.0},
@@ -157,7 +159,7 @@ def bind(*readers: WorkerFigures, load: Load | None = None) -> str | None:
         ({"pause_s": 4.9}, None),
         (
             {"pause_s": 10.0, "in_flight": 2},
-            "of the time of all places in flight, 50% lay between an answer and the next question",
+            "places in flight were idle between an answer and the next question 50% of the time",
         ),
         ({"pause_s": 9.9, "in_flight": 2}, None),
     ],
@@ -271,13 +273,13 @@ def test_a_query_that_failed_invalidates() -> None:
 
 def test_answers_of_different_length_invalidate() -> None:
     run = merged(answered(0, ("a", 5, None), ("b", 1, None), ("a", 7, None)), load=BY_NUMBER)
-    assert run.invalid_reasons == ["query a gave 5 to 7 rows: the data changed meanwhile"]
+    assert run.invalid_reasons == ["query a returned 5 to 7 rows: the data changed during the run"]
 
 
 def test_but_not_if_each_execution_asks_for_something_else() -> None:
     reads = answered(0, ("a", 5, None), ("b", 1, None), ("a", 7, None), ("b", 2, None))
     run = merged(reads, load=BY_NUMBER, varying=["a"])
-    assert run.invalid_reasons == ["query b gave 1 to 2 rows: the data changed meanwhile"]
+    assert run.invalid_reasons == ["query b returned 1 to 2 rows: the data changed during the run"]
 
 
 def test_how_long_readers_asked_at_the_same_time() -> None:

@@ -212,7 +212,7 @@ def test_the_warm_up_and_the_last_second_are_in_no_part() -> None:
 def test_what_should_be_gone_and_is_there_makes_a_run_invalid() -> None:
     result = RetentionResult(period_s=1, step_s=1, deletions=[], remaining=1_200)
     assert describe_remaining(result) == [
-        "1,200 events are still there that are older than the retention allows"
+        "1,200 events older than the retention allows are still stored"
     ]
     assert describe_remaining(result.model_copy(update={"remaining": 0})) == []
     assert describe_remaining(result.model_copy(update={"remaining": None})) == []

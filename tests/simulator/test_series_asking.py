@@ -146,13 +146,13 @@ def test_lines_are_counted() -> None:
 
 @pytest.mark.parametrize("before", [b"", HEAD + b",0,0,1,x\r\n", HEAD + b",0,0,1,x\r\n\r\n\r\n"])
 def test_an_error_in_the_middle_of_csv_is_one(before: bytes) -> None:
-    with pytest.raises(SimulatorError, match=r"InfluxDB gave up a query: it can't, \"x\""):
+    with pytest.raises(SimulatorError, match=r"InfluxDB aborted a query: it can't, \"x\""):
         count_lines(before + FAILURE, None)
 
 
 @pytest.mark.parametrize("size", [0, 20, len(HEAD), len(CSV) - 2, len(CSV) - 30])
 def test_csv_that_is_cut_off_is_no_answer(size: int) -> None:
-    with pytest.raises(SimulatorError, match="did not finish an answer"):
+    with pytest.raises(SimulatorError, match="ended an answer early"):
         count_lines(CSV[:size], None)
 
 
@@ -238,13 +238,17 @@ EVENTS = BoundQuery(Query.model_validate({"name": "e", "events": [Temperature.sc
 @pytest.mark.parametrize(
     ("bound", "body", "problem"),
     [
-        (COUNTS, b'{"status":"error","errorType":"422","error":"too many"}', "gave up .*too many"),
-        (COUNTS, MATRIX.replace(b"false", b"true"), r"a part of the data \(isPartial\)"),
-        (COUNTS, VECTOR[:-60], "isn't complete"),
-        (COUNTS, b"", "isn't complete"),
-        (EVENTS, LINES[:-1], "did not finish an answer"),
-        (EVENTS, LINES + b"cannot read block\n", "did not finish an answer.*cannot read block"),
-        (EVENTS, LINES + b'{"status":"error","error":"gone"}\n', "did not finish .*gone"),
+        (
+            COUNTS,
+            b'{"status":"error","errorType":"422","error":"too many"}',
+            "aborted a query: .*too many",
+        ),
+        (COUNTS, MATRIX.replace(b"false", b"true"), r"partial data \(isPartial\)"),
+        (COUNTS, VECTOR[:-60], "incomplete answer"),
+        (COUNTS, b"", "incomplete answer"),
+        (EVENTS, LINES[:-1], "ended an answer early"),
+        (EVENTS, LINES + b"cannot read block\n", "ended an answer early.*cannot read block"),
+        (EVENTS, LINES + b'{"status":"error","error":"gone"}\n', "ended an answer early.*gone"),
     ],
 )
 def test_a_200_without_a_whole_answer_is_an_error(

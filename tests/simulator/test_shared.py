@@ -45,7 +45,7 @@ def test_a_mode_that_fits(asked: Mode | None, batch: int, expected: Mode) -> Non
 @pytest.mark.parametrize(
     ("asked", "batch", "text"),
     [
-        (Mode.SINGLE, 5, "how=single sends each event alone: leave --batch out"),
+        (Mode.SINGLE, 5, "how=single sends one event per request: leave --batch out"),
         (Mode.OTHER, 0, "how=other needs --batch N"),
     ],
 )

@@ -266,7 +266,7 @@ def test_a_stage_that_was_not_kept_up_with_saturates_the_run_that_caught_up_late
     assert group.offered is not None
     assert group.offered.saturated
     assert group.offered.reason == (
-        "in stage 2 (10 s at 1,000 events/s) 10,000 events were due, 7,000 were done in it"
+        "in stage 2 (10 s at 1,000 events/s) 10,000 events were due, but only 7,000 were done"
     )
     assert group.valid, group.invalid_reasons
 

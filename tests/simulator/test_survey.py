@@ -65,9 +65,15 @@ def test_events_of_the_workload_are_recognised(
         ({}, "run insert first"),
         ({b"sensor-7": (3, 1, 2)}, "events of device 'sensor-7'"),
         (look(Temperature(5), StoredPart(0, 0, 9), StoredPart(2, 0, 9)), "device 'w00002d000000'"),
-        (look(Temperature(6), StoredPart(0, 0, 9)), "9 events of seed 5"),
-        (look(Temperature(5), StoredPart(0, 0, 9), StoredPart(0, 20, 9)), "18 events of seed 5"),
-        (look(Temperature(5), StoredPart(0, 9, 9), time_origin=9), "9 events of seed 5"),
+        (look(Temperature(6), StoredPart(0, 0, 9)), "9 consecutive events of seed 5"),
+        (
+            look(Temperature(5), StoredPart(0, 0, 9), StoredPart(0, 20, 9)),
+            "18 consecutive events of seed 5",
+        ),
+        (
+            look(Temperature(5), StoredPart(0, 9, 9), time_origin=9),
+            "9 consecutive events of seed 5",
+        ),
     ],
 )
 def test_others_are_not(found: dict[bytes, tuple[int, int, int]], said: str) -> None:

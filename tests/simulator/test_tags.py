@@ -50,7 +50,7 @@ def test_names_of_another_kind_have_no_id() -> None:
         def devices(self, worker: int) -> NDArray[np.bytes_]:
             return np.array([b"w0000%dd000001" % worker, b"w0000%dc000002" % worker])
 
-    with pytest.raises(OptionError, match=r"names its devices otherwise .* use tags=row"):
+    with pytest.raises(OptionError, match=r"has device names unlike .* use tags=row"):
         list(Own(device_spread=2, tags="table").device_rows(3))
 
 

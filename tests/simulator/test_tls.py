@@ -159,5 +159,5 @@ def test_who_takes_files_alone() -> None:
     options = TlsOptions(client="official", client_cert="cert.pem", ca_certs="-----BEGIN X")
     assert options.find_file("client_cert") == "cert.pem"
     assert options.find_file("client_key") is None
-    with pytest.raises(OptionError, match="client=official takes ca_certs as a file alone"):
+    with pytest.raises(OptionError, match="client=official takes ca_certs only as a file"):
         options.find_file("ca_certs")

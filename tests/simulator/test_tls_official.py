@@ -123,5 +123,5 @@ def test_a_client_that_has_none_says_so() -> None:
     module = kind(parse_options(kind.options_model, values, str), JOB)
     writer = module.writer(10)
     writer._connection = SimpleNamespace(options=module.options)
-    with pytest.raises(OptionError, match="client=official has no certificate of its own"):
+    with pytest.raises(OptionError, match="client=official can't send a client certificate"):
         writer.make_client()

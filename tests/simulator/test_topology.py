@@ -75,7 +75,7 @@ def test_a_table_that_the_run_has_made_may_come_back(monkeypatch: pytest.MonkeyP
     failure = connection.interpret(404, unknown)
     assert isinstance(failure, Retryable)
     assert failure.kind == "missing_table"
-    assert "Relation 'events' unknown]; the run has made it" in str(failure)
+    assert "Relation 'events' unknown]; this run created it" in str(failure)
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def test_json_is_chosen_for_many_events_of_each_device(
     ]
     assert isinstance(chosen, ChoosingEncoder)
     chosen.taken = Span(1, 1)
-    with pytest.raises(SimulatorError, match="would be dropped"):
+    with pytest.raises(SimulatorError, match="would drop"):
         chosen.encode(block, batch)
 
 
@@ -267,7 +267,11 @@ def test_series_leave_out_what_is_stored_already(tables: Tables) -> None:
 @pytest.mark.parametrize(
     ("name", "values", "text"),
     [
-        ("kind", np.array([b"x\ny", b"", b""]), "label kind: a line of CSV takes no line break"),
+        (
+            "kind",
+            np.array([b"x\ny", b"", b""]),
+            "label kind: a line of CSV can't contain a line break",
+        ),
         ("big", np.array([2**53 + 1, 0, 0]), r"big is 9007199254740993.* would round"),
         ("big", np.array([-(2**63), 0, 0]), r"big is -9223372036854775808.* would round"),
     ],
@@ -289,7 +293,7 @@ def test_events_of_times_that_would_be_dropped_are_refused(kind: type[ImportEnco
         if taken:
             encoder.encode(block, 3)
         else:
-            with pytest.raises(SimulatorError, match=r"would be dropped.*-retentionPeriod"):
+            with pytest.raises(SimulatorError, match=r"would drop.*-retentionPeriod"):
                 encoder.encode(block, 3)
 
 
@@ -301,7 +305,7 @@ def test_events_of_times_that_would_be_dropped_are_refused(kind: type[ImportEnco
     [
         (Column("note", ColumnType.TEXT), "a column of type text, note, which the database can't"),
         (Column("note", ColumnType.JSON), "a column of type json, note, which the database can't"),
-        (Column("long", ColumnType.FLOAT64), "up to 17 digits in long, of which the database keeps 12"),
+        (Column("long", ColumnType.FLOAT64), "up to 17 digits in long, but the database keeps only 12"),
     ],
 )  # fmt: skip
 def test_columns_that_series_have_not_are_unsupported(column: Column, text: str) -> None:
@@ -414,5 +418,5 @@ def test_an_interval_that_drops_events_is_refused() -> None:
     options = parse_options(Victoriametrics.options_model, {"endpoint": "http://vm:8428"}, str)
     module = Victoriametrics(options, Job(Temperature.schema))
     module._check_flags(parse_metrics(metrics(dedup_minScrapeInterval="1ms")))
-    with pytest.raises(SimulatorError, match=r"one sample of each 30000 ms.*=1ms"):
+    with pytest.raises(SimulatorError, match=r"one sample per 30000 ms.*=1ms"):
         module._check_flags(parse_metrics(metrics(dedup_minScrapeInterval="30s")))

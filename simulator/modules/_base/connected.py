@@ -121,7 +121,7 @@ class TableModule(CountingModule[OptionsT, EncodingT, ConnectionT]):
                 if name not in columns:
                     raise made_otherwise(table, f"it has no column {name}", remedy)
                 if kind is not None and not self.fits(columns[name], kind):
-                    raise made_otherwise(table, f"{name} is {columns[name]} and not {kind}", remedy)
+                    raise made_otherwise(table, f"{name} is {columns[name]}, not {kind}", remedy)
 
     def prepare_queries(self) -> None:
         for table in (self.job.schema.table, *self.job.tags_tables):

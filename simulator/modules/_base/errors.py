@@ -30,8 +30,8 @@ def lost_table(problem: str) -> Retryable:
     """A node doesn't know a table that this run has made."""
     return Retryable(
         "missing_table",
-        f"{problem}; the run has made it: a node that has just started doesn't know it yet, or somebody has"
-        " dropped it",
+        f"{problem}; this run created it: a node that has just started may not know it yet, or the"
+        " table was dropped",
     )
 
 
@@ -47,14 +47,14 @@ def made_otherwise(table: str, reason: str, remedy: str) -> SimulatorError:
     """A table that was there before doesn't go with the run's events; `remedy`: what to do, before
     `of the run that made it`."""
     return SimulatorError(
-        f"table {table} was made for other columns: {reason};"
-        f" {remedy} of the run that made it (tags=row or table, for one)"
+        f"table {table} was made for other columns: {reason}; {remedy} of the run that made it"
+        " (for example tags=row or table)"
     )
 
 
 INSERT_REMEDY = "run without --no-clean, or with the options"
 """The remedy of `made_otherwise` for a run that inserts."""
-QUERY_REMEDY = "give the options"
+QUERY_REMEDY = "use the options"
 """The same for a run that asks."""
 
 

@@ -294,7 +294,7 @@ class HttpPool(HttpClient):
                 name = f"probe {node.authority}"
                 threading.Thread(None, self._probe, name, [node], daemon=True).start()
         _log.warning(
-            "%s is left out until it passes a probe (%s); %d of %d nodes are left",
+            "%s gets no requests until it passes a probe (%s); %d of %d nodes remain",
             node.authority, error, remaining, len(self._nodes),
         )  # fmt: skip
 
@@ -348,7 +348,7 @@ class HttpPool(HttpClient):
 def _lines(headers: Mapping[str, str]) -> str:
     for name, value in headers.items():
         if "\r" in value or "\n" in value or not value.isascii():
-            raise SimulatorError(f"what is sent as {name} must be ASCII without a line break")
+            raise SimulatorError(f"the value of {name} must be ASCII without line breaks")
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
 

@@ -217,7 +217,7 @@ def read_json(body: bytes, *path: str) -> Any:
             document = document[key]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         text = one_line(body[-SHOWN:].decode(errors="replace"), SHOWN)
-        raise SimulatorError(f"an answer makes no sense, or isn't complete ({text})") from error
+        raise SimulatorError(f"unreadable or incomplete answer ({text})") from error
     return document
 
 

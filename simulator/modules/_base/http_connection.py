@@ -338,10 +338,10 @@ class Connection:
 
     def _explain_end(self) -> ConnectionLost:
         if self._fresh or not self._body:
-            return ConnectionLost("the server hung up without an answer")
+            return ConnectionLost("the server closed the connection without an answer")
         # What a server says of an error in the middle of an answer comes last.
         end = b"".join(self._body[-2:])[-_END_BYTES:]
-        return ConnectionLost("the server hung up in the middle of its answer", end)
+        return ConnectionLost("the server closed the connection during its answer", end)
 
 
 # Compressed requests.

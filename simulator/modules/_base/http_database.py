@@ -167,7 +167,7 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
             # One that comes in the middle of an answer ends it.
             text = one_line(answer.body[-SHOWN:].decode(errors="replace"), SHOWN)
             raise SimulatorError(
-                f"{self.place} gave an answer that makes no sense, or did not finish it ({text}): check that"
+                f"{self.place} gave an unreadable or incomplete answer ({text}): check that"
                 f" endpoint names {self.system}'s HTTP server"
             ) from error
         return document

@@ -38,7 +38,7 @@ def choose_mode(
     Raises OptionError, which names the option, if the one asked for doesn't fit the batch.
     """
     if batch and mode is single:
-        raise OptionError(f"{option}={mode} sends each event alone: leave --batch out")
+        raise OptionError(f"{option}={mode} sends one event per request: leave --batch out")
     if not batch and mode not in (None, single):
         raise OptionError(f"{option}={mode} needs --batch N")
     return mode or (default if batch else single)
@@ -81,7 +81,7 @@ def check_url(value: str, example: str, login: str, path: bool = True) -> str:
     if not usable or parts.query or parts.fragment or not (path or parts.path in ("", "/")):
         raise ValueError(f"must be a URL like {example}")
     if parts.username is not None or parts.password is not None:
-        raise ValueError(f"must not hold user or password: use {login}")
+        raise ValueError(f"must not contain a user or password: use {login}")
     return value
 
 
@@ -106,12 +106,15 @@ class ClientCertOptions(Options):
 
     client_cert: Annotated[str | None, Condition.NONE] = Field(
         None,
-        description="certificate to show to a server that asks for one: a PEM file, or its text",
+        description="client certificate for a server that requires one: a PEM file, or its text",
     )
     client_key: str | None = Field(
         None,
         repr=False,
-        description="its key, without a passphrase: a PEM file, or its text (default: in client_cert)",
+        description=(
+            "key of client_cert, without a passphrase: a PEM file, or its text (default: in"
+            " client_cert)"
+        ),
     )
 
     @model_validator(mode="after")
@@ -125,7 +128,7 @@ class ClientCertOptions(Options):
         file's text."""
         value: str | None = getattr(self, option)
         if value is not None and is_pem(value):
-            raise OptionError(f"client={self.client} takes {option} as a file alone")
+            raise OptionError(f"client={self.client} takes {option} only as a file")
         return value
 
 
@@ -133,7 +136,9 @@ class TlsOptions(ClientCertOptions):
     """Which certificates of the server to trust, and what to show to it."""
 
     ca_certs: Annotated[str | None, Condition.NONE] = Field(
-        None, description="authorities to trust: a PEM file, or its text (default: the usual ones)"
+        None,
+        description="certificate authorities to trust: a PEM file, or its text"
+        " (default: the usual ones)",
     )
     verify_certs: Annotated[bool, Condition.NONE] = Field(
         True, description="check the server's certificate"

@@ -62,8 +62,8 @@ def _load_client_cert(context: ssl.SSLContext, cert: str, key: str | None) -> No
             context.load_cert_chain(find_file(cert), key and find_file(key), lambda: b"")
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise SimulatorError(
-                f"client_cert and client_key can't be used: {error}; give paths of PEM files, or their texts,"
-                " of a key without a passphrase"
+                f"client_cert and client_key can't be used: {error}; give paths or texts of PEM"
+                " files, with a key that has no passphrase"
             ) from error
 
 

@@ -1,36 +1,36 @@
 """ArangoDB 3.11 and later, a single server or a cluster's coordinators.
 
-The official client python-arango makes collections and indexes and asks for settings; it is given an HTTP
-layer of ours (`HTTPClient`, its own extension point), over which queries go, too, and bodies that are built
-in bulk. Its own layer and `insert_many` would serialise each document again, at 20 times the cost: with
-`client=official` it does, see `writing`; and asks, see `asking`.
+The official client python-arango makes collections and indexes and asks for settings; it uses an HTTP layer
+of ours (`HTTPClient`, its own extension point), which also sends queries and bodies that are built in bulk.
+Its own layer and `insert_many` would serialise each document again, at 20 times the cost: with
+`client=official` they do, see `writing`; that client then also asks, see `asking`.
 
 Each event is stored exactly once, however a connection dies
 -----------------------------------------------------------
-A request with many documents is no transaction: each is stored or refused alone, and the answer says
-which. What an error leaves open is what became of a request whose answer never came:
+A request with many documents is not a transaction: each is stored or refused alone, and the answer says
+which. After an error, only the outcome of a request without an answer is unknown:
 
-* key `client`: the document's `_key` is made of the event. The request is sent again as it is; a
-  document that is there already is refused (or, by the import API, ignored), which then means that
-  the first try has stored it.
-* keys `db` and `uuid`: the server makes the keys and would store a second copy. The writer looks up by
-  their natural keys which of the request's events are stored, until twice in a row it finds the same,
-  and leaves only the others to be sent again.
+* key `client`: the document's `_key` is made from the event. The request is sent again unchanged; a document
+  that is already stored is refused (or, by the import API, ignored), which means that the first try stored
+  it.
+* keys `db` and `uuid`: the server makes the keys and would store a second copy. The writer looks up by their
+  natural keys which of the request's events are stored, until it finds the same twice in a row, and sends
+  only the others again.
 
-One thing can't be promised with `db` and `uuid`: a server so busy that it begins with the lost request only
-after the look-ups stores it then, as ArangoDB doesn't tell which requests are under way. The count after
-the run shows it. With `client` it can't happen.
+One case is not covered with `db` and `uuid`: a very busy server may begin the lost request only after the
+look-ups, and store it then, since ArangoDB doesn't report which requests are under way. The count after the
+run shows it. With `client` it can't happen.
 
-Tags in a collection of their own (`tags=table`) have the ids as keys; documents that are there stay, so
-that storing them may be repeated. Queries find tags by the primary index, for what was found by id.
+Tags in a collection of their own (`tags=table`) have the ids as keys; existing documents stay, so storing
+them may be repeated. Queries look up the tags of their results by id, in the primary index.
 
-Documents have JSON's numbers, of 64 bits. Sums are computed in floating point, so that those of whole
-numbers are exact to 2**53.
+Documents have JSON's numbers, of 64 bits. Sums are computed in floating point, so those of whole numbers are
+exact up to 2**53.
 
-What is on disk are the figures of the collections, RocksDB's estimates, after a flush of what is in memory;
-in a cluster those of the leaders alone. To compact, the server is asked to compact all that it has, which
-only superusers may: nobody who logs in by a name. Left out are the write-ahead log, and in a cluster the
-followers' copies.
+The size on disk is the sum of the collections' figures, RocksDB's estimates, after a flush of what is in
+memory; in a cluster, of the leaders only. To compact, the server compacts all its data, which only superusers
+may request: no user with a name is one. Left out are the write-ahead log, and in a cluster the followers'
+copies.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Arangodb(
     }
     CAPABILITIES = Capabilities(
         ageing=Ageing(
-            reason="its TTL indexes go by today's date, and AQL would remove documents one by one"
+            reason="its TTL indexes use today's date, and AQL would remove documents one by one"
         ),
         # https://docs.arangodb.com/stable/components/arangodb-server/options/#--rocksdbwrite-buffer-size
         allocation=Allocation(

@@ -93,7 +93,7 @@ class ArangoAsker(SqlAsker[Connection]):
         if isinstance(answer, dict) and answer.get("error"):
             return self.database.interpret(answer.get("code", 200), answer)
         text = one_line(body[-SHOWN:].decode(errors="replace"), SHOWN)
-        return SimulatorError(f"{self.database.place} gave an answer that makes no sense ({text})")
+        return SimulatorError(f"{self.database.place} gave an unreadable answer ({text})")
 
     def decode(self, received: Received) -> Rows:
         return [tuple(row) for page in received.data for row in read_json(page, "result")]

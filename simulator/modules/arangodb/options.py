@@ -37,8 +37,8 @@ class EncodingOptions(Options):
 
     insert_method: Annotated[InsertMethod | None, Condition.BATCH] = Field(
         None,
-        description="how events are sent: document (default with --batch) or import, the APIs of "
-        "these names; single (default without --batch)",
+        description="how events are sent: document (default with --batch) or import, each by the"
+        " API of that name; single (default without --batch)",
     )
 
     def mode(self, batch: int) -> InsertMethod:
@@ -61,7 +61,7 @@ class ArangoOptions(EncodingOptions, EndpointOptions, IndexOptions, InFlightOpti
         " http[s]://HOST[:8529]",
     )
     database: Annotated[str, Condition.NONE] = Field(
-        "_system", min_length=1, description="a database that is there"
+        "_system", min_length=1, description="an existing database"
     )
     username: Annotated[str, Condition.NONE] = Field("root", description="user name")
     password: str = Field("", repr=False, description="the user's password")

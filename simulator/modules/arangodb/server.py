@@ -51,10 +51,11 @@ _PASSING = (408, 412, 421, 429)
 _FLUSH = "/_admin/wal/flush?waitForSync=true&waitForCollector=true"
 # A coordinator asks each shard's leader, and nobody else.
 _SOURCE = (
-    "collection figures: RocksDB's estimates of documents and indexes (the primary one, too), compressed as"
-    " they are; in a cluster of the shards' leaders, so of one copy; without the write-ahead log"
+    "collection figures: RocksDB's estimates of documents and indexes (the primary one, too),"
+    " compressed as stored; in a cluster only the shards' leaders, so one copy; without the"
+    " write-ahead log"
 )
-_NOT_FLUSHED = "; memtables could not be flushed and are in it, uncompressed"
+_NOT_FLUSHED = "; memtables could not be flushed and are included uncompressed"
 
 _log = logging.getLogger(__name__)
 
@@ -153,10 +154,10 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
         if number in _READ_ONLY or number in _LEADERSHIP:
             return Retryable("unavailable", text)
         if status == 403:
-            return SimulatorError(f"{text}; give the user the rights, or use another one")
+            return SimulatorError(f"{text}; grant the user the rights, or use another user")
         if number == _NO_DATABASE:
             return SimulatorError(
-                f"{text}; check database, which must be there: {self.options.database}"
+                f"{text}; check that the database exists: {self.options.database}"
             )
         if number == _NO_COLLECTION:
             return lost_table(text) if self.expects_tables else missing_table(text, self.job)
@@ -196,7 +197,7 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
         """Whether memtables were flushed: the figures would count them as large as they are in memory."""
         answer = self._put(_FLUSH)
         if answer.status != 200:
-            _log.warning("memtables could not be flushed: %s", self.explain(answer))
+            _log.warning("flushing memtables failed: %s", self.explain(answer))
         return answer.status == 200
 
     def compact_all(self) -> None:
@@ -207,8 +208,8 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
         answer = self._put("/_admin/compact")
         if answer.status == 403:
             raise SimulatorError(
-                "only superusers may compact ArangoDB, and no user is one; on a server without authentication"
-                " everybody may"
+                "only superusers may compact ArangoDB, and no user is a superuser; on a server"
+                " without authentication, every user may"
             )
         if answer.status != 200:
             raise self.explain(answer)

@@ -113,7 +113,7 @@ class ArangoWriter(DocumentWriter):
         errors = reply if status in (201, 202) else [reply]
         if not isinstance(errors, list):
             raise SimulatorError(
-                f"ArangoDB gave an answer that makes no sense: {one_line(answer.body, SHOWN)}"
+                f"ArangoDB gave an unreadable answer: {one_line(answer.body, SHOWN)}"
             )
         again = self.may_be_there(request)
         failures = [error for error in errors if not (again and read_error_number(error) == UNIQUE)]
@@ -295,7 +295,7 @@ def make_official_writer(module: Arangodb, batch: int) -> OfficialWriter:
     several = len(module.options.endpoint) > 1
     if several and module.job.load.primary_key is not PrimaryKey.CLIENT:
         raise OptionError(
-            "client=official with several endpoints may store events twice, as the client repeats requests"
-            " itself: name one, or use --primary-key client"
+            "client=official with several endpoints may store events twice, since the client"
+            " itself repeats requests: name one endpoint, or use --primary-key client"
         )
     return OfficialWriter(module, batch)

@@ -2,25 +2,25 @@
 
 When an event counts as stored
 ------------------------------
-* `batch: true`: a request is a blob and a message in the ingestion queue. It is acknowledged when it
-  is queued; the service collects such blobs for up to minutes (`batching_time_s`) before their events
-  can be queried. So a run ends with waiting for the count, and its result says two rates: of events
-  accepted, and of events that could be queried.
+* `batch: true`: a request is a blob and a message in the ingestion queue. It is acknowledged when it is
+  queued; the service collects such blobs for up to minutes (`batching_time_s`) before their events can be
+  queried. So a run ends by waiting for the count, and its result has two rates: of events accepted, and of
+  events that could be queried.
 * `batch: false`: streaming ingestion answers when the events are stored.
 
-Each event is stored exactly once, or the run ends: there are no unique keys. A refused request is sent
-again. If a streaming request's answer is lost, its last event is looked for, by device and time, before the
-request is sent again: it is stored as a whole or not at all. Whether a message whose answer is lost was
-queued, nobody can tell for minutes, so that ends the run. With `client=official` azure-kusto-ingest sends,
-see `writing`, and azure-kusto-data asks, see `asking`.
+There are no unique keys, so each event is stored exactly once, or the run ends. A refused request is sent
+again. If a streaming request's answer is lost, its last event is looked up by device and time before the
+request is sent again: a request is stored as a whole or not at all. If the answer to a message is lost,
+whether it was queued stays unknown for minutes, so the run ends. With `client=official`, azure-kusto-ingest
+sends, see `writing`, and azure-kusto-data asks, see `asking`.
 
 https://learn.microsoft.com/azure/data-explorer/ingest-data-overview
 
 Tags in a table of their own (`tags=table`)
 -----------------------------------------
-Each worker asks which of its devices are there, and stores the others by `.ingest inline`, which answers when
-they are. If the answer to that is lost while the service is still at work on it, devices may be stored twice,
-as nothing is unique: the count of devices after the run shows it. Queries add tags to what they have found by
+Each worker asks which of its devices are stored, and stores the others by `.ingest inline`, which answers
+when that is done. If the answer is lost while the service is still working on it, devices may be stored
+twice, as nothing is unique: the count of devices after the run shows it. Queries add tags to their results by
 id with `lookup`, which the service refuses for more than several tens of MB of tags: hundreds of thousands of
 devices.
 
@@ -28,14 +28,14 @@ https://learn.microsoft.com/kusto/query/lookup-operator
 
 What differs in queries
 -----------------------
-All floats are `real`, 64 bits: a condition on a float32 column compares with the digits that were sent for
-it. A text has no null: an empty one in a nullable column counts as missing.
+All floats are `real`, 64 bits: a condition on a float32 column compares the digits that were sent. A text
+can't be null: an empty one in a nullable column counts as missing.
 
 What is on disk
 ---------------
 The size of the tables' extents: compressed columns and indexes, once, although Azure's storage keeps copies.
-Streamed events are in row stores first, which don't tell their size: as long as some are, there is no
-figure. Nothing is there to compact by, since the service merges extents by itself.
+Streamed events are in row stores first, which don't report their size: while some are, there is no figure.
+There is no command to compact, since the service merges extents itself.
 
 https://learn.microsoft.com/kusto/management/show-extents
 """
@@ -104,7 +104,7 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
         "ingestionbatching policy": Condition.BATCH,
     }
     CAPABILITIES = Capabilities(
-        ageing=Ageing(reason="its retention goes by when events were ingested"),
+        ageing=Ageing(reason="its retention depends on when events were ingested"),
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),
         shapes=SHAPES,

@@ -125,14 +125,14 @@ class AdxAsker(SqlAsker[Connection]):
         if errors:
             return self.database.interpret(KustoMultiApiError(errors))
         text = one_line(body[-SHOWN:].decode(errors="replace"), SHOWN)
-        return SimulatorError(f"an answer makes no sense, or isn't complete ({text})")
+        return SimulatorError(f"unreadable or incomplete answer ({text})")
 
     def decode(self, received: Received) -> Rows:
         reads, body = received.data
         for frame in read_json(body):
             if frame.get("TableKind") == "PrimaryResult":
                 return Compiled("", reads).read(frame["Rows"])
-        raise SimulatorError("an answer makes no sense: it has no table of results")
+        raise SimulatorError("unreadable answer: it has no table of results")
 
 
 class OfficialAdxAsker(ClientAsker[Connection]):

@@ -62,7 +62,8 @@ def read_refusal(answer: Answer) -> KustoError:
     if answer.status == _NOT_FOUND:
         text = one_line(answer.body.decode(errors="replace"), SHOWN)
         return KustoServiceError(
-            f"404, nothing takes streamed events ({text}): enable streaming ingestion on the cluster"
+            f"404, the cluster takes no streamed events ({text}): enable streaming ingestion on"
+            " the cluster"
         )
     return read_error(answer)
 
@@ -196,8 +197,8 @@ class QueuedIngestion:
 def report_unclear(reason: str) -> SimulatorError:
     """The end of the run: a message may have been queued, and nobody can tell."""
     return SimulatorError(
-        "the answer to a message was lost, so nobody knows whether it was queued, and the run"
-        f" can't go on: {reason}"
+        "the answer to a message was lost; whether it was queued is unknown, so the run can't"
+        f" continue: {reason}"
     )
 
 

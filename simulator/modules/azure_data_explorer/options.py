@@ -70,8 +70,8 @@ class AdxOptions(EncodingOptions):
     )
     batching_time_s: Annotated[int | None, Condition.BATCH] = Field(
         None, ge=10, le=1800,
-        description="with batch=true: seconds that data are collected before they are stored"
-        " (default: the database's, 300 if nobody changed it)",
+        description="with batch=true: seconds to collect data before storing them (default: the"
+        " database's, 300 unless changed)",
     )  # fmt: skip
     settle_s: Annotated[float, Condition.NONE] = Field(
         900, gt=0, description="with batch=true: how long to wait for more events to appear"

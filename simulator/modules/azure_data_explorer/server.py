@@ -32,8 +32,8 @@ from .queries import quote_name
 from .service import Service, read_error
 
 _SOURCE = (
-    "extents: compressed columns and their indexes; without the copies that Azure's storage keeps of them,"
-    " and the cache"
+    "extents: compressed columns and their indexes; without the copies in Azure's storage and the"
+    " cache"
 )
 
 _ResultT = TypeVar("_ResultT")
@@ -183,7 +183,7 @@ class Connection(HttpClient):
         """What an error from `uri` (default: `kusto_uri`) means: another try, or the end of the run."""
         host = urlsplit(uri or self.options.kusto_uri).netloc
         if isinstance(error, KustoThrottlingError):
-            return Retryable("throttled", f"{host} is asked for too much at once", backoff_s=1)
+            return Retryable("throttled", f"{host} throttled the request", backoff_s=1)
         if isinstance(error, KustoNetworkError):
             return connection_lost(f"{host}: {one_line(error.__cause__ or error, SHOWN)}")
         if isinstance(error, KustoAuthenticationError):
@@ -203,8 +203,8 @@ class Connection(HttpClient):
             return missing_table(f"{host}: {text}", self._job)
         if isinstance(error, KustoServiceError) and text.startswith(("401", "Forbidden")):
             return SimulatorError(
-                f"{host} refused the login: {text}; let the application be a user, ingestor and admin"
-                f" of the database {self.options.kusto_db}"
+                f"{host} refused the login: {text}; make the application a user, ingestor and"
+                f" admin of the database {self.options.kusto_db}"
             )
         return SimulatorError(f"{host} refused a request: {text}")
 
@@ -240,6 +240,6 @@ def check_rows(rows: int, stored: int) -> None:
     tells how large it is there."""
     if rows < stored:
         raise SimulatorError(
-            f"{rows:,} of {stored:,} events are in extents so far; the others, in row stores, tell no size"
-            " (with batch: true there are none)"
+            f"{rows:,} of {stored:,} events are in extents so far; the others, in row stores, have"
+            " no known size (with batch: true there are none)"
         )

@@ -117,4 +117,4 @@ def read_error(answer: Answer) -> KustoError:
         return KustoServiceError("401. Missing adequate access rights.")
     with suppress(ValueError, KeyError, TypeError):
         return KustoApiError(orjson.loads(answer.body))
-    return KustoServiceError(f"{answer.status}, which is no answer of Azure Data Explorer: {text}")
+    return KustoServiceError(f"{answer.status}, not an answer of Azure Data Explorer: {text}")

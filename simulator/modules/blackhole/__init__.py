@@ -1,7 +1,7 @@
-"""No database: encodes for another module and discards. What it reaches is the client's ceiling.
+"""No database: encodes for another module and discards the result. Its rate is the client's ceiling.
 
-`delay_ms` and `--in-flight` make it a database of known speed, by which the measurement itself is
-checked. Nothing is stored, so nothing can be stored twice: a request counts once `send` has returned.
+`delay_ms` and `--in-flight` make it a database of known speed, which is used to check the measurement itself.
+Nothing is stored, so nothing can be stored twice: a request counts once `send` has returned.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BlackholeOptions(InFlightOptions):
         "postgres", description="module whose payloads are built"
     )
     delay_ms: Annotated[float, Condition.CLIENT] = Field(
-        0, ge=0, description="how long each request seems to take"
+        0, ge=0, description="simulated duration of each request"
     )
 
     @classmethod

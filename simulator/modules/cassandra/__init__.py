@@ -1,4 +1,4 @@
-"""Apache Cassandra, and what speaks its protocol: YugabyteDB's YCQL.
+"""Apache Cassandra, and YugabyteDB's YCQL, which has the same protocol.
 
 Tables
 ------
@@ -6,53 +6,54 @@ One partition per device, its events in the order of time, newest first:
 
     PRIMARY KEY ((device_id), timestamp, sequence_number) WITH CLUSTERING ORDER BY (timestamp DESC, …)
 
-So a batch of one device's events is one mutation, and a device's newest event is the first row of
-its partition. A device inside a document (workload cpu) gets a column of its own for that.
+So a batch of one device's events is one mutation, and a device's newest event is the first row of its
+partition. A device inside a document (workload cpu) gets a column of its own for this.
 
-Every table of this database has a primary key made of columns, and none of it is made by the
-server. `--primary-key db` and `none` therefore mean the same, the key above. `client` and `uuid`
-put a key column `id` in the place of `sequence_number`; both are made by the worker, as a key made
-by the server (`uuid()`, `now()`) would be a new one on each retry.
+Every table of this database has a primary key of columns, none of which the server generates. So
+`--primary-key db` and `none` mean the same, the key above. `client` and `uuid` replace `sequence_number` by a
+key column `id`; the worker generates both, since a key from the server (`uuid()`, `now()`) would be new on
+each retry.
 
 Each event is stored exactly once
 ---------------------------------
-An INSERT with all key columns given writes the same row however often it is sent. So a request
-whose fate is not known (a lost connection, a write timeout, which may have been written nevertheless)
-is simply sent again, and every failure is counted. The driver's own retries are off. With `client=official`
-and `client=execute_concurrent` the driver sends them, see `official`.
+An INSERT with all key columns writes the same row no matter how often it is sent. So a request whose outcome
+is unknown (a lost connection, or a write timeout, after which it may still have been written) is sent again,
+and every failure is counted. The driver's own retries are off. With `client=official` and
+`client=execute_concurrent`, the driver sends the requests, see `official`.
 
 Queries
 -------
-All that can be described can be asked, part of it as an application would have to do it: the client's
-part of a `Plan` is in the query's time. What a statement finds is received, and decoded only to be checked.
+All queries that can be described can be asked. The client does part of the work for some, as an application
+would have to: its part of a `Plan` counts in the query's time. Rows are received, and decoded only to be
+checked.
 
-- Of some devices: a statement for each of them, 16 at once (`device_id = ?`, and a range of times).
-- Of all devices: a statement for each of `scan_ranges` ranges of the token ring, several at once, since
-  one for all would be one coordinator's work and exceed its timeouts. With a window they say ALLOW
-  FILTERING: every partition is looked into, and only the window is read.
-- A condition on a value is ALLOW FILTERING, too: all of the window is read. There is no index on values.
-- Groups by device and bucket of time are the server's (GROUP BY; of buckets since Cassandra 4.1, before
-  that by a statement for each). A bucket or tag of all devices together is put together here, of a row
-  for each device.
-- CQL's sum and average are of the type of the column, whole numbers' too. So sums are of what CAST makes
-  of it (double, bigint, varint), and the client divides.
+- Some devices: a statement for each, 16 at once (`device_id = ?`, and a range of times).
+- All devices: a statement for each of `scan_ranges` ranges of the token ring, several at once, since a single
+  statement would load one coordinator and exceed its timeouts. With a window they use ALLOW FILTERING: every
+  partition is visited, and only the window is read.
+- A condition on a value uses ALLOW FILTERING, too: all of the window is read. There is no index on values.
+- The server groups by device and bucket of time (GROUP BY; buckets since Cassandra 4.1, before that a
+  statement for each). Buckets or tags over all devices are combined here, from a row for each device.
+- CQL's sum and average have the type of the column, even for whole numbers. So sums are computed after a CAST
+  (to double, bigint or varint), and the client divides.
 - The newest event of each device is the first of its partition (PER PARTITION LIMIT 1).
-- Rows are put in order here: CQL orders within a partition only. Of the newest of a window, no more are
-  fetched of each partition than are wanted of all.
+- Rows are sorted here: CQL sorts within a partition only. For the newest events of a window, each partition
+  returns no more than are wanted in total.
 
-The server's timeout is for a whole aggregate, however it is paged, so one over a range of tokens may exceed
-it. That is asked again partition by partition, a partition that exceeds it in slices of time, and a slice
-in two halves. Which statements exceeded it is remembered, so that later executions don't try them again.
+The server's timeout applies to a whole aggregate, however it is paged, so an aggregate over a range of tokens
+may exceed it. Such a range is then asked partition by partition, a partition that exceeds it in slices of
+time, and a slice in two halves. Statements that exceeded it are remembered, so that later executions don't
+try them again.
 
-What is on disk are the SSTables on all nodes of the data center (`system_views.disk_usage`, since 4.0), in
-whole MiB, after a flush: each table gets a new comment for that, as CQL has no other way. Nor has it one to
-compact.
+The size on disk is that of the SSTables on all nodes of the data center (`system_views.disk_usage`, since
+4.0), in whole MiB, after a flush: each table gets a new comment to cause it, as CQL has no other way. CQL has
+no way to compact.
 
-YCQL (`flavor: ycql`) differs, by YugabyteDB's documentation and source; nothing of it was run on a
-YugabyteDB: no PER PARTITION LIMIT and no GROUP BY (devices are listed by DISTINCT, then asked one by one,
-buckets of time, too), no sums of CASTs (so those of 32-bit numbers have 32 bits), no compaction
-strategies, `tablets` instead, no virtual tables with the server's settings, and replication is a matter
-of the cluster and not of the keyspace.
+YCQL (`flavor: ycql`) differs as follows, according to YugabyteDB's documentation and source; it was never run
+on YugabyteDB. It has no PER PARTITION LIMIT and no GROUP BY (devices are listed by DISTINCT, then asked one
+by one, and so are buckets of time), no sums of CASTs (so sums of 32-bit numbers have 32 bits), no compaction
+strategies but `tablets`, and no virtual tables with the server's settings; replication is set for the
+cluster, not for the keyspace.
 https://docs.yugabyte.com/stable/api/ycql/dml_select/
 https://github.com/yugabyte/yugabyte-db/issues/2333
 https://github.com/yugabyte/yugabyte-db/issues/13956
@@ -145,7 +146,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
     }
     CAPABILITIES = Capabilities(
         ageing=Ageing(
-            "a DELETE by range of time for each device: a TTL goes by when a row was written"
+            "a DELETE by range of time for each device: a TTL depends on when a row was written"
         ),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
@@ -330,7 +331,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
     def storage(self) -> Storage:
         options = self.options
         if options.flavor is Flavor.YCQL:
-            raise SimulatorError("YCQL doesn't tell what is on disk: it has no system_views")
+            raise SimulatorError("YCQL doesn't report the size on disk: it has no system_views")
         return read_storage(
             self.session, options.keyspace, self.job.table_names, options.replication_factor
         )

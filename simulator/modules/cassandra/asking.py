@@ -146,7 +146,9 @@ class CassandraAsker(Asker):
         if prepared != [statement.prepared for statement in statements.values()]:
             connection.close()
             # The ids follow from the statements' texts and the table.
-            raise ConnectionException("the node calls statements otherwise than the others")
+            raise ConnectionException(
+                "the node names prepared statements differently from the other nodes"
+            )
         if self.module.job.stamps_arrivals:
             connection.stamp_arrivals()
         return connection

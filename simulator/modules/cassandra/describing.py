@@ -28,7 +28,7 @@ def describe_statement(
         try:
             step = steps.send(answers) if lines else next(steps)
         except StopIteration:
-            return "\n".join([*lines, "what they find is put together by the client"])
+            return "\n".join([*lines, "the client combines the results"])
         lines.append(_describe(step))
         answers = [[] for _ in step.parameters]
         if step.statement.text.startswith("SELECT DISTINCT "):

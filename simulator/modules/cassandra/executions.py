@@ -144,9 +144,7 @@ def read_page(reply: Reply) -> Page:
     except struct.error as error:
         raise SimulatorError("Cassandra's answer ends too early") from error
     if kind != _ROWS or not flags & _NO_COLUMNS:
-        raise SimulatorError(
-            "Cassandra's answer has not the rows of the statement that was prepared"
-        )
+        raise SimulatorError("Cassandra's answer lacks the rows of the prepared statement")
     return Page(rows, following)
 
 

@@ -76,7 +76,7 @@ class EncodingOptions(Options):
         None, description="batch (default with --batch) or single (default without)"
     )
     consistency_level: Annotated[Consistency, Condition.DURABILITY] = Field(
-        "LOCAL_QUORUM", description="of writes (single and batch) and of reads"
+        "LOCAL_QUORUM", description="consistency level of writes (single and batch) and reads"
     )
     batch_type: Annotated[BatchType, Condition.BATCH] = Field(
         BatchType.UNLOGGED, description="unlogged or logged"
@@ -107,31 +107,32 @@ class CassandraOptions(EncodingOptions, LoginOptions, TlsOptions):
         None, description="data center to send requests to (default: that of the contact points)"
     )
     tls: Annotated[bool, Condition.CLIENT] = Field(
-        False, description="encrypt the connections; whom to trust: ca_certs, verify_certs"
+        False, description="encrypt the connections; set trust with ca_certs and verify_certs"
     )
     keyspace: Annotated[str, Condition.NONE] = Field(
-        "benchmark", pattern=r"^\w{1,48}$", description="keyspace, made if there is none"
+        "benchmark", pattern=r"^\w{1,48}$", description="keyspace, created if it is missing"
     )
     replication_strategy: Annotated[ReplicationStrategy, Condition.REPLICATION] = Field(
-        ReplicationStrategy.NETWORK, description="of the keyspace, if it is made"
+        ReplicationStrategy.NETWORK,
+        description="replication strategy of the keyspace, if it is created",
     )
     replication_factor: Annotated[int, Condition.REPLICATION] = Field(
-        3, ge=1, description="copies of each row, in one data center"
+        3, ge=1, description="copies of each row in one data center"
     )
     max_sync_calls: Annotated[int, Condition.CLIENT] = Field(
         1, ge=1, le=16_384, description=IN_FLIGHT_MEANING
     )
     request_timeout: Annotated[float, Condition.NONE] = Field(
-        60, gt=0, description="seconds until an insert without answer is tried again"
+        60, gt=0, description="seconds until an insert without an answer is retried"
     )
     query_timeout: Annotated[float, Condition.NONE] = Field(
-        600, gt=0, description="seconds until a query is given up"
+        600, gt=0, description="seconds until a query without an answer fails"
     )
     connect_timeout: Annotated[float, Condition.NONE] = Field(
-        10, gt=0, description="seconds until a node counts as away"
+        10, gt=0, description="seconds without an answer until a node counts as unreachable"
     )
     protocol_version: Annotated[Literal[3, 4, 5] | None, Condition.CLIENT] = Field(
-        None, description="of the native protocol (default: 5; with flavor ycql 4)"
+        None, description="version of the native protocol (default: 5; with flavor ycql 4)"
     )
     compaction: Annotated[CommaList | None, Condition.SCHEMA] = Field(
         None,
@@ -139,7 +140,10 @@ class CassandraOptions(EncodingOptions, LoginOptions, TlsOptions):
         "TimeWindowCompactionStrategy, compaction_window_size=1 (default: the server's)",
     )
     scan_ranges: Annotated[int, Condition.CLIENT] = Field(
-        32, ge=1, le=65_536, description="parts in which all events are counted or scanned"
+        32,
+        ge=1,
+        le=65_536,
+        description="number of parts in which all events are counted or scanned",
     )
     flavor: Flavor = Field(Flavor.CASSANDRA, description="cassandra or ycql")
     tablets: Annotated[int | None, Condition.REPLICATION] = Field(
@@ -156,7 +160,7 @@ class CassandraOptions(EncodingOptions, LoginOptions, TlsOptions):
     @classmethod
     def _check_settings(cls, value: list[str] | None) -> list[str] | None:
         if value and not all(part.count("=") == 1 for part in value[1:]):
-            raise ValueError("is a class, then settings as key=value")
+            raise ValueError("must be a class, then settings as key=value")
         return value
 
     @model_validator(mode="after")

@@ -222,7 +222,7 @@ class ConnectionPool:
                 error = OperationTimedOut({str(connection.node): reason}, connection.node)
                 self._end(pending.request, error)
             if sent_s > connection.heard_s:
-                self._lose(connection, ConnectionResetError("the node says nothing any more"))
+                self._lose(connection, ConnectionResetError("the node has stopped answering"))
 
     def _end(self, request: object, error: Exception) -> None:
         self._ended.append(Outcome(request, time.perf_counter(), self._meaning(error)))

@@ -287,10 +287,10 @@ def explain_failure(
     elif "ssl" in reason.lower() or "certificate" in reason:
         remedy = "check tls, ca_certs, and that the certificate is for the names in contact_points"
     elif any(isinstance(cause, ProtocolVersionUnsupported) for cause in causes):
-        remedy = "set protocol_version to one that the server speaks"
+        remedy = "set protocol_version to one that the server supports"
     elif options.local_datacenter and datacenters and options.local_datacenter not in datacenters:
         names = ", ".join(sorted(map(str, datacenters)))
-        remedy = f"set local_datacenter to one that there is: {names}"
+        remedy = f"set local_datacenter to an existing one: {names}"
     else:
         remedy = "check that the server runs and that contact_points, port and tls are right"
     return f"can't connect to Cassandra at {options.servers}: {reason}; {remedy}"

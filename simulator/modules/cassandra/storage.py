@@ -32,7 +32,7 @@ _SOURCE = (
 )
 
 ALLOCATION = Allocation(
-    unit_bytes=MIB, cause="Cassandra tells sizes in whole MiB per node and table"
+    unit_bytes=MIB, cause="Cassandra reports sizes in whole MiB per node and table"
 )
 """The allocation of a table on a node."""
 # Sizes stand still once they have been the same for so long, and no node was flushing.
@@ -52,7 +52,9 @@ def read_storage(
     doesn't answer.
     """
     if session.release < VIRTUAL_TABLES_SINCE:
-        raise SimulatorError("Cassandra tells what is on disk since 4.0 (system_views.disk_usage)")
+        raise SimulatorError(
+            "Cassandra reports the size on disk only since 4.0 (system_views.disk_usage)"
+        )
     for table in tables:
         name = f"{quote_name(keyspace)}.{quote_name(table)}"
         session.ask(f"ALTER TABLE {name} WITH comment = 'flushed at {time.time_ns()}'")

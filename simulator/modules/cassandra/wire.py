@@ -156,7 +156,7 @@ class Connection:
         """Send a request as far as there is room. OSError if the connection is lost."""
         number = self._free.pop() if self._free else next(self._numbers, None)
         if number is None:
-            raise ConnectionResetError("too many requests were never answered")
+            raise ConnectionResetError("too many requests got no answer")
         head = _HEADER.pack(self._version, 0, number, operation, len(body))
         data = _pack_segments(head, body) if self._segmented else head + body
         self.pending[number] = request
@@ -271,7 +271,7 @@ class Connection:
         answer = self._decode(flags, number, operation, body)
         if isinstance(answer, ErrorMessage):
             return _make_exception(answer)
-        return ConnectionResetError(f"the node sent {answer.name}, which nobody asked for")
+        return ConnectionResetError(f"the node sent {answer.name}, which was not requested")
 
     def _decode(self, flags: int, number: int, operation: int, body: bytes) -> Any:
         return ProtocolHandler.decode_message(
@@ -363,7 +363,7 @@ def _log_in(
     connection: Connection, authenticator: Authenticator | None, question: AuthenticateMessage
 ) -> None:
     if authenticator is None:
-        raise AuthenticationFailed("the node asks for a username and a password")
+        raise AuthenticationFailed("the node requires a username and a password")
     authenticator.server_authenticator_class = question.authenticator
     response = authenticator.initial_response()
     try:

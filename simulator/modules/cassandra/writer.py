@@ -90,7 +90,7 @@ class CassandraWriter(SessionWriter):
             connection.close()
             # What it calls them is in the requests already. It is computed from their texts.
             raise ConnectionException(
-                "the node calls prepared statements otherwise than the others"
+                "the node names prepared statements differently from the other nodes"
             )
         if self._job.stamps_arrivals:
             connection.stamp_arrivals()

@@ -1,39 +1,39 @@
-"""ClickHouse, by its HTTP interface.
+"""ClickHouse, over its HTTP interface.
 
 Each event is stored exactly once, however a connection or the server dies
 --------------------------------------------------------------------------
-Each INSERT has a token of its own (`insert_deduplication_token`). One whose fate is unknown is sent again
-as it is, and the server, which remembers the tokens of the last INSERTs into a table with its parts,
-stores it once, whether the first has been stored, is still at work, or never came. An INSERT that fills
-several partitions or blocks is stored in parts, of which each has its token: those that are there stay,
-and the rest comes.
+Each INSERT has its own token (`insert_deduplication_token`). An INSERT whose outcome is unknown is sent again
+unchanged. The server remembers the tokens of the last INSERTs into a table with its parts, so it stores the
+INSERT once, whether the first was stored, is still running, or never arrived. An INSERT that fills several
+partitions or blocks is stored in parts, each with its own token: parts that are already stored stay, and the
+rest is added.
 
-How many INSERTs a table remembers is the option `deduplication_window` (100,000): the setting
-`non_replicated_deduplication_window`, which is 0 by default, so that an INSERT sent again would be stored
-twice; of replicated tables `replicated_deduplication_window`, beside which they forget after an hour
-(`replicated_deduplication_window_seconds`). It must be more than the INSERTs of all workers into one table
-in the time that a request may be tried again: 100,000 are 1,600 a second for a minute. Counted after the
-run, a window that was too small shows by too many events.
+The option `deduplication_window` (100,000) sets how many INSERTs a table remembers. It sets
+`non_replicated_deduplication_window`, which is 0 by default, so that a repeated INSERT would be stored twice;
+for replicated tables `replicated_deduplication_window`, and these also forget after an hour
+(`replicated_deduplication_window_seconds`). It must exceed the INSERTs of all workers into one table during
+the time in which a request may be retried: 100,000 are 1,600 a second for a minute. If the window was too
+small, the count after the run shows too many events.
 
-With `async_insert` the server stores the INSERTs of some 200 ms together, and knows each by its token
-still: of replicated tables by `async_insert_deduplicate`, of others where there is a setting
-`deduplicate_insert`; without it, a run is refused. With `wait_for_async_insert=false` the server
-acknowledges what it has only received. What can't be promised then: that it is stored at all. The count
-after the run shows what is missing.
+With `async_insert`, the server stores the INSERTs of about 200 ms together, and still recognises each by its
+token: for replicated tables with `async_insert_deduplicate`, for others if the server has the setting
+`deduplicate_insert`; without it, a run is refused. With `wait_for_async_insert=false`, the server
+acknowledges INSERTs that it has only received, so they may never be stored. The count after the run shows
+what is missing.
 
 A table is sorted by device and time. ClickHouse has no unique keys and no indices of rows: a key
-(`--primary-key client` or `uuid`) is a column like others.
+(`--primary-key client` or `uuid`) is an ordinary column.
 
-Tags in a table of their own (`tags=table`) are a ReplacingMergeTree: storing them again leaves one row of
-each id, at once for queries (`final = 1`), on disk when parts are merged.
+Tags in a table of their own (`tags=table`) are a ReplacingMergeTree: storing them again leaves one row per
+id, immediately in queries (`final = 1`), and on disk once parts are merged.
 
-What is on disk are the active parts (`system.parts`). To compact, all of a partition are merged into one
-(`OPTIMIZE TABLE … FINAL`).
+The size on disk is that of the active parts (`system.parts`). To compact, all parts of a partition are merged
+into one (`OPTIMIZE TABLE … FINAL`).
 
-With `client=official` clickhouse-connect sends the same events, see `writing`.
+With `client=official`, clickhouse-connect sends the same events, see `writing`.
 
-Proven on the real engine of ClickHouse (26.9) behind a stand-in for its server: without asynchronous
-inserts, replicas and concurrency of its own.
+Proven on the real engine of ClickHouse (26.9) behind a stand-in for its server, without asynchronous inserts,
+replicas and its own concurrency.
 """
 
 from __future__ import annotations
@@ -183,8 +183,9 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
         question = "SELECT 1 FROM system.settings WHERE name = 'deduplicate_insert'"
         if not self.connection.ask(question):
             raise SimulatorError(
-                f"ClickHouse at {self.options.server} is too old to know an asynchronous insert into a"
-                " MergeTree that is sent again: leave async_insert out, or use replicated=true"
+                f"ClickHouse at {self.options.server} is too old to deduplicate a repeated"
+                " asynchronous insert into a MergeTree: leave async_insert out, or use"
+                " replicated=true"
             )
 
     def drop_database(self) -> None:

@@ -47,7 +47,7 @@ class ClickhouseAsker(SqlAsker[Connection]):
             if exception := find_exception(body):
                 raise self.database.explain(exception) from error
             raise SimulatorError(
-                f"{self.database.place} gave an answer that can't be read: {error}"
+                f"{self.database.place} gave an unreadable answer: {error}"
             ) from error
 
     def decode(self, received: Received) -> Rows:

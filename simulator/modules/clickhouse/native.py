@@ -128,7 +128,7 @@ def _skip(kind: bytes, body: bytes, at: int, rows: int) -> int:
         texts = _open_dictionary(inner, body, at)
         return _skip(texts.kind, body, texts.begin, texts.size) + _COUNT_BYTES + texts.width * rows
     raise NotNative(
-        f"it has a column of type {kind.decode(errors='replace')}, which isn't read here"
+        f"it has a column of type {kind.decode(errors='replace')}, which this module can't read"
     )
 
 

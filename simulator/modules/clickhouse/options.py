@@ -47,7 +47,7 @@ CLIENTS = {
         ("clickhouse-connect",),
         {
             InsertMode.BATCH: "clickhouse-connect's insert of rows with an InsertContext",
-            InsertMode.SINGLE: "the same of one row",
+            InsertMode.SINGLE: "the same with one row",
         },
         writer=f"{__package__}.writing:OfficialClickhouseWriter",
         asker=f"{__package__}.asking:OfficialClickhouseAsker",
@@ -76,7 +76,7 @@ class ClickhouseOptions(EndpointOptions, EncodingOptions, InFlightOptions):
     user: Annotated[str, Condition.NONE] = Field("default", min_length=1, description="user name")
     password: str | None = Field(None, repr=False, description="the user's password")
     database: Annotated[str, Condition.NONE] = Field(
-        "default", min_length=1, description="database to use; made if it is missing"
+        "default", min_length=1, description="database to use; created if it is missing"
     )
     query_timeout_s: Annotated[float, Condition.NONE] = Field(
         3600, gt=0, description="how long a query may take"
@@ -87,31 +87,31 @@ class ClickhouseOptions(EndpointOptions, EncodingOptions, InFlightOptions):
     )
     wait_for_async_insert: Annotated[bool, Condition.DURABILITY] = Field(
         True,
-        description="with async_insert: acknowledge what is stored; false: what is received, and may yet be"
-        " lost",
+        description="with async_insert: acknowledge inserts once they are stored; false: once"
+        " received, when they may still be lost",
     )
     fsync_after_insert: Annotated[bool, Condition.DURABILITY] = Field(
-        False, description="have each insert on disk when it is acknowledged"
+        False, description="write each insert to disk before it is acknowledged"
     )
     deduplication_window: int = Field(
         100_000,
         ge=1,
-        description="how many of the last inserts into a table are remembered, so that one that is sent"
-        " again is stored once",
+        description="how many of the last inserts into a table are remembered, so that a repeated"
+        " one is stored once",
     )
     partition: Annotated[Partition, Condition.SCHEMA] = Field(
         Partition.NONE,
-        description="what events a partition holds: those of a month, week or day, or none: all",
+        description="period of the events in one partition: month, week, day, or none: one for all",
     )
     codecs: Annotated[Codecs, Condition.SCHEMA] = Field(
         Codecs.DEFAULT,
-        description="how columns are compressed: default (the server's), zstd, or series (Delta, Gorilla,"
-        " and ZSTD behind them)",
+        description="how columns are compressed: default (the server's), zstd, or series (Delta"
+        " or Gorilla, then ZSTD)",
     )
     low_cardinality: Annotated[bool, Condition.SCHEMA] = Field(
         True,
-        description="store texts that describe devices as LowCardinality(String): for up to some 10,000"
-        " devices",
+        description="store texts that describe devices as LowCardinality(String): for up to about"
+        " 10,000 devices",
     )
     replicated: Annotated[bool, Condition.REPLICATION] = Field(
         False, description="ReplicatedMergeTree instead of MergeTree"
@@ -135,7 +135,7 @@ class ClickhouseOptions(EndpointOptions, EncodingOptions, InFlightOptions):
                 raise ValueError("insert_quorum goes with replicated=true")
             if len(self.endpoint) > 1:
                 raise ValueError(
-                    "several nodes have the same table with replicated=true only: name one endpoint"
+                    "several nodes have the same table only with replicated=true: name one endpoint"
                 )
         if not self.async_insert and not self.wait_for_async_insert:
             raise ValueError("wait_for_async_insert goes with async_insert=true")

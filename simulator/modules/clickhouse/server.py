@@ -71,8 +71,9 @@ ALLOCATION = Allocation(
     unit_bytes=MIB, cause="ClickHouse compresses columns in blocks of up to 1 MiB, and merges parts"
 )
 _SOURCE = (
-    "system.parts: the files of all active parts, with the marks and the primary index, on the server that"
-    " was asked; without parts that were merged and not yet deleted, and without the log of insert tokens"
+    "system.parts: the files of all active parts, with the marks and the primary index, on the"
+    " server that was asked; without merged parts that are not yet deleted, and without the log"
+    " of insert tokens"
 )
 
 

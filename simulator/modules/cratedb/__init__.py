@@ -1,38 +1,37 @@
-"""CrateDB, by its HTTP endpoint.
+"""CrateDB, over its HTTP endpoint.
 
 Each event is stored exactly once, however a connection or a node dies
 ---------------------------------------------------------------------
-CrateDB has no transactions: of a request with many rows each is stored or refused alone, and the
-answer says which (the rows' counts; of UNNEST, how many). What an error leaves open is what became of
-the request. The writer therefore waits a second, then until no INSERT is running any more that has begun
-until then (sys.jobs), makes what they stored visible (REFRESH TABLE), looks up by their natural keys
-which of the request's events are stored, and leaves only the others to be sent again. With a key
-from the client the second copy of a row is impossible in any case; without, a run is refused where
-the server keeps no list of what it is at work on (stats.enabled).
+CrateDB has no transactions: each row of a request is stored or refused alone, and the answer says which (by
+the rows' counts; for UNNEST, how many). After an error, the outcome of the request is unknown. The writer
+therefore waits a second, then until all INSERTs that began before have ended (sys.jobs), makes what they
+stored visible (REFRESH TABLE), looks up by their natural keys which of the request's events are stored, and
+sends only the others again. With a key from the client, a second copy of a row is impossible; without, a run
+is refused if the server keeps no list of running statements (stats.enabled).
 
-When a node dies, another one may send its part of a request again of its own accord, and be told that
-the rows are there already. So a duplicate is in doubt, too, and looked up, although this client has
-sent it once. Only before a writer's first acknowledged request it means that an earlier run has stored
-the event; later, the count after the run shows such events.
+When a node dies, another node may itself repeat its part of a request, and find that the rows already exist.
+So a reported duplicate is looked up as well, although this client sent it once. Only before a writer's first
+acknowledged request does it mean that an earlier run stored the event; later, the count after the run shows
+such events.
 
-While nodes leave and join, CrateDB answers errors that only sound final: `Unknown node` as a syntax error
-(4000), a shard that recovers as not found (4040), and, from a node that has answered `GET /` with 200 and
+While nodes leave and join, CrateDB answers with errors that only sound final: `Unknown node` as a syntax
+error (4000), a recovering shard as not found (4040), and, from a node that has answered `GET /` with 200 and
 named its master, the run's table as unknown (4041, for ten seconds after a restart of all three nodes). They
-are tried again. A table that somebody drops during a run is thus told of when the retries, or the patience,
-are over.
+are retried. So if a table is dropped during a run, this is reported only after the retries, or the patience,
+have run out.
 
-What can't be promised without a client's key: that a node which had received the request, but not begun
-with it for a second, or a proxy on the way doesn't begin with it after that. The count after the run
-shows such copies. Nor with `client=official`: CrateDB's client sends a request again by itself whose
-connection was reset, see `writing`.
+One case is not covered without a key from the client: a node that received the request but did not begin it
+for a second, or a proxy in between, may begin it later. The count after the run shows such copies. Nor is it
+covered with `client=official`: CrateDB's client itself repeats a request whose connection was reset, see
+`writing`.
 
-Tags in a table of their own (`tags=table`) have `tags_id` as its primary key; rows that are there stay
-(`ON CONFLICT DO NOTHING`), so that storing them may be repeated.
+Tags in a table of their own (`tags=table`) have `tags_id` as their primary key; existing rows stay (`ON
+CONFLICT DO NOTHING`), so storing them may be repeated.
 
 Queries use `date_bin` (4.7 and later), and for the newest events `max_by` (5.2 and later).
 
-What is on disk are the segments of all shards and replicas (`sys.segments`), after a flush. To compact,
-each shard is merged into one segment (`OPTIMIZE TABLE`). Left out is the translog.
+The size on disk is that of the segments of all shards and replicas (`sys.segments`), after a flush, without
+the translog. To compact, each shard is merged into one segment (`OPTIMIZE TABLE`).
 """
 
 from __future__ import annotations

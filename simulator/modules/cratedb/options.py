@@ -45,7 +45,7 @@ class EncodingOptions(Options):
     def mode(self, batch: int) -> InsertMode:
         """The insert mode for requests of `batch` events; OptionError if they don't fit."""
         if batch > MAX_BATCH:
-            raise OptionError(f"--batch may be {MAX_BATCH:,} at most with CrateDB")
+            raise OptionError(f"--batch may be at most {MAX_BATCH:,} with CrateDB")
         return choose_mode(
             "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BULK
         )
@@ -62,7 +62,7 @@ class CratedbOptions(EndpointOptions, EncodingOptions):
     user: Annotated[str, Condition.NONE] = Field("crate", min_length=1, description="user name")
     password: str | None = Field(None, repr=False, description="the user's password")
     default_schema: Annotated[str, Condition.NONE] = Field(
-        "doc", pattern=r"^[a-z_][a-z0-9_]*$", description="schema that the tables are in"
+        "doc", pattern=r"^[a-z_][a-z0-9_]*$", description="schema of the tables"
     )
     shards: Annotated[int | None, Condition.REPLICATION] = Field(
         None, ge=1, le=1024, description="shards per table (default: the server's)"

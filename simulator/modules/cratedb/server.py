@@ -49,8 +49,8 @@ ALLOCATION = Allocation(
 )
 """The allocation of a shard."""
 _SOURCE = (
-    "sys.segments, after a flush: Lucene's files of all shards and replicas, in which rows and what they are"
-    " found by can't be told apart; without the translog"
+    "sys.segments, after a flush: Lucene's files of all shards and replicas, where rows and"
+    " indexes share files; without the translog"
 )
 
 
@@ -145,8 +145,8 @@ class Connection(HttpDatabase[CratedbOptions]):
         if self._may_use_schema():
             return missing_table(text, self.job)
         return SimulatorError(
-            f"{text}; the user {self.options.user} has no privileges there, as far as one can see: as"
-            f" the user crate, {self._grant}; if there is no table, run insert first"
+            f"{text}; the user {self.options.user} seems to have no privileges there: as the user"
+            f" crate, {self._grant}; if the table is missing, run insert first"
             f" ({insert_command(self.job)})"
         )
 

@@ -97,7 +97,7 @@ class RowWriter(SettlingWriter[Connection]):
             if not running:
                 return
             if time.monotonic() > deadline:
-                raise connection_lost("the server is still at work on the request")
+                raise connection_lost("the server is still processing the request")
             time.sleep(_JOBS_POLL_S)
 
     def show_events(self, request: Request) -> None:

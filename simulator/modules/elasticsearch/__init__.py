@@ -1,35 +1,34 @@
 """Elasticsearch 8 and 9, and OpenSearch (`flavor: opensearch`).
 
-Both are sent the same requests over HTTP connections of our own (`_base/http.py`): bodies are built in bulk,
-so that nothing is left for a client to do. Tables and settings of Elasticsearch go over them by Elastic's
-client, which refuses all other servers. With `client=official` and `client=streaming_bulk` the vendors'
-clients write, see `writing`; with the former they ask, see `asking`.
+Both get the same requests over HTTP connections of our own (`_base/http.py`): bodies are built in bulk, which
+leaves no work for a client. For Elasticsearch, Elastic's client, which refuses all other servers, uses these
+connections for tables and settings. With `client=official` and `client=streaming_bulk`, the vendors' clients
+write, see `writing`; with the former they also ask, see `asking`.
 
-Each table is an index of the same name (after `index_prefix`). It is written to through an alias, since a
-write can be made to depend on an alias, not on an index: a write to an index that is gone would create
-another one, with a mapping guessed from the first document.
+Each table is an index of the same name (after `index_prefix`). Writes go through an alias, since a write can
+require an alias but not an index: a write to a missing index would create a new one, with a mapping guessed
+from the first document.
 
 Each event is stored exactly once, however a connection dies
 -----------------------------------------------------------
-A bulk request is no transaction: each document is stored or refused alone. The answer says which,
-and only those refused for a reason that passes (a full queue, a shard that is moving) are sent again.
-What an error leaves open is what became of a request whose answer never came:
+A bulk request is not a transaction: each document is stored or refused alone. The answer says which, and only
+those refused for a temporary reason (a full queue, a shard that is moving) are sent again. After an error,
+only the outcome of a request without an answer is unknown:
 
-* key `client`: the document's id is made of the event, and requests only ever create documents. The
-  request is sent again as it is; a document that is there already is refused with a conflict, which
-  then means that the first try has stored it.
-* key `db`: the server makes the ids and would store a second copy. The writer waits until no node is
-  at work on the request any more (it finds it among the cluster's tasks by the name that it was sent
-  under, X-Opaque-Id), makes what it stored visible by a refresh, looks up by their natural keys which
-  of its events are stored, and leaves only the others to be sent again.
+* key `client`: the document's id is made from the event, and requests only ever create documents. The request
+  is sent again unchanged; a document that already exists is refused with a conflict, which means that the
+  first try stored it.
+* key `db`: the server makes the ids and would store a second copy. The writer waits until no node is still
+  processing the request (it finds it among the cluster's tasks by the name it was sent with, X-Opaque-Id),
+  makes what it stored visible by a refresh, looks up by their natural keys which of its events are stored,
+  and sends only the others again.
 
-Two things can't be promised; the count after the run shows both. With key `db`, a node that had received
-the request, but hadn't read it for a second, or a proxy on the way may begin with it after the look-up.
-With either key, a server that loses acknowledged documents (with index.translog.durability: async) has
-lost them.
+Two cases are not covered; the count after the run shows both. With key `db`, a node that received the request
+but didn't read it for a second, or a proxy in between, may begin it after the look-up. With either key,
+documents that the server acknowledged and then lost (with index.translog.durability: async) are lost.
 
-What is on disk are the segments of all shards and replicas (`_segments`), after a flush. To compact, each
-shard is merged into one segment (`_forcemerge`). Left out is the translog.
+The size on disk is that of the segments of all shards and replicas (`_segments`), after a flush, without the
+translog. To compact, each shard is merged into one segment (`_forcemerge`).
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         "index.replication.type": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
-        ageing=Ageing("_delete_by_query of a range of time, as a table is one index"),
+        ageing=Ageing("_delete_by_query of a range of time, since a table is one index"),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         # There are no sequences and no UUIDs, and no document is without an id.

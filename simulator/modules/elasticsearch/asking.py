@@ -121,7 +121,7 @@ def read_rows(plan: Plan, answers: Sequence[Any]) -> Rows:
     try:
         return plan.read(answers)
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise SimulatorError(f"an answer makes no sense: it has no {error}") from error
+        raise SimulatorError(f"unreadable answer: it has no {error}") from error
 
 
 class _Request(NamedTuple):

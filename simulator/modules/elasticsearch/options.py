@@ -61,7 +61,7 @@ class EncodingOptions(Options):
     index_prefix: Annotated[str, Condition.NONE] = Field(
         "",
         pattern=r"^([a-z0-9][a-z0-9._-]{0,99})?$",
-        description="what the names of the indices begin with",
+        description="prefix of the names of the indices",
     )
 
     def mode(self, batch: int) -> InsertMode:
@@ -107,7 +107,10 @@ class ElasticsearchOptions(EncodingOptions, EndpointOptions, LoginOptions, InFli
     refresh_interval: Annotated[str | None, Condition.DURABILITY] = Field(
         None,
         pattern=r"^(-1|[0-9]+(ms|s|m|h))$",
-        description="how soon documents can be found, e.g. 30s, -1: never (default: the server's)",
+        description=(
+            "how soon documents become visible to searches, e.g. 30s, -1: never (default: the"
+            " server's)"
+        ),
     )
 
     @model_validator(mode="after")

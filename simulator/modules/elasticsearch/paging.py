@@ -76,7 +76,7 @@ class ScannedPage(Page):
     def find_after(self) -> bytes:
         match = _AFTER.search(self.body)
         if match is None:
-            raise SimulatorError("an answer doesn't say behind which group the next ones come")
+            raise SimulatorError("an answer lacks the group after which the next ones follow")
         return match[1]
 
     def find_whole(self) -> tuple[int, bytes]:
@@ -92,7 +92,7 @@ class ScannedPage(Page):
     def _read_sort(self, at: int) -> bytes:
         match = _SORTED.match(self.body, max(0, at))
         if match is None:
-            raise SimulatorError("an answer doesn't say how its events are sorted")
+            raise SimulatorError("an answer lacks the sort values of its events")
         return match[1]
 
 
@@ -194,7 +194,7 @@ class Groups(Plan):
 class GroupPages(Plan):
     """All groups, however many: a page of them at a time."""
 
-    FURTHER = "and so on with `after`, as long as pages are full"
+    FURTHER = "and so on with `after` while pages are full"
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class EventPages(Plan):
     """Events in an order, a page of them at a time, without a context that the server would have to keep
     meanwhile."""
 
-    FURTHER = "and so on with `search_after`, as long as pages are full"
+    FURTHER = "and so on with `search_after` while pages are full"
 
     def __init__(
         self, question: Question, read: Callable[[Any], Row], page: int, limit: int | None
@@ -254,9 +254,7 @@ class EventPages(Plan):
         # The page may end amid events that nothing tells apart: those come with the next page.
         alike, after = page.find_whole()
         if alike == hits:
-            raise SimulatorError(
-                f"at least {size:,} events are alike in all that they are sorted by"
-            )
+            raise SimulatorError(f"at least {size:,} events have the same sort values")
         size = self._size(before + hits - alike)
         return Taken(hits - alike, b'%b,"size":%d,"search_after":%b}' % (self._begin, size, after))
 
@@ -275,7 +273,7 @@ class Newest(Plan):
     """Each device's newest event, of as many devices as a page holds; a collapsed search has no further
     pages."""
 
-    FURTHER = "and by groups, page by page, if there are more devices than that"
+    FURTHER = "and by groups, page by page, if there are more devices"
 
     def __init__(
         self, query: Query, question: Question, read: Callable[[Any], Row], page: int, more: Plan

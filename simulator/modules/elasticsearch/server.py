@@ -47,8 +47,8 @@ _WHOLE = re.compile(
 """How an answer to a search begins that is of all shards."""
 
 _SOURCE = (
-    "_segments, after a flush: Lucene's files of all shards and replicas, in which documents and what they"
-    " are found by can't be told apart; without the translog"
+    "_segments, after a flush: Lucene's files of all shards and replicas, where documents and"
+    " indexes share files; without the translog"
 )
 
 
@@ -132,12 +132,10 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
             failed, total = shards["failed"], shards["total"]
         except (KeyError, TypeError) as error:
             text = one_line(answer, SHOWN)
-            raise SimulatorError(
-                f"{self.place} gave an answer that makes no sense ({text})"
-            ) from error
+            raise SimulatorError(f"{self.place} gave an unreadable answer ({text})") from error
         if timed_out:
             raise SimulatorError(
-                f"{self.place} gave a search up, and answered with what it had found by then"
+                f"{self.place} ended a search at its time limit and returned partial results"
             )
         if failed:
             reasons = shards.get("failures") or [{}]
@@ -173,7 +171,7 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
         if status == _UNAUTHORIZED:
             return SimulatorError(f"{text}; check {self.options.LOGIN}")
         if status == _FORBIDDEN:
-            return SimulatorError(f"{text}; give the user the rights, or use another one")
+            return SimulatorError(f"{text}; grant the user the rights, or use another user")
         if status == _NOT_FOUND:
             return lost_table(text) if self.expects_tables else missing_table(text, self.job)
         if status == _TOO_LARGE:
@@ -228,7 +226,7 @@ def find_target(names: str) -> str:
 def add_segments(answer: Mapping[str, Any]) -> Storage:
     """The sum of an answer to `_segments`; Retryable or SimulatorError if shards are missing in it."""
     if failed := answer["_shards"]["failed"]:
-        raise Retryable("unavailable", f"{failed} shards didn't tell their segments")
+        raise Retryable("unavailable", f"{failed} shards didn't report their segments")
     shards = [
         shard
         for index in answer["indices"].values()

@@ -98,7 +98,7 @@ class DocumentWriter(SettlingWriter[Connection]):
             tasks = [task for node in answer["nodes"].values() for task in node["tasks"].values()]
             if any(task["headers"].get("X-Opaque-Id") == request.name for task in tasks):
                 if now - began > limit_wait(_TASK_END_S):
-                    raise connection_lost("the server is still at work on the request")
+                    raise connection_lost("the server is still processing the request")
                 idle_since = time.monotonic()
             # The server announces no end of a task of another connection.
             time.sleep(_TASK_POLL_S)

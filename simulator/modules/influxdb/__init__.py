@@ -1,21 +1,20 @@
 """InfluxDB 2.x.
 
-Each event is stored exactly once: a point is its measurement, tags and time, and writing it again
-writes the same values. So a request whose fate is unknown is simply sent again, and two events must
-never share device and millisecond. They don't: a workload's devices belong to one worker each, whose
-timestamps always rise, unless runs start again in time (`Capabilities.repeated_timestamps`). With
-`client=official` and `client=batching` the client's write API sends them, see `official`.
+Each event is stored exactly once: a point is identified by its measurement, tags and time, and writing it
+again writes the same values. So a request whose outcome is unknown is sent again, and two events must never
+share device and millisecond. They don't: each of a workload's devices belongs to one worker, whose timestamps
+always rise, unless runs restart in time (`Capabilities.repeated_timestamps`). With `client=official` and
+`client=batching`, the client's write API sends the requests, see `official`.
 
-A table is a measurement. Columns that describe the device are tags of its points, as the device's name
-is; all others but the time are fields (`encoding.py`).
+A table is a measurement. Columns that describe the device are tags of its points, like the device's name; all
+others except the time are fields (`encoding.py`).
 
-All measurements are in one bucket; `prepare` makes it if it is missing, and remembers by its description
-that it did. Cleaning replaces such a bucket by a new one, which leaves nothing behind that could slow the
-next run. In a bucket that somebody else made, or that holds other measurements, only the measurements of
-the workload are deleted.
+All measurements are in one bucket; `prepare` creates it if it is missing, and notes that in its description.
+Cleaning replaces such a bucket with a new one, which leaves nothing behind that could slow the next run. In a
+bucket that someone else made, or with other measurements, only the measurements of the workload are deleted.
 
-What is on disk is told by the server's metrics, for the whole bucket: its data files, once a backup of each
-shard has begun and so emptied its write-ahead log. The series index is in no metric.
+The size on disk comes from the server's metrics, for the whole bucket: its data files, once a backup of each
+shard has begun and so emptied its write-ahead log. No metric includes the series index.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
     }
     CAPABILITIES = Capabilities(
         ageing=Ageing(
-            "requests to delete a range of time: a bucket's own retention goes by today's date"
+            "requests to delete a range of time: a bucket's own retention uses today's date"
         ),
         # https://docs.influxdata.com/influxdb/v2/reference/config-options/#storage-cache-snapshot-memory-size
         allocation=Allocation(
@@ -134,9 +133,9 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
         for rule in bucket.retention_rules:
             if rule.every_seconds:
                 raise SimulatorError(
-                    f"bucket {self.options.bucket} deletes what is older than"
-                    f" {rule.every_seconds / 86400:g} days, and the events are of 2024 on: name"
-                    " another bucket, which is made if it is missing"
+                    f"bucket {self.options.bucket} deletes events older than"
+                    f" {rule.every_seconds / 86400:g} days, and the events begin in 2024: name"
+                    " another bucket, which is created if it is missing"
                 )
         if self.job.clean:
             self._clean(bucket)
@@ -150,8 +149,8 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
         orgs = connection.ask(find, org=options.org)
         if not orgs:
             raise SimulatorError(
-                f"{connection.place} doesn't show the organisation {options.org} to this token: let it read"
-                f" the organisation, or make the bucket {options.bucket} yourself"
+                f"{connection.place} hides the organisation {options.org} from this token: allow"
+                f" it to read the organisation, or create the bucket {options.bucket} yourself"
             )
         bucket = PostBucketRequest(
             org_id=orgs[0].id,
@@ -243,7 +242,7 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
     def storage(self) -> Storage:
         bucket = self.connection.find_bucket()
         if bucket is None:
-            raise SimulatorError(f"InfluxDB has no bucket {self.options.bucket} any more")
+            raise SimulatorError(f"InfluxDB no longer has the bucket {self.options.bucket}")
         others = self._list_measurements() - set(self.job.table_names)
         return self.connection.read_storage(bucket.id, len(others))
 
@@ -253,7 +252,7 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
     def describe_statement(self, statement: Question) -> str:
         if statement.is_scanned:
             return statement.text
-        return f"{statement.text}\nand rows that the answer may lack are asked for after it"
+        return f"{statement.text}\nfollowed by a query for rows that the answer may lack"
 
     def make_asker(self, in_flight: int) -> Asker:
         from .asking import InfluxAsker

@@ -107,7 +107,7 @@ def _parse(question: Question, body: bytes) -> list[Result]:
     try:
         return list(parse_results(body.decode(), question.columns))
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise SimulatorError(f"an answer of InfluxDB makes no sense: {error!r}") from error
+        raise SimulatorError(f"unreadable answer of InfluxDB: {error!r}") from error
 
 
 class OfficialInfluxAsker(ClientAsker[Connection]):
@@ -133,7 +133,7 @@ class OfficialInfluxAsker(ClientAsker[Connection]):
 
     def explain(self, error: Exception) -> Retryable | SimulatorError | None:
         if isinstance(error, FluxQueryException):
-            return SimulatorError(f"InfluxDB gave up a query: {one_line(error, 500)}")
+            return SimulatorError(f"InfluxDB aborted a query: {one_line(error, 500)}")
         return None
 
 

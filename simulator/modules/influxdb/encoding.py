@@ -150,7 +150,7 @@ def _order_tags(schema: Schema) -> list[Column]:
 def _check_tag(name: str, text: bytes) -> None:
     """SimulatorError if the protocol has no way to write the text."""
     if b"\n" in text or text.endswith(b"\\"):
-        raise SimulatorError(f"tag {name}: InfluxDB takes no line break or final backslash")
+        raise SimulatorError(f"tag {name}: InfluxDB accepts no line break and no final backslash")
 
 
 @lru_cache(maxsize=65_536)

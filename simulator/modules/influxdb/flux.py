@@ -178,7 +178,7 @@ def parse_results(text: str, columns: Sequence[str]) -> Iterator[Result]:
             header = row
             places = [_find_column(name, header, types) for name in columns]
         elif header[1:] == ["error", "reference"]:
-            raise SimulatorError(f"InfluxDB gave up a query: {row[1]}")
+            raise SimulatorError(f"InfluxDB aborted a query: {row[1]}")
         else:
             yield row[_RESULT], _read_row(row, places)
 
@@ -197,7 +197,7 @@ def count_lines(body: bytes, result: str | None) -> int:
         # An error is the last of it.
         for _ in parse_results(body.decode(errors="replace"), []):
             pass
-        raise SimulatorError("InfluxDB did not finish an answer")
+        raise SimulatorError("InfluxDB ended an answer early")
     # Only what is in quotes may have line breaks.
     plain = _QUOTED.sub(b"", body) if b'"' in body else body
     if result is not None:

@@ -156,7 +156,7 @@ class BatchingWriter(PointsWriter):
             if self._failure is not None:
                 raise self._failure
         if not heard:
-            raise Retryable("timeout", f"nothing was heard of points within {limit_s:g} s")
+            raise Retryable("timeout", f"no reply about points within {limit_s:g} s")
 
 
 def make_writer(module: Influxdb, batch: int) -> PointsWriter:

@@ -69,7 +69,7 @@ class InfluxOptions(EncodingOptions, HttpOptions, ClientCertOptions, InFlightOpt
         min_length=1, repr=False, description="API token that may read and write buckets"
     )
     bucket: Annotated[str, Condition.NONE] = Field(
-        "iot-benchmark", min_length=1, description="bucket to use; made if it is missing"
+        "iot-benchmark", min_length=1, description="bucket to use; created if it is missing"
     )
     shard_group_duration_h: int | None = Field(
         None, ge=1, description="hours of data in one shard of a new bucket (default: the server's)"
@@ -79,7 +79,9 @@ class InfluxOptions(EncodingOptions, HttpOptions, ClientCertOptions, InFlightOpt
     )
     ssl_ca_cert: Annotated[str | None, Condition.NONE] = Field(
         None,
-        description="authorities to trust: a PEM file, or its text (default: those of certifi)",
+        description=(
+            "certificate authorities to trust: a PEM file, or its text (default: those of certifi)"
+        ),
     )
     query_timeout_s: Annotated[float, Condition.NONE] = Field(
         3600, gt=0, description="how long a query may take"

@@ -55,10 +55,8 @@ _SAMPLE = re.compile(
     rf'^({_DATA}|{_LOG})\{{bucket="(\w+)",.*?\bid="(\d+)".*\}} (\S+)$', re.MULTILINE
 )
 _SOURCE = "metrics of the bucket's shards: TSM files"
-_LOGGED = (
-    " and write-ahead log, which only an operator's token can have written to TSM files at once"
-)
-_LEFT_OUT = "; without the series index and the series files, which no metric tells"
+_LOGGED = " and write-ahead log, which only an operator's token can flush to TSM files"
+_LEFT_OUT = "; without the series index and the series files, which no metric reports"
 
 OWN_ERRORS = (ApiException, HTTPError)
 """What calls of the client raise."""
@@ -113,8 +111,8 @@ class Connection(HttpDatabase[InfluxOptions]):
         if answer.status >= 400:
             raise self.explain(answer)
         raise SimulatorError(
-            f"{self.place} answered a write by {answer.status} instead of 204: check that endpoint names"
-            " the server itself"
+            f"{self.place} answered a write with {answer.status} instead of 204: check that"
+            " endpoint names the server itself"
         )
 
     def answer(self, query: str) -> str:
@@ -154,8 +152,8 @@ class Connection(HttpDatabase[InfluxOptions]):
             return None
         if not buckets:
             raise SimulatorError(
-                f"{self.place} has a bucket {options.bucket} that it doesn't show to this token: let the"
-                " token read and write it"
+                f"{self.place} has a bucket {options.bucket} that it hides from this token: allow"
+                " the token to read and write it"
             )
         return buckets[0]
 
@@ -196,17 +194,15 @@ class Connection(HttpDatabase[InfluxOptions]):
         try:
             metrics = self.ask(read, timeout_s=self.options.query_timeout_s)
         except SimulatorError as error:
-            raise SimulatorError(
-                f"/metrics can't be read, which tells the size: {error}"
-            ) from error
+            raise SimulatorError(f"reading the size from /metrics failed: {error}") from error
         shards: dict[str, dict[str, int]] = {}
         for name, owner, shard, value in _SAMPLE.findall(metrics):
             if owner == bucket:
                 shards.setdefault(shard, {})[name] = int(float(value))
         if not shards:
             raise SimulatorError(
-                "/metrics tells no size of the bucket: is metrics-disabled set, or is it InfluxDB Cloud,"
-                " which doesn't tell?"
+                "/metrics has no size of the bucket: is metrics-disabled set, or is it InfluxDB"
+                " Cloud, which doesn't report it?"
             )
         return shards
 
@@ -236,14 +232,14 @@ class Connection(HttpDatabase[InfluxOptions]):
             wait_s = read_retry_after_s(answer)
             if wait_s > _MAX_RETRY_AFTER_S:
                 return SimulatorError(
-                    f"{self.place} wants to be left alone for {wait_s:g} s ({text})"
+                    f"{self.place} rejects requests for the next {wait_s:g} s ({text})"
                 )
             kind = "cache_full" if _CACHE_FULL in text else None
             return self.explain_status(answer, f"{status}: {text}", kind)
         if status in (401, 403):
             return SimulatorError(
-                f"{self.place} refused the token ({text}): check token, and that it may read and write"
-                f" buckets of the organisation {options.org}"
+                f"{self.place} refused the token ({text}): check token, and that it may read and"
+                f" write buckets in the organisation {options.org}"
             )
         if status == 404 and "organization" in text:
             return SimulatorError(f"{self.place}: {text}; check org")

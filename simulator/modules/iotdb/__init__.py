@@ -3,41 +3,38 @@
 Tables
 ------
 A workload's table is a table of IoTDB. The device's name is a TAG, and so is each text that describes the
-device; everything else but the time is a FIELD. The column of time is called `time` in every table, as
-IoTDB 2.0 wants it, whatever the workload calls it. A device inside a document (workload cpu) gets a column
-of its own.
+device; everything else but the time is a FIELD. The time column is called `time` in every table, as IoTDB 2.0
+requires, whatever the workload calls it. A device inside a document (workload cpu) gets a column of its own.
 
-The key of every table is made of tags and time, and there is no other. So `--primary-key db` and `none`
-mean the same, and two events must never share device and millisecond. They don't: a workload's
-devices belong to one worker each, whose timestamps always rise, unless runs start again in time
-(`Capabilities.repeated_timestamps`).
+The only key of a table is its tags and time. So `--primary-key db` and `none` mean the same, and two events
+must never share device and millisecond. They don't: each of a workload's devices belongs to one worker, whose
+timestamps always rise, unless runs restart in time (`Capabilities.repeated_timestamps`).
 
-Tags in a table of their own (`tags=table`) are FIELDs there, at the time 0 of their device: `tags_id`, a text
-of eleven digits, is the TAG of both tables. Storing them again changes nothing. Queries join the two; where
-devices of an event are chosen by a condition on tags, that is a join, too, since 2.0.1 has no IN of a
-statement.
+Tags in a table of their own (`tags=table`) are FIELDs there, at time 0 of their device: `tags_id`, a text of
+eleven digits, is the TAG of both tables. Storing them again changes nothing. Queries join the two; a
+condition on tags that selects an event's devices is a join, too, since 2.0.1 has no IN with a subquery.
 
 Events are sent as tablets, columns of many events, by `insertTablet` of IoTDB's Thrift service, as the
-official client's NumpyTablet sends them (`encoding.py`); single inserts are tablets of one row, since that
-is the only insert of a table session besides SQL. A tablet is of one table: with several tables, a request
-is a tablet for each of them, sent together.
+official client's NumpyTablet sends them (`encoding.py`); single inserts are tablets of one row, since a table
+session has no other insert except SQL. A tablet belongs to one table: with several tables, a request has a
+tablet for each, sent together.
 
 The tree
 --------
-A device is a path, `root.<database>.<table>.<device>`, whose measurements are the other columns, tags among
-them: `tree.py` says why. An event is told from others by its path and its time, in milliseconds as in
-tables, so keys mean the same. A request is a tablet for each of its devices and tables, all sent by one
+A device is a path, `root.<database>.<table>.<device>`, whose measurements are the other columns, including
+tags: `tree.py` says why. An event is identified by its path and its time, in milliseconds as in tables, so
+keys mean the same. A request has a tablet for each of its devices and tables, all sent by one
 `insertTablets`, as the official client's `insert_aligned_tablets` does; a single insert is an `insertRecord`.
-Queries are in the tree's own language (`tree_queries.py`): all kinds that the table model answers, some with
-the client's part in their time.
+Queries are in the tree's own language (`tree_queries.py`): all kinds that the table model answers; for some,
+their time includes the client's part.
 
 Each event is stored exactly once
 ---------------------------------
-A row with the same tags, or path, and time overwrites the one before. So a request whose fate is not known
-is simply sent again, and every failure is counted. An answer means that the row is in the write-ahead log's
-buffer; with `wal_mode=ASYNC`, the default, it is on disk up to a second later.
+A row with the same tags, or path, and time overwrites the one before. So a request whose outcome is unknown
+is sent again, and every failure is counted. An answer means that the row is in the write-ahead log's buffer;
+with `wal_mode=ASYNC`, the default, it is on disk up to a second later.
 
-What is on disk is the size of the TsFiles in the database's regions, once everything is flushed.
+The size on disk is that of the TsFiles in the database's regions, once everything is flushed.
 """
 
 from __future__ import annotations
@@ -96,7 +93,7 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
         "nodes": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
-        ageing=Ageing("DELETE of a range of time: a TTL goes by today's date"),
+        ageing=Ageing("DELETE of a range of time: a TTL uses today's date"),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.DB),
@@ -127,14 +124,14 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
         self.options.mode(job.load.batch)
         if options.tls and options.client != LEAN:
             raise OptionError(
-                f"client={options.client} of module iotdb asks without TLS: use client={LEAN}"
+                f"client={options.client} of module iotdb queries without TLS: use client={LEAN}"
             )
         if options.model is Model.TREE:
             check_measurements(job.schema)
             for name in list_own_statements(type(self), job.schema):
                 raise OptionError(
-                    f"query {name}: statement: module iotdb takes a workload's own in its table model only:"
-                    " leave it out, or use model=table"
+                    f"query {name}: statement: module iotdb takes statements of a workload only"
+                    " with model=table: leave it out, or use that"
                 )
         else:
             check_names(job.schema)

@@ -203,4 +203,4 @@ def _read(answer: Rowed) -> list[Row]:
     try:
         return answer.read()
     except ThriftError as error:
-        raise SimulatorError(f"IoTDB's answer can't be read: {error}") from error
+        raise SimulatorError(f"IoTDB gave an unreadable answer: {error}") from error

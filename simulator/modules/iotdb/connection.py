@@ -243,10 +243,10 @@ class Connection:
         while len(data) < _FRAME.size:
             data += self._read_some()
         if data.startswith(_ALERT):
-            raise ThriftError("the node wants TLS: set tls=true")
+            raise ThriftError("the node requires TLS: set tls=true")
         (size,) = _FRAME.unpack_from(data)
         if not 0 < size < _MOST_BYTES:
-            raise ThriftError("the answer is no frame of Thrift")
+            raise ThriftError("the answer is not a Thrift frame")
         end = _FRAME.size + size
         if len(data) < end:
             parts, have = [data], len(data)
@@ -276,7 +276,7 @@ def _read_struct(frame: bytes) -> Fields:
     """The struct that a call returned."""
     fields = _read_frame(frame)
     if not isinstance(fields, dict):
-        raise ThriftError("the answer has not what was asked for")
+        raise ThriftError("the answer lacks the requested result")
     return fields
 
 

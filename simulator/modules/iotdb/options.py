@@ -41,7 +41,7 @@ class EncodingOptions(Options):
     database: Annotated[str, Condition.NONE] = Field(
         "benchmark",
         pattern=r"^[a-z_]\w{0,63}$",
-        description="database, made if there is none; root.<database> with model=tree",
+        description="database, created if it is missing; root.<database> with model=tree",
     )
     insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
         None, description="batch (default with --batch) or single (default without)"
@@ -66,7 +66,7 @@ class IotdbOptions(EncodingOptions, InFlightOptions, TlsOptions):
         6667, ge=1, le=65535, description="port of all data nodes (dn_rpc_port)"
     )
     tls: Annotated[bool, Condition.CLIENT] = Field(
-        False, description="encrypt the connections; whom to trust: ca_certs, verify_certs"
+        False, description="encrypt the connections; set trust with ca_certs and verify_certs"
     )
     username: Annotated[str, Condition.NONE] = Field("root", min_length=1, description="user name")
     password: str = Field(min_length=1, repr=False, description="the user's password")

@@ -109,8 +109,8 @@ def check_names(schema: Schema) -> None:
         other = seen.setdefault(column.name.lower(), column.name)
         if other != column.name or column.name.lower() == TIME:
             raise OptionError(
-                f"module iotdb can't tell the columns {other} and {column.name} apart: names have no"
-                f" capital letters there, and the events' time is called {TIME}"
+                f"module iotdb can't distinguish the columns {other} and {column.name}: IoTDB"
+                f" names have no capital letters, and the time column is called {TIME}"
             )
 
 
@@ -154,7 +154,7 @@ def find_steady(schema: Schema) -> str:
     steady = [column for column in list_measurements(schema) if not column.column.nullable]
     if not steady:
         raise OptionError(
-            "model=tree stores no event without any value, and this workload may have some: use"
+            "model=tree can't store events without a value, and this workload may have some: use"
             " model=table"
         )
     return next((column.name for column in steady if column.column.is_number), steady[0].name)
@@ -163,13 +163,15 @@ def find_steady(schema: Schema) -> str:
 def check_measurements(schema: Schema) -> None:
     """OptionError if a schema's events can't be stored in the tree."""
     if schema.tags is Tags.TABLE:
-        raise OptionError("model=tree has no joins, for tags=table: use tags=row, or model=table")
+        raise OptionError(
+            "model=tree has no joins, which tags=table needs: use tags=row, or model=table"
+        )
     find_steady(schema)
     for column in list_measurements(schema):
         if column.name.lower() in _ILLEGAL:
             raise OptionError(
-                f"model=tree has no measurement called {column.name}: use model=table, or call the column"
-                " something else"
+                f"model=tree can't have a measurement called {column.name}: use model=table, or"
+                " rename the column"
             )
 
 

@@ -76,11 +76,13 @@ _REFUSED = (801, 802, 803, 804)
 _UNITS = {"B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
 _SIZE = re.compile(rf"(\d+\.?\d*) ({'|'.join(_UNITS)})")
 _SOURCE = (
-    "SHOW DATA REGIONS of the whole database, after FLUSH: TsFiles, to three digits or so; without the"
-    " write-ahead log"
+    "SHOW DATA REGIONS of the whole database, after FLUSH: TsFiles, to about three digits;"
+    " without the write-ahead log"
 )
 # target_chunk_size of iotdb-system.properties.
-ALLOCATION = Allocation(unit_bytes=1_600_000, cause="IoTDB merges chunks later into such of 1.6 MB")
+ALLOCATION = Allocation(
+    unit_bytes=1_600_000, cause="IoTDB later merges chunks into chunks of 1.6 MB"
+)
 _APART_S = 11.0
 """The config node hears of sizes every ten seconds."""
 _UNDER_WAY_S = 1.0
@@ -272,7 +274,7 @@ class Server:
         sizes = list(map(_SIZE.fullmatch, texts))
         if not texts or None in sizes:
             raise SimulatorError(
-                f"IoTDB doesn't tell the size of database {database}: its regions say {texts}"
+                f"IoTDB doesn't report the size of database {database}: its regions say {texts}"
             )
         total = sum(round(float(size[1]) * _UNITS[size[2]]) for size in sizes if size)
         copies = self.describe_database(database)["data_replication_factor"]

@@ -71,7 +71,7 @@ class Computation(ABC):
 
     def describe(self) -> str:
         """What is asked first, for a person to read."""
-        return f"{next(self.begin())}\nwhat it finds is put together by the client"
+        return f"{next(self.begin())}\nthe client combines the results"
 
     @abstractmethod
     def begin(self) -> Steps:

@@ -1,50 +1,49 @@
-"""PostgreSQL, and what speaks its protocol: CockroachDB, YugabyteDB SQL.
+"""PostgreSQL, and databases with its protocol: CockroachDB, YugabyteDB SQL.
 
 How requests are sent
 ---------------------
-libpq, as psycopg 3 binds it in C, connects, prepares and asks (`connection`). Events are sent beside it, each
-request in one round trip, and over TLS by its functions (`pipeline`): a driver's own ways would be measured
-with the database. Single inserts, and those of `transaction`, are prepared statements with binary values. All
-dialects are sent the same: each of them documents the extended protocol, COPY and binary values.
+libpq, through psycopg 3's C binding, connects, prepares and asks (`connection`). Events bypass it, each
+request in one round trip, except that TLS uses its functions (`pipeline`): otherwise a driver's own overhead
+would be measured with the database. Single inserts, and those of `transaction`, are prepared statements with
+binary values. All dialects get the same: each documents the extended protocol, COPY and binary values.
 `prepared_statements=false` is for proxies.
 
-With `client=official` (psycopg2) and `client=psycopg3` a driver sends them, see `official`.
+With `client=official` (psycopg2) and `client=psycopg3`, a driver sends events, see `official`.
 
 Tags in a table of their own (`tags=table`)
 -----------------------------------------
-The table has a primary key on `tags_id`, and its rows are stored by `INSERT … ON CONFLICT DO NOTHING`,
-which may be repeated. Events' rows have no foreign key: it would be looked up for each. Queries join names
-to what they have found by id.
+The table has a primary key on `tags_id`, and its rows are stored by `INSERT … ON CONFLICT DO NOTHING`, which
+may be repeated. Events' rows have no foreign key, which would cost a look-up for each. Queries join the names
+to their results by id.
 
 Each event is stored exactly once, however a connection dies
 -----------------------------------------------------------
-A request is one transaction (a single statement, or BEGIN … COMMIT where it needs several), so it is
-stored as a whole or not at all. What an error leaves open is only whether a transaction was committed
-whose answer never came: of a connection with a pipeline, that may be several. After a lost connection
-`recover` therefore
+A request is one transaction (a single statement, or BEGIN … COMMIT where it needs several), so it is stored
+as a whole or not at all. After an error, it is only unknown whether a transaction without an answer was
+committed: with a pipeline, there may be several on one connection. After a lost connection, `recover`
+therefore
 
-1. waits until the old connection's backend is gone (ending it if need be), so that nothing can be
-   committed behind its back any more, and
-2. looks for each such request's last event by its natural key (device or its id, time, sequence
-   number): found, the request counts as stored; not found, it is sent again.
+1. waits until the old connection's backend is gone (ending it if necessary), so that it can't commit anything
+   later, and
+2. looks up each such request's last event by its natural key (device or its id, time, sequence number): if it
+   is found, the request counts as stored; if not, it is sent again.
 
-This works without any extra statement while all goes well, and for each key mode:
+Without failures this needs no extra statement. It works for each key mode:
 
-* `client`: the key is made of the event, so a second copy is impossible in any case, and the
-  look-up uses the primary key's index.
-* `sql`, `db`, `uuid`, `none`: the database would take a second copy under a new key; the look-up
-  alone prevents it. It reads the table, unless `primary_key_constraint` is the natural key or an
-  index serves it: slow on a large table, but only after a lost connection.
+* `client`: the key is made from the event, so a second copy is impossible, and the look-up uses the primary
+  key's index.
+* `sql`, `db`, `uuid`, `none`: the database would accept a second copy under a new key; only the look-up
+  prevents it. It reads the table, unless `primary_key_constraint` is the natural key or an index serves the
+  look-up: slow on a large table, but only after a lost connection.
 
-Serialization failures (40001) and deadlocks (40P01) leave nothing behind: the whole request is sent
-again. (CockroachDB's savepoints would spare the BEGIN, at the price of two statements more
-in each transaction that goes well.)
+Serialization failures (40001) and deadlocks (40P01) leave nothing behind: the whole request is sent again.
+(CockroachDB's savepoints would save the BEGIN, but cost two more statements in each successful transaction.)
 
-What can't be promised: that a server that loses acknowledged transactions (a crash with
-`synchronous_commit` or `fsync` off, a failover to a lagging replica) still has them, which the
-count after the run shows; behind a proxy that gives each transaction another server connection
-(PgBouncer in transaction mode), that the old transaction has ended before the look-up; and on
-YugabyteDB neither, if the old connection's node lives but can't be connected to by its own address.
+These cases are not covered. A server may lose acknowledged transactions (a crash with `synchronous_commit` or
+`fsync` off, a failover to a lagging replica); the count after the run shows it. Behind a proxy that gives
+each transaction another server connection (PgBouncer in transaction mode), the old transaction may not have
+ended before the look-up. The same holds on YugabyteDB if the old connection's node lives but can't be reached
+at its own address.
 """
 
 from __future__ import annotations

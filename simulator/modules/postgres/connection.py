@@ -69,7 +69,7 @@ def make_error(result: pq.abc.PGresult) -> ServerError | ConnectionResetError:
         return lost(result.get_error_message())
     fields = [(name, result.error_field(field)) for name, field in _TOLD]
     text = "\n".join(name + octets.decode(errors="replace") for name, octets in fields if octets)
-    return ServerError(code.decode(), text or "an error without a text")
+    return ServerError(code.decode(), text or "an error without a message")
 
 
 def lost(reason: object) -> ConnectionResetError:
@@ -286,7 +286,7 @@ def explain_refusal(dsn: str, reason: str) -> str:
     if "password" in reason or "authentication" in reason:
         remedy = "check user and password in connection_string"
     elif "pg_hba.conf" in reason:
-        remedy = "let this host and user in by pg_hba.conf, or change user or sslmode"
+        remedy = "allow this host and user in pg_hba.conf, or change user or sslmode"
     elif "too many" in reason or "remaining connection slots" in reason:
         remedy = "use fewer --workers (or connections), or raise the server's max_connections"
     elif "does not exist" in reason:
@@ -335,6 +335,7 @@ def translate(
         return missing_table(text, job)
     if code in _PREPARED_STATEMENT_LOST:
         return SimulatorError(
-            f"{text}; a proxy on the way doesn't keep prepared statements: set prepared_statements=false"
+            f"{text}; a proxy in between doesn't keep prepared statements: set"
+            " prepared_statements=false"
         )
     return SimulatorError(f"the database refused a statement ({code}): {text}")

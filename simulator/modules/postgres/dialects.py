@@ -165,13 +165,13 @@ class CockroachDB(Dialect):
         " FROM [SHOW RANGES FROM TABLE {name} WITH DETAILS]"
     )
     STORED = (
-        "SHOW RANGES WITH DETAILS: keys and values of all versions and replicas, before Pebble compresses"
-        " them; indexes are in it"
+        "SHOW RANGES WITH DETAILS: keys and values of all versions and replicas, before Pebble"
+        " compresses them; with indexes"
     )
     ALLOCATION = Allocation(unit_bytes=MIB, cause="CockroachDB's sizes of ranges may be estimates")
     COMPACTION = None
     # https://www.cockroachlabs.com/docs/stable/row-level-ttl
-    NO_PARTITIONS = "its row-level TTL is a job of the server, at most every minute"
+    NO_PARTITIONS = "its row-level TTL is a job of the server, run at most once a minute"
 
     def backend(self, connection: Connection) -> Any:
         """The id of the session: sessions are known in the whole cluster, pg_stat_activity is empty."""
@@ -210,8 +210,8 @@ class YugabyteDB(Dialect):
         " FROM pg_index WHERE indrelid = {text}::regclass AND NOT indisprimary"
     )
     STORED = (
-        "pg_table_size: SST files and write-ahead log of the tablets' leaders, so of one copy; a"
-        " colocated table tells nothing of its own"
+        "pg_table_size: SST files and write-ahead log of the tablets' leaders, so one copy; a"
+        " colocated table has no size of its own"
     )
     # https://docs.yugabyte.com/stable/reference/configuration/yb-tserver/#log-segment-size-mb
     ALLOCATION = Allocation(

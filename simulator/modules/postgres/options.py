@@ -68,15 +68,15 @@ class EncodingOptions(Options):
     )
     prepared_statements: Annotated[bool, Condition.CLIENT] = Field(
         True,
-        description="single inserts and those of transaction by prepared statements with binary values; "
-        "false: as texts, for a proxy that doesn't keep prepared statements, such as PgBouncer in "
-        "transaction mode without max_prepared_statements",
+        description="send insert modes single and transaction as prepared statements with binary"
+        " values; false: as text, for a proxy that doesn't keep prepared statements,"
+        " such as PgBouncer in transaction mode without max_prepared_statements",
     )
 
     def mode(self, batch: int) -> InsertMode:
         """The insert mode for requests of `batch` events; OptionError if they don't fit."""
         if batch and self.insert_mode is InsertMode.SINGLE:
-            raise OptionError("insert_mode=single sends each event alone: leave --batch out")
+            raise OptionError("insert_mode=single sends one event per request: leave --batch out")
         if not batch and self.insert_mode not in (None, InsertMode.SINGLE):
             raise OptionError(f"insert_mode={self.insert_mode} needs --batch N")
         if not batch:
@@ -119,7 +119,7 @@ class ServerOptions(EncodingOptions, IndexOptions):
         min_length=1, repr=False, description="libpq connection string or URL"
     )
     password: str | None = Field(
-        None, repr=False, description="the user's password, over one in connection_string"
+        None, repr=False, description="the user's password, instead of one in connection_string"
     )
     primary_key_constraint: Annotated[str | None, Condition.SCHEMA] = Field(
         None, description="replaces PRIMARY KEY (id) in CREATE TABLE"
@@ -134,10 +134,10 @@ class ServerOptions(EncodingOptions, IndexOptions):
         "has a pipeline (default: one for each request in flight)",
     )
     request_timeout_s: Annotated[float, Condition.NONE] = Field(
-        60, gt=0, description="seconds until an insert without answer is tried again"
+        60, gt=0, description="seconds until an insert without an answer is retried"
     )
     query_timeout_s: Annotated[float, Condition.NONE] = Field(
-        3600, gt=0, description="seconds until anything else without answer is given up"
+        3600, gt=0, description="seconds until any other request without an answer fails"
     )
 
     @field_validator("connection_string")
@@ -147,10 +147,10 @@ class ServerOptions(EncodingOptions, IndexOptions):
             parts = parse_dsn(value)
         except psycopg.ProgrammingError:
             # libpq may quote the string itself, password and all: only the kind of error is kept.
-            raise ValueError("is no libpq connection string or URL") from None
+            raise ValueError("is not a libpq connection string or URL") from None
         if "://" in value and "@" in parts.get("dbname", ""):
             # It would be taken for the end of the address, and the password's rest for a database.
-            raise ValueError("has a `/` in its password: write it as %2F")
+            raise ValueError("contains a `/` in its password: write it as %2F")
         return value
 
     @classmethod
@@ -187,12 +187,12 @@ class PostgresOptions(ServerOptions, DialectOptions):
     """Options of targets with `module: postgres`."""
 
     tablets: Annotated[int | None, Condition.REPLICATION] = Field(
-        None, ge=1, description="split each table INTO so many TABLETS (dialect yugabytedb)"
+        None, ge=1, description="split each table into this many tablets (dialect yugabytedb)"
     )
     colocation: Annotated[bool | None, Condition.REPLICATION] = Field(
         None,
-        description="keep the tables in the database's one tablet, if it was made WITH COLOCATION, "
-        "or out of it (dialect yugabytedb; default: as the database has it)",
+        description="keep the tables in the shared tablet of a database made WITH COLOCATION, or"
+        " (false) outside it (dialect yugabytedb; default: as the database has it)",
     )
 
     def table_suffix(self) -> str:

@@ -386,7 +386,7 @@ class MessagePipeline(Pipeline):
 def read_error(body: bytes) -> ServerError:
     """What an ErrorResponse says: https://www.postgresql.org/docs/current/protocol-error-fields.html"""
     fields = {part[:1]: part[1:].decode(errors="replace") for part in body.split(b"\0") if part}
-    lines = [fields.get(b"M", "an error without a text")]
+    lines = [fields.get(b"M", "an error without a message")]
     lines += [
         f"{name}: {fields[key]}"
         for key, name in ((b"D", "DETAIL"), (b"H", "HINT"))

@@ -61,7 +61,7 @@ class Session:
         if dialect not in (None, self._dialect.name):
             self.close()
             raise SimulatorError(
-                f"the server at {server_name(self._dsn)} is no {self._dialect.name}"
+                f"the server at {server_name(self._dsn)} is not {self._dialect.name}"
                 f" ({version.partition(' on ')[0]}): set dialect={dialect}"
             )
 

@@ -44,8 +44,8 @@ def check_row(schema: Schema, most: int) -> None:
     size = count_row_bytes(schema)
     if size > most:
         raise OptionError(
-            f"a row of table {schema.table} takes {size:,} bytes at least, and PostgreSQL stores {most:,}"
-            " at most: use fewer columns, or smaller types"
+            f"a row of table {schema.table} takes {size:,} bytes at least, but PostgreSQL stores"
+            f" {most:,} at most: use fewer columns, or smaller types"
         )
 
 

@@ -1,27 +1,27 @@
-"""QuestDB 9: lines over HTTP, and INSERTs by PGWire.
+"""QuestDB 9: lines over HTTP, and INSERTs over PGWire.
 
 Each event is stored exactly once: tables have a write-ahead log (WAL) and deduplicate by the event's natural
 key (`DEDUP UPSERT KEYS`: its time, its device, its sequence number if there is one), or by its time and the
-client's key (`--primary-key client`). So a request whose fate is unknown is simply sent again: what is there
-is replaced by the same values. What can't be promised: that a server that loses power still has what it has
-acknowledged, since it waits for the disk only if `cairo.commit.mode` is `sync`. By default it is `nosync`;
-a result's settings tell, and the count after the run shows what is gone.
+client's key (`--primary-key client`). So a request whose outcome is unknown is sent again: stored rows are
+replaced with the same values. One case is not covered: a server that loses power may lose acknowledged
+events, since it waits for the disk only if `cairo.commit.mode` is `sync`. The default is `nosync`; a result's
+settings show it, and the count after the run shows what is lost.
 
-Acknowledged events can be queried when the log has been applied to the table, usually some milliseconds
-later. Counting, and beginning to query, waits for it (`wal_tables()`).
+Acknowledged events can be queried once the log has been applied to the table, usually some milliseconds
+later. Counts and the first queries wait for it (`wal_tables()`).
 
-How events are sent: as lines over HTTP, which the vendor recommends, built column by column (`encoding.py`
-says what is binary and what can't be), or by PGWire as prepared statements, one INSERT per event. With
-`client=official` the package `questdb` sends lines, see `writing`. Queries go by PGWire, see `pgwire`, or
-over HTTP without a `connection_string`; everything else over HTTP (`/exec`).
+Events are sent as lines over HTTP, which the vendor recommends, built column by column (`encoding.py` says
+what is binary and what can't be), or over PGWire as prepared statements, one INSERT per event. With
+`client=official`, the package `questdb` sends lines, see `writing`. Queries use PGWire, see `pgwire`, or HTTP
+without a `connection_string`; everything else uses HTTP (`/exec`).
 
 Queries use SAMPLE BY for buckets of time and LATEST ON for the newest events.
 
-Tags in a table of their own (`tags=table`) are told apart by `tags_id`, a symbol in both tables, and by a
+Tags in a table of their own (`tags=table`) are identified by `tags_id`, a symbol in both tables, and by a
 time that is the same for all, since deduplication needs one. So storing them may be repeated.
 
-What is on disk is told by `table_partitions()`. To compact, partitions that late events have split are
-squashed, and the files which that leaves are removed.
+The size on disk comes from `table_partitions()`. To compact, partitions that late events have split are
+squashed, and the files left over are removed.
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ def check_numbers(column: Column, values: NDArray[np.generic]) -> None:
     least = _LEAST.get(column.type)
     if least is not None and len(values) and int(values.min()) < least:
         raise SimulatorError(
-            f"column {column.name}: QuestDB's {TYPES[column.type]} takes {least} for its smallest number:"
-            f" {least - 1} is what it stores for no value at all"
+            f"column {column.name}: QuestDB's {TYPES[column.type]} can store no number below"
+            f" {least}: {least - 1} means no value"
         )
 
 

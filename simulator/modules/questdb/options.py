@@ -73,14 +73,14 @@ class EncodingOptions(Options):
     )
     line_format: Annotated[LineFormat, Condition.BATCH] = Field(
         LineFormat.TEXT,
-        description="of lines over HTTP: text, or binary, in which floats are as they are stored (version "
-        "2 of the protocol, QuestDB 9 and later)",
+        description="format of lines over HTTP: text, or binary, which sends floats as they are"
+        " stored (version 2 of the protocol, QuestDB 9 and later)",
     )
 
     table_prefix: Annotated[str, Condition.NONE] = Field(
         "",
         pattern=r"^\w*$",
-        description="what the tables' names begin with: all of a server are in one database",
+        description="prefix of the tables' names, since a server has one database",
     )
 
     def name_tables(self, job: Job) -> Job:
@@ -114,11 +114,12 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
         None,
         min_length=1,
         repr=False,
-        description="libpq connection string or URL, for queries, which go over HTTP without it, and for"
-        " insert_mode transaction and statement; without a password of its own, password goes with it, too",
+        description="libpq connection string or URL, for queries, which use HTTP without it, and"
+        " for insert_mode transaction and statement; if it has no password, the"
+        " option password is used",
     )
     partition_by: Annotated[Partition, Condition.SCHEMA] = Field(
-        Partition.DAY, description="time in one partition: hour, day, week, month or year"
+        Partition.DAY, description="period of one partition: hour, day, week, month or year"
     )
     o3_max_lag: Annotated[str | None, Condition.DATABASE] = Field(
         None,
@@ -129,7 +130,7 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
         None, ge=1, description="maxUncommittedRows of the tables (default: the server's)"
     )
     index_devices: Annotated[bool, Condition.SCHEMA] = Field(
-        False, description="make an index on the column of the devices' names, or of their ids"
+        False, description="index the column of the devices' names or ids"
     )
     connections: Annotated[int | None, Condition.CLIENT] = Field(
         None,
@@ -148,7 +149,7 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
             parse_dsn(value or "")
         except psycopg.ProgrammingError:
             # libpq may quote the string itself, password and all: only the kind of error is kept.
-            raise ValueError("is no libpq connection string or URL") from None
+            raise ValueError("is not a libpq connection string or URL") from None
         return value
 
     @model_validator(mode="after")

@@ -48,9 +48,9 @@ ALLOCATION = Allocation(
 )
 """The default, https://questdb.com/docs/configuration/cairo-engine/, for a table of eight columns."""
 _SOURCE = (
-    "table_partitions(): files of all partitions, in which rows and what they are found by can't be told"
-    " apart; {active:,} of these bytes are of the newest partition, whose files grow by whole pages ahead"
-    " of the rows; without write-ahead log and symbol tables"
+    "table_partitions(): files of all partitions, where rows and indexes share files; {active:,}"
+    " of these bytes are in the newest partition, whose files grow by whole pages ahead of the"
+    " rows; without write-ahead log and symbol tables"
 )
 
 
@@ -105,8 +105,8 @@ class Connection(HttpDatabase[QuestdbOptions]):
                 if suspended:
                     raise SimulatorError(
                         f"{self.place} has suspended table {name}"
-                        f" ({one_line(reason) or 'it does not say why'}): events are in its log alone;"
-                        f" remove the cause, and ALTER TABLE {name} RESUME WAL"
+                        f" ({one_line(reason) or 'no reason given'}): its events are only in the"
+                        f" log; remove the cause, then ALTER TABLE {name} RESUME WAL"
                     )
             if targets is None:
                 # Others may go on writing.
@@ -115,9 +115,9 @@ class Connection(HttpDatabase[QuestdbOptions]):
                 return
             if time.monotonic() > deadline:
                 raise SimulatorError(
-                    f"{self.place} has not applied the log of"
-                    f" {', '.join(tables)} after {self.options.database_timeout_s:g} s: see its own"
-                    " log, or give it more by database_timeout_s"
+                    f"{self.place} has not applied the log of {', '.join(tables)} after"
+                    f" {self.options.database_timeout_s:g} s: see the server's log, or raise"
+                    " database_timeout_s"
                 )
             # The server has no event for it.
             time.sleep(_APPLIED_POLL_S)
@@ -134,7 +134,8 @@ class Connection(HttpDatabase[QuestdbOptions]):
             return self.explain_status(answer, f"{self.place}: {status} {text}", kind)
         if status < 400 or status == 404 or not is_own:
             return SimulatorError(
-                f"{self.place} answered by {status} ({text}): check that endpoint names QuestDB's HTTP server"
+                f"{self.place} answered with {status} ({text}): check that endpoint names"
+                " QuestDB's HTTP server"
             )
         return self.explain_refusal(text)
 
@@ -200,8 +201,8 @@ class Connection(HttpDatabase[QuestdbOptions]):
         if not total:
             raise SimulatorError(f"QuestDB lists no partitions of {', '.join(tables)}")
         cause = (
-            f"QuestDB allocates {newest / 1e6:,.1f} MB ahead for the newest partition, so growth shows in"
-            " partitions before it"
+            f"QuestDB allocates {newest / 1e6:,.1f} MB ahead for the newest partition, so growth"
+            " shows only in earlier partitions"
         )
         per_partition = round(rows / span_hours * hours) if span_hours else None
         return Storage(

@@ -40,8 +40,8 @@ class LineWriter(ConnectedWriter[Connection]):
         is_binary = options.line_format is LineFormat.BINARY
         if is_binary and not self.connection.supports(BINARY_VERSION):
             raise SimulatorError(
-                f"QuestDB at {options.server} takes no binary lines, which came with version 9:"
-                " use line_format=text"
+                f"QuestDB at {options.server} takes no binary lines, which need version 9: use"
+                " line_format=text"
             )
 
     def send(self, payload: Payload) -> int:
@@ -127,7 +127,7 @@ class OfficialQuestdbWriter(OfficialWriter[Connection]):
         if url.scheme == "https":
             if options.client_cert is not None:
                 raise OptionError(
-                    "client=official has no certificate of its own: leave client_cert out"
+                    "client=official can't send a client certificate: leave client_cert out"
                 )
             tls = {"tls_verify": options.verify_certs, "tls_ca": TlsCa.OsRoots}
             if options.ca_certs is not None:

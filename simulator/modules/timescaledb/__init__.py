@@ -1,17 +1,17 @@
 """TimescaleDB: the PostgreSQL module on hypertables.
 
-Needs TimescaleDB 2.13 or later on the server (`create_hypertable` with a dimension), 2.18 or later of
-the Community edition for `columnstore`. The extension is made in the database if it isn't there, which
-its user must be allowed to do.
+Needs TimescaleDB 2.13 or later on the server (`create_hypertable` with a dimension), 2.18 or later of the
+Community edition for `columnstore`. The extension is created in the database if it is missing, so the user
+needs that right.
 
-Each event is stored exactly once as by the module `postgres`, which says how. The look-up of a request
-in doubt goes by device, time and sequence number: with the time, chunks of other times are left out.
+Each event is stored exactly once in the same way as in the module `postgres`. A request in doubt is looked up
+by device, time and sequence number: with the time, chunks of other times are skipped.
 
-A unique index of a hypertable must contain its time column, so there is no primary key of `id`
-alone: https://www.tigerdata.com/docs/use-timescale/latest/hypertables/hypertables-and-unique-indexes.
-`--primary-key sql` gives each event an `id` from an identity column without a constraint, `none` (and
-a run that asks for nothing, as in the reference) no `id` at all; `primary_key_constraint` can add one,
-such as `PRIMARY KEY (id, timestamp)`.
+A unique index of a hypertable must contain its time column, so there is no primary key of `id` alone:
+https://www.tigerdata.com/docs/use-timescale/latest/hypertables/hypertables-and-unique-indexes. `--primary-key
+sql` gives each event an `id` from an identity column without a constraint, `none` (and a run without the
+option, as in the reference) no `id` at all; `primary_key_constraint` can add one, such as `PRIMARY KEY (id,
+timestamp)`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Timescaledb(Postgres):
     CAPABILITIES = replace(
         Postgres.CAPABILITIES,
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.SQL),
-        ageing=Ageing("drop_chunks, of chunks as long as a step"),
+        ageing=Ageing("drop_chunks, with chunks as long as a step"),
     )
     TIME_ORDER = "DESC"
     KEY_CONSTRAINT = None
@@ -65,7 +65,7 @@ class Timescaledb(Postgres):
         interval_ms, retention = options.chunk_time_interval, job.retention
         if retention is not None and interval_ms and retention.step_ms % interval_ms:
             raise OptionError(
-                f"chunk_time_interval={interval_ms} doesn't go into the steps of --retention, of"
+                f"chunk_time_interval={interval_ms} doesn't divide the steps of --retention,"
                 f" {retention.step_ms} ms: leave it out"
             )
 
@@ -110,8 +110,9 @@ class Timescaledb(Postgres):
         except SimulatorError as error:
             if code_of(error) == _NO_SUCH_FUNCTION:
                 raise SimulatorError(
-                    f"the database has TimescaleDB {read_version(self._session)}, which is older than"
-                    " 2.13: ALTER EXTENSION timescaledb UPDATE, or install a newer one on the server"
+                    f"the database has TimescaleDB {read_version(self._session)}, which is older"
+                    " than 2.13: run ALTER EXTENSION timescaledb UPDATE, or install a newer"
+                    " version on the server"
                 ) from error
             raise
         for statement in self._enable_columnstore(table):

@@ -18,11 +18,11 @@ class TimescaleOptions(ServerOptions):
     chunk_time_interval: Annotated[int | None, Condition.SCHEMA] = Field(
         None,
         ge=1,
-        description=f"ms of event time that a chunk of the hypertable holds (default: {DAY_MS:,}, a"
-        " day; of tables that there are already: theirs)",
+        description=f"ms of event time in one chunk of the hypertable (default: {DAY_MS:,}, a day;"
+        " existing tables keep theirs)",
     )
     columnstore: Annotated[bool, Condition.SCHEMA] = Field(
         False,
-        description="make the tables for the columnstore (compression), by device and newest time, "
-        "and convert all chunks to it before the queries",
+        description="enable the columnstore (compression) for the tables, by device and newest"
+        " time, and convert all chunks to it before the queries",
     )

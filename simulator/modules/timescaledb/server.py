@@ -88,8 +88,8 @@ _SIZES = (
     "SELECT sum(total_bytes), sum(index_bytes), 1 FROM hypertable_detailed_size({text}::regclass)"
 )
 _SOURCE = (
-    "hypertable_detailed_size: the chunks' files, compressed ones as they are, with TOAST and indexes;"
-    " without the write-ahead log"
+    "hypertable_detailed_size: the chunks' files, compressed ones at their compressed size, with"
+    " TOAST and indexes; without the write-ahead log"
 )
 
 

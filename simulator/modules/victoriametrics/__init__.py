@@ -1,32 +1,32 @@
 """VictoriaMetrics, single node.
 
-An event becomes a sample in each of its device's series, one for each column; a table is the beginning of
-these series' names. Events are imported as lines of CSV (`encoding.py`), or as lines of JSON, one for each
-series of a request (`series.py`), by the option `import_format`: by default as lines of JSON if requests have
-many events of each device.
+An event becomes a sample in each of its device's series, one for each column; a table is a prefix of these
+series' names. The option `import_format` selects whether events are imported as lines of CSV (`encoding.py`),
+or as lines of JSON, one for each series of a request (`series.py`): by default JSON if requests have many
+events per device.
 
-A sample is a time in ms and a float of 64 bits, of which the server keeps 12 significant digits at least, all
-of a block with one decimal exponent: a value that is 10**18 times smaller than another near it becomes 0. So
-truth values are 0 and 1, whole numbers are exact up to 2**53, and refused beyond; texts and documents can
-only be labels, which describe the device.
+A sample is a time in ms and a float of 64 bits, of which the server keeps at least 12 significant digits. All
+samples of a block share one decimal exponent: a value that is 10**18 times smaller than another near it
+becomes 0. So truth values are 0 and 1, whole numbers are exact up to 2**53, and refused beyond; texts and
+documents can only be labels, which describe the device.
 
-**Exactly once.** The server keeps a sample twice that it gets twice, and counts it twice, unless it is
-started with `-dedup.minScrapeInterval=1ms`. The module reads that from its flags. With it, a request whose
-fate is unknown is sent again. Without it, the writer first has the server show what is pending, asks which of
-the request's events are there, until two answers agree, and sends the others. What it can't promise then: a
-request that the server was still at work on after both answers is doubled, which the count after the run
-tells. An interval above 1 ms would drop events, and is refused. A device has one event at a time
+**Exactly once.** A sample that the server gets twice is kept and counted twice, unless the server was started
+with `-dedup.minScrapeInterval=1ms`. The module reads that from its flags. With it, a request whose outcome is
+unknown is sent again. Without it, the writer first makes pending samples visible, asks which of the request's
+events are stored, until two answers agree, and sends the others. One case is not covered then: a request that
+the server was still processing after both answers is stored twice, which the count after the run shows. An
+interval above 1 ms would drop events, and is refused. A device has one event at a time
 (`Capabilities.repeated_timestamps`).
 
 **What is dropped.** Samples older than `-retentionPeriod` or further ahead than `-futureRetention` (two days)
-are dropped without a word: a run with such events is refused as far as its times are known before, and given
-up where they come. Those of a device with more labels than `-maxLabelsPerTimeseries` (40) only the count
-tells of.
+are dropped silently: a run with such events is refused if its times are known beforehand, and given up once
+they occur. Samples of a device with more labels than `-maxLabelsPerTimeseries` (40) are dropped, too, and
+only the count shows it.
 
-**Visible** is a sample some seconds after it was acknowledged; `/internal/force_flush` makes it visible, but
-for what is under way in the background, and is called before counting. Questions don't use the server's
-cache, nor its latency offset. **On disk** it is within `-inmemoryDataFlushInterval` (5 s): there is no
-write-ahead log, and a server that is killed loses as much.
+**Visible.** A sample is visible some seconds after it was acknowledged; `/internal/force_flush`, which is
+called before counting, makes samples visible, except for background work under way. Questions use neither the
+server's cache nor its latency offset. **On disk.** A sample is on disk within `-inmemoryDataFlushInterval` (5
+s): there is no write-ahead log, so a server that is killed loses up to that much.
 
 Deleted series are invisible at once, and on disk until their part is merged.
 """
@@ -136,7 +136,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         "inmemoryDataFlushInterval": Condition.DURABILITY,
     }
     CAPABILITIES = Capabilities(
-        ageing=Ageing(reason="-retentionPeriod is a flag of the server, and goes by today's date"),
+        ageing=Ageing(reason="-retentionPeriod is a flag of the server, and uses today's date"),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),
@@ -196,8 +196,8 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         interval_ms = metrics.duration_ms("dedup.minScrapeInterval") or 0
         if interval_ms > 1:
             raise SimulatorError(
-                f"VictoriaMetrics at {self.options.server} keeps one sample of each {interval_ms} ms of a"
-                " series, and would drop events: start it with -dedup.minScrapeInterval=1ms"
+                f"VictoriaMetrics at {self.options.server} keeps one sample per {interval_ms} ms"
+                " of a series, and would drop events: start it with -dedup.minScrapeInterval=1ms"
             )
 
     def times_taken(self) -> tuple[int, int] | None:
@@ -283,6 +283,6 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         if metrics is None:
             # Only who has the key may read them.
             return {"version": "not shown", "settings": {"flags": "not shown"}}
-        version = metrics.version or f"not told, built with {metrics.built_by}"
+        version = metrics.version or f"not reported, built with {metrics.built_by}"
         settings = {name: metrics.flags[name] for name in _SETTINGS if name in metrics.flags}
         return {"version": version, "settings": settings}

@@ -115,5 +115,5 @@ class VictoriaMetricsAsker(AnyHttpAsker[Connection]):
         try:
             rows: Rows = question.read(forms, answers)
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise SimulatorError(f"an answer makes no sense: {error!r}") from error
+            raise SimulatorError(f"unreadable answer: {error!r}") from error
         return rows

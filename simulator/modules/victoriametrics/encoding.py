@@ -145,7 +145,7 @@ class ImportEncoder(Encoder, ABC):
             if not first <= worst <= last:
                 texts = [str(np.datetime64(time_ms, "ms"))[:16] for time_ms in (worst, first, last)]
                 raise SimulatorError(
-                    f"an event of {texts[0]} UTC would be dropped by VictoriaMetrics, which takes {texts[1]}"
+                    f"VictoriaMetrics would drop an event of {texts[0]} UTC: it keeps {texts[1]}"
                     f" to {texts[2]} (-retentionPeriod, -futureRetention)"
                 )
 
@@ -189,7 +189,9 @@ class CsvEncoder(ImportEncoder):
         ]
         for name in (*labels, *metrics):
             if "," in name:
-                raise SimulatorError(f"{name}: a label or a metric has no comma in its name here")
+                raise SimulatorError(
+                    f"{name}: names of labels and metrics can't contain a comma here"
+                )
         parts = [f"label:{name}" for name in labels]
         parts += ["time:unix_ms", *(f"metric:{name}" for name in metrics)]
         return ",".join(f"{place}:{part}" for place, part in enumerate(parts, 1))
@@ -251,8 +253,8 @@ def _check_whole(name: str, values: NDArray[np.int64]) -> None:
     for worst in (int(values.min(initial=0)), int(values.max(initial=0))):
         if abs(worst) > MOST_WHOLE:
             raise SimulatorError(
-                f"{name} is {worst}, and VictoriaMetrics, whose samples are floats, would round what is"
-                f" beyond {MOST_WHOLE} (2**53)"
+                f"{name} is {worst}, but VictoriaMetrics stores samples as floats and would round"
+                f" numbers beyond {MOST_WHOLE} (2**53)"
             )
 
 
@@ -269,7 +271,7 @@ def quote_labels(name: str, values: NDArray[Any]) -> NDArray[Any]:
 def _quote(name: str, text: bytes) -> bytes:
     """A text as a field."""
     if b"\n" in text:
-        raise SimulatorError(f"label {name}: a line of CSV takes no line break here")
+        raise SimulatorError(f"label {name}: a line of CSV can't contain a line break here")
     return b'"' + text.replace(b'"', b'""') + b'"' if b"," in text or b'"' in text else text
 
 

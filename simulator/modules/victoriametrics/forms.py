@@ -107,17 +107,17 @@ def check_answer(form: Form, body: bytes, place: str) -> None:
         if lines != body.count(b"\n") or (body and not body.endswith(_LINE_END)):
             # An error that comes in the middle ends it.
             text = one_line(body[-SHOWN:].decode(errors="replace"), SHOWN)
-            raise SimulatorError(f"{place} did not finish an answer ({text})")
+            raise SimulatorError(f"{place} ended an answer early ({text})")
         return
     if _BEGIN.match(body) and _END.search(body, max(0, len(body) - _END_BYTES)):
         return
     answer = read_json(body)
     if not isinstance(answer, dict) or answer.get("status") != "success":
         error = answer.get("error", answer) if isinstance(answer, dict) else answer
-        raise SimulatorError(f"{place} gave up a query: {one_line(error, SHOWN)}")
+        raise SimulatorError(f"{place} aborted a query: {one_line(error, SHOWN)}")
     if answer.get("isPartial"):
         raise SimulatorError(
-            f"{place} answered with a part of the data (isPartial): a storage node is away"
+            f"{place} returned partial data (isPartial): a storage node is unavailable"
         )
 
 

@@ -28,14 +28,15 @@ class EncodingOptions(BatchOptions):
 
     import_format: Annotated[ImportFormat, Condition.BATCH] = Field(
         ImportFormat.AUTO,
-        description="csv (a line for each event), json (a line for each series of a request, which takes less"
-        " of the server), or auto: json if a request has 60 numbers or more of each device, else csv",
+        description="csv (a line for each event), json (a line for each series of a request,"
+        " which costs the server less), or auto: json if a request has 60 numbers or"
+        " more per device, else csv",
     )
     db: Annotated[str | None, Condition.NONE] = Field(
         None,
         min_length=1,
-        description="value of a label db that all series get, to keep them apart from others on the server"
-        " (default: no such label)",
+        description="value of a label db on all series, to separate them from others on the"
+        " server (default: no such label)",
     )
     gzip: Annotated[bool, Condition.CLIENT] = Field(
         False, description="compress requests: less traffic for more of the client's CPU"
@@ -57,5 +58,5 @@ class VictoriaMetricsOptions(EncodingOptions, InFlightOptions, EndpointOptions, 
         3600,
         gt=0,
         description="how long a query may take; the server's own limit (-search.maxQueryDuration,"
-        " 30 s by default) counts, too",
+        " 30 s by default) applies, too",
     )

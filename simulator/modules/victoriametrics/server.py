@@ -33,11 +33,12 @@ doesn't let us flush it."""
 # lib/storage/partition.go: maxRawRowsPerShard. 8 MiB of rows as they arrive are a part of 1 MiB at most.
 ALLOCATION = Allocation(
     unit_bytes=MIB,
-    cause="VictoriaMetrics compresses parts of some 100,000 samples, and merges them",
+    cause="VictoriaMetrics compresses parts of about 100,000 samples, and merges them",
 )
 _SOURCE = (
-    "vm_data_size_bytes: parts of samples and of the series index, also those in memory, which go to disk as"
-    " they are; of the whole server, with series that were deleted until they are merged away"
+    "vm_data_size_bytes: parts of samples and of the series index, also those in memory, which"
+    " are written to disk unchanged; for the whole server, with deleted series until they are"
+    " merged away"
 )
 _INTERVAL_S = 0.1
 FIGURES_S = 1.2
@@ -148,7 +149,7 @@ class Connection(HttpDatabase[VictoriaMetricsOptions]):
         try:
             return self.read_metrics()
         except SimulatorError as error:
-            _log.warning("flags are not known: %s", error)
+            _log.warning("reading the flags failed: %s", error)
             return None
 
     def read_storage(self, others: int, values: int | None) -> Storage:
@@ -159,7 +160,7 @@ class Connection(HttpDatabase[VictoriaMetricsOptions]):
         """
         source = _SOURCE
         if others:
-            source += f"; {others} other metric{'s' * (others > 1)} in it"
+            source += f"; {others} other metric{'s' * (others > 1)} included"
         metrics = self.read_metrics()
         data, index = metrics.add_sizes("storage/"), metrics.add_sizes("indexdb/")
         total = data + index

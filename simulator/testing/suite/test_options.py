@@ -50,7 +50,7 @@ def test_in_flight_is_asked_for_by_the_load_or_by_the_modules_own_option(
         for job in (single, several):
             writer = server.module(job, encoding, own).writer(batch)
             assert writer.max_in_flight == IN_FLIGHT
-        with pytest.raises(OptionError, match=f"{name}=3 say different things: choose one"):
+        with pytest.raises(OptionError, match=f"{name}=3 contradict each other: choose one"):
             server.module(several, encoding, {name: 3})
 
 

@@ -248,8 +248,8 @@ def test_what_becomes_of_the_limits_of_a_run(
 
 def test_a_run_that_was_ended_early_has_missed_the_limit_whatever_its_figure_is() -> None:
     """It made too few requests for a p99; its other limits are judged by what was measured."""
-    end = EarlyEnd(limit="p99=100ms", at_s=3.0, reason="90 requests took longer, of 200 at most")
-    text = "ended after 3.0 s: p99=100ms can no longer be kept (90 requests took longer, of 200 at most)"
+    end = EarlyEnd(limit="p99=100ms", at_s=3.0, reason="90 of at most 200 requests took longer")
+    text = "ended after 3.0 s: p99=100ms can no longer be kept (90 of at most 200 requests took longer)"
     run = insert_run(aborted=end, count=500, invalid_reasons=[text])
     limits = [parse_limit("p99=100ms"), parse_limit("error_share=0")]
     verdict = conclude(run, limits, 1)

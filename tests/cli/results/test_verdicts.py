@@ -131,7 +131,7 @@ _PAUSE = "between an answer and the next question the database waited {} of the 
         ({"share": 0.4, "pause_share": 0.1, "in_flight": 8}, None, None),
         (
             {"pause_share": 0.2, "in_flight": 8},
-            "of the time of all places in flight, 20% lay between an answer and the next question",
+            "places in flight were idle between an answer and the next question 20% of the time",
             "1.25",
         ),
     ],
@@ -175,8 +175,8 @@ def test_a_saturated_run_is_a_true_result_of_which_it_is_said() -> None:
     first, second = of_kind(result, Kind.SATURATED)
     assert (first.where, second.where) == (Place(workers=2, run=1), Place(workers=2, run=2))
     assert first.text == (
-        "1,000 events/s were not kept up with: 20,000 events were due in the window, 16,000"
-        " were done in it; response times of 1,234 events that were never sent count with the time"
+        "1,000 events/s were not kept up with: 20,000 events were due in the window, but"
+        " only 16,000 were done; response times of 1,234 events that were never sent count with the time"
         " they had waited"
     )
     assert first.rate is None
@@ -186,7 +186,7 @@ def test_a_saturated_run_is_a_true_result_of_which_it_is_said() -> None:
 
 def test_a_saturated_run_of_which_all_was_sent_says_nothing_of_what_was_not() -> None:
     (caveat,) = of_kind(open_loop({1: [800.0]}, saturated=True), Kind.SATURATED)
-    assert caveat.text.endswith("16,000 were done in it")
+    assert caveat.text.endswith("but only 16,000 were done")
 
 
 @pytest.mark.parametrize("saturated", [False, True])
