@@ -220,7 +220,7 @@ def test_events_that_would_be_dropped_are_refused_before_the_run(
     """450 ms apart, two days are 384,000 events."""
     prepare(server, Ahead(), [Load(events=380_000)])
     prepare(server, Ahead(), [Load(events=380_000), Load(role=Role.CHECK)])
-    with pytest.raises(SimulatorError, match="drops others"):
+    with pytest.raises(SimulatorError, match="drops all others"):
         prepare(server, Ahead(), [Load(events=390_000)])
     # A run that ends by the clock begins, and ends where such an event comes.
     prepare(server, Ahead(), [Load(events=390_000, duration_s=5)])
@@ -228,7 +228,7 @@ def test_events_that_would_be_dropped_are_refused_before_the_run(
     with pytest.raises(SimulatorError, match="would be dropped"):
         insert_with(server.module(job), Ahead(), 1000, first=390_000)
     with own_server(os.environ["VICTORIAMETRICS_URL"], tmp_path) as own:
-        with pytest.raises(SimulatorError, match="drops others"):
+        with pytest.raises(SimulatorError, match="drops all others"):
             prepare(server, Temperature(), [Load(events=1)], endpoint=own)
         with pytest.raises(SimulatorError, match="would be dropped"):
             insert_with(server.module(job, options={"endpoint": own}), Temperature(), 1000)
