@@ -21,19 +21,19 @@ def compress_clock(data: DataSet, load: Load) -> DataSet:
     assert data.retention_s is not None
     if not data.clean:
         raise ConfigError(
-            "--retention deletes from tables of its own: leave --no-clean and --steps out"
+            "--retention deletes from its own tables: leave --no-clean and --steps out"
         )
     if data.has_history:
         raise ConfigError(
-            "--retention fills its tables itself, at a compressed clock: leave --prefill-span out, or give a"
-            " number of events by --prefill"
+            "--retention fills its tables itself, with a compressed clock: leave --prefill-span out, or"
+            " give a number of events with --prefill"
         )
     own, is_given = count_own(load), data.workload_options.get(CLOCK_FACTOR, 1) != 1
     if own is None and is_given:
         return data
     if own is None:
         raise ConfigError(
-            "how much time passes at full speed isn't known before the run: with --retention give --rate, or"
+            "the time that passes at full speed is unknown before the run: with --retention give --rate, or"
             f" --num-inserts instead of --duration, or --workload-option {CLOCK_FACTOR}=NUMBER"
         )
     workload = make_workload_of(data)
@@ -41,7 +41,7 @@ def compress_clock(data: DataSet, load: Load) -> DataSet:
     if passes > MOST_PASSES:
         raise ConfigError(
             f"the events would pass --retention {format_span(data.retention_s)} {passes:,.0f} times, and"
-            f" {MOST_PASSES} are the most: keep them for longer, or give more devices"
+            f" {MOST_PASSES} is the most: keep them for longer, or give more devices"
         )
     if is_given:
         return data
@@ -61,10 +61,10 @@ def check_prefill(data: DataSet, load: Load) -> None:
     own = count_own(load)
     if own is None:
         raise ConfigError(
-            "--retention needs a --rate here: else it isn't known which events stay to be asked about"
+            "--retention needs a --rate here: without it, the events that stay for queries are unknown"
         )
     if data.prefill < ASKED * own:
         raise ConfigError(
-            f"with --retention questions are about prefilled events that stay until the end: give --prefill"
+            f"with --retention, queries need prefilled events that stay until the end: give --prefill"
             f" {ASKED * own} or more"
         )

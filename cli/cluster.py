@@ -119,7 +119,7 @@ class Place:
             raise ConfigError(f"kubeconfig: {error}; check --kubeconfig and --context") from error
         if is_socks_proxy_url(configuration.proxy) and find_spec("socks") is None:
             raise ConfigError(
-                "the proxy on the way to the API server speaks SOCKS, for which a package is missing:"
+                "the proxy to the API server uses SOCKS, and the package for that is missing:"
                 " pip install 'urllib3[socks]'"
             )
         return KubeClient(configuration)
@@ -150,7 +150,7 @@ def explain_errors(problem: str) -> Iterator[None]:
     except UNREACHABLE as error:
         raise RunFailed(
             f"{problem}: the API server can't be reached: {error}; check --kubeconfig, --context and"
-            " the way to it"
+            " the network"
         ) from error
 
 
@@ -184,8 +184,8 @@ def check_namespace(client: KubeClient, namespace: str) -> None:
 def explain_no_namespace(namespace: str) -> str:
     """What to do about a namespace that isn't there."""
     return (
-        f"there is no namespace {namespace}: make it by 'kubectl create namespace {namespace}', or name"
-        " another one by --namespace"
+        f"there is no namespace {namespace}: make it with 'kubectl create namespace {namespace}', or name"
+        " another one with --namespace"
     )
 
 

@@ -77,7 +77,7 @@ class Config:
         try:
             read_name(name)
             if name in workload_names():
-                raise ValueError(f"{name} is a workload of this tool: take another name")
+                raise ValueError(f"{name} is a workload of this tool: choose another name")
             if isinstance(value, str):
                 file = self.path.parent / Path(value).expanduser()
                 definition = read_document(file, find_problem=find_statement_problem)
@@ -118,7 +118,7 @@ class Config:
         if not isinstance(module, str):
             misspelt = [str(key) for key in raw if did_you_mean(str(key), ["module"])]
             hint = (
-                f"; is {misspelt[0]!r} meant to be it?" if "module" not in raw and misspelt else ""
+                f"; is {misspelt[0]!r} a misspelling?" if "module" not in raw and misspelt else ""
             )
             raise ConfigError(f"{self.where('targets', name)}: key `module` is missing{hint}")
         if "executors" in raw:
@@ -263,10 +263,10 @@ def _note_lines(
         line = key_node.start_mark.line + 1
         if key_node.tag not in _TEXT_KEYS:
             raise ConfigError(
-                f"{path}:{line}: YAML takes the key {key_node.value} for something else than a text:"
-                " write it in quotes"
+                f"{path}:{line}: YAML doesn't read the key {key_node.value} as text:"
+                " put it in quotes"
             )
         if place in lines:
-            raise ConfigError(f"{path}:{line}: {'.'.join(place)} stands here a second time")
+            raise ConfigError(f"{path}:{line}: {'.'.join(place)} appears here a second time")
         lines[place] = line
         _note_lines(path, value_node, place, lines)

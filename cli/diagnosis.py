@@ -59,7 +59,7 @@ BUSY_LOAD_PER_CPU = 0.5
 # A run works without these, too: in another way, or with a gap in the result.
 OPTIONAL = {
     ("", "services", "proxy"): "progress and report are read from the collector's log instead",
-    ("metrics.k8s.io", "pods", None): "what the database uses is known only by get nodes/proxy",
+    ("metrics.k8s.io", "pods", None): "only get nodes/proxy shows what the database uses",
     ("coordination.k8s.io", "leases", None): "a second campaign on a database isn't noticed",
 }
 
@@ -102,7 +102,7 @@ def diagnose(request: CommonOptions, interrupts: Interrupts) -> int:
     if target and healthy:
         healthy = _show(check_database(request, interrupts))
     elif not target:
-        say("      name a target with --target to check the way to its database")
+        say("      to check the connection to a database, add --target NAME")
     return 0 if healthy else EXIT_FAILED
 
 
@@ -129,7 +129,9 @@ def judge_machine(reading: Reading) -> Finding:
     load, cpus = reading.load_average_1m, reading.cpus or 1
     text = f"{cpus} CPUs" + ("" if load is None else f", load average {load:.1f}")
     busy = load is not None and load >= BUSY_LOAD_PER_CPU * cpus
-    remedy = "others are at work on it: stop them, or figures will be too low" if busy else ""
+    remedy = (
+        "other programs are running on it: stop them, or figures will be too low" if busy else ""
+    )
     return Finding("machine", True, text, remedy)
 
 

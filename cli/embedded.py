@@ -288,7 +288,7 @@ def _prefix_for_other_user() -> list[str]:
         return [setpriv, "--pdeathsig", "INT"] if setpriv else []
     if setpriv is None:
         raise RunFailed(
-            "PostgreSQL refuses to run as root, and setpriv (package util-linux) is not there to"
+            "PostgreSQL refuses to run as root, and setpriv (package util-linux) is not installed to"
             " change the user: install it, or run as another user"
         )
     uid, gid = _find_other_user()

@@ -56,7 +56,7 @@ class Claim:
     def refuse(self, holder: str) -> ConfigError:
         """The error of whoever finds that somebody else holds it."""
         who = holder or "another run"
-        return ConfigError(f"{who} is at work on {self}: wait for its end, or use another database")
+        return ConfigError(f"{who} is using {self}: wait for it to end, or use another database")
 
 
 _held: ContextVar[frozenset[Claim]] = ContextVar("held", default=frozenset())
@@ -134,7 +134,7 @@ def _open_lock(path: Path) -> FileIO:
     file = FileIO(number, "r+")
     if not stat.S_ISREG(os.fstat(number).st_mode) or os.fstat(number).st_nlink > 1:
         file.close()
-        raise OSError(0, "it is no plain file")
+        raise OSError(0, "it isn't a regular file")
     return file
 
 
@@ -212,14 +212,14 @@ class Lease:
                     raise self._claim.refuse(holder)
                 if looks * LOOK_S <= LEASE_S:
                     if not looks:
-                        note(f"waiting until it is known whether this is still at work: {holder}")
+                        note(f"waiting to see whether this is still running: {holder}")
                     before, version, looks = version, "", looks + 1
                     time.sleep(LOOK_S)
             return True
         return False
 
     def _give_back(self) -> None:
-        left = f"Lease {self._claim.key} is left in the cluster: it ends by itself in {LEASE_S:g} s"
+        left = f"Lease {self._claim.key} is left in the cluster: it expires in {LEASE_S:g} s"
         try:
             with closing(self._place.make_client()) as self._client, explain_errors(left):
                 if self._read()[0] == self._holder:

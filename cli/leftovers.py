@@ -79,8 +79,7 @@ class LeftRun:
         release = ["release"] if self.has_release else []
         counts = [f"{len(names)} {kind}" for kind, names in sorted(self.kinds.items())]
         hanging = [
-            f"{len(names)} {kind} hanging in deletion"
-            for kind, names in sorted(self.hanging.items())
+            f"{len(names)} {kind} stuck in deletion" for kind, names in sorted(self.hanging.items())
         ]
         return ", ".join(release + counts + hanging)
 
@@ -99,8 +98,8 @@ def describe_others(client: KubeClient, place: Place, own: str) -> str | None:
         return None
     options = " ".join(place.list_options())
     lines = [
-        f"run {run.run_id}, started by {run.started_by} {run.age} ago, is at work in namespace"
-        f" {place.namespace}, too: if nobody waits for it, remove it by {program()} clean"
+        f"run {run.run_id}, started by {run.started_by} {run.age} ago, is running in namespace"
+        f" {place.namespace}, too: if nobody needs it, remove it with {program()} clean"
         f" {run.run_id} --running {options}"
         for run in runs
     ]

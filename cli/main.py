@@ -23,7 +23,7 @@ COMMANDS = {
     "mixed": "Insert and query at once; show what each costs the other.",
     "capacity": "Find the highest rate that holds within limits.",
     "tune": "Find the settings that suit a database.",
-    "clients": "Measure what the vendor's client costs beside the lean path.",
+    "clients": "Measure what the vendor's client costs over the lean path.",
     "campaign": "Run targets, variants and steps from a file; report on all.",
     "results": "List what is stored, show one result, or export all runs.",
     "compare": "Compare results with the first one.",
@@ -157,8 +157,8 @@ def _one_line(error: click.UsageError) -> str:
         text = error.format_message().rstrip(".")
         text = text[:1].lower() + text[1:]
         # click names its own types.
-        text = text.replace("is not a valid integer range", "is no whole number")
-        text = text.replace("is not a valid float range", "is no number")
+        text = text.replace("is not a valid integer range", "is not a whole number")
+        text = text.replace("is not a valid float range", "is not a number")
     return f"{text}\nSee: {command} --help"
 
 

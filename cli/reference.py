@@ -119,7 +119,7 @@ def make_keys() -> str:
         " [modules](modules.md).",
         _table(["key", "what it is"], target),
         "## Executor",
-        "Below `executors` in `config.yaml`, for targets whose workers several share out.",
+        "Below `executors` in `config.yaml`, for targets whose workers are spread over several.",
         _table(["key", "what it is"], [[f"`{key}`", text] for key, text in EXECUTOR_KEYS.items()]),
         *_describe_tree("Workload", Workload),
         *_describe_tree("Campaign", Campaign),

@@ -34,9 +34,9 @@ TARGET_KEYS = (
 )  # fmt: skip
 """Keys of a target that are this tool's own; all others are options of its module."""
 EXECUTOR_KEYS = {
-    "executor": "`kubernetes`, unless it says `local`: this machine.",
-    "context": "Of the kubeconfig. Left out: the command's.",
-    "namespace": "In which its pods are. Left out: the command's.",
+    "executor": "`kubernetes` (default), or `local`: this machine.",
+    "context": "Context of the kubeconfig; default: the command's.",
+    "namespace": "Namespace of its pods; default: the command's.",
     "kubernetes": "Values of the chart, over those of the target.",
 }
 """Keys of one of `executors`, and what they are."""
@@ -158,7 +158,9 @@ def read_executor_name(config: Config, keys: tuple[str, ...], value: object) -> 
         return ExecutorName(str(value))
     except ValueError:
         names = " or ".join(ExecutorName)
-        raise ConfigError(f"{config.where(*keys)}: {value!r} is no executor: use {names}") from None
+        raise ConfigError(
+            f"{config.where(*keys)}: {value!r} isn't an executor: use {names}"
+        ) from None
 
 
 def read_executors(config: Config, target: str, section: Mapping[str, Any]) -> list[NamedExecutor]:
@@ -173,7 +175,7 @@ def read_executors(config: Config, target: str, section: Mapping[str, Any]) -> l
     for name in map(str, names):
         if name not in defined.split(", "):
             raise ConfigError(
-                f"{where}: {name!r} isn't below `executors` in the file (there: {defined or 'nothing'})"
+                f"{where}: {name!r} isn't below `executors` in the file (known: {defined or 'nothing'})"
             )
     executors = [_read_named_executor(config, str(name), target, section) for name in names]
     places = [
@@ -253,7 +255,7 @@ def _read_cost(config: Config, target: str, value: object, *keys: str) -> float 
         if 0 < cost < math.inf and not isinstance(value, bool):
             return cost
     where = config.where("targets", target, *(keys or ("cost_per_hour",)))
-    raise ConfigError(f"{where}: {value!r} is no cost: write a number above 0, as in 1.25")
+    raise ConfigError(f"{where}: {value!r} isn't a cost: write a number above 0, as in 1.25")
 
 
 def _read_pids(config: Config, target: str, value: object) -> tuple[int, ...]:

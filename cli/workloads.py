@@ -120,8 +120,8 @@ def complete_data(
     if kind.begins_now(options):
         if existing:
             raise ConfigError(
-                f"workload {kind.name} begins when it is inserted: give the time that the insert said"
-                f" and its result keeps, as in {FLAG} epoch=2026-01-31T12:00:00Z"
+                f"workload {kind.name} begins when it is inserted: give the time that the insert printed"
+                f" and stored in its result, as in {FLAG} epoch=2026-01-31T12:00:00Z"
             )
         options = begin(kind, options, _find_history_s(data))
         epoch = options.model_dump()["epoch"]
@@ -149,8 +149,8 @@ def check_history(data: DataSet) -> None:
         return
     if span_s is None or every_s is None:
         raise ConfigError(
-            "--prefill-span and --prefill-every go together, how long a history is and how often each device"
-            " has an event in it: give both, as in --prefill-span 30d --prefill-every 10m"
+            "--prefill-span (how long a history is) and --prefill-every (how often each device has an event)"
+            " go together: give both, as in --prefill-span 30d --prefill-every 10m"
         )
     if data.prefill:
         raise ConfigError(

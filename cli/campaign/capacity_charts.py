@@ -56,8 +56,9 @@ def draw_capacities(
     title += f" within {limits}" if limits else ""
     chart = draw_bars("capacity", title, rank(bars), WITHIN_LIMITS, len(bars), "repetition")
     note = (
-        "Mean of the highest rates that held within the limits, over the repetitions; the line goes from the"
-        " lowest that held to the highest that was the first not to hold; each dot is a repetition."
+        "Mean over the repetitions of the highest rate that held within the limits; the line spans all"
+        " intervals between the highest rate that held and the lowest that failed; each dot is a"
+        " repetition."
     )
     none = [name for name, answers in searches.items() if answers and not _holds_any(answers)]
     if none:

@@ -116,7 +116,7 @@ def _read_nodes(value: object) -> object:
 
 def _check_distinct(counts: list[int]) -> list[int]:
     if len(set(counts)) < len(counts):
-        raise ValueError("a number of nodes is there twice")
+        raise ValueError("a number of nodes is given twice")
     return counts
 
 
@@ -250,7 +250,7 @@ def _read_targets(value: object) -> object:
     for name in names:
         if names.count(name) > 1:
             raise ValueError(
-                f"{name} is there twice: use labels to have a target with other options"
+                f"{name} is listed twice: to use a target again with other options, give it a label"
             )
     return {name: {} for name in names}
 
@@ -300,7 +300,7 @@ class Definition(_Part):
     @model_validator(mode="after")
     def _has_steps(self) -> Definition:
         if not self.steps and self.requirements is None:
-            raise ValueError("key `steps` is missing, or `requirements`, from which they follow")
+            raise ValueError("key `steps` is missing (or `requirements`, from which steps follow)")
         return self
 
     @model_validator(mode="after")
@@ -308,20 +308,19 @@ class Definition(_Part):
         for label, target in self.targets.items():
             installed = self.find_installation(label) is not None
             if installed and target.start is not None:
-                raise ValueError(
-                    f"target {label}: it is installed, or it has start and stop: not both"
-                )
+                raise ValueError(f"target {label}: use either install, or start and stop, not both")
             if isinstance(target.nodes, dict) and installed:
                 raise ValueError(
-                    f"target {label}: nodes names a target for each number: such are not installed"
+                    f"target {label}: nodes names a target for each number, and such targets are not"
+                    " installed: set `install: false`"
                 )
             if isinstance(target.nodes, list) and not installed:
                 raise ValueError(
-                    f"target {label}: nodes says how many to install: add `install: true`, or name a"
+                    f"target {label}: nodes is the number to install: add `install: true`, or name a"
                     " target for each number, as in nodes: {1: small, 3: large}"
                 )
         if self.nodes and not any(map(self.find_installation, self.targets)):
-            raise ValueError("nodes says how many to install: add `install: true`")
+            raise ValueError("nodes is the number to install: add `install: true`")
         return self
 
     def find_installation(self, label: str) -> Installation | None:
@@ -381,7 +380,7 @@ class Definition(_Part):
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"{name!r} is no label: write up to 24 letters, digits, or any of . + = - _, and no spaces"
+            f"{name!r} isn't a label: write up to 24 letters, digits, or any of . + = - _, and no spaces"
         )
 
 
@@ -393,7 +392,7 @@ def load_definition(path: Path, size: str | None = None) -> Definition:
         check_tree(root, str(path))
     except FileNotFoundError:
         raise ConfigError(
-            f"there is no file {path}; to begin with one: {program()} campaign --example > {path}"
+            f"there is no file {path}; to make one: {program()} campaign --example > {path}"
         ) from None
     except DocumentError as error:
         raise ConfigError(error.at(path)) from error
@@ -401,7 +400,7 @@ def load_definition(path: Path, size: str | None = None) -> Definition:
         raise ConfigError(str(error)) from error
     if not isinstance(document, dict):
         raise ConfigError(
-            f"{path}:1: a campaign is keys with values, at least `targets:`, and `steps:` or `requirements:`"
+            f"{path}:1: a campaign needs the key `targets:`, and `steps:` or `requirements:`"
         )
     document = _choose_size(document, size, path)
     try:
@@ -453,7 +452,7 @@ def _locate(error: ValidationError, root: yaml.Node, path: Path) -> str:
     if first["type"] == "missing":
         return f"{where}key `{way[-1]}` is missing"
     if "[key]" in way:
-        return f"{where}{way[-2]!r} is no name: a text with a comma within {{}} needs quotes"
+        return f"{where}{way[-2]!r} isn't a name: put quotes around text with a comma within {{}}"
     message = first["msg"].removeprefix("Value error, ")
     return where + message[:1].lower() + message[1:]
 

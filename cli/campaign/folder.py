@@ -68,7 +68,7 @@ class CampaignFolder:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise ConfigError(
-                    f"another campaign is at work in {self.path}: wait for its end, or name another"
+                    f"another campaign is running in {self.path}: wait for it to end, or name another"
                     " folder with --output"
                 ) from error
             yield
@@ -115,7 +115,7 @@ class CampaignFolder:
         now_ = definition.model_dump(mode="json", exclude_unset=True)
         changes = list_changes(self._keep_measured(before["definition"]), now_)
         changes += [
-            f"{name} is defined otherwise"
+            f"{name} is defined differently"
             if name.startswith(WORKLOAD)
             else f"target {name} in the config file"
             for name, digest in targets.items()
@@ -124,9 +124,9 @@ class CampaignFolder:
         if changes:
             more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
             raise ConfigError(
-                f"{file} is not what {self.path} was begun with: {'; '.join(changes[:3])}{more}\n"
-                "Undo that to go on, or begin anew in another folder with --output. Targets, variants and"
-                " repeats may be added, and targets and variants be left out."
+                f"{file} differs from what {self.path} was begun with: {'; '.join(changes[:3])}{more}\n"
+                "Undo that to continue, or start anew in another folder with --output. Targets, variants and"
+                " repeats may be added, targets and variants left out."
             )
 
     def _keep_measured(self, definition: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,7 +215,7 @@ class CampaignFolder:
             if not isinstance(document, dict):
                 raise DocumentError("is damaged")
         except (FileNotFoundError, DocumentError) as error:
-            raise ConfigError(f"{file} {error}: begin anew in another folder") from error
+            raise ConfigError(f"{file} {error}: start anew in another folder") from error
         return document
 
 

@@ -87,7 +87,7 @@ def make_question(definition: Definition, config: Config, file: Path) -> Questio
     if "devices" not in workload.options_model.model_fields:
         raise ConfigError(
             f"{locate_key(file, 'requirements', 'devices')}devices of workload {workload.name} have no"
-            " interval of their own: give events_per_s, or a workload with `devices`, as in options:"
+            " fixed interval: give events_per_s, or a workload with `devices`, as in options:"
             " {workload: machines}"
         )
     try:
@@ -110,8 +110,8 @@ def _check_history(definition: Definition, kind: Any, file: Path) -> None:
         raise ConfigError(
             f"{locate_key(file, 'requirements', 'history', 'every')}"
             f"{format_duration(history.every)} is shorter than the"
-            f" {format_duration(interval_s)} from one event of a device of workload {kind.name}"
-            " to the next: give a longer time, or leave `every` out"
+            f" {format_duration(interval_s)} between two events of a device of workload {kind.name}:"
+            " give a longer time, or leave `every` out"
         )
 
 
@@ -182,7 +182,7 @@ def _check_disturbances(definition: Definition, config: Config) -> None:
             if config.target(name).disturbances:
                 where = config.where("targets", name, "disturbances")
                 raise ConfigError(
-                    f"{where}: they would be done in every step: leave them out, and name them below"
+                    f"{where}: they would be done in every step: remove them, and list them below"
                     " requirements.faults"
                 )
 

@@ -142,7 +142,7 @@ class Installer:
             if _is_there(installed) and self._read_note().get("recipe") != site.recipe:
                 raise ConfigError(
                     f"{site.recipe} is in namespace {place.namespace} already ({installed.state}):"
-                    " this campaign would remove it with its data. Uninstall it first, or say"
+                    " this campaign would remove it with its data. Uninstall it first, or set"
                     " `install: false` at its target"
                 )
         for place in dict.fromkeys(place for _, place in databases.values()):

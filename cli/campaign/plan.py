@@ -32,7 +32,7 @@ OWN = {
         ("live", "open", "prometheus"), "give it to the campaign, whose page shows all jobs"
     ),
     "debug": "give --debug to the campaign",
-    "help": "it is no option of a job",
+    "help": "it isn't an option of a job",
 }
 """Options that the campaign sets itself, and what to do instead."""
 
@@ -204,7 +204,9 @@ def _write_scalar(name: str, value: Any) -> str:
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
-    raise ConfigError(f"{name}: {value!r} is no value of an option: write a text or a number")
+    raise ConfigError(
+        f"{name}: {value!r} can't be the value of an option: write a text or a number"
+    )
 
 
 def _write_arguments(definition: Definition, candidate: Candidate, step: Step) -> tuple[str, ...]:
@@ -264,7 +266,7 @@ def _check_options(place: str, options: Mapping[str, Any], allowed: set[str], ki
         if key not in allowed:
             names = sorted(allowed - set(OWN))
             raise ConfigError(
-                f"{place}: {key} is no {kind}{did_you_mean(key, names)} (known: {', '.join(names)})"
+                f"{place}: {key} isn't an {kind}{did_you_mean(key, names)} (known: {', '.join(names)})"
             )
 
 

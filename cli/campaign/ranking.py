@@ -63,18 +63,18 @@ class Ranking:
 
 
 _ONE_REPETITION = (
-    "One repetition ranks nobody: what changed on the machine between the candidates is among their"
-    " differences. Give repeats: 6, and runs: 1 for the same time."
+    "One repetition can't rank candidates: what changed on the machine between them is among their"
+    " differences. For the same time, give repeats: 6 and runs: 1."
 )
 """`benchmarks/false_alarms` finds a quarter and more of equals called different if measured in blocks."""
 
 _BY_RESPONSE = (
-    "The candidates were given other rates: inserts per second are what was asked for, so that only times"
+    "The candidates were given different rates: their inserts per second are those rates, so only times"
     " rank them."
 )
 _ALL_KEPT_UP = (
-    "All that were measured kept up with the same rate: inserts per second are what was asked for, so that"
-    " only times rank them."
+    "All that were measured kept up with the same rate: their inserts per second are that rate, so only"
+    " times rank them."
 )
 
 
@@ -127,7 +127,7 @@ def _name_own_statements(measured: Measured) -> list[str]:
         for name, results in measured.items()
     }
     return [
-        f"{name}: {join_words(list(names))} asked by the workload's own statement."
+        f"{name}: {join_words(list(names))} sent as the workload's own statement."
         for name, names in queries.items()
         if names
     ]
@@ -245,7 +245,7 @@ def _compare_with(head: str, base: CandidateFigures, own: CandidateFigures, cand
     error = share_error(candidates)
     ratio = estimate_speed(own, base, error)
     if ratio is None:
-        return f"nothing measured that {head} has, too"
+        return f"no figure in common with {head}"
     places = list_common(own, base)
     over = f" over {_count_places(places)}" if len(places) > 1 else ""
     if ratio.differs and ratio.interval:
@@ -285,7 +285,7 @@ def _describe_doubt(own: CandidateFigures, base: CandidateFigures, ratio: Ratio)
     number = " and ".join(f"{count}" for count in counts)
     parts = [f"{number} repetition{'' if counts == [1] else 's'}, {apart}"]
     if inf in (*own.bounds, *base.bounds):
-        parts.append("what was found is a lower bound")
+        parts.append("a figure is only a lower bound")
     if not (own.complete and base.complete):
         parts.append("not all repetitions gave a figure")
     return ", ".join(parts)

@@ -94,7 +94,7 @@ def _list_changes(campaign: Campaign) -> list[Ranking]:
         for name in campaign.folder.list_candidates()
         if name not in present and name not in campaign.without
     ]
-    lines = [f"{', '.join(removed)}: not in the file any more; {notice}"] if removed else []
+    lines = [f"{', '.join(removed)}: no longer in the file; {notice}"] if removed else []
     if campaign.without:
         lines.append(f"{', '.join(campaign.without)}: left out by --without; {notice}")
     return [Ranking("Left out", lines)] if lines else []
@@ -209,7 +209,7 @@ def make_page(
         ],
         left_out=""
         if tabulated
-        else f"The tables of {len(done):,} results would be too much for a page:"
+        else f"The tables of {len(done):,} results would be too long for a page:"
         f" {program()} results show ID --results {campaign.folder.results}",
         verdict=verdict,
         summary=_summarize(names, rankings),

@@ -108,11 +108,11 @@ def describe_time(
     text = f"{count} to do: about {format_span(estimate.known_s)}{most}"
     if estimate.open_runs:
         runs = format_count(estimate.open_runs, "run")
-        text += f", and {runs} until the last event or query, of which nothing is known yet"
+        text += f", plus {runs} of unknown length, until the last event or query"
     if any(job.name in campaign.sites for job in jobs):
-        text += "; installing databases comes on top"
+        text += "; installing databases takes extra time"
     if any(campaign.definition.targets[job.candidate.target].start for job in jobs):
-        text += "; starting servers comes on top"
+        text += "; starting servers takes extra time"
     return text
 
 
@@ -190,7 +190,7 @@ def _show_time_left(end: Interrupted | RunFailed, installer: Installer) -> None:
     if isinstance(end, Interrupted):
         end.left += f"{left}; the same command resumes after the last completed run"
     elif left:
-        note(f"{left.removeprefix('; ')}: the same command goes on with it")
+        note(f"{left.removeprefix('; ')}: run the same command to continue with it")
 
 
 class _CampaignRun:
@@ -228,7 +228,7 @@ class _CampaignRun:
         self._folder.set_aside([*folders, *self._folder.find_others(names)])
         self._left = jobs
         if not jobs:
-            note(f"all {len(names)} jobs are done: only the report is made anew")
+            note(f"all {len(names)} jobs are done: only the report is made again")
         elif len(jobs) < len(names):
             note(f"{len(names) - len(jobs)} of {len(names)} jobs are done: the others follow")
         if jobs:
@@ -276,14 +276,14 @@ class _CampaignRun:
             if why is not None:
                 self._keep_failure(job, why)
             for other in turn[place + 1 :]:
-                self._log(f"{other.name}: left out, since its data would be another's")
+                self._log(f"{other.name}: skipped, since its data would be another job's")
             return False
         return True
 
     def _show_time(self, text: str) -> None:
         """Say what comes, and how long all that is left takes, as far as it is known by now."""
         estimate = estimate_campaign(self._left, self._prepared, self._campaign)
-        open_runs = " and what takes until its last event or query" if estimate.open_runs else ""
+        open_runs = ", plus runs until the last event or query," if estimate.open_runs else ""
         left = f"about {format_span(estimate.known_s)}{open_runs} left of the campaign"
         note_time_left(left)
         note(f"{text}; {left}")
@@ -308,7 +308,7 @@ class _CampaignRun:
             if _is_full(error):
                 raise RunFailed(
                     f"{job.name}: {error.format_message()}\n"
-                    "With room made, the same command resumes after the last completed run."
+                    "When there is room again, the same command resumes after the last completed run."
                 ) from error
             return self._keep_failure(job, error.format_message())
         except Exception as error:
@@ -323,7 +323,7 @@ class _CampaignRun:
             self._folder.set_aside(before)
             raise
         if not self._folder.list_folders() - before:
-            return self._keep_failure(job, "it has kept no result")
+            return self._keep_failure(job, "it stored no result")
         doubt = {0: None, EXIT_LIMIT: "limits not kept"}.get(status, "not valid")
         outcome = f"done, but {doubt}" if doubt else "done"
         note_job(job.name, JobState.DONE, doubt)

@@ -83,7 +83,7 @@ class TurnServer:
             if label is None:
                 return
             command = self._targets[label].stop if label in self._targets else None
-            why = "it is no target of the file any more"
+            why = "it is no longer a target of the file"
             if command is not None:
                 note(f"stopping the server of {label}")
                 try:

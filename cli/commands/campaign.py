@@ -27,7 +27,7 @@ from .values import Folder
     "--stop-on-error", is_flag=True, help="End at the first job that fails instead of going on."
 )
 @click.option(
-    "--yes", is_flag=True, help="With install: don't ask whether the Kubernetes context is meant."
+    "--yes", is_flag=True, help="With install: don't ask to confirm the Kubernetes context."
 )
 @click.option(
     "--confirm-context",
@@ -37,7 +37,7 @@ from .values import Folder
 @click.option(
     "--allow-run",
     is_flag=True,
-    help="Run the commands that FILE has without asking; they are listed.",
+    help="Run the commands in FILE without asking; they are listed.",
 )
 @click.option(
     "--without",
@@ -50,7 +50,7 @@ from .values import Folder
 @click.option(
     "--report-only",
     is_flag=True,
-    help="Run nothing: make the report, with ranking and verdict, of what is there.",
+    help="Run nothing: make the report, with ranking and verdict, from the results so far.",
 )
 @click.option(
     "--example",
@@ -80,10 +80,10 @@ def campaign(
     debug: bool,
     **given: Any,
 ) -> None:
-    """Run what FILE says: targets, variants of options, steps or what is required; then one report with a
-    ranking, and the verdict on what is required.
+    """Run the campaign in FILE: targets, variants of options, steps or requirements; then one report with a
+    ranking, and the verdict on the requirements.
 
-    Killed at any moment, the same command resumes after the last completed run. A job that fails is
+    If it is killed, the same command resumes after the last completed run. A job that fails is
     noted, and the others go on.
     """  # fmt: skip
     from ..campaign.campaign import open_campaign
@@ -97,7 +97,7 @@ def campaign(
         say(EXAMPLES[example].read_text().rstrip())
         return
     if file is None:
-        raise click.UsageError("name a FILE; to begin with one: campaign --example > campaign.yaml")
+        raise click.UsageError("name a FILE; to make one: campaign --example > campaign.yaml")
     opened = open_campaign(file, config_file, output, ctx.obj, without, size)
     if dry_run:
         show_plan(opened)

@@ -32,7 +32,7 @@ STEP_S = 30.0
 @common
 @workers_option("Workers that insert.")
 @limit_option(
-    "a rate", "With --readers also query:NAME:p99=2s. Without it, that the database keeps up."
+    "a rate", "With --readers also query:NAME:p99=2s. Without a limit: that the database keeps up."
 )
 @option_of(
     Load,
@@ -53,7 +53,7 @@ STEP_S = 30.0
     default="5%",
     show_default=True,
     type=Share(0.01, 1.0),
-    help="How close the highest rate that holds and the lowest that doesn't are to be.",
+    help="How close the highest rate that holds and the lowest that fails must be.",
 )
 @click.option(
     "--max-steps",
@@ -66,27 +66,27 @@ STEP_S = 30.0
     DataSet,
     "prefill",
     flag="--fill",
-    help="Insert this many events before each step, in batches; all steps begin with as many.",
+    help="Insert this many events before each step, in batches; all steps begin with the same number.",
 )
 @option_of(
     DataSet,
     "prefill_span_s",
-    help="Store a history of this length before the first step (30d); the other steps keep it, and go on with"
-    " what steps have added.",
+    help="Store a history of this length before the first step (30d); the other steps keep it, with what"
+    " earlier steps added.",
 )
 @option_of(DataSet, "prefill_every_s")
 @option_of(
     DataSet,
     "clean",
-    help="With --prefill-span: drop and recreate the tables before the first step, or keep the history that"
-    " is there.",
+    help="With --prefill-span: drop and recreate the tables before the first step, or keep the existing"
+    " history.",
 )
 @click.option(
     "--readers",
     default=0,
     show_default=True,
     type=click.IntRange(0, MAX_WORKERS),
-    help="Workers that ask at the same time.",
+    help="Workers that query at the same time.",
 )
 @query_rate_option(click.FloatRange(0, min_open=True))
 @queries_option
@@ -100,7 +100,7 @@ STEP_S = 30.0
 def capacity(ctx: click.Context, /, **given: Any) -> None:
     """Find the highest rate that holds: valid, not saturated, within all limits.
 
-    A short closed loop says where to look; then rates are tried, each on tables that are made anew. The
+    A short closed loop shows where to look; then rates are tried, each on new tables. The
     two rates next to the limit are repeated until their verdicts are sure.
     """  # fmt: skip
     from ..experiments.capacity import CapacityExperiment, CapacityRequest
@@ -111,6 +111,6 @@ def capacity(ctx: click.Context, /, **given: Any) -> None:
         readers = make_readers(given)
     elif take_queries(given) or given["query_rate"] or given["reader_in_flight"] > 1:
         raise click.UsageError(
-            "--queries, --query-rate and --reader-in-flight are the readers': give --readers, too"
+            "--queries, --query-rate and --reader-in-flight are for readers: give --readers, too"
         )
     run(ctx, CapacityExperiment, fill_request(ctx, CapacityRequest, given, readers=readers), given)

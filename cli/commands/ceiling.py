@@ -49,7 +49,7 @@ def ceiling(
 ) -> None:
     """Print events per second, CPU and bytes per event of generating and encoding, on one core.
 
-    No database is asked. A run that reaches half of its line's rate per worker measures the
+    No database is used. A run that reaches half of its line's rate per worker measures the
     client; `--target blackhole` runs the same with collector, workers and measuring.
     """  # fmt: skip
     from tabulate import tabulate

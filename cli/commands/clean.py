@@ -17,7 +17,7 @@ from .options import config_option, debug_option, place_options
 @click.option(
     "--running",
     is_flag=True,
-    help="Include runs whose pods are still at work; they may be another user's.",
+    help="Include runs whose pods are still running; they may be another user's.",
 )
 @debug_option
 @place_options
@@ -34,7 +34,7 @@ def clean(
     """Show the runs that are in the cluster's namespace, and remove them.
 
     The tool removes each run itself; this is for what is left when it could not, say because its
-    machine crashed. Runs that are still at work are shown, but left alone without --running.
+    machine crashed. Runs that are still running are shown, but left alone without --running.
     """  # fmt: skip
     from tabulate import tabulate
 
@@ -70,7 +70,7 @@ def clean(
     removable = [run for run in runs if run.removable]
     chosen = [run for run in removable if running or not run.at_work]
     if len(chosen) < len(removable):
-        say("Left alone, as they are at work: remove them with --running.")
+        say("Those still running were left alone: remove them with --running.")
     if not chosen:
         return
     if not yes:

@@ -33,11 +33,11 @@ _ASKING_S = 10.0
     "clients",
     multiple=True,
     help="What to compare with the lean path, as in official; may be repeated. Default: all clients of"
-    " the module that insert as --batch and the target's insert mode say, or with --queries ask.",
+    " the module that insert with --batch and the target's insert mode, or query with --queries.",
 )
 @partial(queries_option, text="Ask instead of inserting. ", is_flag=False, flag_value={})
-@workers_option("Workers that insert, or with --queries ask.")
-@runs_option("Runs of each client; they are made in turns.")
+@workers_option("Workers that insert, or query with --queries.")
+@runs_option("Runs of each client; clients take turns.")
 @options_of(
     (Load, "events"),
     (Load, "batch"),
@@ -57,10 +57,10 @@ _ASKING_S = 10.0
 )
 @click.pass_context
 def clients(ctx: click.Context, /, **given: Any) -> None:
-    """Say what your application's client costs you beside the shortest path.
+    """Show what your application's client costs you compared with the lean path.
 
     The same events are inserted by the module's lean path and by the vendor's client, in turns, on
-    tables that are made anew: throughput, CPU per event, latency of a request. With --queries events are
+    new tables: throughput, CPU per event, latency of a request. With --queries events are
     inserted once (--prefill, or else --num-inserts of each worker), and each client asks the same
     questions about them: queries per second, CPU per question and per row, times.
     """
@@ -71,7 +71,7 @@ def clients(ctx: click.Context, /, **given: Any) -> None:
         readers = _make_readers(given)
         given["prefill"] = given["prefill"] or given["events"] * given["workers"]
     elif given["reader_in_flight"] > 1:
-        raise click.UsageError("--reader-in-flight is for questions: give --queries, too")
+        raise click.UsageError("--reader-in-flight is for queries: give --queries, too")
     del given["queries"], given["reader_in_flight"]
     request = fill_request(ctx, ClientsRequest, given, readers=readers)
     run(ctx, ClientsExperiment, request, given)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _of_all = combine(config_option(), place_options, debug_option)
 """Options of every subcommand."""
 _of_changes = combine(
-    click.option("--yes", is_flag=True, help="Don't ask whether the context is meant."),
+    click.option("--yes", is_flag=True, help="Don't ask to confirm the context."),
     click.option(
         "--confirm-context", metavar="NAME",
         help="Don't ask if the context has this name; do nothing if it has another.",
@@ -33,7 +33,7 @@ _of_changes = combine(
 def db() -> None:
     """Install databases on Kubernetes with the recipes in dbinstall/, and remove them.
 
-    Each shows first what it will do, and asks whether the Kubernetes context is meant.
+    Each shows first what it will do, and asks you to confirm the Kubernetes context.
     """  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def db() -> None:
 )
 @click.option(
     "--storage-class", metavar="NAME",
-    help="Storage class of the data volumes; default: the cluster's. '': volumes that are there.",
+    help="Storage class of the data volumes; default: the cluster's. '': existing volumes.",
 )  # fmt: skip
 @click.option(
     "--image", help="The server's image, with --variant local; default: the official one."
@@ -89,7 +89,7 @@ def status(**given: Any) -> None:
 @db.command(short_help="Remove a target's database, its data only if asked to.")
 @click.argument("target")
 @click.option(
-    "--delete-volumes", is_flag=True, help="Delete the data, too, and the Secrets: for good."
+    "--delete-volumes", is_flag=True, help="Also delete the data and the Secrets, for good."
 )
 @_of_changes
 @_of_all

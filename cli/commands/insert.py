@@ -72,7 +72,7 @@ def insert(ctx: click.Context, /, **given: Any) -> None:
     """Insert events and print the rate for each worker count.
 
     The figures are events per second of all workers together, over the runs that are valid:
-    every event acknowledged, counted in the database afterwards, all workers at work together.
+    every event acknowledged, counted in the database afterwards, all workers running together.
     """  # fmt: skip
     from ..experiments.measuring import InsertExperiment
     from ..plan import Sweep

@@ -36,7 +36,7 @@ from .values import STAGES, StagedRate, query_rate_option, take_stages
     default=1,
     show_default=True,
     type=click.IntRange(1, MAX_WORKERS),
-    help="Workers that ask at the same time.",
+    help="Workers that query at the same time.",
 )
 @runs_option("Number of runs.")
 @option_of(Load, "duration_s", default=60.0, show_default="60s")
@@ -45,7 +45,7 @@ from .values import STAGES, StagedRate, query_rate_option, take_stages
     Load,
     "rate_per_s",
     type=StagedRate(0, min_open=True),
-    help=f"Events per second of all writers together; without it: at once. {STAGES}",
+    help=f"Events per second of all writers together; default: as fast as possible. {STAGES}",
 )
 @query_rate_option(StagedRate(0, min_open=True), "In stages, too.")
 @option_of(Load, "arrivals")
@@ -71,7 +71,7 @@ from .values import STAGES, StagedRate, query_rate_option, take_stages
 )
 @limit_option(
     "each run",
-    f"These are the writers'; the readers' name their query: query:NAME:p99=2s. {STATUS_3}",
+    f"These are for writers; those for readers name the query: query:NAME:p99=2s. {STATUS_3}",
 )
 @abort_option
 @disturb_option

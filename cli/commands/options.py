@@ -177,7 +177,7 @@ disturb_option = click.option(
     "--disturb", "disturb", multiple=True, metavar="'WHEN ACTION …'",
     help="Do something to the database during the run: '30s restart-server', '30s kill-server',"
     " '30s delete-pods app=db', '30s restart statefulset/db', '30s scale statefulset/db 0',"
-    " '30s run COMMAND'; or cut the devices off for so long, and have them send their events afterwards:"
+    " '30s run COMMAND'; or cut the devices off for a while, and have them send their events afterwards:"
     " '30s pause-fleet 10s'. May be repeated. Default: the target's disturbances.",
 )  # fmt: skip
 """What is done to the database."""
@@ -298,7 +298,7 @@ common = combine(
     ),
     click.option(
         "--label", type=Label(),
-        help="What to call the result: it stands for its ID wherever a result is named.",
+        help="Name of the result, usable wherever its ID is.",
     ),
     click.option(
         "--tag", "tags", multiple=True, type=Pair(), metavar="KEY=VALUE",

@@ -29,7 +29,7 @@ from .values import RATE, STAGES, StagedRate, take_stages
 
 @click.command()
 @common
-@workers_option("Workers that ask at the same time.")
+@workers_option("Workers that query at the same time.")
 @runs_option("How many times each worker runs each query.")
 @queries_option
 @reader_in_flight_option
@@ -46,7 +46,7 @@ from .values import RATE, STAGES, StagedRate, take_stages
 @options_of((DataSet, "prefill_every_s"), (Load, "redraw"), (Load, "check"))
 @limit_option(
     "each query",
-    f"query:NAME:p99=2s is about that query, instead of what is said of all. {STATUS_3}",
+    f"query:NAME:p99=2s is for that query, instead of the limit for all. {STATUS_3}",
 )
 @abort_option
 @click.pass_context

@@ -30,7 +30,7 @@ class _ListByDefault(click.Group):
 def results() -> None:
     """List what is stored, show one result, export all runs, or check whether results may be published.
 
-    Without another word: list.
+    Without a subcommand: list.
     """
 
 
@@ -47,14 +47,14 @@ def selection_options(function: Function) -> Function:
             "--since", type=Since(),
             help="Only results started since: 2h, 3d, or a date or time in UTC as in 2026-11-20T08:30.",
         ),
-        click.option("--last", type=click.IntRange(min=1), help="Only this many, the newest."),
+        click.option("--last", type=click.IntRange(min=1), help="Only the newest, this many."),
     ]  # fmt: skip
     for option in reversed(options):
         function = option(function)
     return function
 
 
-@results.command("list", short_help="List what is stored, and what came out of each.")
+@results.command("list", short_help="List the stored results, each with its answer.")
 @selection_options
 @results_option
 @debug_option
@@ -66,9 +66,9 @@ def list_(
     results_folder: Path,
     debug: bool,
 ) -> None:
-    """When, which command, target and database, what came out, and whether that is valid and stable.
+    """When, which command, target and database, the answer, and whether it is valid and stable.
 
-    Of the options, those are shown that aren't at their defaults. In a terminal, columns whose text
+    Only options that aren't at their defaults are shown. In a terminal, columns whose text
     is in the ID or in `results show`, too, are left out where there is no room.
     """
     from ..output import say, terminal_width
@@ -148,7 +148,7 @@ def check(ctx: click.Context, folders: tuple[Path, ...], write: bool, debug: boo
     """Check whether results may be published: of campaigns, or of other commands.
 
     Complete, valid, counted, answers checked, versions, settings and client known, the machine not busy,
-    three repetitions at least, no secret, all files as SHA256SUMS has them. Says what belongs beside
+    three repetitions at least, no secret, all files as SHA256SUMS has them. Prints what belongs beside
     the figures. Exit status 0: they may be; 1: not, and why.
     """  # fmt: skip
     from simulator.units import format_count

@@ -28,7 +28,7 @@ def targets(target: str | None, config_file: Path, example: bool, debug: bool) -
     """List the targets of the config file, and what can be done with each.
 
     full: works; unsupported: the database has no such thing; missing: this tool can't do it yet. The
-    first word holds for all that isn't named behind it.
+    first word applies to everything that isn't named after it.
 
     With a TARGET, list the options that it takes, as keys in the config file or by --extra-option.
     """  # fmt: skip
@@ -169,7 +169,7 @@ def _options(config: Config, target: str) -> str:
         maxcolwidths=[None, _WIDEST_DEFAULT, max(30, min(70, (terminal_width() or 200) - used))],
     )
     ageing = module.CAPABILITIES.ageing
-    deleted = f"older events go by {ageing.way}" if ageing.way else f"not: {ageing.reason}"
+    deleted = f"older events are deleted by {ageing.way}" if ageing.way else f"not: {ageing.reason}"
     return (
         f"Options of target {target} (module {module_name}):\n\n{table}\n\n--retention: {deleted}"
     )

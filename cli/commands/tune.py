@@ -34,7 +34,7 @@ RUN_S = 5.0
     help="A setting and the values to try: workers, batch, in_flight, primary_key, tables, or an option of"
     " the module, as in batch=100,1000 or copy_format=text,binary; may be repeated.",
 )
-@limit_option("a rate", "With it settings are compared by the highest rate that keeps to it.")
+@limit_option("a rate", "With a limit, settings are compared by the highest rate that keeps it.")
 @runs_option("Runs of each combination that is compared at the end.")
 @option_of(
     Load,
@@ -60,7 +60,7 @@ RUN_S = 5.0
 def tune(ctx: click.Context, /, **given: Any) -> None:
     """Find the settings with the highest throughput, or with --limit the highest capacity.
 
-    All combinations get a short run each, in an order by chance; the better half goes on with longer
+    All combinations get a short run each, in random order; the better half continues with longer
     runs, until two are left. They are compared with each other and with the defaults, in turns.
     """  # fmt: skip
     from ..experiments.tuning import TuneExperiment, TuneRequest

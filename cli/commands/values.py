@@ -72,9 +72,9 @@ class Amount(click.IntRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         amount = parse_amount(str(value))
         if amount is None:
-            self.fail(f"{value!r} is no number: {_HINT}", param, ctx)
+            self.fail(f"{value!r} is not a number: {_HINT}", param, ctx)
         if amount != int(amount):
-            self.fail(f"{value!r} is no whole number", param, ctx)
+            self.fail(f"{value!r} is not a whole number", param, ctx)
         number: int = super().convert(int(amount), param, ctx)
         return number
 
@@ -89,7 +89,7 @@ class Rate(click.FloatRange):
     ) -> float:
         amount = parse_amount(str(value))
         if amount is None:
-            self.fail(f"{value!r} is no number: {_HINT}", param, ctx)
+            self.fail(f"{value!r} is not a number: {_HINT}", param, ctx)
         number: float = super().convert(float(amount), param, ctx)
         return number
 
@@ -227,7 +227,7 @@ class WeightedQueries(Parsed[dict[str, float]]):
                 raise ValueError(f"{text!r}: write each query once, as in count-events=3,raw-range")
             weights[name] = float(weight or 1)
         if not any(weights.values()):
-            raise ValueError(f"{text!r}: one weight at least must be above 0")
+            raise ValueError(f"{text!r}: at least one weight must be above 0")
         return weights
 
 
@@ -258,14 +258,14 @@ def on_command_line(ctx: click.Context) -> frozenset[str]:
 # --- rates ------------------------------------------------------------------------------------------
 
 RATE = Load.model_fields["rate_per_s"].description
-STAGES = "A rate that changes is written in stages, which say how long it takes: 2m:1000,10m:5000."
+STAGES = "A rate may change in stages, whose times add up to the run's: 2m:1000,10m:5000."
 
 
 def query_rate_option(kind: click.ParamType[Any], more: str = "") -> Callable[[Function], Function]:
     """The rate at which readers beside writers ask."""
     return click.option(
         "--query-rate", type=kind,
-        help=f"Queries per second of all readers together; without it: at once. {more}".rstrip(),
+        help=f"Queries per second of all readers together; default: as fast as possible. {more}".rstrip(),
     )  # fmt: skip
 
 
@@ -283,7 +283,7 @@ def take_stages(ctx: click.Context, given: dict[str, Any]) -> None:
     if len(set(lengths.values())) > 1:
         spans = " and ".join(f"{flag} {length:g} s" for flag, length in lengths.items())
         raise click.UsageError(
-            f"the stages of a rate say how long a run takes: {spans} differ; let them add up to the same, or"
+            f"the stages of a rate set the length of a run: {spans} differ; let them add up to the same, or"
             " leave --duration out"
         )
     for name, flag in (("events", "--num-inserts"), ("runs", "--runs")):

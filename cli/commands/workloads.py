@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     default="1h",
     show_default=True,
     type=Duration(above=True),
-    help="With --plot: how long a time is drawn.",
+    help="With --plot: the time that is drawn.",
 )
 @output_option(None, "With --plot: file to write, .svg or .png. Default: NAME.svg here.")
 @click.option(

@@ -56,7 +56,7 @@ def read_over(
 
 def _check_distinct(setting: TunedSetting, before: Sequence[TunedSetting]) -> None:
     if any(other.name == setting.name for other in before):
-        raise ConfigError(f"--over names {setting.name} twice: write all values behind one")
+        raise ConfigError(f"--over names {setting.name} twice: give all its values at once")
     twice = [value for value in setting.values if setting.values.count(value) > 1]
     if twice:
         raise ConfigError(f"--over {setting.name} has the value {twice[0]} twice")

@@ -159,7 +159,9 @@ class CapacitySearch:
         goal, first = self.goal, self.runs[0]
         if goal is None:
             reasons = "; ".join(first.invalid_reasons) or "nothing was acknowledged"
-            raise RunFailed(f"the closed loop at the beginning gave no rate to go by: {reasons}")
+            raise RunFailed(
+                f"the closed loop at the beginning gave no rate to start from: {reasons}"
+            )
         self._require_requests(goal)
         # Steps without a verdict count, too.
         while len(self.offered) < goal.max_steps and (rate := choose_next(goal, self.tried)):
@@ -222,7 +224,7 @@ class CapacitySearch:
         raise RunFailed(
             f"at {first:,.0f} events/s, the first rate to try, a step measures"
             f" {first * window_s / batch:,.0f} requests in {window_s:g} s: too few for a verdict, which needs"
-            f" {count_needed(request.limits):,} and some for chance\n"
+            f" {count_needed(request.limits):,} and a margin for chance\n"
             f"Give {self._duration_option} {enough_s}s or longer, a smaller --batch (now {batch:,}), or more"
             " --workers."
         )
@@ -304,8 +306,8 @@ def _bound_below(interval: Interval, goal: Goal) -> Interval:
     ):
         return interval
     because = (
-        "lower rates have too few requests in a step for a verdict: longer steps, or a smaller batch, let"
-        " them be tried"
+        "lower rates have too few requests in a step for a verdict: use longer steps, or a"
+        " smaller batch, to try them"
     )
     return replace(interval, sure=False, because=because)
 
@@ -383,8 +385,8 @@ class CapacityExperiment(Experiment[CapacityRequest]):
         request = self.request
         if not (request.data.clean or request.data.has_history):
             raise ConfigError(
-                "--no-clean keeps a history, and there is none without --prefill-span: each step is made on"
-                " tables of its own"
+                "--no-clean keeps a history, and there is none without --prefill-span: each step makes"
+                " its own tables"
             )
         check_capabilities(request, session.module, session.options)
         queries = None
@@ -393,8 +395,7 @@ class CapacityExperiment(Experiment[CapacityRequest]):
             check_query(request.readers, data, session.module, session.options)
             if not (request.data.prefill or request.data.has_history):
                 note(
-                    "the readers have nothing to ask about but what the writers insert meanwhile: give"
-                    " --fill"
+                    "the readers could only query what the writers insert during the step: give --fill"
                 )
         try:
             if request.readers is not None:
@@ -428,7 +429,7 @@ class CapacityExperiment(Experiment[CapacityRequest]):
         fill = f", and the time to insert {prefill:,} events before {when}" if prefill else ""
         return (
             f"a closed loop and at most {request.max_steps} steps of {request.load.duration_s:g} s:"
-            f" {format_span(all_s)} at most, without what is before and after each step{fill}"
+            f" {format_span(all_s)} at most, plus the time before and after each step{fill}"
         )
 
     def plan(self) -> Plan:

@@ -159,9 +159,9 @@ def _choose_asking(request: ClientsRequest, session: Session) -> dict[str, str]:
     chosen = request.clients or list(asking) or list(offered)
     for name in chosen:
         if name not in asking:
-            hint = f" (those that ask: {', '.join(asking)})" if asking else ""
+            hint = f" (those that can: {', '.join(asking)})" if asking else ""
             raise ConfigError(
-                f"--queries: client {name} asks no queries in module {session.module.name}{hint}"
+                f"--queries: client {name} of module {session.module.name} can't query{hint}"
             )
     return {LEAN: "the lean path", **{name: asking[name] for name in chosen}}
 
@@ -173,7 +173,8 @@ def _choose_ways(request: ClientsRequest, session: Session) -> dict[str, str]:
     offered = _list_offered(request, session)
     if not any(client.ways for client in offered.values()):
         raise ConfigError(
-            f"module {module.name} has no official client that inserts: compare those that ask by --queries"
+            f"module {module.name} has no official client that inserts: compare those that query, with"
+            " --queries"
         )
     several = options.in_flight(request.load) > 1
     chosen = request.clients or [

@@ -77,7 +77,7 @@ def check_limits(
         if limit.query is None:
             continue
         if queries is None:
-            raise OptionError(f"--limit {limit} is about a query: say by --readers who asks it")
+            raise OptionError(f"--limit {limit} is for a query: give --readers to run it")
         if limit.query not in queries:
             raise OptionError(
                 f"--limit {limit}: the readers don't ask {limit.query}"
@@ -113,7 +113,7 @@ def _check_executions(limit: RunLimit, query: str, queries: Collection[str], rea
     expected = (readers.rate_per_s or 0.0) * window_s * share
     if expected < (needed := _count_for(limit.measure)):
         raise OptionError(
-            f"--limit {limit}: in the {window_s:g} s that a step measures it is asked {expected:,.0f} times,"
+            f"--limit {limit}: in the {window_s:g} s that a step measures it runs {expected:,.0f} times,"
             f" and this percentile needs {needed:,}: give a longer --step-duration or a higher --query-rate"
         )
 
@@ -233,7 +233,7 @@ def _judge_limit(
         return LimitVerdict(limit=limit, outcome=outcome, figure=figure)
     if not run.groups[0].valid:
         # Of a run that gave no figures at all the reason has been given.
-        early = None if run.failures else "the run was ended before that could be known"
+        early = None if run.failures else "the run ended too early to tell"
         return LimitVerdict(limit=limit, outcome=Outcome.UNDECIDED, reason=early)
     broken, why = _judge_unknown(limit, writers, readers)
     outcome = Outcome.MISSED if broken else Outcome.UNDECIDED
@@ -260,7 +260,7 @@ def _judge_unknown(
     if latency.p90 > limit.at_most and limit.measure is not Measure.SERVICE_P99:
         return True, f"{prefix}p90 {limit.show(latency.p90)}"
     needed = _count_for(limit.measure)
-    return False, f"{limit.name} is not known of fewer than {needed:,} requests"
+    return False, f"{limit.name} needs at least {needed:,} requests"
 
 
 def conclude(run: RunResult, limits: Sequence[RunLimit], per_request: int) -> RunVerdict:
@@ -277,5 +277,5 @@ def conclude(run: RunResult, limits: Sequence[RunLimit], per_request: int) -> Ru
 def _describe_offer(offered: Offered) -> str:
     share = offered.achieved / offered.due if offered.due else 0.0
     if share < 0.99:
-        return f"{share:.0%} of what was due was done"
+        return f"achieved {share:.0%} of what was due"
     return f"the backlog grew by {offered.backlog_growth:,}"

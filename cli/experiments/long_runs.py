@@ -28,7 +28,7 @@ from ..plan import PlannedRun
 KEPT_EVERY_S = 60.0
 """Since the common start and since the last time: so much of a run is lost at most."""
 
-UNDER_WAY = "the run was under way when this was kept: its figures are those of its first {:.0f} s"
+UNDER_WAY = "saved during the run: the figures are those of its first {:.0f} s"
 
 
 @dataclass

@@ -147,7 +147,7 @@ class InsertExperiment(_PlannedExperiment[Sweep]):
         for limit in self.request.limits:
             if limit.query is not None:
                 raise ConfigError(
-                    f"--limit {limit} is about a query, and insert asks none: use mixed"
+                    f"--limit {limit} is for a query, and insert runs none: use mixed"
                 )
         if self.request.limits or self.request.abort_on_limit:
             self._set_limits(None)

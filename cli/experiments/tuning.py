@@ -97,8 +97,8 @@ class TuneExperiment(Experiment[TuneRequest]):
         candidates = combine(over)
         if len(candidates) > MOST_COMBINATIONS:
             raise ConfigError(
-                f"--over gives {len(candidates):,} combinations: {MOST_COMBINATIONS} are the most;"
-                " tune the settings that matter most first"
+                f"--over gives {len(candidates):,} combinations: at most {MOST_COMBINATIONS} are possible;"
+                " vary the settings that matter most first"
             )
         self.tuning = Tuning(over=over, candidates=candidates, limits=list(request.limits))
         self.lengths = list_loads(request, self.tuning)
@@ -130,7 +130,7 @@ class TuneExperiment(Experiment[TuneRequest]):
         return (
             f"{format_count(count, 'combination')} in {format_count(count_stages(count), 'stage')}, and"
             f" {format_count(self.request.runs, 'run')} of each that is compared at the end:"
-            f" {format_span(all_s)} at most, without what is before and after each run"
+            f" {format_span(all_s)} at most, plus the time before and after each run"
         )
 
     def plan(self) -> Plan:

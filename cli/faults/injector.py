@@ -29,7 +29,7 @@ _ELSEWHERE = re.compile(r"(.*\S)\s+in\s+([a-z0-9-]+)", re.DOTALL)
 """The end can't be a selector's own `in`, which has its values in brackets: `app in (a, b)`."""
 ENDED = "it was still running when the run ended, and was stopped"
 """What is said of a command that outlasts the run."""
-NEVER_BEGUN, TOO_LATE = "the run never began", "the run was over before"
+NEVER_BEGUN, TOO_LATE = "the run never began", "the run ended first"
 """Why something was not done."""
 _SAID = 300
 """Characters of a command's last words that are kept."""
@@ -141,7 +141,7 @@ def parse_disturbance(text: str) -> Disturbance:
     at_s = parse_duration_s(match[1], "s") if match else None
     if match is None or at_s is None:
         raise ConfigError(
-            f"{text!r} is no disturbance: write when and what, as in"
+            f"{text!r} isn't a disturbance: write when and what, as in"
             f" '30s {_guess(text) or Action.RESTART_SERVER}'"
         )
     when, name, argument = match.groups()
@@ -182,7 +182,7 @@ def read_disturbance(written: str, resolved: str, values: Collection[str]) -> Di
     try:
         disturbance = parse_disturbance(resolved)
     except ConfigError as error:
-        raise problem or ConfigError(f"{written!r} is no disturbance") from error
+        raise problem or ConfigError(f"{written!r} isn't a disturbance") from error
     return replace(disturbance, written=shown, secrets=tuple(values))
 
 
@@ -198,7 +198,7 @@ def check_disturbances(disturbances: Sequence[Disturbance], actions: Collection[
         if disturbance.action not in actions:
             raise ConfigError(
                 f"--disturb '{disturbance}' needs"
-                f" {_NEEDED.get(disturbance.action, '--executor kubernetes')}; here there are:"
+                f" {_NEEDED.get(disturbance.action, '--executor kubernetes')}; possible here:"
                 f" {', '.join(actions)}"
             )
 
@@ -208,8 +208,8 @@ def check_times(disturbances: Sequence[Disturbance], duration_s: float | None) -
     for disturbance in disturbances:
         if duration_s is not None and disturbance.at_s >= duration_s:
             raise ConfigError(
-                f"--disturb '{disturbance}' comes when the run of {duration_s:g} s is over: give an earlier"
-                " time or a longer --duration"
+                f"--disturb '{disturbance}' comes after the end of the run ({duration_s:g} s): give an"
+                " earlier time or a longer --duration"
             )
 
 
@@ -225,7 +225,7 @@ def add_pauses(load: Load, disturbances: Sequence[Disturbance]) -> Load:
     pauses.sort(key=lambda pair: pair[0].begins_s)
     if load.rate_per_s is None:
         raise ConfigError(
-            f"--disturb '{pauses[0][1]}' holds events back that become due, and without a rate none do: give"
+            f"--disturb '{pauses[0][1]}' holds back events that are due, and without a rate none are: give"
             " --rate, the events per second of the fleet"
         )
     for (before, _), (pause, disturbance) in pairwise(pauses):
@@ -312,7 +312,7 @@ class FaultInjector:
         if kind is not None and issubclass(kind, Interrupted):
             for mark in self.marks:
                 if mark.said == ENDED:
-                    note(f"'{mark.action}' was under way, and was ended")
+                    note(f"'{mark.action}' was still running and was stopped")
 
     def _work(self) -> None:
         while self._left:
@@ -368,9 +368,9 @@ def run_command(command: str, interrupts: Interrupts, has_ended: Callable[[], bo
         status = _run_shell(text, is_over)
         words = one_line(output.read().decode(errors="replace").strip() or "nothing")[-_SAID:]
     if status < 0:
-        raise RunFailed(f"it was ended by {signal.Signals(-status).name} and said: {words}")
+        raise RunFailed(f"it was ended by {signal.Signals(-status).name}; output: {words}")
     if status:
-        raise RunFailed(f"it ended with status {status} and said: {words}")
+        raise RunFailed(f"it ended with status {status}; output: {words}")
 
 
 def _run_shell(text: str, is_over: Callable[[], bool]) -> int:

@@ -88,7 +88,7 @@ class PodFaultInjector:
                 namespace == self._namespace and matches_own_pods(labels)
             ):
                 raise RunFailed(
-                    f"pods of this tool have the labels {labels}, too: name the database's own"
+                    f"pods of this tool also have the labels {labels}: name the database's own"
                 )
             for pod in pods:
                 self._client.delete(POD, namespace, pod["metadata"]["name"], dry_run=dry_run)

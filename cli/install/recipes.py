@@ -96,7 +96,7 @@ def load_recipe(name: str) -> Recipe:
     folder = FOLDER / name
     if not folder.is_dir():
         names = ", ".join(recipe_names())
-        raise ConfigError(f"there is no recipe {name!r} in dbinstall/ (there is: {names})")
+        raise ConfigError(f"there is no recipe {name!r} in dbinstall/ (known: {names})")
     if not (folder / "recipe.env").is_file():
         raise ConfigError(
             f"{name} is not installed on Kubernetes: dbinstall/{name}/README.md says how"
@@ -134,8 +134,8 @@ def recipe_of(config: Config, target: str) -> Recipe:
     name = config.target(target).recipe
     if name is None:
         raise ConfigError(
-            f"{config.where('targets', target)}: nothing in dbinstall/ installs this target; its key"
-            f" `recipe` would name a folder ({', '.join(recipe_names())})"
+            f"{config.where('targets', target)}: nothing in dbinstall/ installs this target; set its"
+            f" key `recipe` to a folder ({', '.join(recipe_names())})"
         )
     return load_recipe(name)
 
@@ -162,16 +162,16 @@ def choose(
                 f"{recipe.name}, variant {variant}, can have one node only: leave out --nodes {nodes}"
             )
         raise ConfigError(
-            f"{recipe.name}, variant {variant}: --nodes {nodes} is not there: use {choices}"
+            f"{recipe.name}, variant {variant}: --nodes {nodes} is not available: use {choices}"
         )
     if image and variant != LOCAL:
         raise ConfigError(f"--image is for --variant {LOCAL}; else edit dbinstall/{recipe.name}/")
     if image and not _IMAGE.fullmatch(image):
-        raise ConfigError(f"--image {image!r} is no name of an image, as in registry/name:tag")
+        raise ConfigError(f"--image {image!r} isn't the name of an image, as in registry/name:tag")
     if storage_class is not None and not _STORAGE_CLASS.fullmatch(storage_class):
         raise ConfigError(
-            f"--storage-class {storage_class!r} is no name of a storage class"
-            " (kubectl get storageclass shows those that are there)"
+            f"--storage-class {storage_class!r} isn't the name of a storage class"
+            " (kubectl get storageclass lists them)"
         )
     return Choice(variant, nodes, size, image, storage_class)
 
@@ -244,7 +244,7 @@ class Scripts:
             raise
         if status:
             raise RunFailed(
-                f"{self._recipe.name}: {script} ended with status {status}; what it said is above."
+                f"{self._recipe.name}: {script} ended with status {status}; its output is above."
                 f" See dbinstall/{self._recipe.name}/README.md"
             )
 

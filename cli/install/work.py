@@ -204,7 +204,7 @@ def install_database(
     before = database.read_state()
     if before.pods and before.choice and not before.choice.is_like(choice):
         raise ConfigError(
-            f"{recipe.name} is there already, with {before.choice}: uninstall it first"
+            f"{recipe.name} is already installed, with {before.choice}: uninstall it first"
         )
     say(database.plan(choice))
     if before.volumes and not before.pods:
@@ -221,7 +221,7 @@ def _await_database(recipe: Recipe, request: CommonOptions, interrupts: Interrup
         finding = await_answer(lambda: check_database(request, interrupts), _ANSWER_PATIENCE_S)
     except ConfigError as error:
         raise RunFailed(
-            f"{recipe.name} is installed and its pods are ready, but it could not be asked:"
+            f"{recipe.name} is installed and its pods are ready, but it could not be checked:"
             f" {error.message}"
         ) from error
     if not finding.ok:

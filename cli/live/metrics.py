@@ -51,11 +51,11 @@ def _list_metrics(figures: Figures) -> Iterator[Metric]:
     if status is not None:
         yield from _list_groups(status.groups if status.phase in (Phase.PREFILL, Phase.RUN) else [])
         yield _make_metric(
-            "quiet_seconds", "gauge", "Time without an answer of the database.",
+            "quiet_seconds", "gauge", "Time without an answer from the database.",
             [({}, status.quiet_s)],
         )  # fmt: skip
         yield _make_metric(
-            "elapsed_seconds", "gauge", "Time since the workers of the run began together.",
+            "elapsed_seconds", "gauge", "Time since the workers of the run started together.",
             _list_known({}, status.elapsed_s),
         )  # fmt: skip
         database = status.database
@@ -81,7 +81,7 @@ def _list_totals(figures: Figures) -> Iterator[Metric]:
         totals = [figures.totals[role]] if role in figures.totals else []
         yield _make_metric(name, "counter", text, [({}, total.done) for total in totals])
     yield _make_metric(
-        "retries_total", "counter", "Requests that were sent once more after an error.",
+        "retries_total", "counter", "Requests that were sent again after an error.",
         [({"role": role}, total.retries) for role, total in figures.totals.items()],
     )  # fmt: skip
     yield _make_metric(

@@ -44,7 +44,7 @@ _LOOKED_AT = 3
 """How many of the run's processes are asked for their connections: all are connected alike."""
 _END_PATIENCE_S = 2.0
 _HIDDEN = (
-    "the database's processes are not on this machine, or can't be told from others: name them by"
+    "the database's processes are not on this machine, or can't be identified: list them as"
     " database_pids in the target"
 )
 _TOO_SHORT = "the window was too short to look at the database's processes"
@@ -119,7 +119,7 @@ class BackgroundLoadSampler:
                 if ended:
                     return
         except (psutil.Error, OSError) as error:
-            _log.debug("what other processes do can't be seen: %s", error)
+            _log.debug("other processes can't be seen: %s", error)
 
     def _forget(self, before: Snapshot, after: Snapshot, new: Collection[int]) -> None:
         """Forget what looks showed since processes began that only now are known as the database's."""

@@ -105,7 +105,7 @@ def read_traffic(ports: Iterable[int]) -> Traffic | None:
                             counts
                         )
     except OSError as error:
-        _log.debug("connections can't be looked at: %s", error)
+        _log.debug("connections can't be read: %s", error)
         return None
     return traffic
 

@@ -38,7 +38,7 @@ def check_folder(folder: Path) -> set[str]:
     if not folder.exists():
         return set()
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder: name another one with --output")
+        raise ConfigError(f"{folder} isn't a folder: name another one with --output")
     present = {
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()
     }
@@ -51,6 +51,6 @@ def check_folder(folder: Path) -> set[str]:
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise ConfigError(
             f"{folder} has files that publish didn't make ({foreign[0]}{more}): it writes only to a new or"
-            " empty folder, or over a site of its own; name another one with --output"
+            " empty folder, or over an earlier site; name another one with --output"
         )
     return present - {MANIFEST}

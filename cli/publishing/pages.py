@@ -283,7 +283,7 @@ def _describe_change(column: Column, cell: Cell | None, row: int, before: int | 
 def describe_ratio(ratio: Ratio | None) -> str:
     """How a figure differs from another one."""
     if ratio is None or ratio.interval is None:
-        return "not known: needs 2 repetitions"
+        return "unknown: needs 2 repetitions"
     if ratio.differs:
         side = "better" if is_better(ratio) else "worse"
         factor = format_factor(max(ratio.value, 1 / ratio.value))

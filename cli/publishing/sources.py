@@ -99,7 +99,7 @@ def find_sources(folders: Sequence[Path]) -> Sources:
     seen: set[Path] = set()
     for folder in folders:
         if not folder.is_dir():
-            problem = "a file: name the folder that it is in" if folder.exists() else "not there"
+            problem = "a file: name the folder that it is in" if folder.exists() else "missing"
             raise ConfigError(
                 f"{folder} is {problem}; publish takes campaigns' folders, and folders with results"
             )
@@ -174,7 +174,7 @@ def _read(file: Path) -> Result:
         result = read_result(file)
     except UnreadableResult as error:
         raise UnreadableResult(
-            f"{error.message}\nMend it, or take it out of the folder, and publish again."
+            f"{error.message}\nRepair it, or remove it from the folder, and publish again."
         ) from error
     return Result.model_validate(redact_result(result.model_dump(mode="json")))
 
@@ -183,7 +183,7 @@ def _take_alone(file: Path, sources: dict[Path, Source]) -> None:
     """Add a result that belongs to no campaign."""
     result = _read(file)
     if not result.complete:
-        note(f"left out: {file} ended early; the same command makes a whole one")
+        note(f"left out: {file} ended early; run the same command for a complete one")
         return
     name = file.parent.name if file.name == FILE_NAME else file.stem
     declared = find_declared(result)
@@ -265,7 +265,7 @@ def _take_campaign(folder: Path, sources: dict[Path, Source], failed: list[Sourc
         result = _read(file)
         label = match_name(result.label, jobs)
         if not result.complete or label is None:
-            note(f"left out: {file} is no whole result of a job of its campaign")
+            note(f"left out: {file} isn't a complete result of a job of its campaign")
             continue
         done.add(label)
         sources[file.resolve()] = replace(
@@ -291,11 +291,11 @@ def _read_document(file: Path) -> dict[str, Any]:
         document = read_json(file)
     except DocumentError as error:
         raise ConfigError(
-            f"{file} is damaged: it {error}; take the campaign out, or run it anew"
+            f"{file} is damaged: it {error}; remove the campaign, or run it again"
         ) from error
     if not isinstance(document, dict):
         raise ConfigError(
-            f"{file} is damaged: it has no keys; take the campaign out, or run it anew"
+            f"{file} is damaged: it has no keys; remove the campaign, or run it again"
         )
     return document
 

@@ -90,7 +90,7 @@ def draw_bars(
     if any(len(bar.samples) > 1 for bar in shown):
         note += f"; each dot is a {'single run' if sample == 'run' else sample}"
     if log:
-        note += ". The axis is logarithmic: where a bar ends counts, not how long it is"
+        note += ". The axis is logarithmic: read where a bar ends, not its length"
     if len(bars) > most:
         note += f". {len(bars) - most:,} more are in the tables below"
     if unit == _CAPACITY:

@@ -120,9 +120,9 @@ def _describe_verdict(step: CapacityStep) -> str:
 
 def describe_steps(result: Result) -> str:
     """What the figures of the steps are."""
-    text = "Times run from when a request was due (response times), service times from when it was sent."
+    text = "Response times count from when a request was due, service times from when it was sent."
     warm_up_s = result.settings.load.warm_up_s
-    return f"{text} The first {warm_up_s:g} s (warm-up) are in no figure." if warm_up_s else text
+    return f"{text} No figure includes the first {warm_up_s:g} s (warm-up)." if warm_up_s else text
 
 
 def describe_capacity(result: Result) -> list[str]:
@@ -157,7 +157,7 @@ def _describe_offer(capacity: Capacity, result: Result) -> list[str]:
         return []
     steps = format_count(len(runs), "step")
     return [
-        f"By the chance of their arrivals {offered:,.0f} events/s were due in the {steps} at this rate."
+        f"Because arrivals are random, {offered:,.0f} events/s were due in the {steps} at this rate."
     ]
 
 
@@ -193,7 +193,7 @@ def _describe_rate(capacity: Capacity) -> str:
         if not capacity.sure:  # lower ones may hold
             text = f"Capacity: below {high:,.10g} events/s{_list_limits(capacity)}"
         return f"{text}{_BUT_CLIENT if capacity.client_bound else ''}{because}."
-    limits = _list_limits(capacity) or " are kept up with"
+    limits = _list_limits(capacity) or " without falling behind"
     if high is None:
         return f"Capacity: at least {low:,.10g} events/s{limits}: each rate that was tried holds{because}."
     if capacity.client_bound:
@@ -223,7 +223,7 @@ def _describe_meaning(capacity: Capacity, cost_per_hour: float | None) -> str:
         parts.append(
             f"{format_cost(capacity.events_per_cost)} per million events (at {cost_per_hour:g} an hour)"
         )
-    return f"{capacity.events_per_s:,.10g} events/s are {'; '.join(parts)}."
+    return f"{capacity.events_per_s:,.10g} events/s mean {'; '.join(parts)}."
 
 
 def describe_search(result: Result) -> str:

@@ -67,7 +67,7 @@ def draw_storage(results: Sequence[NamedResult]) -> Chart | None:
         "storage",
         "Disk by fill level",
         "What the tables take on disk after each step, all copies counted, with what is allocated ahead of"
-        " events. The last panel has what a step added, ÷ its own events, where that is many times what the"
+        " events. The last panel shows what a step added ÷ its own events, where that is many times what the"
         " database allocates at a time.",
         {"vconcat": panels},
     )
@@ -150,7 +150,7 @@ def draw_by_fill_level(results: Sequence[NamedResult]) -> Chart | None:
     return Chart(
         "fill-level",
         "Throughput by fill level",
-        "One run at each level: how much it would vary from run to run is not known"
+        "One run at each level: the variation from run to run is unknown"
         + (" (logarithmic axis)." if log else "."),
         make_spec(rows, draw_series(x, make_axis("rate", RATE, log=log), rows)),
     )
@@ -294,7 +294,7 @@ def draw_client_share(results: Sequence[NamedResult]) -> Chart | None:
         "client",
         "What the client cost",
         "CPU time of the workers ÷ (workers × window), of the busiest run at each worker count. A"
-        " client that is busy itself measures itself.",
+        " client that is busy measures itself, not the database.",
         make_spec(rows, [draw_limit("y", 80), label, *draw_series(x, y, rows)]),
     )
 

@@ -104,7 +104,7 @@ def describe_clients(result: Result) -> list[str]:
     comparison = result.clients
     costs = compare_figures(collect_figures(result))
     if comparison is None or not costs:
-        return ["Nothing can be said of what a client costs: both sides need a valid run."]
+        return ["The cost of a client is unknown: both sides need a valid run."]
     lean, asks = collect_figures(result)[LEAN], comparison.asks
     return [
         _describe_cost(cost, comparison.ways[cost.figures.client], lean, asks) for cost in costs
@@ -128,7 +128,7 @@ def _describe_cost(cost: ClientCost, way: str, lean: ClientFigures, asks: bool) 
             f"a {request}'s p50 {_format_latency(cost.figures.p50_ms)} ms instead of"
             f" {_format_latency(lean.p50_ms)} ({_format_times(cost.p50)})"
         )
-    return f"What your application's client costs you, by {way}: {'; '.join(parts)}."
+    return f"What your application's client ({way}) costs you: {'; '.join(parts)}."
 
 
 def _describe_rate(rate: Ratio) -> str:
@@ -169,7 +169,7 @@ def describe_client_costs(results: Sequence[Result]) -> str:
     """What each client costs beside the lean path in a few words, from all of these results together."""
     costs = compare_figures(pool_figures([collect_figures(result) for result in results]))
     if not costs:
-        return "nothing can be said of what a client costs"
+        return "the cost of a client is unknown"
     asks = any(result.clients is not None and result.clients.asks for result in results)
     return "; ".join(
         f"{cost.figures.client}: {_describe_rate(cost.rate)}"

@@ -225,9 +225,9 @@ def _list_apart(
     ]
     if other_conditions or folded:
         kinds = [_KIND_WORDS.get(condition, str(condition)) for condition in other_conditions]
-        kinds += ["how they work otherwise"] if folded else []
+        kinds += ["internals"] if folded else []
         notes.append(
-            "note: the databases have settings of their own for"
+            "note: each database has its own settings for"
             f" {', '.join(kinds)}: results show lists them"
         )
     return notes
@@ -242,8 +242,7 @@ def _state(result: Result, condition: Condition) -> str:
         if stated.condition is condition and setting.origin in OWNED
     }
     return (
-        ", ".join(f"{name}={_shorten(value, 30)}" for name, value in values.items())
-        or "nothing told"
+        ", ".join(f"{name}={_shorten(value, 30)}" for name, value in values.items()) or "not stated"
     )
 
 
@@ -301,7 +300,7 @@ def list_remarks(names: Sequence[str], results: Sequence[Result]) -> list[str]:
         if (doubts := summarize_doubts(result))
     ]
     lines += [
-        f"own statements: {name}: {join_words(own)} asked by the workload's own"
+        f"own statements: {name}: {join_words(own)} sent as the workload's own"
         for name, result in zip(names, results, strict=True)
         if (own := result.own_statements)
     ]

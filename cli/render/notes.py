@@ -83,7 +83,7 @@ def _join_caveats(result: Result, caveats: Sequence[Caveat], terminal: bool) -> 
         queries = first.where is not None and first.where.query is not None
         of = len(spread_queries(result))
         counted = f"{len(cvs)} of {of} queries" if queries else join_words(_list_places(caveats))
-        return f"{first.kind}: {counted}, CV up to {max(cvs):.0%} ({UNSTABLE_CV:.0%} is much)"
+        return f"{first.kind}: {counted}, CV up to {max(cvs):.0%} ({UNSTABLE_CV:.0%} is high)"
     if len(caveats) == 1:
         return f"{first.kind}: {describe_caveat(first, terminal)}"
     if any(caveat.where is None for caveat in caveats):
@@ -176,9 +176,9 @@ def describe_history(result: Result) -> list[str]:
         for run in result.runs
         if run.prefilled and run.phases_s.get(Phase.PREFILL)
     ]
-    text = f"history: an event of each device every {every} for {span}"
+    text = f"history: one event per device every {every} for {span}"
     if not loads:
-        return [f"{text}, kept as it was there"]
+        return [f"{text}, kept from before"]
     rates = ", ".join(
         f"{events:,} events in {took_s:,.3g} s ({events / took_s:,.0f}/s)"
         for events, took_s in loads[:_MOST_LOADS]
@@ -201,14 +201,18 @@ def describe_index_builds(result: Result) -> list[str]:
         return []
     if result.command == "query":
         took = f"{times[0]:,.3g} s"
-        return [f"indexes: the tables were loaded without; built before the queries, in {took}"]
+        return [
+            f"indexes: built before the queries, in {took}; the tables were loaded without them"
+        ]
     took = f"{min(times):,.3g} s"
     if len(times) > 1:
         took = f"{min(times):,.3g} to {max(times):,.3g} s ({len(times)} runs)"
     searched = result.command in ("mixed", "capacity") or bool(
         result.tuning and result.tuning.limits
     )
-    measured = "inserts were measured with them" if searched else "inserts were measured without"
+    measured = (
+        "inserts were measured with them" if searched else "inserts were measured without them"
+    )
     when = "after the prefill" if searched else "after loading"
     return [f"indexes: built {when}, outside of the measured window, in {took}; {measured}"]
 
@@ -243,7 +247,7 @@ def describe_answers(result: Result) -> str | None:
     )
     wrong = sum(len(answer.workers) for answers in all_answers for answer in answers.wrong)
     if not checked and not unchecked:
-        return "Answers: there were none to check."
+        return "Answers: none to check."
     parts = []
     if checked:
         parts.append(f"{checked:,} checked, {f'{wrong:,} of them wrong' if wrong else 'all right'}")

@@ -68,7 +68,7 @@ def _choose_figure(named: Sequence[NamedResult], kind: str | None) -> Chart:
             return figure
     possible = [name for name, draw in KINDS.items() if draw(named) is not None]
     if not possible:
-        raise ConfigError("these results hold no figure that could be drawn")
+        raise ConfigError("these results have no figure to draw")
     raise ConfigError(
         f"these results have no data for --kind {kind}; they have for {', '.join(possible)}"
     )
@@ -110,7 +110,7 @@ def draw_values(workload: Workload, span_ms: int) -> Chart:
     )
     note = (
         f"Values of the first devices with seed {workload.seed}, {len(blocks):,} of each."
-        f" A gap is where there is none.{shown}"
+        f" A gap: no value.{shown}"
     )
     return Chart(workload.name, f"Workload {workload.name}", note, {"vconcat": panels})
 

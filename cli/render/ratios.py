@@ -100,7 +100,7 @@ def lead_comparison(names: Sequence[str], found: Sequence[MetricComparison]) -> 
                 parts.append(_describe_outcome(outcome, alike, kind, names[0]) + where)
         if rate_given:
             parts.append(
-                f"not to be compared with {names[0]} in {_name_kind(rate_given[0])}, since a --rate was given"
+                f"not comparable with {names[0]} in {_name_kind(rate_given[0])}, since a --rate was given"
             )
         if parts:
             undifferent = not rate_given and all(
@@ -152,7 +152,7 @@ def _name_kind(comparison: MetricComparison) -> str:
     if comparison.place.capacity:
         return "capacity"
     if comparison.place.tuned:
-        return "what its best settings reach"
+        return "inserts with the best settings"
     return "inserts" if comparison.place.response is None else "response times"
 
 

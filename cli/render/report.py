@@ -149,7 +149,7 @@ def choose_drawn(results: Sequence[NamedResult]) -> tuple[list[NamedResult], str
         chosen += own_shown
     # Their order gives them their colours.
     shown = [named for named in results if any(named is other for other in chosen)]
-    return shown, f"Drawn are {' and '.join(parts)}; all are in the tables." if parts else ""
+    return shown, f"Drawn: {' and '.join(parts)}; the tables have all." if parts else ""
 
 
 def _find_rate(named: NamedResult) -> float:

@@ -45,7 +45,7 @@ def describe_verdict(verdict: VerdictMatrix) -> list[str]:
         lines += [f"  {text}" for text in _list_doubts(verdict, candidate)]
     if verdict.jobs_left:
         jobs = format_count(verdict.jobs_left, "job is", "jobs are")
-        lines.append(f"So far: {jobs} still to be made.")
+        lines.append(f"So far: {jobs} still to run.")
     return lines + list(verdict.notes)
 
 
@@ -57,7 +57,7 @@ def describe_candidate(verdict: VerdictMatrix, candidate: CandidateVerdict) -> s
         headroom = "" if cell.headroom is None else f" ({format_headroom(cell.headroom)})"
         parts.append(f"narrowest: {_find_row(verdict, candidate.narrowest).heading}{headroom}")
     if candidate.disk_bytes is not None:
-        parts.append(f"{format_bytes(candidate.disk_bytes)} stored at the retention")
+        parts.append(f"{format_bytes(candidate.disk_bytes)} stored at full retention")
     if candidate.cost_per_month is not None:
         price = f" ({candidate.price})" if candidate.price else ""
         parts.append(f"{candidate.cost_per_month:,.0f} a month{price}")
@@ -86,7 +86,7 @@ def describe_whole_verdict(verdict: VerdictMatrix, width: int | None = None) -> 
     sections = [
         f"{verdict.title}: the verdict\n{tabulate_verdict(verdict).text(width=width)}",
         wrap_lines("\n".join(describe_verdict(verdict)), width),
-        wrap_lines("\n".join(["What it is from", *describe_evidence(verdict)]), width),
+        wrap_lines("\n".join(["What it is based on", *describe_evidence(verdict)]), width),
     ]
     return "\n\n".join(sections)
 

@@ -107,7 +107,11 @@ def draw_timelines(examples: Sequence[tuple[str, GroupRun]], which: str) -> Char
         + (_MINUTES_NOTE if any(row["part"] == "p99" for row in rows) else "")
         + (_BACKLOG_NOTE if any(row["part"] == "backlog" for row in rows) else "")
         + (_MARKS_NOTE if disturbed else "")
-        + (" What is before the dashed line (warm-up) is in no other figure." if warm_ups else "")
+        + (
+            " No other figure includes what is before the dashed line (warm-up)."
+            if warm_ups
+            else ""
+        )
         + "".join(f" {text}" for run in disturbed for text in describe_outages(run)),
         {"vconcat": panels},
     )
@@ -115,12 +119,10 @@ def draw_timelines(examples: Sequence[tuple[str, GroupRun]], which: str) -> Char
 
 _DATABASE_NOTE = " The database's CPU is the mean between two looks at its processes or pods."
 _MARKS_NOTE = (
-    " Each solid line is something that was done to the database; grey is the longest time after it in which"
+    " Each solid line is a disturbance of the database; grey is the longest time after it in which"
     " nothing was acknowledged."
 )
-_MINUTES_NOTE = (
-    " p99 is that of the requests that were answered in a minute, or in several of a long run."
-)
+_MINUTES_NOTE = " p99 is of the requests answered in each minute, or in several of a long run."
 _BACKLOG_NOTE = " The backlog is what was due and not acknowledged at the end of a second."
 
 
@@ -328,7 +330,7 @@ def draw_curves(kind: str, title: str, of: str, note: str, timed: Sequence[Timed
     )  # fmt: skip
     x["scale"] = {"type": "log", "nice": False}
     line = draw_lines(x, y, rows) | {"data": {"values": curve}}
-    note += " The curve goes on to the slowest; the axis widens its tail."
+    note += " The curve runs to the slowest request; the axis stretches its tail."
     return Chart(kind, title, note, make_spec(rows, [line, draw_points(x, y, rows)]))
 
 

@@ -190,8 +190,8 @@ def draw_tuning(results: Sequence[NamedResult]) -> Chart | None:
     return Chart(
         "tuning",
         "What settings bring",
-        f"The highest {unit} that was reached with each pair of values{whatever}; of combinations that went"
-        " out early from a short run. The two settings that matter most.",
+        f"The highest {unit} that was reached with each pair of values{whatever}; for combinations that"
+        " were dropped early, from a short run. The two settings are those that matter most.",
         {
             "width": WIDTH,
             "height": CELL_PX * (len(down.values) if down else 1),

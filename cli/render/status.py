@@ -228,7 +228,7 @@ def describe_quiet(status: Status) -> list[str]:
     if status.quiet_s < QUIET_S:
         return []
     since = datetime.now().astimezone() - timedelta(seconds=status.quiet_s)
-    return [f"nothing has come back for {status.quiet_s:.0f} s, since {since:%H:%M:%S}"]
+    return [f"no answer for {status.quiet_s:.0f} s, since {since:%H:%M:%S}"]
 
 
 def _format_figure(value: float) -> str:

@@ -247,7 +247,7 @@ def describe_load(load: Load) -> str | None:
             " sent, both in ms; of the slowest run."
         )
     if load.warm_up_s:
-        parts.append(f"The first {load.warm_up_s:g} s (warm-up) are in no figure.")
+        parts.append(f"No figure includes the first {load.warm_up_s:g} s (warm-up).")
     return " ".join(parts) or None
 
 

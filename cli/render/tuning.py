@@ -88,7 +88,7 @@ def describe_tuning(result: Result) -> list[str]:
     tuning = result.tuning
     ranked = tuning.rank_finalists() if tuning else []
     if tuning is None or not ranked:
-        return ["No combination was found that suits: the search didn't come to its comparison."]
+        return ["No best combination was found: the search didn't reach its comparison."]
     best = ranked[0]
     rate = format_rate(mean(tuning.find_rates(best, tuning.stages)))
     unit = "events/s within " + ", ".join(map(str, tuning.limits)) if tuning.limits else "inserts/s"
@@ -98,11 +98,11 @@ def describe_tuning(result: Result) -> list[str]:
         lines = [f"No best is shown; {name} measured highest: {rate} {unit}."]
     if len(ranked) > 1:
         second = format_options(tuning.candidates[ranked[1]])
-        lines.append(f"Beside the next, {second}: {_tell(tuning, best, ranked[1])}.")
+        lines.append(f"Compared with the next, {second}: {_tell(tuning, best, ranked[1])}.")
     default = _find(tuning, tuning.defaults)
     if default in tuning.finalists and default not in (best, *ranked[1:2]):
         lines.append(
-            f"Beside the defaults, {format_options(tuning.defaults)}: {_tell(tuning, best, default)}."
+            f"Compared with the defaults, {format_options(tuning.defaults)}: {_tell(tuning, best, default)}."
         )
     elif default == best:
         lines.append("These are the defaults.")
@@ -130,7 +130,7 @@ def _find(tuning: Tuning, settings: Mapping[str, Any]) -> int | None:
 def _tell(tuning: Tuning, candidate: int, base: int) -> str:
     ratio = compare_candidates(tuning, candidate, base, tuning.stages)
     if ratio is None:
-        return "not known, there is no figure of it"
+        return "unknown, it has no figure"
     if ratio.interval is None:
         return f"{format_factor(ratio.value)} times as fast, from single runs"
     if not ratio.differs:
@@ -185,7 +185,7 @@ def advise(result: Result) -> str:
     if default in ranked[1:]:
         ratio = compare_candidates(tuning, ranked[0], default, tuning.stages)
         if ratio is not None and ratio.differs is False:
-            lines.insert(1, "It isn't shown to be faster than the defaults, so these may stay.")
+            lines.insert(1, "It isn't shown to be faster than the defaults, so you may keep those.")
     if options:
         text = yaml.safe_dump({"targets": {result.target: options}}, sort_keys=False)
         lines += [

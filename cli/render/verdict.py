@@ -40,7 +40,7 @@ def judge_results(results: Sequence[NamedResult]) -> list[str]:
         compared = of_kind[: MOST_SENTENCES + 1]
         hidden += len(of_kind) - len(compared)
         led = lead_comparison(names[: len(compared)], compare([named.result for named in compared]))
-        sentences += led or [f"{kind}: these have no figure in common that could be compared."]
+        sentences += led or [f"{kind}: these have no figure in common to compare."]
     total = len(sentences) + hidden
     shown = sentences[:MOST_SENTENCES]
     if total > len(shown):
@@ -77,8 +77,8 @@ _DOUBTS = {
     Kind.DISTURBANCE: "a disturbance failed or was not done in",
     Kind.INVALID: "runs were invalid in",
     Kind.CLIENT_BOUND: "the client was the limit in",
-    Kind.SATURATED: "the offered rate was not kept up with in",
-    Kind.NOT_AS_ASKED: "what was measured is not all that was asked for in",
+    Kind.SATURATED: "runs were saturated in",
+    Kind.NOT_AS_ASKED: "not everything asked for was measured in",
     Kind.BUSY: "other programs were busy during",
     Kind.SHORT: "runs were short in",
     Kind.UNSTABLE: "runs differed much in",
@@ -130,7 +130,7 @@ def _list_machines(result: Result) -> list[str]:
         parts.append(f"{client['memory_mb'] / 1000:,.1f} GB of memory")
     parts.append(client.get("system"))
     text = ", ".join(str(part) for part in parts if part)
-    lines = [f"Load from: {text}" if text else "Load from: a machine of which nothing is known"]
+    lines = [f"Load from: {text}" if text else "Load from: an unknown machine"]
     kubernetes = result.describe("kubernetes")
     nodes = list(as_mapping(kubernetes.get("nodes")).values())
     kinds = [
@@ -150,7 +150,7 @@ def _list_machines(result: Result) -> list[str]:
         (resources for resources in used if resources is not None and resources.cpus), None
     )
     if database is None:
-        lines.append(f"Database ({server}): what it ran on is not known here")
+        lines.append(f"Database ({server}): its hardware is unknown")
     else:
         where = "on the same machine as the load"
         if database.nodes:

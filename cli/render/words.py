@@ -119,7 +119,7 @@ def describe_measurement(result: Result) -> str:
     if "batch" in fields_set and load.batch:
         parts.append(f"{load.batch:,} in a request{mode}")
     elif "batch" in fields_set:
-        parts.append(f"each a request of its own{mode}")
+        parts.append(f"one in a request{mode}")
     if "primary_key" in fields_set:
         parts.append(f"primary key: {load.primary_key}")
     if settings.readers_beside:
@@ -130,11 +130,11 @@ def describe_measurement(result: Result) -> str:
             f"beside {_count(settings.readers_beside, 'reader', 'readers')}{rate}{in_flight}"
         )
     if settings.data.prefill:
-        parts.append(f"with {settings.data.prefill:,} events there before")
+        parts.append(f"with {settings.data.prefill:,} events inserted before")
     span_s, every_s = settings.data.prefill_span_s, settings.data.prefill_every_s
     if span_s is not None and every_s is not None:
         span, every = format_duration(span_s), format_duration(every_s)
-        parts.append(f"on a history of {span}, an event of each device every {every}")
+        parts.append(f"on a history of {span}, one event per device every {every}")
     if result.by_fill_level:
         parts.append(f"{_count(settings.steps, 'step', 'steps')} on growing data")
     elif settings.runs is not None:
@@ -228,12 +228,12 @@ def _describe_offers(result: Result) -> str:
             continue
         offers = [group.offered for group in list_counted(result, entry)]
         saturated = any(offer.saturated for offer in offers if offer)
-        kept_up = "kept up with" if not saturated else "not kept up with (saturated)"
+        kept_up = "kept up with" if not saturated else "did not keep up with"
         stages = format_stages(result.settings.load.stages)
         rate = stages or f"{run.offered.rate_per_s:,.10g}"
         parts.append(
-            f"with {format_count(entry.workers, 'worker')} {rate} events/s were"
-            f" {kept_up}: {entry.avg:,.0f} inserts/s, response time p50"
+            f"{format_count(entry.workers, 'worker')} {kept_up} {rate} events/s"
+            f"{' (saturated)' if saturated else ''}: {entry.avg:,.0f} inserts/s, response time p50"
             f" {format_ms(run.latency_ms.p50)} ms, {format_tail(run.latency_ms)}"
         )
     text = "; ".join(parts)

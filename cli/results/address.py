@@ -41,7 +41,7 @@ _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
 _AT_ONCE = 16
 """Results that are fetched together: an answer takes longer than a result."""
 _MOST_CHARACTERS = 300
-_REMEDY = "check the address, and who you are by the environment or the machine's identity"
+_REMEDY = "check the address and your credentials (environment, or the machine's identity)"
 
 
 def is_address(text: str) -> bool:
@@ -59,8 +59,8 @@ class Address:
         """ValueError, which doesn't repeat the address, if there is more in it than a place."""
         if _CREDENTIALS.search(self.url) or "?" in self.url:
             raise ValueError(
-                "the address has credentials or a query in it, which others could read: give the place alone,"
-                " and credentials by the environment (AWS_ACCESS_KEY_ID, …) or the machine's identity"
+                "the address has credentials or a query in it, which others could read: give only the place,"
+                " and credentials in the environment (AWS_ACCESS_KEY_ID, …) or the machine's identity"
             )
         if "::" in self.url:
             raise ValueError(
@@ -126,8 +126,7 @@ class Address:
         except (OSError, RuntimeError) as error:
             why = explain(error) if isinstance(error, OSError) else one_line(error)
             raise ConfigError(
-                f"can't keep what is read from {self} in {FETCHED}: {why}; set HOME to a folder that can be"
-                " written"
+                f"can't cache results of {self} in {FETCHED}: {why}; set HOME to a writable folder"
             ) from error
         return folder
 
@@ -155,7 +154,7 @@ class Address:
             ) from error
         except ValueError as error:
             raise ConfigError(
-                f"{self}: {one_line(error, 100)}: fsspec knows no such kind of address"
+                f"{self}: {one_line(error, 100)}: fsspec doesn't know this kind of address"
             ) from error
         return files, root.rstrip("/")
 

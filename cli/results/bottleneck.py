@@ -61,7 +61,7 @@ def find_bottleneck(run: RunResult, role: Role = Role.WRITE) -> Bottleneck | Non
         return None
     if group.offered is not None and not group.offered.saturated and not group.client.bound:
         unit = "events" if role is Role.WRITE else "queries"
-        rate = f"{group.offered.rate_per_s:,.10g} {unit}/s were kept up with"
+        rate = f"kept up with {group.offered.rate_per_s:,.10g} {unit}/s"
         return Bottleneck(Limit.NOTHING, f"{rate}; {_describe_use(run, group)}")
     rules: tuple[Callable[[RunResult, GroupResult], Bottleneck | None], ...] = (
         _find_client,
@@ -146,7 +146,7 @@ def _find_network(run: RunResult, group: GroupResult) -> Bottleneck | None:
     if share < BUSY_NETWORK:
         return None
     return Bottleneck(
-        Limit.NETWORK, f"{name} carried {share:.0%} of what it can; {_describe_use(run, group)}"
+        Limit.NETWORK, f"{name} carried {share:.0%} of its capacity; {_describe_use(run, group)}"
     )
 
 
@@ -188,10 +188,10 @@ def _find_waiting(run: RunResult, group: GroupResult) -> Bottleneck | None:
     if max(shares, default=0.0) >= BUSY_MACHINE:
         return None
     causes = "commits" if group.role is Role.WRITE else "disks"
-    text = f"for {causes}, locks, or the way to the database; {_describe_use(run, group)}"
+    text = f"for {causes}, locks, or the network; {_describe_use(run, group)}"
     if client.in_flight == 1:
         workers = "workers" if group.role is Role.WRITE else "readers"
-        text += f"; more {workers}, or more requests in flight, may give more"
+        text += f"; more {workers}, or more requests in flight, may help"
     return Bottleneck(Limit.WAITING, text)
 
 
@@ -206,18 +206,18 @@ def _describe_use(run: RunResult, group: GroupResult) -> str:
 def describe_database(used: Resources | None, window_s: float | None = None) -> str:
     """How busy the database was; `window_s`: for how long."""
     if used is None or used.cpu_s is None:
-        return "what the database used is not known"
+        return "what the database used is unknown"
     parts = []
     if used.cpu_share is not None and used.cpus:
         parts.append(f"the database used {used.cpu_share:.0%} of {used.cpus:g} CPUs")
     elif used.cpus is None:
-        parts.append(f"the database used {used.cpu_s:,.3g} s of CPU, of how many CPUs is not known")
+        parts.append(f"the database used {used.cpu_s:,.3g} s of CPU (number of CPUs unknown)")
     if used.busiest is not None and used.busiest_share is not None:
         parts.append(f"its busiest pod {used.busiest} {used.busiest_share:.0%} of its own")
     if used.cpu_us_per_event is not None:
         parts.append(f"{format_digits(used.cpu_us_per_event)} µs of CPU per event")
     if used.disk_busy_share is not None:
-        parts.append(f"its disk was at work for {used.disk_busy_share:.0%} of the time")
+        parts.append(f"its disk was busy {used.disk_busy_share:.0%} of the time")
     sizes = [size for size in (used.received_bytes, used.sent_bytes) if size is not None]
     if sizes and window_s:
         parts.append(f"{max(sizes) / window_s / 1e6:,.3g} MB/s over its network")

@@ -50,7 +50,7 @@ class MetricComparison:
         if self.rate_given:
             return "rate was given"
         if self.speed.differs is None:
-            return "not known: needs 2 runs"
+            return "unknown: needs 2 runs"
         if not self.speed.differs:
             return "no difference shown" if self.speed.alike else "undecided"
         return "faster" if self.speed.value > 1 else "slower"

@@ -239,7 +239,7 @@ def _judge(
         why = broken[0].why or requirement.unit.show(broken[0].value or 0.0)
         return Status.UNDECIDED, (
             f"repetitions disagree: {len(keep)} of {len(samples)} keep it, and one doesn't ({why});"
-            " more of them, or a look at what differed, would decide it"
+            " make more of them, or find out what differed"
         )
     if keep and silent:
         gave = "1 gave" if len(silent) == 1 else f"{len(silent)} gave"
@@ -249,11 +249,11 @@ def _judge(
     if len(keep or broken) < 2:
         return Status.UNDECIDED, _add_why(
             broken,
-            "one repetition doesn't show how far the next is from it: repeats: 3 would decide",
+            "one repetition doesn't show the spread: repeats: 3 would decide",
         )
     values = [sample.value for sample in keep or broken if sample.value is not None]
     if broken and at_least:
-        return Status.UNDECIDED, "the client was the limit: more of it (--workers) would decide"
+        return Status.UNDECIDED, "the client was the limit: more --workers would decide"
     if len(values) < 2 or _is_sure(requirement, values):
         return (Status.MET, None) if keep else (Status.MISSED, _find_why(broken))
     return Status.UNDECIDED, _describe_spread(requirement, values)
@@ -301,8 +301,8 @@ def _describe_spread(requirement: Requirement, values: Sequence[float]) -> str:
         ),
         None,
     )
-    apart = format_digits(max(values) / min(values)) if min(values) > 0 else "far"
-    text = f"too near the limit for {len(logs)} repetitions that are {apart} times apart"
+    apart = f"{format_digits(max(values) / min(values))} times" if min(values) > 0 else "far"
+    text = f"too near the limit for {len(logs)} repetitions that are {apart} apart"
     if needed is None:
         return f"{text}: find out why they vary so much"
     return f"{text}: about repeats: {needed} would decide"

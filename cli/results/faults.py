@@ -144,7 +144,7 @@ def _describe_catch_up(mark: Mark, catch_up: CatchUp, group: GroupResult) -> str
     held = format_count(catch_up.held, "event")
     text = f"After {name_mark(mark)} at {mark.at_s:.1f} s {held} that had been held back came at once; "
     if catch_up.after_s is None:
-        text += "they were not worked off before the run was over, or the fleet cut off again"
+        text += "they were not worked off before the run ended, or the fleet was cut off again"
     else:
         text += f"after {format_digits(catch_up.after_s)} s they were worked off"
     for latency, when in ((catch_up.burst_ms, "meanwhile"), (catch_up.later_ms, "afterwards")):
@@ -167,22 +167,22 @@ def _describe(place: int, outage: Outage, group_run: GroupRun) -> str:
         text += f"nothing was acknowledged for {outage.gap_s:.1f} s"
         delay_s = outage.gap_began_s - mark.at_s
         if delay_s > GAP_S:
-            text += f", from {delay_s:.1f} s after it on"
+            text += f", starting {delay_s:.1f} s after it"
         if outage.shared_with is not None:
             other = group_run.run.marks[outage.shared_with]
             text += f" (shared with {name_mark(other)} at {other.at_s:.1f} s)"
     else:
-        text += "events went on being acknowledged"
+        text += "events were acknowledged throughout"
     if outage.recovered_after_s is None:
         text += _explain_no_recovery(mark, outage, group_run)
     elif outage.recovered_after_s:
-        text += f"; after {outage.recovered_after_s:.1f} s the rate was back"
+        text += f"; the rate was back after {outage.recovered_after_s:.1f} s"
     late = [gap for gap in _list_gaps_after(place, group_run) if gap[0] > mark.at_s + LATEST_S]
     if late:
         began, ended = max(late, key=lambda gap: gap[1] - gap[0])
         text += (
-            f"; an outage of {ended - began:.1f} s that began {began - mark.at_s:.1f} s after it is not put"
-            " down to it"
+            f"; an outage of {ended - began:.1f} s that began {began - mark.at_s:.1f} s after it is not"
+            " attributed to it"
         )
     return f"{text}; {_describe_loss(group_run.group)}."
 
@@ -194,11 +194,11 @@ def _explain_no_recovery(mark: Mark, outage: Outage, group_run: GroupRun) -> str
         else min(mark, group_run.run.marks[outage.shared_with], key=_when)
     )
     if int(first.at_s) == 0:
-        return "; what the rate was before is not known, so early in the run"
+        return "; too early in the run to know the rate before it"
     over_s = group_run.group.warm_up_s + (group_run.group.window_s or inf)
     gap_ended_s = outage.gap_began_s + outage.gap_s if outage.gap_s else None
     if gap_ended_s is not None and gap_ended_s > over_s + GAP_S:
-        return "; the run was over before the rate was back"
+        return "; the run ended before the rate was back"
     begin, last = _find_course(mark, gap_ended_s, group_run)
     # Without an acknowledgement after the gap there is no doubt.
     came_back = gap_ended_s is None or any(
@@ -206,7 +206,7 @@ def _explain_no_recovery(mark: Mark, outage: Outage, group_run: GroupRun) -> str
     )
     if last - begin < _STEADY_S and came_back:
         return "; too little of the run was left to see whether the rate came back"
-    return "; the rate did not come back to 90 % of what it was before"
+    return "; the rate did not return to 90 % of its level before"
 
 
 def _when(mark: Mark) -> float:
@@ -225,7 +225,7 @@ def _describe_loss(group: GroupResult) -> str:
         counts = ((looked_up.missing, "missing"), (looked_up.doubled, "stored twice"))
         return " and ".join(_count_events(count, fate) for count, fate in counts if count)
     if verification is None or verification.stored is None:
-        return "what was lost is not known"
+        return "events lost: unknown"
     if verification.stored < verification.expected:
         return _count_events(verification.expected - verification.stored, "missing")
     if verification.stored > verification.expected:
@@ -233,11 +233,14 @@ def _describe_loss(group: GroupResult) -> str:
     if looked_up is None or looked_up.events is None:
         why = f" ({looked_up.reason})" if looked_up and looked_up.reason else ""
         return (
-            f"as many events are stored as were acknowledged, but they were not looked up one by one{why}, so"
-            " one lost and another stored twice would not show"
+            f"the number of events stored is right, but they were not looked up one by one{why}, so one lost"
+            " and another stored twice would not show"
         )
     if (looked_up.per_group or 1) > 1:
-        return f"nothing was lost or stored twice, as counted by {looked_up.per_group:,} events of a device"
+        return (
+            "nothing was lost or stored twice, as counted in groups of"
+            f" {looked_up.per_group:,} events of a device"
+        )
     return "nothing was lost or stored twice"
 
 

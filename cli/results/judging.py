@@ -73,20 +73,18 @@ def _list_notes(question: Question, measured: Sequence[Measured]) -> Iterator[st
     if needed.retention is not None:
         sentences = {candidate.candidate: describe_retention(candidate) for candidate in measured}
         missing = [name for name, text in sentences.items() if text is None]
-        text = "Disk is what an event takes, times the required rate, times the retention"
+        text = "Disk is bytes per event × the required rate × the retention"
         if missing:
             of = "" if len(missing) == len(sentences) else f" of {join_words(missing)}"
-            text += (
-                f"; that older events{of} go by themselves, and what that costs, was not measured"
-            )
+            text += f"; the deletion of older events{of}, and its cost, were not measured"
         yield f"{text}."
         yield from filter(None, sentences.values())
     replaced = [name for candidate in measured for name in list_stand_ins(question, candidate)]
     if replaced:
         names = join_words(list(dict.fromkeys(replaced)))
-        yield f"In searches p90 stands in for the percentile of {names}, asked too rarely there."
+        yield f"In searches, p90 replaces the percentile of {names}, which run too rarely there."
     if any(
         candidate.price.cpu_hour is not None and candidate.price.hour is None
         for candidate in measured
     ):
-        yield "CPUs are those that the database might use, not those that it did."
+        yield "CPUs are those available to the database, not those it used."

@@ -41,22 +41,22 @@ def _judge_mark(
     if not mark.ok:
         return make_sample(None, None, f"it failed: {mark.said or ''}".rstrip(": "), evidence)
     if writers is None or place >= len(writers.outages):
-        return make_sample(None, None, "nothing was inserted meanwhile", evidence)
+        return make_sample(None, None, "nothing was inserted during it", evidence)
     lost = _count_lost(writers)
     if lost:
         text = f"{format_count(lost, 'acknowledged event is', 'acknowledged events are')} missing"
         return make_sample(False, None, text, evidence, final=True)
     offered = writers.offered.rate_per_s if writers.offered else None
     if offered is None or offered < ALMOST * question.rate_per_s:
-        return make_sample(None, None, "the required load was not offered meanwhile", evidence)
+        return make_sample(None, None, "the required load was not offered during it", evidence)
     value, is_over = _measure_outage(writers, mark, writers.outages[place])
     if value > row.bound:
         return make_sample(False, value, None, evidence)
     if not is_over:
-        why = "the run was over before it was back: a longer one would decide"
+        why = "the run ended before the rate was back: a longer one would decide"
         return make_sample(None, value, why, evidence)
     if lost is None:
-        return make_sample(None, value, "what was lost is not known", evidence)
+        return make_sample(None, value, "events lost: unknown", evidence)
     return make_sample(True, value, None, evidence)
 
 

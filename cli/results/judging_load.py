@@ -96,7 +96,7 @@ def _find_difference(question: Question, result: Result, run: RunResult) -> str 
         span_s, every_s = data.prefill_span_s or 0.0, data.prefill_every_s or inf
         if span_s < ALMOST * history.span or every_s * ALMOST > history.every:
             return (
-                f"measured without the history of {format_duration(history.span)}, an event of each device"
+                f"measured without the history of {format_duration(history.span)}, one event per device"
                 f" every {format_duration(history.every)}"
             )
     rates = _find_query_rates(result)
@@ -157,7 +157,7 @@ def _excuse(question: Question, load: _LoadRun, group: GroupResult) -> str | Non
     if available >= needed or group.service_ms is None or group.service_ms.tail > longest_ms:
         return None
     return (
-        f"{available:,} at a time are too few if each takes as long as it may: more {options},"
+        f"{available:,} in flight are too few if each takes as long as allowed: more {options},"
         f" {needed:,} in all, would decide"
     )
 

@@ -47,7 +47,7 @@ def _judge_disk(question: Question, row: Requirement, repetition: Repetition) ->
     )
     evidence = [cite(stored)]
     if size.bytes_per_event is None:
-        why = size.reason or "the database tells no size"
+        why = size.reason or "the database reports no size"
         return join(repetition, [make_sample(None, None, why, evidence)])
     value = size.bytes_per_event * question.rate_per_s * retention_s
     return join(repetition, [make_sample(value <= row.bound, value, None, evidence)])
@@ -102,9 +102,7 @@ def _judge_cost(
     if hourly is None and price.cpu_hour is not None:
         cpus, evidence = _find_cpus(repetition)
         if cpus is None:
-            return stay_silent(
-                repetition, "which CPUs the database may use isn't known: give cost_per_hour"
-            )
+            return stay_silent(repetition, "the database's CPUs are unknown: give cost_per_hour")
         hourly = cpus * price.cpu_hour
     if hourly is None and price.gb_month is None:
         why = "no price is known: give `price:` in the campaign, or the target's cost_per_hour"
@@ -135,8 +133,8 @@ def describe_price(price: Price, disk_bytes: float | None) -> str | None:
     if price.hour is not None:
         parts.append(f"{price.hour:g} an hour")
     elif price.cpu_hour is not None:
-        parts.append(f"{price.cpu_hour:g} a CPU and hour")
+        parts.append(f"{price.cpu_hour:g} per CPU and hour")
     if price.gb_month is not None:
         disk = "disk" if disk_bytes is None else format_bytes(disk_bytes)
-        parts.append(f"{disk} at {price.gb_month:g} a GB and month")
+        parts.append(f"{disk} at {price.gb_month:g} per GB and month")
     return ", ".join(parts) or None

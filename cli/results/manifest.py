@@ -54,7 +54,7 @@ def compare_manifest(folder: Path) -> list[str]:
     digests = hash_files(folder)
     changed = [path for path in noted if path in digests and noted[path] != digests[path]]
     return [
-        *(f"{path} is in {MANIFEST}, and not there" for path in noted if path not in digests),
+        *(f"{path} is in {MANIFEST}, but missing" for path in noted if path not in digests),
         *(f"{path} is not in {MANIFEST}" for path in digests if path not in noted),
         *(f"{path} was changed since {MANIFEST} was written" for path in changed),
     ]
@@ -77,4 +77,4 @@ def list_secrets(folder: Path) -> Iterator[str]:
             begin = max(text.rfind("\n", 0, place) + 1, place - _SHOWN)
             line = text.count("\n", 0, match.start()) + 1
             before = " ".join(text[begin:place].split())
-            yield f"{path.relative_to(folder)}:{line} may have a secret: {before}…"
+            yield f"{path.relative_to(folder)}:{line} may contain a secret: {before}…"

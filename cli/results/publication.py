@@ -96,7 +96,7 @@ def check_publication(folder: Path, with_manifest: bool = True) -> Publication:
     publication.beside += plan.describe_failures(plan.explained)
     if (folder / SET_ASIDE).is_dir():
         number = len(list((folder / SET_ASIDE).glob(f"*/{FILE_NAME}")))
-        publication.beside.append(f"set aside, and made anew: {format_count(number, 'result')}")
+        publication.beside.append(f"set aside and made again: {format_count(number, 'result')}")
     return publication
 
 
@@ -110,15 +110,15 @@ def _find_problems(result: Result) -> Iterator[str]:
     if not result.complete:
         yield "incomplete: not all runs were made"
     if not tool.get("version"):
-        yield "which version of the tool measured is not known"
+        yield "the version of the tool is unknown"
     if commit.endswith("-dirty"):
-        yield "the tool was changed since its last commit: nobody can repeat what it did"
+        yield "the tool was changed since its last commit: what it did can't be repeated"
     if not database.get("version"):
-        yield "the database's version is not known"
+        yield "the database's version is unknown"
     if not as_mapping(database.get("settings")):
-        yield "the database's settings are not known"
+        yield "the database's settings are unknown"
     if missing := [name for name in _CLIENT if not client.get(name)]:
-        yield f"of the client is not known: {', '.join(missing)}"
+        yield f"unknown about the client: {', '.join(missing)}"
     for caveat in (*find_skipped_faults(result), *find_busy(result)):
         yield f"{caveat.kind}: {_shorten(caveat.text)}"
     yield from _find_unverified(result)
@@ -145,7 +145,7 @@ def _find_unverified(result: Result) -> Iterator[str]:
             if group.role is Role.WRITE and (
                 group.verification is None or group.verification.stored is None
             ):
-                yield "what was stored was not counted"
+                yield "the stored events were not counted"
             if group.role is Role.READ and not (group.answers and group.answers.checked):
                 yield "no answer was checked"
 

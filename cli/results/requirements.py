@@ -96,7 +96,7 @@ class RequiredPart(BaseModel):
     def _has_value(cls, value: object) -> object:
         """A key that is there means something."""
         if value is None:
-            raise ValueError("nothing stands here: give a value, or leave the key out")
+            raise ValueError("no value here: give one, or leave the key out")
         return value
 
 
@@ -142,7 +142,7 @@ class QueryLimits(Limits):
     @model_validator(mode="after")
     def _has_limit(self) -> QueryLimits:
         if not self.list_limits():
-            raise ValueError("say what it must keep to, as in p99: 1s")
+            raise ValueError("give a limit, as in p99: 1s")
         return self
 
 
@@ -159,7 +159,7 @@ class History(RequiredPart):
     @model_validator(mode="after")
     def _is_one(self) -> History:
         if (self.events is None) == (self.span is None):
-            raise ValueError("give one of span (30d) and events (10M)")
+            raise ValueError("give either span (30d) or events (10M)")
         if self.every is not None and self.span is None:
             raise ValueError("`every` goes with a span, as in {span: 30d, every: 10m}")
         if self.every is not None and self.span is not None and self.span < self.every:
@@ -208,7 +208,7 @@ class Requirements(RequiredPart):
     @model_validator(mode="after")
     def _go_together(self) -> Requirements:
         if (self.devices is None) == (self.events_per_s is None):
-            raise ValueError("give one of devices and events_per_s: it is the load")
+            raise ValueError("give either devices or events_per_s: the load")
         if self.disk is not None and self.retention is None:
             raise ValueError("disk needs `retention`, as in 90d: how long events are kept")
         return self

@@ -69,14 +69,14 @@ def _describe_deleted(runs: Sequence[GroupRun]) -> str:
     deleted = sum(result.deleted for result in results)
     text = f"{_name_span(first.period_s)} kept, in steps of {_name_span(first.step_s)}"
     if first.clock_factor > 1:
-        text += f", at {first.clock_factor:,} times the pace"
+        text += f", at {first.clock_factor:,} times the speed"
     if not times_ms:
-        return f"{text}: nothing became too old while events came in, {deleted:,} events afterwards"
+        return f"{text}: nothing became too old while events came in; {deleted:,} events did afterwards"
     mean_ms, most_ms = sum(times_ms) / len(times_ms), max(times_ms)
     took = f"{format_digits(mean_ms)} ms each, {format_digits(most_ms)} ms at most"
     remaining = sum(result.remaining or 0 for result in results)
     left_over = f"{remaining:,} left over" if remaining else "none left over"
-    return f"{text}: {len(times_ms):,} deletions, {took}; {deleted:,} events gone, {left_over}"
+    return f"{text}: {len(times_ms):,} deletions, {took}; {deleted:,} events deleted, {left_over}"
 
 
 def describe_cost(runs: Sequence[GroupRun], subject: str) -> str:
@@ -85,7 +85,7 @@ def describe_cost(runs: Sequence[GroupRun], subject: str) -> str:
         loss for group_run in runs if (loss := find_loss(group_run.group.deletion_cost)) is not None
     ]
     if not losses:
-        return f"what {subject} lost meanwhile can't be told: a deletion ran in each second, or in none"
+        return f"the cost to {subject} is unknown: a deletion ran in each second, or in none"
     worst = max(losses, key=lambda loss: loss.share or 0.0)
     share, beside = worst.share or 0.0, worst.beside
     lost = f"lost {share:.0%}" if share >= 0 else f"gained {-share:.0%}"

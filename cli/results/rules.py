@@ -58,14 +58,14 @@ def find_in_whole(result: Result) -> Iterator[Caveat]:
     if result.source:
         yield Caveat(Kind.NOT_MEASURED, f"by this tool: {result.source}")
     if not result.complete:
-        how = f"ended by {result.ended_by}" if result.ended_by else "ended, or is still at work"
+        how = f"ended by {result.ended_by}" if result.ended_by else "ended, or is still running"
         yield Caveat(Kind.INCOMPLETE, f"not all runs were made: the command was {how}")
 
 
 def find_own_statements(result: Result) -> Iterator[Caveat]:
     """Caveats about what was asked."""
     if queries := result.own_statements:
-        text = f"{join_words(queries)} asked by the workload's own, not by what the module makes of the query"
+        text = f"{join_words(queries)} sent as the workload's own statements, not as the module's"
         yield Caveat(Kind.OWN_STATEMENTS, text)
 
 
@@ -104,9 +104,7 @@ def _find_bound(group_run: GroupRun, place: Place) -> Iterator[Caveat]:
         max(machine.others_share or 0.0, machine.steal_share or 0.0)
         for machine in group_run.run.machines
     )
-    where = (
-        " on a machine that others were busy on" if max(taken, default=0.0) >= BUSY_SHARE else ""
-    )
+    where = " on a busy machine" if max(taken, default=0.0) >= BUSY_SHARE else ""
     # A pause is in no query's time.
     by_pause = (client.pause_share or 0.0) >= BOUND_PAUSE_SHARE
     subject = "the queries per second are" if by_pause else "this is"
@@ -120,11 +118,11 @@ def _find_saturated(group_run: GroupRun, place: Place) -> Iterator[Caveat]:
     if not (group_run.group.valid and offered and offered.saturated):
         return
     unit = "queries" if group_run.group.role is Role.READ else "events"
-    text = f"{offered.rate_per_s:,.10g} {unit}/s were not kept up with: {offered.reason}"
+    text = f"did not keep up with {offered.rate_per_s:,.10g} {unit}/s: {offered.reason}"
     if offered.unsent:
         text += (
-            f"; response times of {offered.unsent:,} {unit} that were never sent count with the time"
-            " they had waited"
+            f"; {offered.unsent:,} {unit} that were never sent count in the response times with the time"
+            " they waited"
         )
     yield Caveat(Kind.SATURATED, text, place)
 
@@ -151,8 +149,8 @@ def find_not_as_asked(result: Result) -> Iterator[Caveat]:
     if late:
         least = min(late, key=lambda lateness: lateness.came)
         text = (
-            f"{100 * least.asked:.2g}% of the events were to come late, and {100 * least.came:.2g}% did: the"
-            " others would have come after the run; make it longer, or the delays shorter"
+            f"{100 * least.asked:.2g}% of the events should have come late, and {100 * least.came:.2g}% did:"
+            " the others were due after the run; make it longer, or the delays shorter"
         )
         yield Caveat(Kind.NOT_AS_ASKED, text)
     long_windows = (group_run.group.long_windows for group_run in result.readers)
@@ -250,8 +248,8 @@ def _find_clients_part(result: Result, runs: Sequence[GroupRun]) -> Iterator[Cav
     for place, share in throttled.items():
         if share >= THROTTLED_SHARE:
             text = (
-                f"a worker was stopped by its CPU limit in {share:.0%} of the periods, which may be what the"
-                " slowest requests waited for"
+                f"a worker was stopped by its CPU limit in {share:.0%} of the periods, which may have delayed"
+                " the slowest requests"
             )
             yield Caveat(Kind.CLIENTS_PART, text, place)
 
@@ -286,16 +284,14 @@ def _find_taken(runs: Sequence[Sequence[Machine]], where: Place | None) -> Itera
         machine, how_much, often = finding
         named = ", ".join(f"{name} {share:.0%}" for name, share in machine.others.items())
         programs = f" ({named})" if named else ""
-        text = (
-            f"others took {how_much}{often}{programs}: stop them, or measure where there are none"
-        )
+        text = f"others took {how_much}{often}{programs}: stop them, or measure on an idle machine"
         yield Caveat(Kind.BUSY, text, where)
     finding = worst(lambda machine: machine.steal_share or 0.0)
     if finding:
         _, how_much, often = finding
         text = (
-            f"the hypervisor gave {how_much} to other machines (steal){often}: measure on CPUs of"
-            " your own"
+            f"the hypervisor gave {how_much} to other machines (steal){often}: measure on"
+            " dedicated CPUs"
         )
         yield Caveat(Kind.BUSY, text, where)
 
@@ -335,10 +331,9 @@ def find_short(result: Result) -> Iterator[Caveat]:
         share = 1 - load.warm_up_s / load.duration_s
         longer_s = ceil(round(SHORT_WINDOW_S / share, 6)) if share > 0 else longer_s
     remedy = (
-        f"with more --num-inserts let them take {SHORT_WINDOW_S:.0f} s or longer"
+        f"give more --num-inserts, for {SHORT_WINDOW_S:.0f} s or longer"
         if load.duration_s is None
-        else f"with {DURATION_OPTIONS.get(result.command, '--duration')} {longer_s:g}s or longer they"
-        " measure less of it"
+        else f"give {DURATION_OPTIONS.get(result.command, '--duration')} {longer_s:g}s or longer"
     )
     if window_s := find_short_window(runs):
         yield describe_short(window_s, remedy)
@@ -353,7 +348,7 @@ def find_short_window(groups: Sequence[GroupResult]) -> float | None:
 
 def describe_short(window_s: float, remedy: str) -> Caveat:
     """The caveat about runs that take no longer, with what makes them longer."""
-    text = f"runs of {window_s:.1f} s measure much of their own start and end; {remedy}"
+    text = f"start and end are a large part of runs of {window_s:.1f} s: {remedy}"
     return Caveat(Kind.SHORT, text)
 
 
@@ -361,7 +356,7 @@ def _find_unstable(summary: Sequence[InsertSummary]) -> Iterator[Caveat]:
     for entry in summary:
         if entry.stable is False and entry.cv is not None:
             text = (
-                f"the runs differ by {entry.cv:.0%} (CV; {UNSTABLE_CV:.0%} is much): find out why"
+                f"the runs differ by {entry.cv:.0%} (CV; {UNSTABLE_CV:.0%} is high): find out why"
                 " before you use this number"
             )
             yield Caveat(Kind.UNSTABLE, text, Place(entry.workers, entry.fill_level), cv=entry.cv)
@@ -369,7 +364,7 @@ def _find_unstable(summary: Sequence[InsertSummary]) -> Iterator[Caveat]:
 
 def _find_few(result: Result) -> Iterator[Caveat]:
     if result.by_fill_level:
-        yield Caveat(Kind.FEW_RUNS, "each level is a single run, so its spread is not known")
+        yield Caveat(Kind.FEW_RUNS, "each level is a single run, so its spread is unknown")
         return
     summary = result.insert_summary
     few = [entry for entry in summary if entry.cv is not None and 2 <= entry.runs < ENOUGH_RUNS]
@@ -390,7 +385,7 @@ def _find_few(result: Result) -> Iterator[Caveat]:
         counts = f"{', '.join(others)} and {last}" if others else last
         word = "worker" if single == [1] else "workers"
         yield Caveat(
-            Kind.FEW_RUNS, f"a single valid run with {counts} {word} says nothing of its spread"
+            Kind.FEW_RUNS, f"a single valid run with {counts} {word} says nothing about its spread"
         )
 
 
@@ -410,21 +405,21 @@ def find_in_queries(result: Result) -> Iterator[Caveat]:
     if overlaps and min(overlaps) < MIN_OVERLAP_OF_READERS:
         yield Caveat(
             Kind.APART,
-            f"all workers asked at once for only {min(overlaps):.0%} of the time; the others'"
-            " executions were disturbed less: ask more often, by --runs",
+            f"all workers asked at once for only {min(overlaps):.0%} of the time; the others' executions"
+            " had less competition: give more --runs",
         )
     spreads = spread_queries(result)
     for query, spread in spreads.items():
         if spread.stable is False and spread.cv is not None:
-            text = f"the {_sample_word(result)} differ by {spread.cv:.0%} (CV; {UNSTABLE_CV:.0%} is much)"
+            text = f"the {_sample_word(result)} differ by {spread.cv:.0%} (CV; {UNSTABLE_CV:.0%} is high)"
             yield Caveat(Kind.UNSTABLE, text, Place(query=query), cv=spread.cv)
     executions = group_executions(result.asked).values()
     if any(not of_query.warm for of_query in executions):
         yield Caveat(
             Kind.FEW_RUNS,
             "a query was asked once only, so its times are those of first executions;"
-            f" with more --runs these are shown apart, and {ENOUGH_RUNS_TEXT} further ones or"
-            " more show small differences",
+            f" more --runs show these apart, and {ENOUGH_RUNS_TEXT} or more further ones show"
+            " small differences",
         )
         return
     fewest = min((spread.runs for spread in spreads.values()), default=ENOUGH_RUNS)

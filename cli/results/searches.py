@@ -35,7 +35,7 @@ def find_in_capacity(result: Result) -> Iterator[Caveat]:
         return
     if capacity.client_bound:
         rate = f"{capacity.above_per_s or 0:,.10g} events/s"
-        text = f"what doesn't hold at {rate} is your client, not your database"
+        text = f"the database isn't the limit at {rate}: your client is"
         yield Caveat(Kind.CLIENT_BOUND, text)
     if not capacity.sure and capacity.unsure_because:
         yield Caveat(Kind.UNSURE, capacity.unsure_because)
@@ -64,8 +64,8 @@ def find_in_tuning(result: Result) -> Iterator[Caveat]:
     runs = [group_run.group for group_run in result.writers if group_run.run.run in numbers]
     bound = [group for group in runs if group.client and group.client.bound]
     if bound and not tuning.limits:
-        text = f"{len(bound)} of {len(runs)} runs of the best show your client's speed: its CPUs, not the"
-        yield Caveat(Kind.CLIENT_BOUND, f"{text} database, choose between settings then")
+        text = f"{len(bound)} of {len(runs)} runs of the best show your client's speed: then its CPUs, not"
+        yield Caveat(Kind.CLIENT_BOUND, f"{text} the database, decide between settings")
     failed = sum(trial.rate_per_s is None for trial in tuning.trials)
     if failed:
         text = f"{failed:,} of {len(tuning.trials):,} measurements gave no figure and don't count"
@@ -92,7 +92,7 @@ def _find_short_comparison(result: Result, tuning: Tuning) -> Iterator[Caveat]:
         # Its runs are longer than those of the first stage by a factor that depends on the combinations.
         needed_s = ceil(duration_s * SHORT_WINDOW_S / window_s)
         option = f"{DURATION_OPTIONS['tune']} {needed_s}s"
-        yield describe_short(window_s, f"with {option} those of the comparison measure less of it")
+        yield describe_short(window_s, f"give {option}")
 
 
 def find_in_clients(result: Result) -> Iterator[Caveat]:
@@ -111,8 +111,8 @@ def find_in_clients(result: Result) -> Iterator[Caveat]:
     ]
     bound = [group for group in lean if group.valid and group.client and group.client.bound]
     if bound:
-        text = f"{len(bound)} of {len(lean)} runs by the lean path show your client's speed: beside a faster"
-        yield Caveat(Kind.CLIENT_BOUND, f"{text} database, or more CPU, clients differ by more")
+        text = f"{len(bound)} of {len(lean)} runs by the lean path show your client's speed: with a faster"
+        yield Caveat(Kind.CLIENT_BOUND, f"{text} database, or more CPU, clients differ more")
     yield from find_busy(result)
     yield from find_short(result)
     if (
@@ -131,11 +131,11 @@ def _describe_contradictions(capacity: Capacity) -> str:
     against = [step for step in offered if step.run in capacity.contradicting]
     half = len(offered) / 2
     early = all(offered.index(step) < half for step in against)
-    change = "its speed varies near the limit, or changed meanwhile"
+    change = "its speed varies near the limit, or changed during the search"
     if early and all(step.holds for step in against):
-        change = "the database seems to have become slower meanwhile"
+        change = "the database seems to have become slower during the search"
     elif early and not any(step.holds for step in against):
-        change = "the database seems to have become faster meanwhile"
+        change = "the database seems to have become faster during the search"
     steps = format_count(len(against), "step contradicts", "steps contradict")
     outcomes = ", ".join(
         f"{step.rate_per_s:,.10g} {'held' if step.holds else 'did not hold'}"
@@ -156,8 +156,8 @@ def _find_few_requests(
     requests = [offered.due / per_request for offered in offers]
     if requests and min(requests) < needed:
         text = (
-            f"a step at this rate has {min(requests):,.0f} requests, of which the slowest are few: a longer"
-            " --step-duration shows more of them"
+            f"a step at this rate has {min(requests):,.0f} requests, too few to judge the slowest: give a"
+            " longer --step-duration"
         )
         yield Caveat(Kind.FEW_RUNS, text)
 

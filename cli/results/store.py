@@ -146,12 +146,12 @@ def read_result(path: Path) -> Result:
     except FileNotFoundError as error:
         raise UnreadableResult(f"can't read {file}: {error.strerror}") from error
     except DocumentError as error:
-        raise UnreadableResult(f"{file} is damaged or no result: it {error}") from error
+        raise UnreadableResult(f"{file} is damaged or not a result: it {error}") from error
     plain = content.isascii() and b"\\" not in content and b"\x7f" not in content
     if not plain and _UNUSUAL.search(content):
         document = make_printable(document)
     if not isinstance(document, dict) or "format" not in document:
-        raise UnreadableResult(f"{file} is no result: it does not say its `format`")
+        raise UnreadableResult(f"{file} isn't a result: it has no `format`")
     form = document["format"]
     if type(form) is not int or form not in (1, FORMAT):
         raise UnreadableResult(f"{file} has {_describe_other_format(document)}")
@@ -235,7 +235,7 @@ def open_verdict(path: Path) -> VerdictMatrix | None:
         document = parse_json(read_file(file, MOST_BYTES_JSON))
         return VerdictMatrix.model_validate(make_printable(document))
     except DocumentError as error:
-        raise UnreadableResult(f"{file} is damaged or no verdict: it {error}") from error
+        raise UnreadableResult(f"{file} is damaged or not a verdict: it {error}") from error
     except ValidationError as error:
         raise UnreadableResult(f"{file} is damaged: {_describe_problem(FORMAT, error)}") from error
 
@@ -335,7 +335,7 @@ def _open(name: str, listing: _Listing) -> StoredResult:
     matches = matches or [id_ for id_ in listing.ids if id_.startswith(name)]
     if len(matches) > 1:
         some = ", ".join(matches[:3]) + (", …" if len(matches) > 3 else "")
-        raise ConfigError(f"{len(matches)} results begin with {name}: {some}; write more of the ID")
+        raise ConfigError(f"{len(matches)} results begin with {name}: {some}; give more of the ID")
     if not matches and (labelled := _find_labelled(name, listing)):
         return labelled
     if not matches:
@@ -369,7 +369,7 @@ def _find_labelled(label: str, listing: _Listing) -> StoredResult | None:
         return None
     newest = max(lines, key=get_age)
     if len(lines) > 1:
-        note(f"{len(lines)} results have the label {label}: the newest is taken, {newest.id}")
+        note(f"{len(lines)} results have the label {label}: using the newest, {newest.id}")
     return _read_kept(listing.folder, newest.id)
 
 

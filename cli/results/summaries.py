@@ -395,13 +395,13 @@ def _explain(during: Storage | None, storage: Storage, levels: Sequence[Level]) 
     """Why growth tells nothing, and how much more does."""
     allocation = _find_allocation(storage)
     if len(levels) < 2 and during is not None and during.reason:
-        return f"not known from one fill level: {during.reason}; --steps gives more levels"
+        return f"one fill level is not enough: {during.reason}; --steps gives more levels"
     events = estimate_events(storage, allocation) or 0
     if len(levels) < 2 and (storage.events or 0) >= events:
         return (
-            "not known from one fill level: no size was taken during the run (too short a run, or an older"
+            "one fill level is not enough: no size was taken during the run (too short a run, or an older"
             " version); --steps gives more levels"
         )
     # The estimate was too low if so many events didn't suffice.
     needed = max(events, 2 * (storage.events or 0))
-    return f"not known below about {float(f'{needed:.2g}'):,.0f} events: {allocation.cause}"
+    return f"needs about {float(f'{needed:.2g}'):,.0f} events or more: {allocation.cause}"

@@ -53,7 +53,7 @@ def parse_threshold(text: str) -> Threshold:
     metric = metric.replace("p99.9", "p99_9")
     if metric not in METRICS and not re.fullmatch("query:.+", metric):
         names = ", ".join(METRICS)
-        raise ConfigError(f"--fail-if {text!r}: {metric} is none of {names}, query:NAME")
+        raise ConfigError(f"--fail-if {text!r}: {metric} is not one of {names}, query:NAME")
     relative = unit == "base"
     amount = parse_amount(number if relative else number + unit)
     value = (

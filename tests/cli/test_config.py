@@ -224,14 +224,14 @@ def test_keys_that_are_no_texts_to_yaml(write: Write, key: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("targets: {}\ntargets: {}\n", "FILE:2: targets stands here a second time"),
+        ("targets: {}\ntargets: {}\n", "FILE:2: targets appears here a second time"),
         (
             "targets:\n  x:\n    module: a\n  x:\n    module: b\n",
-            "FILE:4: targets.x stands here a second time",
+            "FILE:4: targets.x appears here a second time",
         ),
         (
             "targets:\n  x:\n    module: a\n    user: b\n    user: c\n",
-            "FILE:5: targets.x.user stands here a second time",
+            "FILE:5: targets.x.user appears here a second time",
         ),
     ],
 )
@@ -246,14 +246,14 @@ def test_keys_that_stand_twice(write: Write, text: str, expected: str) -> None:
         ("  x:\n    user: a\n", "FILE:2: targets.x: key `module` is missing"),
         (
             "  x:\n    modul: postgres\n",
-            "FILE:2: targets.x: key `module` is missing; is 'modul' meant to be it?",
+            "FILE:2: targets.x: key `module` is missing; is 'modul' a misspelling?",
         ),
         ("  x:\n    module: 5\n", "FILE:2: targets.x: key `module` is missing"),
         ("  x:\n", "FILE:2: targets.x: needs keys below it, at least `module:`"),
         ("  x: [a]\n", "FILE:2: targets.x: needs keys below it, at least `module:`"),
         (
             "  x:\n    module: m\n    executor: here\n",
-            "FILE:4: targets.x.executor: 'here' is no executor: use local or kubernetes",
+            "FILE:4: targets.x.executor: 'here' isn't an executor: use local or kubernetes",
         ),
         (
             "  x:\n    module: m\n    start_server: mysql\n",
@@ -395,12 +395,12 @@ def test_executors_that_share_the_workers_out(write: Write) -> None:
         ("[east, west, here]", "[east]", "FILE:10: targets.x.executors: write two names or more"),
         ("[east, west, here]", "[east, east]", "write two names or more"),
         ("[east, west, here]", "east", "write two names or more"),
-        ("[east, west, here]", "[east, north]", "'north' isn't below `executors` in the file (there: east,"),
+        ("[east, west, here]", "[east, north]", "'north' isn't below `executors` in the file (known: east,"),
         ("module: blackhole", "module: blackhole\n    executor: local", "leave `executor` out"),
         ("context: west", "context: east, namespace: bench", "same context and namespace"),
         ("context: west", "contxt: west", "executors.west.contxt: unknown option 'contxt'; did you mean"),
         ("existingSecret: there", "existingSecrt: a", "executors.west.kubernetes.existingSecrt: unknown key"),
-        ("executor: local", "executor: remote", "executors.here.executor: 'remote' is no executor"),
+        ("executor: local", "executor: remote", "executors.here.executor: 'remote' isn't an executor"),
         ("{executor: local}", "7", "FILE:6: executors.here: needs keys below it"),
         ("http://bench.example.com:30500/", "bench.example.com", "Write collector_address: http://HOST:PORT"),
         ("http://bench.example.com:30500/", "http://a:b", "Write collector_address: http://HOST:PORT"),
@@ -459,8 +459,8 @@ def test_a_price_of_cpus_and_disk(write: Write, monkeypatch: pytest.MonkeyPatch)
     [
         ("5", "write what it costs, as in {cpu_hour: 0.05"),
         ("{cpu: 1}", "write what it costs, as in {cpu_hour: 0.05"),
-        ("{cpu_hour: free}", "'free' is no cost: write a number above 0"),
-        ("{gb_month: 0}", "0 is no cost: write a number above 0"),
+        ("{cpu_hour: free}", "'free' isn't a cost: write a number above 0"),
+        ("{gb_month: 0}", "0 isn't a cost: write a number above 0"),
     ],
 )
 def test_a_wrong_price(write: Write, written: str, said: str) -> None:

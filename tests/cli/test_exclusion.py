@@ -72,7 +72,7 @@ def test_a_database_is_one_campaigns_at_a_time(shared: Path) -> None:
     first, second = "campaign /first", "campaign /second"
     with hold_lock(ONE, f"{first} of me"):
         with (
-            pytest.raises(ConfigError, match="on the database of target target") as refused,
+            pytest.raises(ConfigError, match="is using the database of target target") as refused,
             claim_databases([OTHER, ONE], second),
         ):
             pass
@@ -110,8 +110,8 @@ def test_no_command_touches_a_database_that_somebody_else_holds(
         assert _status([*command.split(), *options]) == 2
     output = capsys.readouterr()
     assert output.err.splitlines()[-1] == (
-        "error: campaign /night of me@here is at work on the database of target db (one:1):"
-        " wait for its end, or use another database"
+        "error: campaign /night of me@here is using the database of target db (one:1):"
+        " wait for it to end, or use another database"
     )
     assert not output.out and not list((tmp_path / "results").iterdir())
 
@@ -133,7 +133,7 @@ def test_users_notice_each_other(shared: Path, capsys: pytest.CaptureFixture[str
     with another_process(take, SOMEBODY) as (_, outcome):
         assert outcome == "taken"
         with another_process(take, ANOTHER) as (_, refused):
-            assert "is at work on" in refused and f"user {SOMEBODY}" in refused
+            assert "is using" in refused and f"user {SOMEBODY}" in refused
     (file,) = shared.iterdir()
     assert file.stat().st_uid == SOMEBODY
     with another_process(take, ANOTHER) as (_, outcome):
@@ -181,7 +181,7 @@ def test_without_a_folder_for_all_the_users_own_is_taken(
     shared.chmod(0o777)  # where anybody could remove what is another's
     with (
         hold_lock(ONE, "me"),
-        pytest.raises(ConfigError, match="at work"),
+        pytest.raises(ConfigError, match="is using"),
         hold_lock(ONE, "me, too"),
     ):
         pass

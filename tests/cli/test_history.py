@@ -232,10 +232,10 @@ def describe(*runs: Mapping[str, Any]) -> list[str]:
 
 def test_time_and_rate_of_the_load_are_said() -> None:
     loaded = {"prefilled": 43_200_000, "phases_s": {"prefill": 120.0}}
-    every = "history: an event of each device every 10m for 30d"
+    every = "history: one event per device every 10m for 30d"
     rate = "43,200,000 events in 120 s (360,000/s)"
     assert describe(loaded, {}) == [f"{every}, loaded before the window: {rate}"]
     assert describe(*[loaded] * 5) == [
         f"{every}, loaded before the window: {rate}, {rate}, {rate} and 2 times more"
     ]
-    assert describe({}) == [f"{every}, kept as it was there"]
+    assert describe({}) == [f"{every}, kept from before"]

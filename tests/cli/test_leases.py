@@ -73,7 +73,7 @@ def test_who_is_at_work_is_named(namespace: Namespace) -> None:
         before = namespace.version
         eventually(lambda: namespace.version != before, "a renewal", 30, 0.01)
         with (
-            pytest.raises(ConfigError, match=r"^campaign first of .* is at work on"),
+            pytest.raises(ConfigError, match=r"^campaign first of .* is using"),
             claim("other"),
         ):
             pass
@@ -90,7 +90,7 @@ def test_who_is_killed_leaves_it_to_others(
     monkeypatch.setattr(exclusion, "LEASE_S", 0.3)
     namespace.give("somebody who was killed")
     with claim("night"):
-        assert "still at work: somebody who was killed" in capsys.readouterr().err
+        assert "still running: somebody who was killed" in capsys.readouterr().err
 
 
 def test_somebody_else_may_have_taken_it_meanwhile(namespace: Namespace) -> None:

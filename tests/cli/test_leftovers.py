@@ -56,7 +56,7 @@ def test_what_is_being_deleted_is_nothing_to_remove(going_s: float) -> None:
 def test_what_hangs_in_deletion_is_shown_as_such() -> None:
     run = sort_one(("pod", item(going_s=600.0)))
     assert not run.removable and not run.at_work
-    assert (run.state, run.objects) == ("hangs in deletion", "1 pod hanging in deletion")
+    assert (run.state, run.objects) == ("hangs in deletion", "1 pod stuck in deletion")
     assert run.hanging == {"pod": ["it"]}
 
 

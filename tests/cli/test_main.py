@@ -93,10 +93,10 @@ def test_another_missing_argument_is_named(said: Said, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("arguments", "said_of_it"),
     [
-        (["query", "--workers", "1,2"], "'-w' / '--workers': '1,2' is no whole number\n"),
+        (["query", "--workers", "1,2"], "'-w' / '--workers': '1,2' is not a whole number\n"),
         (
             ["mixed", "--query-rate", "5/s"],
-            "'--query-rate': '5/s' is no number: write a number as in 50000, 50k, 1M or 1e6\n",
+            "'--query-rate': '5/s' is not a number: write a number as in 50000, 50k, 1M or 1e6\n",
         ),
         (["insert", "--timeout", "ten"], "'--timeout': 'ten': write a time as in 30s, 5m or 1h\n"),
     ],

@@ -93,7 +93,7 @@ def test_what_is_wrong_is_said_with_file_line_and_key(
 def test_a_result_says_who_wrote_the_statement() -> None:
     result = make_result(SCHEMA, OWN, THEIRS)
     (caveat,) = [caveat for caveat in find_caveats(result) if caveat.kind is Kind.OWN_STATEMENTS]
-    assert caveat.text.startswith("q asked by the workload's own")
+    assert caveat.text.startswith("q sent as the workload's own")
     assert is_stable(result) == is_stable(make_result())
     assert not make_result(SCHEMA, THEIRS).own_statements
     assert Result.model_validate_json(result.model_dump_json()).own_statements == ["q"]
@@ -101,10 +101,10 @@ def test_a_result_says_who_wrote_the_statement() -> None:
 
 def test_comparisons_and_rankings_say_who_asked_by_it() -> None:
     own, other = make_result(SCHEMA, OWN), make_result(SCHEMA)
-    remark = "own statements: mine: q asked by the workload's own"
+    remark = "own statements: mine: q sent as the workload's own"
     assert remark in list_remarks(["mine", "theirs"], [own, other])
     ranking = rank_candidates("query", {"mine": [own, own], "theirs": [other, other]}, 2)
-    assert "mine: q asked by the workload's own statement." in ranking.lines
+    assert "mine: q sent as the workload's own statement." in ranking.lines
     assert not [line for line in ranking.lines if "theirs: q asked" in line]
 
 

@@ -205,7 +205,7 @@ def test_now_is_the_commands_time_and_kept(
 
 
 def test_of_events_that_are_there_the_time_must_be_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"give the time that the insert said .* epoch="):
+    with pytest.raises(ConfigError, match=r"give the time that the insert printed .* epoch="):
         session_of(tmp_path).complete(DataSet(), existing=True)
     for command in ("query", "insert --no-clean", "mixed --no-clean"):
         config, file = str(tmp_path / "config.yaml"), str(tmp_path / "boilers.yaml")

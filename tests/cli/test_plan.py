@@ -188,7 +188,7 @@ def test_with_a_retention_the_clock_is_compressed_as_far_as_it_takes() -> None:
         ({"clean": False}, "leave --no-clean and --steps out"),
         ({"steps": 2, "events": 100}, "leave --no-clean and --steps out"),
         ({"prefill_span_s": 600.0, "prefill_every_s": 60.0}, "leave --prefill-span out"),
-        ({"events": 100_000}, "would pass --retention 60 s 750 times, and 50 are the most"),
+        ({"events": 100_000}, "would pass --retention 60 s 750 times, and 50 is the most"),
         ({"events": 10, "retention_s": 1e9}, "is too long for 20 events"),
     ],
 )

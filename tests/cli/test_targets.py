@@ -47,7 +47,7 @@ def test_every_wrong_key_of_the_file_is_named(tmp_path: Path) -> None:
             "FILE:5: targets.a.executr: unknown option 'executr'; did you mean executor?",
             "FILE:6: targets.a.connection_strin: unknown option 'connection_strin'; did you mean",
             "FILE:12: targets.b.use_values_lists: unknown option",
-            "FILE:13: targets.c: key `module` is missing; is 'modul' meant to be it?",
+            "FILE:13: targets.c: key `module` is missing; is 'modul' a misspelling?",
             "FILE:17: targets.d.kubernetes.run: unknown key",
         ),
         strict=True,

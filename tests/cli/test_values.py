@@ -25,7 +25,7 @@ def test_amounts(text: object, amount: int) -> None:
     ("text", "said"),
     [
         ("many", "1M or 1e6"), ("1,00", "1M or 1e6"), ("1m", "1M or 1e6"), ("", "1M or 1e6"),
-        ("1.5", "no whole number"), ("1e-3", "no whole number"), ("0", "1<=x"), ("-1k", "1<=x"),
+        ("1.5", "not a whole number"), ("1e-3", "not a whole number"), ("0", "1<=x"), ("-1k", "1<=x"),
         ("1e99", "x<=1000000000"), ("nan", "1M or 1e6"),
     ],
 )  # fmt: skip

@@ -98,7 +98,7 @@ def test_a_socks_proxy_needs_a_package(
 ) -> None:
     monkeypatch.setattr("cli.cluster.find_spec", lambda name: None)
     place = place_at(tmp_path, f"https://{FAR}", **{"proxy-url": "socks5://localhost:1080"})
-    with pytest.raises(ConfigError, match=r"speaks SOCKS.*pip install 'urllib3\[socks\]'"):
+    with pytest.raises(ConfigError, match=r"uses SOCKS.*pip install 'urllib3\[socks\]'"):
         place.make_client()
 
 

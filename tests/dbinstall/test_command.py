@@ -113,7 +113,7 @@ def test_defaults() -> None:
         assert (choice.variant, choice.nodes) == ("vendor", nodes)
     assert choose(load_recipe("cassandra"), "local", 1, "small", "x:1").image == "x:1"
     for image in ("x:1\n  hostNetwork: true", "x 1", "-x", "${PASSWORD}"):
-        with pytest.raises(ConfigError, match="is no name of an image"):
+        with pytest.raises(ConfigError, match="isn't the name of an image"):
             choose(load_recipe("cassandra"), "local", 1, "small", image)
 
 

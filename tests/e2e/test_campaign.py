@@ -68,7 +68,7 @@ def test_killed_resumed_and_refused(tool: Tool, shown: list[LiveState], closed_p
     running = tool.start("campaign", "night.yaml")
     running.await_err(f"job 3 of 3: {order[2]}")
     refused = tool.run_here("campaign", "night.yaml").error(2)
-    assert "another campaign is at work in campaigns/night" in refused
+    assert "another campaign is running in campaigns/night" in refused
     # Another file, another folder, the same database.
     tool.add_target(
         "same",
@@ -115,7 +115,7 @@ def _check_ended(done: Done, said: str) -> None:
     assert "error: 1 of 3 jobs failed: gone insert: " in done.err
     assert re.search(r"\nquick: [\d,]+ inserts/s\.\nslow: [\d,]+ inserts/s\.\n", done.out)
     assert "gone: no figure: 1 failed." in done.out
-    assert "One repetition ranks nobody: " in done.out
+    assert "One repetition can't rank candidates: " in done.out
 
 
 def _check_shown(live: LiveState, made: str) -> None:
@@ -208,7 +208,7 @@ def test_a_full_disk_ends_it_and_is_no_failure_of_the_job(tool: Tool) -> None:
         error = tool.run_here(*command).error(1)
         assert "blackhole insert: can't write" in error
         assert os.strerror(errno.ENOSPC) in error
-        assert "With room made, the same command resumes" in error
+        assert "When there is room again, the same command resumes" in error
         assert not (disk / "night" / "failed.json").exists()
         subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
         assert "blackhole insert: done" in tool.run_here(*command).ok().err

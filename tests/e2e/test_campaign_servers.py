@@ -61,7 +61,7 @@ def test_only_the_server_that_is_measured_runs(tool: Tool, template: Path) -> No
     planned = tool.run_here("campaign", "c.yaml", "--dry-run").ok().out
     assert "runs on this machine: start of one: echo start one" in planned
     assert "runs on this machine: stop of two: echo stop two" in planned
-    assert "starting servers comes on top" in planned
+    assert "starting servers takes extra time" in planned
     assert "--allow-run" in tool.start("campaign", "c.yaml").wait().err
     assert not log.exists()
 

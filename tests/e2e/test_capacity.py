@@ -42,7 +42,7 @@ def test_a_search_with_readers_and_what_is_made_of_it(tool: Tool) -> None:
     assert "closed loop" in done.out
     assert "left at most" in done.err
     assert (
-        "a closed loop and at most 2 steps of 2 s: 5 s at most, without what is before and after each step,"
+        "a closed loop and at most 2 steps of 2 s: 5 s at most, plus the time before and after each step,"
         " and the time to insert" in done.err
     )
     name = tool.folder().name

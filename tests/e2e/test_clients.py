@@ -23,7 +23,7 @@ def test_official_clients_beside_the_lean_path(tool: Tool) -> None:
     assert [run["verification"]["stored"] for run in tool.runs()] == [300, 300]
     # Of both, though each run has its own.
     assert {"psycopg", "psycopg2-binary"} <= set(stored["environment"]["client"]["packages"])
-    assert "What your application's client costs you, by psycopg2's copy_expert: " in done.out
+    assert "What your application's client (psycopg2's copy_expert) costs you: " in done.out
     name = tool.folder().name
     exported = tool.run_here("results", "export", name).ok().out
     assert '""tuned"": {""client"": ""official""}' in exported
@@ -60,7 +60,7 @@ def test_official_clients_ask_the_same_as_the_lean_path(tool: Tool) -> None:
         }  # fmt: skip
         assert group["answers"]["checked"] == 2 and not group["answers"]["wrong"]
     assert "Asks by" in done.out
-    assert "What your application's client costs you, by psycopg2-binary: " in done.out
+    assert "What your application's client (psycopg2-binary) costs you: " in done.out
     shown = tool.run_here("results", "show", tool.folder().name).ok().out
     assert "Times of the questions" in shown
 

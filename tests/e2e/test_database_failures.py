@@ -236,7 +236,7 @@ def test_two_runs_on_one_database(tool: Tool, server: Server) -> None:
             done = tool.run_here(*command, "-t", "server", "--output", tool.place / "second")
             error = done.error(2)
             assert f"insert (process {first.process.pid}) of " in error
-            assert error.endswith("wait for its end, or use another database")
+            assert error.endswith("wait for it to end, or use another database")
             # It has not waited for the first one's end.
             assert first.process.poll() is None
         shutil.rmtree(tool.place / "second")
@@ -250,7 +250,7 @@ def test_two_runs_on_the_embedded_server(tool: Tool) -> None:
     first = tool.start(*ONE, "-t", "embedded", "--num-inserts", 10_000_000)
     first.await_err(": running")
     error = tool.run_here(*ONE, "-t", "embedded", "--output", tool.place / "second").error(2)
-    assert str(tool.embedded_home) in error and "wait for its end" in error
+    assert str(tool.embedded_home) in error and "wait for it to end" in error
     assert list((tool.place / "second").iterdir()) == []
     # With another folder both run at once.
     other = tool.start(*ONE, "-t", "embedded", env={"EMBEDDED_DATA_DIR": str(tool.place / "pg")})

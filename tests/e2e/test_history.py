@@ -28,14 +28,14 @@ def test_a_history_is_loaded_once_and_asked_about(tool: Tool) -> None:
         "insert", *_DATA, "-w", 2, "-r", 1, "--duration", "2s", "--batch", 10, "--rate", 800,
         "--label", "first",
     ).ok()  # fmt: skip
-    assert "history: an event of each device every 1h for 8d, loaded before the window: 3,840" in (
+    assert "history: one event per device every 1h for 8d, loaded before the window: 3,840" in (
         loading.out
     )
     mixed = tool.run_here(
         "mixed", *_DATA, "-w", 2, "-r", 2, "--duration", "2s", "--batch", 10, "--rate", 500,
         "--query-rate", 20, "--queries", "point,range,downsample", "--no-clean", "--label", "second",
     ).ok()  # fmt: skip
-    assert "every 1h for 8d, kept as it was there" in mixed.out
+    assert "every 1h for 8d, kept from before" in mixed.out
     # Windows before what is added are asked about the history and the inserts of both runs.
     assert "checked, all right" in mixed.out
     querying = tool.run_here(

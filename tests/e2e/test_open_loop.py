@@ -29,7 +29,7 @@ def test_a_stall_is_felt_by_all_that_was_due_and_nothing_is_lost(
         cursor.execute("ROLLBACK")
     done = running.wait().ok()
     assert "Response p50 ms" in done.out
-    assert "The first 0.5 s (warm-up) are in no figure." in done.out
+    assert "No figure includes the first 0.5 s (warm-up)." in done.out
     (run,) = tool.runs()
     assert run["valid"] is True
     assert (run["retries"], run["warm_up_s"]) == (0, 0.5)
@@ -143,7 +143,7 @@ def test_readers_go_on_while_the_fleet_is_cut_off(tool: Tool) -> None:
 def test_a_fleet_that_is_cut_off_needs_events_that_become_due(tool: Tool) -> None:
     pause = ("insert", "-t", "embedded", "-w", 2, "-r", 1, "--disturb", "2s pause-fleet 2s")
     error = tool.run(*pause, "--duration", "5s").error(2)
-    assert "holds events back that become due, and without a rate none do: give --rate" in error
+    assert "holds back events that are due, and without a rate none are: give --rate" in error
     error = tool.run(*pause, "--rate", 100, "--duration", "4s").error(2)
     assert "is not back before the run's end at 4 s: give a longer --duration" in error
 
@@ -204,8 +204,8 @@ def test_a_database_that_never_comes_back_ends_the_run_and_what_was_measured_is_
     assert outage["recovered_after_s"] is None
     assert run["verification"] is None
     assert f"~~{run['rate_per_s']:,.0f}~~ " in done.out
-    assert "the rate did not come back to 90 %" in done.out
-    assert "what was lost is not known." in done.out
+    assert "the rate did not return to 90 %" in done.out
+    assert "events lost: unknown." in done.out
 
 
 def test_ctrl_c_while_a_command_of_the_users_runs(tool: Tool) -> None:
@@ -218,7 +218,7 @@ def test_ctrl_c_while_a_command_of_the_users_runs(tool: Tool) -> None:
     running.send_group(signal.SIGINT)
     done = running.wait()
     assert done.status == 130
-    assert "sleep 600 & wait' was under way, and was ended" in done.err
+    assert "sleep 600 & wait' was still running and was stopped" in done.err
     assert done.err.splitlines()[-1] == "ended by SIGINT: nothing is left running"
     tool.check_nothing_runs(within_s=0.5)
 
@@ -248,7 +248,7 @@ def test_above_what_there_is_is_saturated_and_too_short_is_invalid(tool: Tool) -
     assert run["valid"] is True
     assert 10 < run["rate_per_s"] < 20.5
     assert run["offered"]["saturated"] is True
-    assert "saturated: 1 worker, run 1: 1,000 events/s were not kept up with: 1," in done.out
+    assert "saturated: 1 worker, run 1: did not keep up with 1,000 events/s: 1," in done.out
     done = tool.run_here(*arguments, "--duration", "20ms")
     assert done.status == 1
     assert "nothing was measured: no answer came within the window" in done.err

@@ -41,7 +41,7 @@ def test_it_is_stored_and_its_answers_are_right(tool: Tool) -> None:
     epoch = result["options"]["module"]["epoch"]
     assert f"--workload-option epoch={epoch}" in done.err
     refused = tool.run_here("query", *mine).error(2)
-    assert "give the time that the insert said" in refused
+    assert "give the time that the insert printed" in refused
     tool.run_here("query", *mine, "-r", 1, "--workload-option", f"epoch={epoch}").ok()
     (run,) = json.loads((tool.folders()[-1] / "result.json").read_text())["runs"]
     reads = flatten(run, "read")
@@ -92,7 +92,7 @@ def test_a_statement_of_its_own_is_asked_and_a_wrong_one_found_out(tool: Tool) -
     ]  # fmt: skip
     assert "at BETWEEN" in statements[1]["lines"][1]
     shown = tool.run_here("results", "show", folder.name).ok().out
-    assert "own statements: means asked by the workload's own" in shown
+    assert "own statements: means sent as the workload's own" in shown
     assert (
         "Query means, the workload's own statement\n  SELECT at - at % 120000, avg(heat)" in shown
     )

@@ -92,7 +92,7 @@ def test_list_of_what_a_run_has_stored(tool: Tool) -> None:
 
 
 def test_a_single_run_prints_the_notes_that_are_shown_later(tool: Tool) -> None:
-    """That a single run says nothing of its spread used to be said by `results show` alone."""
+    """That a single run says nothing about its spread used to be said by `results show` alone."""
     arguments = ("-t", "blackhole", "-w", "1,2", "-r", "1", "--num-inserts", "1000")
     printed = tool.run_here("insert", *arguments).out.splitlines()
     shown = tool.run_here("results", "show", tool.folder().name).ok().out.splitlines()
@@ -238,7 +238,7 @@ def test_compare_to_a_file_as_markdown(tool: Tool, kept: Kept, tmp_path: Path) -
             ["p98 is none of rate"],
         ),
         (("compare", "20250102T03", "20250102T04-bet"), ["no result '20250102T04-bet'"]),
-        (("compare", "20250102T03", "config.yaml"), ["config.yaml is damaged or no result"]),
+        (("compare", "20250102T03", "config.yaml"), ["config.yaml is damaged or not a result"]),
         (("compare", "20250102T03", "."), ["folder without a result.json"]),
     ],
 )

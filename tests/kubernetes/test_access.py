@@ -83,7 +83,7 @@ def test_documented_role_is_enough(tool: ClusterTool) -> None:
     assert "kept" in environment["pods"]
     for run in tool._read(tool.json)["runs"]:
         assert run["resources"]["reason"] == (
-            "the kubelets may not be asked (get nodes/proxy), and the cluster has no metrics API:"
+            "no permission to query the kubelets (get nodes/proxy), and the cluster has no metrics API:"
             " see Permissions in docs/how-to/private-clusters.md"
         )
     cleaned = tool.run_here("clean", "--config", tool.config, "--yes").ok()

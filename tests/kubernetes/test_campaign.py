@@ -37,7 +37,7 @@ def test_installed_measured_and_removed(
     running = shipped.start(*command, "--yes", env={"STORAGE_CLASS": storage_class})
     running.await_err("installing ", 60)
     refused = shipped.run_here(*command, "--yes", "--output", "elsewhere").error(2)
-    assert "is at work on the database of target" in refused
+    assert "is using the database of target" in refused
     assert f"campaign {shipped.place / 'campaigns' / 'night'} of " in refused
     done = running.wait(400)
 

@@ -163,7 +163,7 @@ def test_a_namespace_that_is_not_there(shipped: ClusterTool) -> None:
         "db", "install", "postgresql", "--config", shipped.config, "--yes",
         "--namespace", "no-such-namespace",
     )  # fmt: skip
-    assert "there is no namespace no-such-namespace: make it by 'kubectl create" in done.error(2)
+    assert "there is no namespace no-such-namespace: make it with 'kubectl create" in done.error(2)
     assert done.out == ""
 
 

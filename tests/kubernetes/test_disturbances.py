@@ -94,7 +94,7 @@ def check_refusals(tool: ClusterTool, namespace: Namespace) -> None:
             [f"namespace {namespace.name} has no pod with the labels app in (nobody, no-one)"],
         ),
         (f"4s delete-pods app={RELAY} in kube-system", ["403 Forbidden", '"kube-system"']),
-        ("4s delete-pods app!=web", ["pods of this tool have the labels app!=web, too"]),
+        ("4s delete-pods app!=web", ["pods of this tool also have the labels app!=web"]),
         ("4s delete-pods app=", ["has no pod"]),
         ("4s delete-pods -app", ["400 Bad Request"]),
         (f"4s restart statefulset/{RELAY}", ["403 Forbidden", "statefulsets"]),

@@ -85,7 +85,7 @@ def test_clean_removes_what_a_crash_left(tool: ClusterTool, namespace: Namespace
 
     # The next run names the one command that removes it.
     after = tool.insert()
-    named = re.search(r"if nobody waits for it, remove it by python run.py (clean .*)", after.err)
+    named = re.search(r"if nobody needs it, remove it with python run.py (clean .*)", after.err)
     assert named and describe_user() in after.err
     assert after.err.count("note: run ") == 1
     removed = tool.run_here(*named[1].split(), "--config", tool.config, "--yes").ok()

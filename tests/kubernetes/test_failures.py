@@ -273,7 +273,7 @@ def test_namespace_that_is_not_there(tool: ClusterTool) -> None:
     tool.may_lack_results = True
     text = tool.insert_here("--namespace", "no-such-namespace").error(2)
     assert text.startswith(
-        "error: there is no namespace no-such-namespace: make it by 'kubectl create"
+        "error: there is no namespace no-such-namespace: make it with 'kubectl create"
     )
 
 

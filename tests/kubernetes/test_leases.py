@@ -88,7 +88,7 @@ def test_a_lease_is_renewed_and_another_campaign_refused(campaigns: Campaigns) -
     with campaigns.first() as first:
         campaigns.await_renewal()
         with (
-            pytest.raises(ConfigError, match=r"campaign first of .* is at work on"),
+            pytest.raises(ConfigError, match=r"campaign first of .* is using"),
             campaigns.second(),
         ):
             pass
@@ -109,9 +109,7 @@ def test_a_campaign_that_was_cut_off_learns_who_has_taken_its_database(
         # It can't know yet, and its runs will say what they miss.
         first.check()
         with campaigns.second() as second:
-            assert (
-                "waiting until it is known whether this is still at work" in capsys.readouterr().err
-            )
+            assert "waiting to see whether this is still running" in capsys.readouterr().err
             campaigns.proxy.mend()
             with pytest.raises(
                 RunFailed, match=r"second of .* has taken .* target \(db:1\)"

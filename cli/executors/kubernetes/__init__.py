@@ -103,8 +103,8 @@ class KubernetesExecutor(SingleExecutor):
         if ignored and not self._ignored_told:
             self._ignored_told = True
             note(
-                f"note: keys of the Secret {self._values.get('existingSecret')} that are no options are"
-                f" ignored: {', '.join(ignored)}; `kubernetes: secretKeys:` says which key is which option"
+                f"note: keys of the Secret {self._values.get('existingSecret')} that aren't options are"
+                f" ignored: {', '.join(ignored)}; `kubernetes: secretKeys:` maps keys to options"
             )
 
     def _warn_of_other_runs(self, own: str) -> None:

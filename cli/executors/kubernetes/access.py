@@ -184,7 +184,7 @@ class CollectorAccess:
             if body.startswith(b'{"'):
                 self._events.put(Failed(_explain_other_version(error)))
             self.proxy_problem = (
-                "the API server's service proxy answers 200 with something that isn't the collector's:"
+                "the API server's service proxy answers 200 with something that isn't from the collector:"
                 f" {one_line(body.decode(errors='replace'), 100)}"
             )
             return None
@@ -201,7 +201,7 @@ class CollectorAccess:
                 self._client.get(POD, self._namespace, name, timeout_s=_STATUS_TIMEOUT_S)
         except ApiException as error:
             refused = error.status == 401
-            return "it doesn't take the credentials any more" if refused else None
+            return "it no longer accepts the credentials" if refused else None
         except UNREACHABLE as error:
             return str(error)
         return None
@@ -242,9 +242,7 @@ class CollectorAccess:
                 unread_since = unread_since or time.monotonic()
                 if time.monotonic() - unread_since > LOST_PATIENCE_S:
                     why = self.proxy_problem or "the service proxy is not allowed"
-                    text = (
-                        f"the collector can't be heard: {why}; nor can its log be read: {problem}"
-                    )
+                    text = f"no contact with the collector: {why}; its log can't be read either: {problem}"
                     self._events.put(Failed(text))
                     return
             self._stopped.wait(POLL_S)
@@ -255,8 +253,8 @@ def _explain_other_version(error: ValidationError) -> str:
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
     return (
-        f"the collector answers in another form than this command reads ({place}: {first['msg']}): its image"
-        " is of another version; build it anew, or name one of this version (kubernetes.image)"
+        f"the collector's answer has another format ({place}: {first['msg']}): its image"
+        " has another version; rebuild it, or set kubernetes.image to one of this version"
     )
 
 

@@ -107,10 +107,10 @@ def find_refusal(
     where = "the nodes" if len(usable) == len(nodes) else f"{len(usable)} of {len(nodes)} nodes"
     if room < 0:
         text = (
-            f"no run fits on this cluster: on {where} there is no room for the collector"
+            f"no run fits on this cluster: {where} have no room for the collector"
             f" ({describe_amounts(needs.collector)})"
         )
-        remedy = "set less below `kubernetes: collectorResources:` in config.yaml, or free a node"
+        remedy = "lower `kubernetes: collectorResources:` in config.yaml, or free a node"
         return Refusal(f"{text}\n{remedy}", may_pass, may_grow)
     short = [
         name
@@ -213,7 +213,7 @@ def _describe_shortage(name: str, nodes: Sequence[Node], free: Sequence[Amounts]
 def _describe_obstacles(obstacles: Sequence[str]) -> str:
     counted = [f"{number}: {text}" for text, number in Counter(obstacles).most_common(3)]
     return (
-        f"no node of this cluster takes the benchmark's pods ({'; '.join(counted)})\n"
+        f"no node of this cluster accepts the benchmark's pods ({'; '.join(counted)})\n"
         "check nodeSelector, tolerations, affinity and keepAwayFrom below `kubernetes:` in config.yaml"
     )
 
@@ -228,9 +228,11 @@ def _suggest(workers: int, free: Sequence[Amounts], needs: _Needs, short: Sequen
         lower[name] = amount
     if not short or count_workers(free, needs.collector, lower) < workers:
         where = "`kubernetes: resources:`"
-        return f"set less below {where} in config.yaml, or use fewer workers"
+        return f"lower {where} in config.yaml, or use fewer workers"
     settings = " and ".join(f"{name}: {_describe_amount(name, lower[name])}" for name in short)
-    return f"set {settings} or less below `kubernetes: resources:` in config.yaml, or use fewer workers"
+    return (
+        f"set `kubernetes: resources:` in config.yaml to {settings} or less, or use fewer workers"
+    )
 
 
 def _find_amount(name: str, workers: int, free: Sequence[Amounts], needs: _Needs) -> Decimal | None:
@@ -265,7 +267,7 @@ def find_obstacle(node: Node, values: Mapping[str, Any], namespace: str) -> str 
             text = f"{taint['key']}={taint['value']}" if taint.get("value") else taint["key"]
             return f"has the taint {text}:{taint['effect']}"
     if not _satisfies_affinity(node, values["affinity"]):
-        return "is not what affinity.nodeAffinity requires"
+        return "doesn't match affinity.nodeAffinity"
     if values["keepAwayFrom"] and values["keepAwayPolicy"] == "required":
         namespaces = values["keepAwayFromNamespaces"] or [namespace]
         for pod in node.pods:
@@ -335,7 +337,7 @@ def read_nodes(client: KubeClient) -> list[Node] | None:
     try:
         return read_cluster(client.find(NODE), client.find(POD, fields=at_work))
     except (ApiException, *UNREACHABLE) as error:
-        _log.debug("whether the runs fit on the cluster can't be seen: %s", error)
+        _log.debug("can't check whether the runs fit on the cluster: %s", error)
         return None
 
 

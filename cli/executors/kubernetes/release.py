@@ -241,7 +241,7 @@ class Release(RunUnderWay, PartSeries):
         problem = self._collector.proxy_problem
         pod = self._watch.find_collector()
         if problem is not None and pod is not None and is_running(pod):
-            return f"the collector has not been heard: {problem}"
+            return f"no contact with the collector yet: {problem}"
         return self._watch.describe_pending()
 
     # --- the end ---------------------------------------------------------------------------------

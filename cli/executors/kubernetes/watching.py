@@ -181,7 +181,7 @@ _SECOND_HAND = 1
 
 # What the scheduler says of nodes -> what in config.yaml decides it.
 _REMEDIES = {
-    "Insufficient ": "set less below `kubernetes: {resources}:` in config.yaml, or use fewer workers",
+    "Insufficient ": "lower `kubernetes: {resources}:` in config.yaml, or use fewer workers",
     "node affinity/selector": "check `kubernetes: nodeSelector:` and `affinity:` in config.yaml",
     "untolerated taint": "check `kubernetes: tolerations:` in config.yaml",
     "anti-affinity": "check `kubernetes: keepAwayFrom:` and `affinity:` in config.yaml",
@@ -286,7 +286,7 @@ def event_problem(event: Item) -> Problem | None:
             return None
         text = f"pod {concerned['name']}: {reason}: {message}"
         if 'secret "' in message and "not found" in message:
-            text += f"; a shipped target's Secret comes from: {program()} db install TARGET"
+            text += f"; a shipped target's Secret is made by: {program()} db install TARGET"
         return Problem(text, _NODE_EVENT_PATIENCE_S, _SECOND_HAND)
     if reason != "FailedCreate":
         return None

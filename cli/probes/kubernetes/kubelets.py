@@ -137,7 +137,7 @@ class PodSampler:
                 is_new = self._look()
                 self.use = self._seen.find_use()
             except UNREACHABLE as error:
-                _log.debug("the database's pods can't be looked at: %s", error)
+                _log.debug("the database's pods can't be read: %s", error)
             if ended or len(self._refusals) > 1:
                 return
             took_s = time.monotonic() - began
@@ -161,7 +161,7 @@ class PodSampler:
             try:
                 return self._sample_kubelets()
             except ApiException:
-                self._refusals.append("the kubelets may not be asked (get nodes/proxy)")
+                self._refusals.append("no permission to query the kubelets (get nodes/proxy)")
                 self._by_kubelets = False
                 again = Consumption(_METRICS_API)
                 again.know(self._seen.pods)
@@ -208,7 +208,7 @@ class PodSampler:
             except ApiException as error:
                 if error.status == 403:
                     raise
-                _log.debug("the kubelet of %s can't be asked: %s", node, error)
+                _log.debug("the kubelet of %s can't be queried: %s", node, error)
                 return node, None
 
         with ThreadPoolExecutor(_READERS) as readers:
@@ -224,12 +224,12 @@ class PodSampler:
             except ApiException as error:
                 if error.status in (403, 404):
                     self._refusals.append(
-                        "the metrics API may not be asked (list pods of metrics.k8s.io)"
+                        "no permission to query the metrics API (list pods of metrics.k8s.io)"
                         if error.status == 403
                         else "the cluster has no metrics API"
                     )
                     return False
-                _log.debug("the metrics API can't be asked: %s", error)
+                _log.debug("the metrics API can't be queried: %s", error)
                 continue
             is_new |= self._seen.add_means(read_pod_metrics(metrics))
         return is_new
@@ -276,11 +276,11 @@ class PodSampler:
 
 def explain_too_little(source: str, window_s: float) -> str:
     """Why too little is known of so long a window, with a remedy if its length is the cause."""
-    reason = f"{source} tell of less than half of the window"
+    reason = f"{source} covered less than half of the window"
     if window_s >= _LONG_WINDOW_S:
         return reason
     return (
-        f"{reason}: their figures come every 10 to 15 s, so let it be {_LONG_WINDOW_S:g} s or more, or"
+        f"{reason}, as their figures come every 10 to 15 s: make it {_LONG_WINDOW_S:g} s or longer, or"
         " add a warm-up"
     )
 

@@ -19,8 +19,7 @@ _INGRESS, _EGRESS = "kubernetes.io/ingress-bandwidth", "kubernetes.io/egress-ban
 """https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/network-plugins/#support-traffic-shaping"""
 
 NOT_NAMED = (
-    "which pods are the database's is not known: name their labels by `kubernetes: database:` in the"
-    " target"
+    "the database's pods are unknown: give their labels with `kubernetes: database:` in the target"
 )
 
 

@@ -204,4 +204,4 @@ def test_another_workload_of_the_same_name_is_refused(tmp_path: Path) -> None:
     workload.write_text(workload.read_text().replace("interval: 10s", "interval: 20s"))
     with pytest.raises(ConfigError) as refused:
         _go_on(tmp_path, text)
-    assert f"workload {workload} is defined otherwise" in refused.value.message
+    assert f"workload {workload} is defined differently" in refused.value.message

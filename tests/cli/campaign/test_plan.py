@@ -125,17 +125,17 @@ def test_what_was_stored_goes_with_a_server_that_is_stopped(
         (HEAD + "- clean: {}\n", ["c.yaml:4", "unknown key", "insert, query, mixed"]),
         (HEAD + "- label: x\n", ["c.yaml:4", "a step is one of insert, query"]),
         (HEAD + "settle: soon\n", ["c.yaml:4: settle", "30s"]),
-        (HEAD + "variants: {a b: {}}\n", ["'a b' is no label"]),
-        ("targets: [a, a]\nsteps:\n- insert: {}\n", ["a is there twice"]),
+        (HEAD + "variants: {a b: {}}\n", ["'a b' isn't a label"]),
+        ("targets: [a, a]\nsteps:\n- insert: {}\n", ["a is listed twice"]),
         (HEAD + "order: random\n", ["c.yaml:4: order", "interleaved"]),
         (HEAD + "repeats: 0\n", ["c.yaml:4: repeats", "greater than or equal to 1"]),
         ("targets: [", ["c.yaml:1: not valid YAML"]),
-        ("- 1\n", ["c.yaml:1: a campaign is keys with values"]),
-        (HEAD + "options: {btach: 1}\n", ["options: btach is no option", "did you mean batch?"]),
-        (HEAD + "- query: {batch: 1}\n", ["step query: batch is no option of query"]),
+        ("- 1\n", ["c.yaml:1: a campaign needs the key `targets:`, and `steps:`"]),
+        (HEAD + "options: {btach: 1}\n", ["options: btach isn't an option", "did you mean batch?"]),
+        (HEAD + "- query: {batch: 1}\n", ["step query: batch isn't an option of query"]),
         (HEAD + "options: {output: x}\n", ["output can't be given here", "to the campaign"]),
         (HEAD + "options: {clean: 2}\n", ["clean: write true or false"]),
-        (HEAD + "options: {batch: }\n", ["batch: None is no value"]),
+        (HEAD + "options: {batch: }\n", ["batch: None can't be the value"]),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_file_is_said_with_its_place(
@@ -239,11 +239,11 @@ def test_what_is_installed_follows_from_the_recipe(tmp_path: Path) -> None:
     [
         ("nodes: 3\n" + HEAD, "add `install: true`"),
         (HEAD.replace("[embedded]", "{a: {nodes: [1, 3]}}"), "name a target for each number"),
-        ("install: true\n" + HEAD.replace("[embedded]", "{a: {nodes: {1: b}}}"), "not installed"),
+        ("install: true\n" + HEAD.replace("[embedded]", "{a: {nodes: {1: b}}}"), "such targets"),
         ("install: {siez: small}\n" + HEAD, "did you mean size"),
         ("install: true\nnodes: [1, 1]\n" + HEAD, "twice"),
         (HEAD.replace("insert: {}", "disturb: {}"), "an insert that has the option `disturb`"),
-        (HEAD.replace("insert: {}", "tune: {over: batch=1,2}"), "needs quotes"),
+        (HEAD.replace("insert: {}", "tune: {over: batch=1,2}"), "put quotes"),
     ],
 )
 def test_what_does_not_go_together(text: str, words: str, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_one_repetition_ranks_nobody() -> None:
     slow, fast = inserts({4: [100.0, 101.0]}), inserts({4: [200.0, 201.0]})
     *figures, advice = rank_candidates("insert", {"a": [slow], "b": [fast]}, 1).lines
     assert figures == ["a: 100 inserts/s.", "b: 200 inserts/s."]
-    assert advice.startswith("One repetition ranks nobody: ") and "repeats: 6" in advice
+    assert advice.startswith("One repetition can't rank candidates: ") and "repeats: 6" in advice
     unfinished = rank_candidates("insert", {"a": [slow], "b": []}, 6).lines
     assert unfinished == [
         "a: 100 inserts/s.", "a: from 1 of 6 repetitions so far.", "b: no figure: not measured yet.",
@@ -117,7 +117,7 @@ def test_at_least_is_a_bound() -> None:
     assert first == "1 to 2. a: holds 9,001 events/s."
     assert second == (
         "1 to 2. b: holds at least 5,001 events/s; undecided against a: 3 repetitions, 1.80 times"
-        " apart, what was found is a lower bound."
+        " apart, a figure is only a lower bound."
     )
     slower = [_search(1000 + n, 1040 + n) for n in range(3)]
     first, second = rank_candidates("capacity", {"c": slower, "b": bounded}, 3).lines

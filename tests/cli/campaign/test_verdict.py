@@ -106,7 +106,7 @@ def test_what_there_is_after_an_interruption(
     night.finish("one insert 1", 100)
     write_report(night.open())
     output = capsys.readouterr().out
-    assert "So far: 3 jobs are still to be made." in output
+    assert "So far: 3 jobs are still to run." in output
     assert "undecided inserts p99: one repetition doesn't show" in output
     assert "undecided inserts p99: not measured yet." in output
 

@@ -122,7 +122,7 @@ def test_a_proxy_that_does_not_lead_to_the_collector_is_given_up_for_its_log(
 def test_a_page_of_somebody_in_between_is_no_report(api: Api) -> None:
     api.answer = answering(lambda: (200, b"<html>Please log in</html>"))
     with heard(api) as events:
-        assert "isn't the collector's: <html>Please log in" in next_of(events, PartChanged).news
+        assert "isn't from the collector: <html>Please log in" in next_of(events, PartChanged).news
         assert next_of(events, ReportArrived).report == REPORT
 
 
@@ -133,7 +133,7 @@ def test_a_collector_of_another_version_ends_the_run(api: Api) -> None:
     with heard(api) as events:
         reason = next_of(events, Failed).reason
     assert (
-        "figure_to_come: Extra inputs are not permitted): its image is of another version" in reason
+        "figure_to_come: Extra inputs are not permitted): its image has another version" in reason
     )
 
 
@@ -197,7 +197,7 @@ def test_a_collector_that_can_not_be_heard_at_all_ends_the_run_with_both_causes(
     with heard(api) as events:
         reason = next_of(events, Failed).reason
     assert "service proxy answers 503: no tunnel" in reason
-    assert "nor can its log be read: 500 dial kubelet: timeout" in reason
+    assert "its log can't be read either: 500 dial kubelet: timeout" in reason
 
 
 def test_an_api_server_that_is_away_is_not_taken_for_a_proxy_that_does_not_work(

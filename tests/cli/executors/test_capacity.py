@@ -70,7 +70,7 @@ def test_names_the_counts_that_do_not_fit_and_what_to_set() -> None:
     check_refused(
         refusal([1, 2, 4, 8, 16], [node(cpu="6", memory="16Gi")]),
         "8 and 16 workers don't fit", "room for 5", "cpu 1 and memory 512Mi",
-        "cpu: 6 of 6 free", "set cpu: 340m or less below `kubernetes: resources:`",
+        "cpu: 6 of 6 free", "set `kubernetes: resources:` in config.yaml to cpu: 340m or less",
     )  # fmt: skip
     check_refused(refusal([4], [node()]), "4 workers don't fit", "room for 3")
     check_refused(refusal([1], [node(cpu="1")]), "1 worker doesn't fit", "cpu: 500m")
@@ -78,16 +78,16 @@ def test_names_the_counts_that_do_not_fit_and_what_to_set() -> None:
 
 def test_what_it_tells_to_set_fits() -> None:
     nodes = [node(cpu="6"), node("two", cpu="3")]
-    check_refused(refusal([16], nodes), "set cpu: 500m or less")
+    check_refused(refusal([16], nodes), "to cpu: 500m or less")
     assert refusal([16], nodes, resources={"cpu": "500m"}) is None
-    check_refused(refusal([16], nodes, resources={"cpu": "510m"}), "set cpu: 500m or less")
+    check_refused(refusal([16], nodes, resources={"cpu": "510m"}), "to cpu: 500m or less")
 
 
 def test_memory_too() -> None:
     nodes = [node(cpu="64", memory="4Gi")]
-    check_refused(refusal([16], nodes), "memory: 4Gi of 4Gi free", "set memory: 224Mi or less")
+    check_refused(refusal([16], nodes), "memory: 4Gi of 4Gi free", "to memory: 224Mi or less")
     both = [node(cpu="4", memory="4Gi")]
-    check_refused(refusal([16], both), "set cpu: 210m and memory: 224Mi or less")
+    check_refused(refusal([16], both), "to cpu: 210m and memory: 224Mi or less")
 
 
 def test_nothing_to_set_would_do() -> None:

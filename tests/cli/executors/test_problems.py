@@ -31,7 +31,7 @@ def event(reason: str, message: str, kind: str = "Pod") -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("happened", "said"),
     [
-        (event("FailedMount", MISSING), "a shipped target's Secret comes from"),
+        (event("FailedMount", MISSING), "a shipped target's Secret is made by"),
         (event("FailedCreatePodSandBox", "no network"), "pod it: FailedCreatePodSandBox"),
         (event("FailedCreate", QUOTA, "Job"), "job it: pods are refused"),
     ],

@@ -50,8 +50,8 @@ def test_the_answer_in_devices_on_disk_by_cpu_and_money() -> None:
         lines[0] == f"Capacity: {low:,.10g} events/s within p99=100ms; {high:,.10g} doesn't hold."
     )
     assert lines[1] == (
-        f"{low:,.10g} events/s are {low * 0.45:,.0f} devices that send an event every 0.45 s; 428 GB a day on"
-        f" disk; {low / 2:,.0f} events/s for each of the database's 2 CPUs; 0.011 per million"
+        f"{low:,.10g} events/s mean {low * 0.45:,.0f} devices that send an event every 0.45 s; 428 GB a day"
+        f" on disk; {low / 2:,.0f} events/s for each of the database's 2 CPUs; 0.011 per million"
         " events (at 2 an hour)."
     )
     # No step was at its limit but for the closed loop.
@@ -93,9 +93,9 @@ def test_what_was_due_by_chance_stands_beside_the_rate() -> None:
     table = tabulate_capacity(result, terminal=False)
     assert list(table.headers)[1:3] == ["Rate", "Offered/s"]
     assert [f"{answer.events_per_s:,.10g}", f"{due:,.0f}"] in [list(row[1:3]) for row in table.rows]
-    (sentence,) = [line for line in describe_capacity(result) if "chance" in line]
+    (sentence,) = [line for line in describe_capacity(result) if "random" in line]
     assert sentence == (
-        f"By the chance of their arrivals {due:,.0f} events/s were due in the"
+        f"Because arrivals are random, {due:,.0f} events/s were due in the"
         f" {len(answer.steps_at_answer)} steps at this rate."
     )
 
@@ -118,7 +118,7 @@ def test_a_client_that_was_the_limit_makes_it_at_least() -> None:
     assert "but there the client was the limit" in describe_capacity(result)[0]
     assert "client CPU: much to do" in describe_capacity(result)[2]
     assert kinds(result) == {Kind.CLIENT_BOUND}
-    assert "is your client, not your database" in summarize_doubts(result)[0]
+    assert "your client is" in summarize_doubts(result)[0]
 
 
 def test_too_few_steps_make_it_unsure() -> None:
@@ -146,7 +146,7 @@ def test_no_rate_or_each_rate() -> None:
     each = capacity(max_steps=1, limits=[])
     assert write_headline(each) == "at least 70,000 events/s"
     assert describe_capacity(each)[0].startswith(
-        "Capacity: at least 70,000 events/s are kept up with: each rate that was tried holds;"
+        "Capacity: at least 70,000 events/s without falling behind: each rate that was tried holds;"
     )
 
 
@@ -158,14 +158,14 @@ def test_steps_that_say_otherwise_are_told() -> None:
     answer.contradicting = [answer.steps[2].run]
     (text,) = [caveat.text for caveat in find_caveats(result) if caveat.kind is Kind.UNSTABLE]
     assert text == (
-        "1 step contradicts this (90,000 held): the database seems to have become slower meanwhile"
+        "1 step contradicts this (90,000 held): the database seems to have become slower during the search"
     )
 
 
 def test_a_p99_of_few_requests_is_said_to_be_one() -> None:
     result = capacity(at=3_000)
     (text,) = [caveat.text for caveat in find_caveats(result) if caveat.kind is Kind.FEW_RUNS]
-    assert "requests, of which the slowest are few: a longer --step-duration" in text
+    assert "requests, too few to judge the slowest: give a longer --step-duration" in text
 
 
 def test_results_show_compare_and_the_export_know_it() -> None:

@@ -48,7 +48,7 @@ def test_the_answer_is_a_sentence() -> None:
     result = compare_in_turns()
     (sentence,) = describe_clients(result)
     assert sentence.startswith(
-        "What your application's client costs you, by psycopg2's copy_expert: 4.00× slower than the lean"
+        "What your application's client (psycopg2's copy_expert) costs you: 4.00× slower than the lean"
         " path (95 % interval 4.00 to 4.00× slower); 4.00 µs of CPU for each event instead of 0.50 (8.00"
     )
     assert write_clients_headline(result) == "official 4.00× slower"
@@ -80,7 +80,7 @@ def test_clients_that_ask_stand_beside_each_other_by_question_and_row() -> None:
     assert not tabulate_questions(compare_in_turns()).rows
     (sentence,) = describe_clients(result)
     assert sentence.startswith(
-        "What your application's client costs you, by psycopg2-binary: 4.00× slower"
+        "What your application's client (psycopg2-binary) costs you: 4.00× slower"
     )
     assert "200.00 µs of CPU for each question instead of 50.00" in sentence
     assert "20.00 for each row instead of 5.00; a question's p50 0.4 ms instead of 0.1" in sentence
@@ -120,7 +120,7 @@ def test_a_result_has_the_groups_that_it_is_about() -> None:
 def test_without_a_valid_run_of_both_nothing_is_said() -> None:
     result = compare_in_turns(lost=True)
     assert describe_clients(result) == [
-        "Nothing can be said of what a client costs: both sides need a valid run."
+        "The cost of a client is unknown: both sides need a valid run."
     ]
     assert tabulate_clients(result).rows[1][2:4] == ["0", "-"]
     assert not result.valid
@@ -152,7 +152,7 @@ def test_a_campaign_tells_what_clients_cost_by_all_repetitions() -> None:
     assert "from single runs" not in alpha
     lost = describe_client_costs_of("own", {"alpha": [compare_in_turns(lost=True)]})
     assert lost.title.startswith("own: ")
-    assert lost.lines == ["alpha: nothing can be said of what a client costs."]
+    assert lost.lines == ["alpha: the cost of a client is unknown."]
 
 
 def bars_of(figure: Chart | None) -> dict[str, float]:

@@ -110,7 +110,7 @@ def test_without_a_check_mixed_checks_no_answers(caught: list[Any]) -> None:
         (
             "clients",
             "--reader-in-flight 2",
-            "--reader-in-flight is for questions: give --queries, too",
+            "--reader-in-flight is for queries: give --queries, too",
         ),
         ("clients", "--queries --client offical", "did you mean official?"),
         ("clients", "--queries pint", "there is no query 'pint'; did you mean point?"),
@@ -118,7 +118,7 @@ def test_without_a_check_mixed_checks_no_answers(caught: list[Any]) -> None:
         ("clients", "--target blackhole --queries", "module blackhole has no official client"),
         ("capacity", "--limit p98=100ms", "did you mean p99?"),
         ("capacity", "--limit p99=1s --limit p99=2s", "p99 is given more than once"),
-        ("capacity", "--limit query:count-events:p99=1s", "say by --readers who asks it"),
+        ("capacity", "--limit query:count-events:p99=1s", "give --readers to run it"),
         ("capacity", "--precision 0.1%", "write a share from 1% to 100%, as in 5%"),
         ("capacity", "--step-duration 5s --warm-up 5s", "leaves nothing of --step-duration 5s"),
         ("capacity", "--query-rate 5", "give --readers, too"),
@@ -166,7 +166,7 @@ def test_stages_say_how_long_a_run_takes_and_their_mean_is_the_rate(caught: list
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("insert --rate 2m", "no number: write a number as in 50000"),
+        ("insert --rate 2m", "not a number: write a number as in 50000"),
         ("insert --rate 2m:", "write stages as in 2m:1000,10m:5000,2m:1000"),
         ("insert --rate 2m:0", "one stage at least needs a rate above 0"),
         ("insert --rate 10s:5,5s:1 --duration 20s",

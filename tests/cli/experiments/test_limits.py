@@ -93,7 +93,7 @@ def test_limits_of_queries_need_readers_who_ask_them() -> None:
     check_limits([own], None)
     for limits, queries, message in (
         ([own, parse_limit("p99=50ms")], None, "p99 is given more than once"),
-        ([query], None, "say by --readers who asks it"),
+        ([query], None, "give --readers to run it"),
         ([query], ["count-events"], "don't ask count-event; did you mean count-events?"),
     ):
         with pytest.raises(OptionError) as caught:
@@ -112,7 +112,7 @@ def test_limits_of_queries_need_readers_who_ask_them() -> None:
         ("error_share=10%", {"errors": {"connection_lost": 10}}, []),
         ("error_share=9%", {"errors": {"connection_lost": 10}}, ["error_share 9.09%"]),
         ("p99=3ms", {"offered": offered(saturated=True, achieved=8000)},
-         ["saturated: 80% of what was due was done"]),
+         ["saturated: achieved 80% of what was due"]),
         ("p99=3ms", {"offered": offered(saturated=True)}, ["saturated: the backlog grew by 3"]),
         ("p99=3ms", {"invalid_reasons": ["lost"], "latency_ms": None},
          ["invalid: lost"]),
@@ -158,7 +158,7 @@ def test_a_query_that_was_asked_too_rarely_has_no_p99() -> None:
     run.groups.append(readers)
     verdict = judge_run(run, [parse_limit("query:last:p99=1s")], 1)
     assert verdict.holds is None
-    assert verdict.reasons == ["query:last:p99 is not known of fewer than 100 requests"]
+    assert verdict.reasons == ["query:last:p99 needs at least 100 requests"]
     verdict = judge_run(run, [parse_limit("query:last:p99=500ms")], 1)
     assert (verdict.holds, verdict.reasons) == (False, ["query:last:p90 900 ms"])
 
@@ -169,7 +169,7 @@ def test_a_limit_on_a_query_needs_a_rate_that_asks_it_often_enough() -> None:
     check_limits([limit], ["last"], readers)
     with pytest.raises(OptionError) as caught:
         check_limits([limit], ["last", "other"], readers)
-    assert "asked 62 times" in str(caught.value)
+    assert "runs 62 times" in str(caught.value)
     assert "longer --step-duration or a higher --query-rate" in str(caught.value)
 
 
@@ -194,7 +194,7 @@ def test_readers_have_limits_too() -> None:
     readers.offered = offered(saturated=True, achieved=10)
     readers.client = BOUND
     verdict = judge_run(run, [], 1)
-    assert verdict.reasons == ["readers saturated: 0% of what was due was done"]
+    assert verdict.reasons == ["readers saturated: achieved 0% of what was due"]
     assert verdict.client_bound
 
 
@@ -258,7 +258,7 @@ def test_a_run_that_was_ended_early_has_missed_the_limit_whatever_its_figure_is(
     assert verdict.reasons == [text]
     unknown = conclude(run, [limits[0], parse_limit("query:last:p99=1s")], 1).limits[1]
     assert unknown.outcome == "undecided"
-    assert unknown.reason == "the run was ended before that could be known"
+    assert unknown.reason == "the run ended too early to tell"
     other = insert_run(aborted=end, invalid_reasons=[text, "the database holds 3 events"])
     assert conclude(other, limits, 1).outcome == "undecided"
 
@@ -320,7 +320,7 @@ def test_a_saturated_run_keeps_no_limit_and_says_so() -> None:
     verdict = conclude(run, [parse_limit("p50=2ms")], 10)
     result = inserts({1: [1.0]}).model_copy(update={"runs": [run], "verdicts": [verdict]})
     assert describe_limits(result) == (
-        "Limits missed: p50=2ms kept (1 ms); in 1 of 1 run: saturated: 80% of what was due was done."
+        "Limits missed: p50=2ms kept (1 ms); in 1 of 1 run: saturated: achieved 80% of what was due."
     )
 
 
@@ -341,7 +341,7 @@ def test_a_command_refuses_limits_that_it_can_not_be_about(tmp_path: Path) -> No
     query = parse_limit("query:last:p99=1s")
     sweep = Sweep(load=Load(), data=DataSet(), counts=[1])
     for changes, message in (
-        ({"limits": [query]}, "is about a query, and insert asks none: use mixed"),
+        ({"limits": [query]}, "is for a query, and insert runs none: use mixed"),
         ({"abort_on_limit": True}, "give a --limit, as in p99=100ms"),
         ({"limits": [parse_limit("p99=1s")] * 2}, "given more than once"),
     ):

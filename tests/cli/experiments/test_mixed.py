@@ -33,7 +33,7 @@ WRITE, READ = Role.WRITE, Role.READ
         ("mixed --warm-up 60s", "leaves nothing of --duration 60s"),
         ("mixed --queries nothing", "there is no query 'nothing'"),
         ("mixed --queries count-events=x", "write a weight as in count-events=3"),
-        ("mixed --queries count-events=0", "one weight at least must be above 0"),
+        ("mixed --queries count-events=0", "at least one weight must be above 0"),
         ("mixed --queries count-events,count-events=2", "write each query once"),
         ("mixed --target blackhole", "stores nothing that could be queried"),
         ("insert --num-inserts 5 --duration 5s", "give one of them"),

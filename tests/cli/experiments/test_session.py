@@ -143,7 +143,9 @@ def test_clients_and_tune_take_a_target_whose_options_are_all_in_a_secret(
     if any(client.ways for client in offered):
         assert len(ClientsExperiment(inserting, open_session(request)).lengths) >= 4
     elif offered:
-        with pytest.raises(ConfigError, match=r"no official client that inserts: .* by --queries"):
+        with pytest.raises(
+            ConfigError, match=r"no official client that inserts: .* with --queries"
+        ):
             ClientsExperiment(inserting, open_session(request))
     if any(client.asker for client in offered):
         readers = Load(role=Role.READ, duration_s=1)
@@ -295,7 +297,7 @@ def test_values_of_the_environment_are_shown_by_their_names(
         eventually(lambda: injector.marks, "mark")
     shown = f"{options} {injector.marks}"
     assert "echo ${CREDENTIAL}" in shown
-    assert "ended with status 1 and said: ***" in shown
+    assert "ended with status 1; output: ***" in shown
     assert "s3cret" not in shown
     assert "internal" not in shown
 

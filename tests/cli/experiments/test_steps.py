@@ -110,7 +110,7 @@ def test_all_steps_are_alike_but_for_rate_and_seed(
     assert [step.seed for step in answer.steps[1:]] == [settings.data.seed for settings in others]
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith(
-        "a closed loop and at most 24 steps of 30 s: 12 min at most, without"
+        "a closed loop and at most 24 steps of 30 s: 12 min at most, plus the time"
     )
     assert lines[1] == "closed loop: 10,000 inserts/s"
     assert lines[2] == "step 1 of at most 24, 7,000 events/s: doesn't hold: p99 200 ms"
@@ -179,7 +179,7 @@ def test_a_closed_loop_without_a_rate_says_why(tmp_path: Path) -> None:
             return run
 
     experiment = Search(Empty(), tmp_path, make_request())
-    with pytest.raises(RunFailed, match="gave no rate to go by: all was lost"):
+    with pytest.raises(RunFailed, match="gave no rate to start from: all was lost"):
         experiment.make()
     assert len(experiment.runs) == 1
     assert find_answer(experiment.search).unsure_because == "no rate was tried"

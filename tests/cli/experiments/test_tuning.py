@@ -208,9 +208,9 @@ def test_the_answer() -> None:
                    {5: [200.0, 202.0, 204.0], 4: [198.0, 202.0, 207.0], 1: slow, 0: slow})  # fmt: skip
     best, beside, defaults, batch, form = describe_tuning(result)
     assert best == "No best is shown; batch=1000 copy_format=text measured highest: 202 inserts/s."
-    assert beside.startswith("Beside the next, batch=1000 copy_format=binary: ")
+    assert beside.startswith("Compared with the next, batch=1000 copy_format=binary: ")
     assert "no difference shown (95 % interval 1.0" in beside
-    assert defaults.startswith("Beside the defaults, batch=10 copy_format=binary: 3.7")
+    assert defaults.startswith("Compared with the defaults, batch=10 copy_format=binary: 3.7")
     assert defaults.endswith("× faster (95 % interval).")
     assert batch == "batch left at 10: costs 75% of the rate."
     assert form == "copy_format left at binary: no difference shown."
@@ -221,7 +221,7 @@ def test_the_answer() -> None:
     # What went out early comes after, the better first.
     assert [row[:2] for row in rows[4:]] == [["100", "binary"], ["100", "text"]]
     text = advise(result)
-    assert "defaults, so these may stay" not in text
+    assert "defaults, so you may keep those" not in text
     assert "insert --target alpha --batch 1000 --extra-option copy_format=text" in text
     assert "copy_format: text" in text.splitlines()[-1]
     assert write_headline(result).startswith("202 inserts/s: batch=1000")
@@ -265,17 +265,14 @@ def test_runs_of_the_comparison_may_be_short(window_s: float, short: bool) -> No
     for group_run, taken_s in zip(result.writers, (4.2, 4.2, window_s, window_s), strict=True):
         group_run.group.window_s = taken_s
     notes = [note for note in list_notes(result, False) if note.startswith("short: ")]
-    expected = (
-        "short: runs of 8.3 s measure much of their own start and end; with --run-duration 7s those of"
-        " the comparison measure less of it"
-    )
+    expected = "short: start and end are a large part of runs of 8.3 s: give --run-duration 7s"
     assert notes == ([expected] if short else [])
 
 
 def test_a_search_that_did_not_come_to_its_end() -> None:
     result = tuned(OVER[:1], {0: [10.0], 1: [None]}, complete=False)
     assert describe_tuning(result) == [
-        "No combination was found that suits: the search didn't come to its comparison."
+        "No best combination was found: the search didn't reach its comparison."
     ]
     assert advise(result) == "" and not result.valid
     assert write_headline(result) == "no combination found"
@@ -374,7 +371,7 @@ def test_the_best_is_called_so_where_it_is_shown() -> None:
     assert describe_tuning(clear)[0] == "Best: batch=1000: 202 inserts/s."
     alike = tuned(over, first, {2: [202.0, 203.0, 204.0], 0: [198.0, 202.0, 207.0]})
     assert describe_tuning(alike)[0].startswith("No best is shown; batch=1000 measured highest: ")
-    assert "isn't shown to be faster than the defaults, so these may stay" in advise(alike)
+    assert "isn't shown to be faster than the defaults, so you may keep those" in advise(alike)
     wide = tuned(over, first, {2: [100.0, 202.0, 404.0], 1: [50.0, 210.0, 390.0]})
     assert "undecided (95 % interval " in describe_tuning(wide)[1]
 

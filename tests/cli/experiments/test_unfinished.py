@@ -64,7 +64,7 @@ def test_kept_run_has_figures_and_says_what_it_is() -> None:
     assert (run_result.step_s, group.timeline) == (60, [(0, 6_000), (60, 6_500)])
     assert group.minutes == [minute]
     assert run_result.invalid_reasons == [
-        "the run was under way when this was kept: its figures are those of its first 126 s"
+        "saved during the run: the figures are those of its first 126 s"
     ]
 
 

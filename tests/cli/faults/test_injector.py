@@ -74,7 +74,7 @@ def test_what_is_not_understood(text: str, words: str) -> None:
 
 
 def test_what_can_not_be_done_here() -> None:
-    with pytest.raises(ConfigError, match="needs --executor kubernetes; here there are: run"):
+    with pytest.raises(ConfigError, match="needs --executor kubernetes; possible here: run"):
         check_disturbances([parse_disturbance("1s delete-pods a=b")], [Action.RUN])
     with pytest.raises(ConfigError, match="needs a server that this tool starts"):
         check_disturbances([parse_disturbance("1s kill-server")], [Action.RUN])
@@ -149,7 +149,7 @@ def test_a_command_that_fails_says_why(how: str, end: str) -> None:
     with disturb(f"0 run: echo it broke >&2; {how}") as injector:
         injector.follow(RUNNING)
         eventually(lambda: injector.marks, "it is done")
-    assert injector.marks[0].said == f"{end} and said: it broke"
+    assert injector.marks[0].said == f"{end}; output: it broke"
 
 
 def test_a_command_that_leaves_a_server_running_has_ended() -> None:
@@ -170,7 +170,7 @@ def test_a_command_that_an_interrupt_ends_is_told_of(capsys: pytest.CaptureFixtu
 
     with pytest.raises(Interrupted):
         interrupt()
-    assert capsys.readouterr().err == "'0.1s run sleep 60' was under way, and was ended\n"
+    assert capsys.readouterr().err == "'0.1s run sleep 60' was still running and was stopped\n"
 
 
 def test_what_comes_after_the_end_is_kept_as_undone() -> None:
@@ -178,7 +178,7 @@ def test_what_comes_after_the_end_is_kept_as_undone() -> None:
         injector.follow(RUNNING)
         eventually(lambda: injector.marks, "the first is done")
     assert [mark.action for mark in injector.marks] == ["0s run true"]
-    late = SkippedFault(due_s=60.0, action="60s kill-server", reason="the run was over before")
+    late = SkippedFault(due_s=60.0, action="60s kill-server", reason="the run ended first")
     assert injector.undone == [late]
 
 
@@ -236,7 +236,7 @@ def test_what_would_come_after_the_end_is_refused() -> None:
     check_times([late, early], None)
     check_times([early], 60.0)
     with pytest.raises(
-        ConfigError, match=r"'60s kill-server' comes when the run of 60 s is over: give"
+        ConfigError, match=r"'60s kill-server' comes after the end of the run \(60 s\): give"
     ):
         check_times([early, late], 60.0)
 
@@ -275,7 +275,7 @@ def test_writers_are_told_when_the_fleet_is_cut_off() -> None:
 
 
 def test_a_fleet_that_is_cut_off_needs_a_rate_and_a_run_that_goes_on() -> None:
-    with pytest.raises(ConfigError, match="'1s pause-fleet 5s' holds events back that become due"):
+    with pytest.raises(ConfigError, match="'1s pause-fleet 5s' holds back events that are due"):
         pause("1s pause-fleet 5s", rate_per_s=None)
     assert pause("5s kill-server", rate_per_s=None).pauses == []
     with pytest.raises(ConfigError, match="cut off already: give a time from 40 s on"):

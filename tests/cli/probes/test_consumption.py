@@ -239,9 +239,9 @@ def test_what_is_used_now_is_what_each_pod_used_last() -> None:
 
 def test_a_longer_window_is_only_advised_where_it_would_help() -> None:
     assert explain_too_little("the kubelets", 20.0).endswith(
-        "so let it be 30 s or more, or add a warm-up"
+        "make it 30 s or longer, or add a warm-up"
     )
     assert (
         explain_too_little("the kubelets", 60.0)
-        == "the kubelets tell of less than half of the window"
+        == "the kubelets covered less than half of the window"
     )

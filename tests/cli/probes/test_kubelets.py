@@ -136,7 +136,7 @@ def test_who_may_not_ask_is_told_so(cluster: tuple[Cluster, KubeClient]) -> None
         eventually(lambda: not sampler._by_kubelets, "the metrics API")
     run = complete(sampler, time.time() - 60, time.time())
     assert run.resources is not None
-    assert run.resources.reason == "the metrics API tell of less than half of the window"
+    assert run.resources.reason == "the metrics API covered less than half of the window"
     assert run.machines[0].others_share is None
     api.refused = "metrics"
     with sampling(client) as sampler:
@@ -144,6 +144,6 @@ def test_who_may_not_ask_is_told_so(cluster: tuple[Cluster, KubeClient]) -> None
     run = complete(sampler, time.time() - 60, time.time())
     assert run.resources is not None
     assert run.resources.reason == (
-        "the kubelets may not be asked (get nodes/proxy), and the metrics API may not be asked (list"
-        " pods of metrics.k8s.io): see Permissions in docs/how-to/private-clusters.md"
+        "no permission to query the kubelets (get nodes/proxy), and no permission to query the"
+        " metrics API (list pods of metrics.k8s.io): see Permissions in docs/how-to/private-clusters.md"
     )

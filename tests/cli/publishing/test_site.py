@@ -159,14 +159,14 @@ def test_files_of_somebody_else_stay(tmp_path: Path, path: str) -> None:
         write_site(site, {"index.html": b"3"})
     assert caught.value.message == (
         f"{site} has files that publish didn't make ({path}): it writes only to a new or empty folder, or"
-        " over a site of its own; name another one with --output"
+        " over an earlier site; name another one with --output"
     )
     assert (site / "index.html").read_bytes() == b"1"
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "site").touch()
-    with pytest.raises(ConfigError, match="site is no folder: name another one with --output"):
+    with pytest.raises(ConfigError, match="site isn't a folder: name another one with --output"):
         check_folder(tmp_path / "site")
 
 

@@ -98,7 +98,7 @@ def test_what_cannot_be_read_ends_it_with_a_remedy(tmp_path: Path, content: str,
         find_sources([tmp_path])
     assert why in caught.value.message
     assert caught.value.message.endswith(
-        "Mend it, or take it out of the folder, and publish again."
+        "Repair it, or remove it from the folder, and publish again."
     )
     assert len(caught.value.message.splitlines()) == 2
 
@@ -106,7 +106,7 @@ def test_what_cannot_be_read_ends_it_with_a_remedy(tmp_path: Path, content: str,
 def test_no_result_and_no_folder_say_what_to_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no complete result in .*: name a folder with"):
         find_sources([tmp_path])
-    with pytest.raises(ConfigError, match="nowhere is not there; publish takes campaigns' folders"):
+    with pytest.raises(ConfigError, match="nowhere is missing; publish takes campaigns' folders"):
         find_sources([tmp_path / "nowhere"])
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="file is a file: name the folder that it is in"):
@@ -116,7 +116,7 @@ def test_no_result_and_no_folder_say_what_to_name(tmp_path: Path) -> None:
 def test_a_damaged_plan_says_so(tmp_path: Path) -> None:
     folder = keep_campaign(tmp_path / "night", make_results())
     (folder / "plan.json").write_text("[")
-    with pytest.raises(ConfigError, match=r"plan.json is damaged: .*; take the campaign out"):
+    with pytest.raises(ConfigError, match=r"plan.json is damaged: .*; remove the campaign"):
         find_sources([tmp_path])
 
 

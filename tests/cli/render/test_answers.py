@@ -33,7 +33,7 @@ WRONG = WrongAnswer(query="a", workers=[0, 1], parameters="all", difference="x i
     ("answers", "said"),
     [
         (None, None),
-        (Answers(checked=0), "Answers: there were none to check."),
+        (Answers(checked=0), "Answers: none to check."),
         (Answers(checked=1200), "Answers: 1,200 checked, all right."),
         (Answers(checked=5, wrong=[WRONG]), "Answers: 5 checked, 2 of them wrong."),
         (

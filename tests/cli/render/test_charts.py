@@ -230,8 +230,8 @@ def test_p99_over_time_is_that_of_each_minute() -> None:
     assert [row["second"] for row in points] == [0, 60]
     assert [row["events"] for row in points] == pytest.approx([2.0, 50.0], rel=0.03)
     assert "seconds 60 to 119: p99" in points[1]["text"]
-    assert "answered in a minute" in figure.note
-    assert "answered in a minute" not in drawn("time", inserts({1: [300.0]})).note
+    assert "answered in each minute" in figure.note
+    assert "answered in each minute" not in drawn("time", inserts({1: [300.0]})).note
 
 
 def test_p99_of_a_day_is_drawn_for_several_minutes_together() -> None:
@@ -816,7 +816,7 @@ def test_a_source_is_named_in_the_picture(tmp_path: Path) -> None:
     ("result", "kind", "name", "reason"),
     [
         (ASKED, "workers", "a.svg", "no data for --kind workers; they have for queries, phases"),
-        (inserts({}, options={"workers": [1]}), None, "a.svg", "no figure that could be drawn"),
+        (inserts({}, options={"workers": [1]}), None, "a.svg", "no figure to draw"),
         (SWEEP, None, "a.gif", r"ends in \.svg or \.png"),
     ],
 )

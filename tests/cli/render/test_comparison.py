@@ -22,7 +22,7 @@ def test_the_ratio_table() -> None:
     assert rows[0][:5] == ["4 workers", "a", "100", "3", "-"]
     assert rows[1][1:5] == ["b", "111", "3", "1.11× faster"]
     assert rows[1][6] == "faster"
-    assert rows[2][1:] == ["c", "50", "1", "2.00× slower", "-", "not known: needs 2 runs", "3"]
+    assert rows[2][1:] == ["c", "50", "1", "2.00× slower", "-", "unknown: needs 2 runs", "3"]
 
 
 def test_response_times_have_the_digits_that_a_histogram_knows() -> None:

@@ -24,7 +24,7 @@ def test_a_run_without_a_figure_has_none_struck_through() -> None:
 
 def test_what_concerns_all_has_no_place() -> None:
     (line,) = list_notes(inserts({1: [100.0 + n for n in range(6)]}, complete=False), False)
-    assert line == "incomplete: not all runs were made: the command was ended, or is still at work"
+    assert line == "incomplete: not all runs were made: the command was ended, or is still running"
 
 
 def test_a_command_that_knows_its_end_names_it() -> None:
@@ -37,22 +37,24 @@ def test_what_was_done_is_told_first_and_of_several_runs_with_the_run() -> None:
     result = disturbed((10.0, 5.0))
     first = list_notes(result, terminal=False)[0]
     assert first == (
-        "After run number-1 at 10.0 s nothing was acknowledged for 4.9 s; after 5.0 s the rate was back;"
+        "After run number-1 at 10.0 s nothing was acknowledged for 4.9 s; the rate was back after 5.0 s;"
         " nothing was lost or stored twice."
     )
     again = disturbed((10.0, 0)).runs[0]
     again.run = 2
     notes = list_notes(result.model_copy(update={"runs": [*result.runs, again]}), False)[:2]
     assert notes[0] == f"1 worker, run 1: {first}"
-    assert notes[1].startswith("1 worker, run 2: After run number-1 at 10.0 s events went on being")
+    assert notes[1].startswith(
+        "1 worker, run 2: After run number-1 at 10.0 s events were acknowledged"
+    )
 
 
 def test_what_is_said_of_several_runs_is_said_once_for_each_number_of_workers() -> None:
     result = open_loop({1: [900.0, 901.0, 902.0], 4: [950.0]}, saturated=True)
     lines = [line for line in list_notes(result, False) if line.startswith("saturated")]
     assert [line.partition(" 1,000 events/s")[0] for line in lines] == [
-        "saturated: 1 worker, 3 runs, as in run 1:",
-        "saturated: 4 workers, run 1:",
+        "saturated: 1 worker, 3 runs, as in run 1: did not keep up with",
+        "saturated: 4 workers, run 1: did not keep up with",
     ]
 
 
@@ -67,7 +69,7 @@ def test_below_a_table_each_kind_has_one_line() -> None:
     assert sum(line.startswith("unstable: ") for line in list_notes(result, False)) == 10
     lines = summarize_notes(result, False)
     assert [line for line in lines if line.startswith("unstable: ")] == [
-        "unstable: 10 of 13 queries, CV up to 61% (10% is much)"
+        "unstable: 10 of 13 queries, CV up to 61% (10% is high)"
     ]
 
 
@@ -84,7 +86,7 @@ def test_below_a_table_there_are_five_lines_at_most_the_gravest_first() -> None:
     assert [line.partition(": ")[0] for line in lines[1:]] == [
         "incomplete", "invalid", "saturated", "more",
     ]  # fmt: skip
-    assert lines[3].startswith("saturated: 3 runs, as in 1 worker, run 1: 1,000 events/s were not")
+    assert lines[3].startswith("saturated: 3 runs, as in 1 worker, run 1: did not keep up with")
     assert lines[4].endswith(" (see `results show`)")
     for kind in ("retries", "short", "unstable", "few runs"):
         assert kind in lines[4]

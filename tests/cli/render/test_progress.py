@@ -87,7 +87,7 @@ def test_of_further_runs_only_the_outcome_is_told(capsys: pytest.CaptureFixture[
         display.end("1,000 inserts/s")
     output = lines(capsys)
     assert output[4:23] == [f"run {number}: 1,000 inserts/s" for number in range(1, 20)]
-    assert output[23].startswith("run 20: running, 5 of 100 events, nothing has come back for 12 s")
+    assert output[23].startswith("run 20: running, 5 of 100 events, no answer for 12 s")
     assert len(output) == 25
 
 
@@ -111,9 +111,7 @@ def test_a_database_from_which_nothing_comes_back_is_told_at_once(
         display.update(status(Phase.RUN, group(), quiet_s=quiet_s))
     output = lines(capsys)
     assert output[0] == output[2] == "run: running, 5 of 100 events"
-    assert output[1].startswith(
-        "run: running, 5 of 100 events, nothing has come back for 10 s, since "
-    )
+    assert output[1].startswith("run: running, 5 of 100 events, no answer for 10 s, since ")
     assert len(output) == 3
 
 
@@ -262,7 +260,7 @@ def test_each_of_two_groups_has_lines_of_its_own() -> None:
         "  3 retries",
         "  readers: 4.9 queries/s · p99 so far 250 ms",
     ]
-    assert quiet.startswith("  nothing has come back for 12 s, since ")
+    assert quiet.startswith("  no answer for 12 s, since ")
 
 
 @pytest.mark.parametrize("columns", [1, 8, 20, 40])

@@ -95,7 +95,7 @@ def test_a_rate_that_was_asked_for_and_kept_up_with_is_no_speed() -> None:
     comparisons = compare([fast, paced])
     assert [comparison.verdict for comparison in comparisons] == ["rate was given"]
     assert lead_comparison(names, comparisons) == [
-        "asked: not to be compared with fast in inserts, since a --rate was given."
+        "asked: not comparable with fast in inserts, since a --rate was given."
     ]
     assert describe_ratios(names, comparisons) == []
     (lead,) = lead_comparison(

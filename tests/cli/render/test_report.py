@@ -120,7 +120,7 @@ def test_it_begins_with_the_answer_and_the_machines() -> None:
         "Treat with care: runs differed much in alpha, queries.",
         "Throughput of inserts",
         "Load from: Some CPU, 2 CPUs, 4.0 GB of memory",
-        "Database (PostgreSQL 18.4): what it ran on is not known here",
+        "Database (PostgreSQL 18.4): its hardware is unknown",
         "In plain words",
     ):
         place = text.find(part, begin)
@@ -165,7 +165,7 @@ def test_of_many_results_the_fastest_are_drawn() -> None:
     of_queries = [NamedResult(f"q{n}", queries({"count": [0.5]})) for n in range(2)]
     shown, note = choose_drawn([*many, *of_queries])
     assert [named.name for named in shown] == [*map(str, range(8, 20)), "q0", "q1"]
-    assert note == "Drawn are of 20 inserts the fastest 12; all are in the tables."
+    assert note == "Drawn: of 20 inserts the fastest 12; the tables have all."
     assert choose_drawn(of_queries) == (of_queries, "")
 
 
@@ -178,18 +178,18 @@ def test_what_was_done_to_the_database_is_told() -> None:
     page = Page(report(disturbed((10.0, 5.0))))
     assert {"class": "outage"} in [attributes for tag, attributes in page.tags if tag == "p"]
     sentence = (
-        "After run number-1 at 10.0 s nothing was acknowledged for 4.9 s; after 5.0 s the rate was"
+        "After run number-1 at 10.0 s nothing was acknowledged for 4.9 s; the rate was back after"
     )
     assert page.text.count(sentence) == 2  # beside the answer, and below the figure
 
 
 def test_what_was_not_done_to_the_database_is_told() -> None:
     result = disturbed((10.0, 5.0))
-    late = SkippedFault(due_s=60.0, action="60s kill-server", reason="the run was over before")
+    late = SkippedFault(due_s=60.0, action="60s kill-server", reason="the run ended first")
     result.runs[0].undone = [late]
-    assert "'60s kill-server' was not done: the run was over before" in Page(report(result)).text
+    assert "'60s kill-server' was not done: the run ended first" in Page(report(result)).text
     shown = describe_result(stored(result), terminal=False)
-    assert "disturbance: 1 worker, run 1: '60s kill-server' was not done: the run was" in shown
+    assert "disturbance: 1 worker, run 1: '60s kill-server' was not done: the run ended" in shown
 
 
 def test_all_kinds_of_results_in_one_report() -> None:
@@ -212,7 +212,7 @@ def test_a_report_over_two_hundred_results_is_made_in_time() -> None:
     html = draw_report(*many)
     assert time.process_time() - began < 20
     assert len(html) < 4_000_000
-    assert "Drawn are of 160 inserts the fastest 12 and of 40 queries the first 12;" in html
+    assert "Drawn: of 160 inserts the fastest 12 and of 40 queries the first 12;" in html
 
 
 def test_ids_are_unique() -> None:

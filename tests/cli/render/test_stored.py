@@ -57,7 +57,7 @@ def test_an_open_loop_with_all_that_was_due() -> None:
     result = open_loop({2: [800.0]}, saturated=True, unsent=3)
     result.writers[0].group.per_worker[0].measured = 500
     text = describe_result(stored(result), terminal=False)
-    assert "The first 1 s (warm-up) are in no figure." in text
+    assert "No figure includes the first 1 s (warm-up)." in text
     tables = tabulate_result(result, terminal=False)
     assert "Latencies of a request, ms" not in tables
     assert tables["Response times of a request, ms"].rows[0][3:] == [

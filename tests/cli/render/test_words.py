@@ -18,11 +18,11 @@ def test_what_was_measured() -> None:
         " on 2025-01-02."
     )
     single = inserts({1: MANY}, options={"batch": 0, "insert_mode": "single", "prefill": 5000})
-    assert "each a request of its own (single)" in words.describe_measurement(single)
-    assert "with 5,000 events there before" in words.describe_measurement(single)
+    assert "one in a request (single)" in words.describe_measurement(single)
+    assert "with 5,000 events inserted before" in words.describe_measurement(single)
     options = {"prefill_span_s": 2_592_000, "prefill_every_s": 600}
     on_history = words.describe_measurement(inserts({1: MANY}, options=options))
-    assert "on a history of 30d, an event of each device every 10m" in on_history
+    assert "on a history of 30d, one event per device every 10m" in on_history
     assert "3 steps on growing data" in words.describe_measurement(steps({0: 1.0, 5: 2.0, 9: 1.0}))
     assert words.describe_measurement(queries({"q": [1.0]}, executor="kubernetes")) == (
         "Queries to alpha (PostgreSQL 18.4) by 1 worker, each query 3 times, from pods on Kubernetes"
@@ -74,7 +74,7 @@ def test_an_open_loop_in_words() -> None:
         " count, 4 requests in flight each, 100 in a request (copy)"
     ) in words.describe_measurement(result)
     assert words.give_answer(result) == (
-        "With 2 workers 1,000 events/s were kept up with: 1,001 inserts/s, response time p50 1.5 ms,"
+        "2 workers kept up with 1,000 events/s: 1,001 inserts/s, response time p50 1.5 ms,"
         " p99 5 ms."
     )
     assert words.write_headline(result) == "1,001 inserts/s with 2 workers, response p99 5 ms"
@@ -83,7 +83,10 @@ def test_an_open_loop_in_words() -> None:
         group_run.group.latency_ms.p99 = 4750.6
     assert words.write_headline(result).endswith("response p99 4,751 ms")
     result = open_loop({2: [800.0]}, saturated=True)
-    assert "not kept up with (saturated): 800 inserts/s" in words.give_answer(result)
+    assert (
+        "2 workers did not keep up with 1,000 events/s (saturated): 800 inserts/s"
+        in words.give_answer(result)
+    )
     assert (
         words.write_headline(result) == "800 of 1,000 inserts/s with 2 workers, response p99 4 ms"
     )

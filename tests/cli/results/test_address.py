@@ -170,7 +170,7 @@ def test_nothing_is_copied_of_a_command_that_kept_nothing(place: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("nosuch://bucket/x", "fsspec knows no such kind of address"),
+        ("nosuch://bucket/x", "fsspec doesn't know this kind of address"),
         ("simplecache::s3://bucket/x", "is a chain of addresses"),
         ("s3://a::s3://b", "is a chain of addresses"),
     ],

@@ -118,18 +118,18 @@ def test_the_evidence_names_pods_and_links() -> None:
     bottleneck = find_bottleneck(make_run(resources=used_by_pods(link_share=0.9)))
     assert bottleneck is not None
     assert bottleneck.evidence == (
-        "the database's busiest link carried 90% of what it can; the database used 10% of 6 CPUs,"
+        "the database's busiest link carried 90% of its capacity; the database used 10% of 6 CPUs,"
         " its busiest pod d/1 30% of its own, 25 MB/s over its network; the busiest worker 20% of a CPU"
     )
     bottleneck = find_bottleneck(make_run(None, machines=[LINKED]))
     assert bottleneck is not None
     assert bottleneck.evidence.startswith(
-        "the link of l carried 90% of what it can; what the database"
+        "the link of l carried 90% of its capacity; what the database"
     )
     without_limit = used_by_pods(cpus=None, cpu_share=None, busiest_share=None)
     bottleneck = find_bottleneck(make_run(resources=without_limit))
     assert bottleneck is not None
-    assert "used 6 s of CPU, of how many CPUs is not known, 25 MB/s" in bottleneck.evidence
+    assert "used 6 s of CPU (number of CPUs unknown), 25 MB/s" in bottleneck.evidence
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ def test_what_held_readers_back(run: RunResult, limit: Limit) -> None:
 def test_the_evidence_is_in_the_words_of_readers() -> None:
     waiting = find_bottleneck(make_read(), Role.READ)
     assert waiting is not None
-    assert waiting.evidence.startswith("for disks, locks, or the way to the database; ")
+    assert waiting.evidence.startswith("for disks, locks, or the network; ")
     assert "the busiest reader 20% of a CPU; more readers, or more requests in" in waiting.evidence
     kept_up = find_bottleneck(make_read(offered=OFFERED), Role.READ)
     assert kept_up is not None
-    assert kept_up.evidence.startswith("1,000 queries/s were kept up with; ")
+    assert kept_up.evidence.startswith("kept up with 1,000 queries/s; ")
 
 
 @pytest.mark.parametrize(

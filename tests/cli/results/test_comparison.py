@@ -85,7 +85,7 @@ def test_a_difference_that_is_not_shown() -> None:
 
 def test_single_runs_can_not_tell() -> None:
     comparison = one([inserts({1: [100.0]}), inserts({1: [200.0]})])
-    assert comparison.verdict == "not known: needs 2 runs"
+    assert comparison.verdict == "unknown: needs 2 runs"
     assert comparison.speed.interval is None
     assert comparison.runs_for_five_percent is None
 

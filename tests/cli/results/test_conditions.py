@@ -188,8 +188,8 @@ def test_between_two_databases_only_what_both_have_is_compared() -> None:
     lines = list_differences(["a", "b"], [relational, ring])
     assert lines[-3:] == [
         "note: durability, each in its own terms: a: fsync=on; b: commitlog_sync=batch",
-        "note: replication, each in its own terms: a: nothing told; b: replication_factor=3",
-        "note: the databases have settings of their own for batches: results show lists them",
+        "note: replication, each in its own terms: a: not stated; b: replication_factor=3",
+        "note: each database has its own settings for batches: results show lists them",
     ]
 
 

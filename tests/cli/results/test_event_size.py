@@ -62,7 +62,7 @@ def test_preallocated_files_give_a_reason_and_how_many_events_it_takes() -> None
     runs = [run(storage, storage.model_copy(update={"events": 30_000}))]
     [event_size] = list_event_sizes(runs)
     # 20 units by the 32 bytes that an event's values have.
-    reason = "not known below about 10,000,000 events: files grow by 16 MB"
+    reason = "needs about 10,000,000 events or more: files grow by 16 MB"
     assert event_size == EventSize(reason=reason)
     assert list(find_unknown_sizes(runs)) == [Caveat(Kind.NOT_KNOWN, f"bytes per event: {reason}")]
 
@@ -86,9 +86,9 @@ def test_a_step_is_compared_with_the_end_of_the_one_before_it() -> None:
     ]
     sizes = list_event_sizes(steps)
     assert [event_size.bytes_per_event for event_size in sizes] == [None, 20.0, None, None]
-    alone = "not known from one fill level: it would be flushed; --steps gives more levels"
+    alone = "one fill level is not enough: it would be flushed; --steps gives more levels"
     assert [event_size.reason for event_size in sizes] == [
-        alone, None, "not known below about 6,000 events: files grow by 1 kB at a time", alone,
+        alone, None, "needs about 6,000 events or more: files grow by 1 kB at a time", alone,
     ]  # fmt: skip
     table = tabulate_runs("On disk", inserts({}), steps, terminal=False)
     place = table.headers.index("B/event")
@@ -109,7 +109,7 @@ def test_one_level_tells_nothing_however_many_events_there_are() -> None:
     [event_size] = list_event_sizes([run(size(100_000, 2_500_000))])
     assert event_size.reason is not None
     assert event_size.reason.startswith(
-        "not known from one fill level: no size was taken during the run"
+        "one fill level is not enough: no size was taken during the run"
     )
 
 

@@ -127,7 +127,7 @@ def test_a_coarse_history_must_have_been_there(had: dict[str, Any], keeps: bool)
     needed = {**NEEDED, "history": {"span": "1d", "every": "10m"}}
     loads = [_load(options=had) for _ in range(2)]
     cell = _cell(_judge(needed, *([load] for load in loads)), "insert.p99")
-    reason = "measured without the history of 1d, an event of each device every 10m"
+    reason = "measured without the history of 1d, one event per device every 10m"
     assert (cell.status is Status.MET) == keeps
     assert keeps or (cell.status, cell.reason) == (Status.UNDECIDED, reason)
 
@@ -248,7 +248,7 @@ def test_a_lower_percentile_stands_in_for_one_that_a_search_cant_tell() -> None:
         search.capacity.limits.append(parse_limit("query:last:p90=1s"))
     verdict = _judge(needed, *([search] for search in searches))
     assert _cell(verdict, "events_per_s").status is Status.MET
-    assert any("p90 stands in for the percentile of last" in note for note in verdict.notes)
+    assert any("p90 replaces the percentile of last" in note for note in verdict.notes)
 
 
 def test_a_search_below_the_load_misses_it() -> None:
@@ -281,7 +281,7 @@ def test_what_deleting_by_age_costs_is_a_line_and_no_load() -> None:
     assert "inserts lost 10% in the 5 s in which one ran" in notes[0]
     assert not any("not measured" in note for note in verdict.notes)
     unmeasured = _judge({**NEEDED, "retention": "10d"}, [_load()], [_load()])
-    assert any("what that costs, was not measured" in note for note in unmeasured.notes)
+    assert any("and its cost, were not measured" in note for note in unmeasured.notes)
 
 
 def _weigh(result: Result, size: float) -> Result:
@@ -305,8 +305,8 @@ def test_disk_is_growth_times_rate_times_retention() -> None:
     candidate = verdict.candidates[0]
     assert candidate.disk_bytes == cell.value
     assert candidate.cost_per_month == pytest.approx(730 + 86.83 * 0.5, rel=1e-3)
-    assert candidate.price == "1 an hour, 86.8 GB at 0.5 a GB and month"
-    assert any("go by themselves" in note for note in verdict.notes)
+    assert candidate.price == "1 an hour, 86.8 GB at 0.5 per GB and month"
+    assert any("the deletion of older events" in note for note in verdict.notes)
 
 
 def test_what_compaction_leaves_counts_and_not_what_most_events_take() -> None:
@@ -350,7 +350,7 @@ def test_the_price_of_cpus_is_of_those_that_the_database_may_use() -> None:
         result.runs[0].resources = Resources(cpus=4.0)
     verdict = _judge(needed, *([result] for result in results), price=Price(cpu_hour=0.1))
     assert _cell(verdict, "cost_per_month").value == pytest.approx(292)
-    assert any("might use" in note for note in verdict.notes)
+    assert any("available to the database" in note for note in verdict.notes)
 
 
 def _strike(gap_s: float, missing: int = 0, rate: float = 1000.0) -> Result:
@@ -396,7 +396,7 @@ def test_an_outage_that_outlasts_the_run_isnt_over() -> None:
     late = _strike(4)
     late.runs[0].groups[0].outages = [Outage(gap_s=4.0, gap_began_s=36.0, recovered_after_s=None)]
     cell = _cell(_judge(FAULT, [late], [late]), "faults.kill-server")
-    assert "the run was over before it was back" in (cell.reason or "")
+    assert "the run ended before the rate was back" in (cell.reason or "")
 
 
 PAUSED = {"events_per_s": 1000, "faults": {"pause-fleet 20s": "5s"}}

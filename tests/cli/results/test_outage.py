@@ -57,7 +57,7 @@ def test_an_outage_and_the_way_back() -> None:
     assert outage.recovered_after_s == pytest.approx(28 - 20.4)
     [text] = describe_outages(run)
     assert text == (
-        "After restart-server at 20.4 s nothing was acknowledged for 6.7 s; after 7.6 s the rate was back;"
+        "After restart-server at 20.4 s nothing was acknowledged for 6.7 s; the rate was back after 7.6 s;"
         " nothing was lost or stored twice."
     )
 
@@ -78,8 +78,8 @@ def test_an_outage_long_after_a_mark_is_not_put_down_to_it() -> None:
     assert [outage.gap_s for outage in run.group.outages] == [0.0]
     [text] = describe_outages(run)
     assert text == (
-        "After restart-server at 20.4 s events went on being acknowledged; an outage of 4.0 s that began"
-        " 129.6 s after it is not put down to it; nothing was lost or stored twice."
+        "After restart-server at 20.4 s events were acknowledged throughout; an outage of 4.0 s that began"
+        " 129.6 s after it is not attributed to it; nothing was lost or stored twice."
     )
 
 
@@ -98,18 +98,18 @@ def test_a_rate_that_fell_without_a_gap() -> None:
 @pytest.mark.parametrize(
     ("run", "words"),
     [
-        (make_run([100] * 20 + [30] * 20, [(20.5, 22.0)]), "did not come back to 90 %"),
+        (make_run([100] * 20 + [30] * 20, [(20.5, 22.0)]), "did not return to 90 %"),
         (
             make_run([100] * 21 + [0] * 6 + [100], [(20.5, 27.2)], window_s=24.0),
-            "for 6.7 s; the run was over before the rate was back;",
+            "for 6.7 s; the run ended before the rate was back;",
         ),
         (
             make_run([100] * 21, [(20.5, 24.0)], window_s=24.0),
-            "for 3.5 s; the rate did not come back to 90 %",
+            "for 3.5 s; the rate did not return to 90 %",
         ),
         (
             make_run([100] * 21 + [20, 20], window_s=23.0),
-            "acknowledged; too little of the run was left to see whether the rate came back;",
+            "throughout; too little of the run was left to see whether the rate came back;",
         ),
         (
             make_run([100] * 21 + [0, 0, 60, 60], [(20.5, 23.2)], window_s=25.0),
@@ -117,11 +117,11 @@ def test_a_rate_that_fell_without_a_gap() -> None:
         ),
         (
             make_run([100] * 21 + [30] * 4, window_s=25.0),
-            "acknowledged; the rate did not come back to 90 %",
+            "throughout; the rate did not return to 90 %",
         ),
         (
             make_run([100] * 40, marks=[RESTART.model_copy(update={"at_s": 0.4})]),
-            "acknowledged; what the rate was before is not known, so early in the run; nothing",
+            "throughout; too early in the run to know the rate before it; nothing",
         ),
         (make_run([100] * 40, stored=97), "3 events are missing"),
         (make_run([100] * 40, stored=103), "3 events are stored twice"),
@@ -137,13 +137,13 @@ def test_a_rate_that_fell_without_a_gap() -> None:
         ),
         (
             looked_up(make_run([100] * 40), Lookup(events=1, missing=0, doubled=0, per_group=7)),
-            "; nothing was lost or stored twice, as counted by 7 events of a device.",
+            "; nothing was lost or stored twice, as counted in groups of 7 events of a device.",
         ),
         (
             make_run([100] * 40, [(24.0, 26.0)]),
-            "nothing was acknowledged for 2.0 s, from 3.6 s after it on; after",
+            "nothing was acknowledged for 2.0 s, starting 3.6 s after it; the rate was back",
         ),
-        (make_run([100] * 40, stored=None), "what was lost is not known"),
+        (make_run([100] * 40, stored=None), "events lost: unknown"),
         (
             make_run([100] * 40, marks=[RESTART.model_copy(update={"ok": False, "said": "no"})]),
             "at 20.4 s, which failed, ",
@@ -246,7 +246,7 @@ def test_after_a_fleet_was_cut_off_its_events_are_worked_off() -> None:
     [text] = describe_outages(catch_up(after_s=None, p99=None))
     assert text == (
         "After pause-fleet 5s at 10.0 s 500 events that had been held back came at once; they were not worked"
-        " off before the run was over, or the fleet cut off again; the latest was stored 5.4 s after it was"
+        " off before the run ended, or the fleet was cut off again; the latest was stored 5.4 s after it was"
         " due; nothing was lost or stored twice."
     )
 

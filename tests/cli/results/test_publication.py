@@ -93,15 +93,15 @@ def be_busy(result: Result) -> None:
         (lambda result: setattr(result, "source", "the README"), "not measured by this tool"),
         (lambda result: setattr(result, "complete", False), "incomplete"),
         (set_environment("tool", commit="abc-dirty"), "the tool was changed since"),
-        (set_environment("tool", version=None), "which version of the tool"),
-        (set_environment("database", version=None), "the database's version is not known"),
-        (set_environment("database", settings={}), "the database's settings are not known"),
-        (set_environment("client", cpus=None), "of the client is not known: cpus"),
+        (set_environment("tool", version=None), "the version of the tool is unknown"),
+        (set_environment("database", version=None), "the database's version is unknown"),
+        (set_environment("database", settings={}), "the database's settings are unknown"),
+        (set_environment("client", cpus=None), "unknown about the client: cpus"),
         (set_group(invalid_reasons=["7 events are missing"]), "invalid: 7 events are missing"),
-        (set_group(verification=None), "what was stored was not counted"),
+        (set_group(verification=None), "the stored events were not counted"),
         (
             set_group(verification=Verification(expected=5, stored=None, ok=True)),
-            "what was stored was not counted",
+            "the stored events were not counted",
         ),
         (be_busy, "busy: "),
         (lambda result: result.options["module"].update(password="hush"), "option password shows"),
@@ -164,7 +164,7 @@ def test_a_campaign_has_all_its_jobs_often_enough(tmp_path: Path, good: Result) 
         "alpha kill 1 failed: no room",
         "fewer than 3 repetitions: alpha fill (2)",
     ]
-    assert "set aside, and made anew: 1 result" in publication.beside
+    assert "set aside and made again: 1 result" in publication.beside
 
 
 def test_a_failure_that_has_a_note_is_a_result(tmp_path: Path, good: Result) -> None:
@@ -225,7 +225,7 @@ def test_secrets_are_found(
     assert bool(problems) is is_secret
     if is_secret:
         (problem,) = problems
-        assert problem.startswith(f"{name}:2 may have a secret: ")
+        assert problem.startswith(f"{name}:2 may contain a secret: ")
         assert "hush" not in problem and "abc" not in problem
 
 
@@ -238,7 +238,7 @@ def test_every_file_is_as_its_hash_says(tmp_path: Path, good: Result) -> None:
     (path / "gone.log").unlink()
     (path / "more.log").write_text("new")
     assert check_publication(tmp_path).problems == [
-        f"one/gone.log is in {MANIFEST}, and not there",
+        f"one/gone.log is in {MANIFEST}, but missing",
         f"one/more.log is not in {MANIFEST}",
         f"campaign.log was changed since {MANIFEST} was written",
     ]

@@ -60,7 +60,7 @@ def test_without_any_to_hold_against_it_is_not_told() -> None:
     assert find_loss(nothing.group.deletion_cost) is None
     assert find_loss(None) is None
     assert describe_cost([nothing], "inserts") == (
-        "what inserts lost meanwhile can't be told: a deletion ran in each second, or in none"
+        "the cost to inserts is unknown: a deletion ran in each second, or in none"
     )
 
 

@@ -148,7 +148,7 @@ def changed(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
         ),
         (lambda d: d.update(format=0), "format 0, which no version of this tool has made"),
         (lambda d: d.update(format="1"), "format '1', which no version"),
-        (lambda d: d.pop("format"), "does not say its `format`"),
+        (lambda d: d.pop("format"), "has no `format`"),
         (lambda d: d.pop("target"), "damaged: target: field required"),
         (lambda d: d["runs"][0].pop("groups"), "damaged: runs.0.groups: field required"),
         (lambda d: d["runs"][0].update(rate=1), "runs.0.rate is not a field of format 2"),
@@ -175,11 +175,11 @@ def test_what_is_no_result_is_refused_with_the_reason(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "damaged or no result"),
-        (b'{"format": 1, "comm', "damaged or no result: .*line 1"),
-        (b"[1, 2]", "does not say its `format`"),
+        (b"", "damaged or not a result"),
+        (b'{"format": 1, "comm', "damaged or not a result: .*line 1"),
+        (b"[1, 2]", "has no `format`"),
         (b"\xff\xfe\x00", "not text"),
-        (b"[" * 100_000, "damaged or no result"),
+        (b"[" * 100_000, "damaged or not a result"),
     ],
 )
 def test_damaged_files(tmp_path: Path, content: bytes, reason: str) -> None:
@@ -262,7 +262,7 @@ def test_an_id_is_found_though_a_folder_has_its_name(
 def test_an_ambiguous_beginning_is_refused(tmp_path: Path) -> None:
     for hour in (3, 4):
         stored(tmp_path, hour)
-    with pytest.raises(ConfigError, match=r"2 results begin with 2025.*write more of the ID"):
+    with pytest.raises(ConfigError, match=r"2 results begin with 2025.*give more of the ID"):
         open_result("2025", tmp_path)
     assert open_result("20250102T04", tmp_path).id == NAME.replace("T03", "T04")
 
@@ -393,7 +393,7 @@ def test_labels_and_latest_name_results(tmp_path: Path, capsys: pytest.CaptureFi
     assert open_result("b c", tmp_path).id == third
     assert capsys.readouterr().err == ""
     assert open_result("a", tmp_path).id == second
-    assert f"2 results have the label a: the newest is taken, {second}" in capsys.readouterr().err
+    assert f"2 results have the label a: using the newest, {second}" in capsys.readouterr().err
     assert open_result(first, tmp_path).id == first
     with pytest.raises(ConfigError, match="no result 'c'"):
         open_result("c", tmp_path)

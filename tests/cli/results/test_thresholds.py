@@ -52,13 +52,13 @@ def test_queries() -> None:
     [
         ("p99", "p99 > 50ms"),
         ("p99 = 50ms", "p99 > 50ms"),
-        ("speed > 1", "speed is none of rate"),
+        ("speed > 1", "speed is not one of rate"),
         ("p99 > 50", "p99 > 50ms"),
         ("rate < 50ms", "rate < 20k"),
         ("rate < 1.2.3 base", "rate < 20k"),
         ("rate < 95%", "as in 'rate < 0.95 base'"),
         ("p99 > 110%", "as in 'p99 > 1.1 base'"),
-        ("query: > 1s", "write a limit|is none of"),
+        ("query: > 1s", "write a limit|is not one of"),
     ],
 )
 def test_what_is_no_limit(text: str, said: str) -> None:

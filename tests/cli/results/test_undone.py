@@ -9,7 +9,7 @@ from simulator.contract import GroupResult, Mark, Role, RunResult, SkippedFault
 
 from ..made import inserts
 
-LATE = SkippedFault(due_s=60.0, action="60s kill-server", reason="the run was over before")
+LATE = SkippedFault(due_s=60.0, action="60s kill-server", reason="the run ended first")
 FAILED = Mark(at_s=10.2, ended_s=11.0, action="10s run upgrade", ok=False, said="no such release")
 
 
@@ -26,7 +26,7 @@ def test_what_was_done_is_no_caveat() -> None:
 def test_in_one_run_it_is_told_with_the_run() -> None:
     result = of_two_runs()
     result.runs[1].undone = [LATE]
-    text = "'60s kill-server' was not done in 1 of 2 runs: the run was over before"
+    text = "'60s kill-server' was not done in 1 of 2 runs: the run ended first"
     place = Place(workers=2, run=2)
     assert list(find_skipped_faults(result)) == [Caveat(Kind.DISTURBANCE, text, place)]
 
@@ -37,7 +37,7 @@ def test_in_several_runs_it_is_told_once() -> None:
         run.marks, run.undone = [FAILED], [LATE]
     assert [(caveat.text, caveat.where) for caveat in find_skipped_faults(result)] == [
         ("'10s run upgrade' failed in 2 of 2 runs: no such release", None),
-        ("'60s kill-server' was not done in 2 of 2 runs: the run was over before", None),
+        ("'60s kill-server' was not done in 2 of 2 runs: the run ended first", None),
     ]
 
 
