@@ -12,9 +12,9 @@ from simulator.modules.base import AnyModule
 from simulator.modules.elasticsearch.paging import (
     GROUPS,
     Page,
+    PageContent,
     Plan,
     Statement,
-    Taken,
     write_tail,
 )
 from simulator.modules.elasticsearch.queries import PAGE, find_field
@@ -38,8 +38,8 @@ class _Otherwise(Plan):
         self._plan = plan
         self._convert = convert
 
-    def take(self, page: Page, before: int) -> Taken:
-        return Taken(page.count_hits() or page.count_groups())
+    def take(self, page: Page, before: int) -> PageContent:
+        return PageContent(page.count_hits() or page.count_groups())
 
     def read(self, answers: Sequence[Any]) -> Sequence[Row]:
         return self._plan.read([self._convert(answers[0])])

@@ -18,7 +18,7 @@ from .config import Config, load_config
 from .errors import EXIT_FAILED, CliError, ConfigError, RunFailed
 from .experiments.context import make_settings, open_context
 from .experiments.session import CommonOptions, open_session
-from .output import say
+from .output import print_text
 from .plan import PlannedRun, check_workload
 from .signals import Interrupts
 from .target import ExecutorName, NamedExecutor, Target
@@ -85,7 +85,7 @@ def diagnose(request: CommonOptions, interrupts: Interrupts) -> int:
     healthy = True
     for executor in _list_executors(request, config, target):
         if executor.name:
-            say(f"{executor.name}:")
+            print_text(f"{executor.name}:")
         if executor.kind is not ExecutorName.KUBERNETES:
             _show(judge_machine(read_machine()))
             continue
@@ -102,7 +102,7 @@ def diagnose(request: CommonOptions, interrupts: Interrupts) -> int:
     if target and healthy:
         healthy = _show(check_database(request, interrupts))
     elif not target:
-        say("      to check the connection to a database, add --target NAME")
+        print_text("      to check the connection to a database, add --target NAME")
     return 0 if healthy else EXIT_FAILED
 
 
@@ -118,9 +118,9 @@ def _list_executors(
 
 
 def _show(finding: Finding) -> bool:
-    say(f"{'ok   ' if finding.ok else 'FAIL '} {finding.name}: {finding.text}")
+    print_text(f"{'ok   ' if finding.ok else 'FAIL '} {finding.name}: {finding.text}")
     if finding.remedy:
-        say(f"      {finding.remedy}")
+        print_text(f"      {finding.remedy}")
     return finding.ok
 
 

@@ -67,7 +67,7 @@ class EmbeddedPostgres:
 
     def __enter__(self) -> EmbeddedPostgres:
         try:
-            self._take_home()
+            self._create_home()
             self._start()
         except BaseException:
             self.stop()
@@ -77,7 +77,7 @@ class EmbeddedPostgres:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _take_home(self) -> None:
+    def _create_home(self) -> None:
         try:
             self._home.mkdir(parents=True, exist_ok=True)
             self._lock = (self._home / "lock").open("a")

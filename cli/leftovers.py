@@ -38,7 +38,7 @@ _COLLECTION_POLL_S = 0.5
 
 
 @dataclass
-class LeftRun:
+class LeftoverRun:
     """One run in the cluster."""
 
     run_id: str
@@ -106,7 +106,7 @@ def describe_others(client: KubeClient, place: Place, own: str) -> str | None:
     return "\n".join(lines)
 
 
-def find_runs(place: Place) -> list[LeftRun]:
+def find_runs(place: Place) -> list[LeftoverRun]:
     """All runs of which anything is there that isn't just being deleted, oldest first; RunFailed if the
     cluster can't be asked."""
     client = place.make_client()
@@ -122,16 +122,16 @@ def find_runs(place: Place) -> list[LeftRun]:
 
 def sort_by_run(
     releases: Iterable[str], labelled: Iterable[tuple[str, Item]], at: datetime
-) -> list[LeftRun]:
+) -> list[LeftoverRun]:
     """The runs to which releases and objects, each with its kind, belong; `at`: now."""
-    runs: dict[str, LeftRun] = {}
+    runs: dict[str, LeftoverRun] = {}
     for release in releases:
         run_id = release.removeprefix(RELEASE_PREFIX)
-        runs.setdefault(run_id, LeftRun(run_id)).has_release = True
+        runs.setdefault(run_id, LeftoverRun(run_id)).has_release = True
     for kind, item in labelled:
         meta = item["metadata"]
         run_id = meta["labels"][RUN_LABEL]
-        run = runs.setdefault(run_id, LeftRun(run_id))
+        run = runs.setdefault(run_id, LeftoverRun(run_id))
         run.created = min(
             filter(None, (run.created, _read_time(meta, "creationTimestamp"))), default=None
         )
@@ -186,7 +186,7 @@ def _list_labelled(
     ]
 
 
-def remove_run(place: Place, helm: Helm, run: LeftRun) -> None:
+def remove_run(place: Place, helm: Helm, run: LeftoverRun) -> None:
     """Uninstall the release, then delete what is left with the run's label."""
     if run.has_release:
         helm.uninstall(RELEASE_PREFIX + run.run_id)

@@ -25,14 +25,14 @@ from .errors import RunFailed
 _NOBODY_READS = (errno.EPIPE, errno.EIO)
 
 
-def say(text: str = "") -> None:
+def print_text(text: str = "") -> None:
     """Print to standard output, unless nobody reads it any more."""
     _print(_make_safe(text), sys.stdout)
 
 
 def print_prose(text: str) -> None:
     """Print sentences to standard output: on a terminal their lines end between words."""
-    say(wrap_lines(text, terminal_width()))
+    print_text(wrap_lines(text, terminal_width()))
 
 
 def wrap_lines(text: str, width: int | None) -> str:

@@ -88,7 +88,7 @@ class _Launcher:
 
     def _handle(self, request: dict[str, Any]) -> None:
         if "ping" in request:
-            _say({"pong": True})
+            _send({"pong": True})
             return
         if "signal" in request:
             # Until a child is reaped, its number can't belong to another process.
@@ -107,7 +107,7 @@ class _Launcher:
             try:
                 listener = collector_module.listen(host, port)
             except OSError as error:
-                _say({"refused": f"can't listen at port {port}: {error.strerror or error}"})
+                _send({"refused": f"can't listen at port {port}: {error.strerror or error}"})
                 return
         log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         pid = os.fork()
@@ -119,7 +119,7 @@ class _Launcher:
         if listener:
             answer["port"] = listener.getsockname()[1]
             listener.close()
-        _say(answer)
+        _send(answer)
 
     def _become_child(
         self,
@@ -166,7 +166,7 @@ class _Launcher:
             if not pid:
                 return
             self._children.discard(pid)
-            _say({"exited": pid, "status": os.waitstatus_to_exitcode(status)})
+            _send({"exited": pid, "status": os.waitstatus_to_exitcode(status)})
 
     def _end_children(self) -> None:
         for number, patience_s in ((signal.SIGTERM, _END_PATIENCE_S), (signal.SIGKILL, None)):
@@ -185,7 +185,7 @@ class _Launcher:
                 self._reap()
 
 
-def _say(message: dict[str, Any]) -> None:
+def _send(message: dict[str, Any]) -> None:
     # Nobody may be listening any more: then the end of standard input is on its way.
     with suppress(BrokenPipeError):
         os.write(1, json.dumps(message).encode() + b"\n")

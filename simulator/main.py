@@ -22,7 +22,7 @@ from typing import NoReturn
 from pydantic import TypeAdapter
 
 from . import __version__
-from .contract import Carried, RunSettings
+from .contract import CarriedState, RunSettings
 from .imports import import_all
 from .logs import configure_logging
 
@@ -89,7 +89,7 @@ def read_settings(path: Path) -> list[RunSettings]:
 # connected to nothing. Starting pods costs seconds for each run; a forked process is as clean as a new
 # pod's, and equal for each run.
 
-Work = Callable[[RunSettings], tuple[int, Carried | None]]
+Work = Callable[[RunSettings], tuple[int, CarriedState | None]]
 """Does a run; returns its exit status, and what the next one goes on from."""
 
 
@@ -98,7 +98,7 @@ def run_series(series: Sequence[RunSettings], role: str, work: Work) -> int:
     if len(series) == 1:
         return work(series[0])[0]
     import_all(series[0], role)
-    carried: Carried | None = None
+    carried: CarriedState | None = None
     for settings in series:
         if carried:
             settings.after = carried
@@ -108,7 +108,7 @@ def run_series(series: Sequence[RunSettings], role: str, work: Work) -> int:
     return 0
 
 
-def _run_in_child(work: Work, settings: RunSettings) -> tuple[int, Carried | None]:
+def _run_in_child(work: Work, settings: RunSettings) -> tuple[int, CarriedState | None]:
     """`work` in a child process."""
     read, write = os.pipe()
     # What Python itself runs at a fork drops exceptions: with one of them a SIGTERM would be lost.
@@ -131,7 +131,7 @@ def _run_in_child(work: Work, settings: RunSettings) -> tuple[int, Carried | Non
     exit_status = os.waitstatus_to_exitcode(status)
     # A shell reports signal n as 128 + n.
     exit_status = 128 - exit_status if exit_status < 0 else exit_status
-    return exit_status, Carried.model_validate_json(text) if text else None
+    return exit_status, CarriedState.model_validate_json(text) if text else None
 
 
 def _become_child(work: Work, settings: RunSettings, pipe: int) -> NoReturn:
@@ -202,7 +202,7 @@ def main() -> int:
     # One listener for all runs: nobody who connects between two of them is refused.
     listener = listen(arguments.host, arguments.port)
 
-    def collect(settings: RunSettings) -> tuple[int, Carried | None]:
+    def collect(settings: RunSettings) -> tuple[int, CarriedState | None]:
         began = born if len(series) == 1 or settings is series[0] else time.monotonic()
         return run_collector(settings, listener, began, arguments.announce)
 

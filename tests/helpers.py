@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from simulator.contract import (
-    Carried,
+    CarriedState,
     Client,
     DataSet,
     GroupResult,
@@ -203,5 +203,5 @@ def insert_run(**changes: Any) -> RunResult:
 
 def make_report(run: RunResult | None = None, stored: int = 0, **changes: Any) -> Report:
     """The report on a run: that of `insert_run`, if no other is given."""
-    carried = Carried(next_event=stored, stored=stored)
+    carried = CarriedState(next_event=stored, stored=stored)
     return Report(run=run or insert_run(), environment={}, carried=carried, **changes)

@@ -19,7 +19,7 @@ from ..config import Config, load_config
 from ..errors import ConfigError
 from ..experiments.session import Session, find_module
 from ..faults.injector import Action
-from ..output import note, say
+from ..output import note, print_text
 from ..results.evidence import Question
 from ..signals import Interrupts
 from ..workloads import choose_workload
@@ -235,5 +235,5 @@ def allow_commands(file: Path, commands: list[str], allowed: bool) -> bool:
         raise ConfigError(
             f"{file} runs commands on this machine: read them, and add --allow-run to allow them:{listed}"
         )
-    say(f"{file} runs on this machine:{listed}")
+    print_text(f"{file} runs on this machine:{listed}")
     return allowed or click.confirm("Run them?")

@@ -338,7 +338,7 @@ class _Follow:
             step_s = step_s if duration is None else max(1, round(read_duration_s(duration)))
         window_s = step_s - step_s // WARM_UP
         limits = [
-            str(limit if self._is_told(limit, window_s) else _take_p90(limit))
+            str(limit if self._is_measurable(limit, window_s) else _take_p90(limit))
             for limit in needed.list_limits()
         ]
         return {
@@ -346,7 +346,7 @@ class _Follow:
             "step-duration": f"{step_s}s", "precision": PRECISION, "max-steps": MOST_STEPS,
         }  # fmt: skip
 
-    def _is_told(self, limit: RunLimit, window_s: float) -> bool:
+    def _is_measurable(self, limit: RunLimit, window_s: float) -> bool:
         """Whether a step of the search asks often enough for this percentile."""
         if limit.query is None:
             return True

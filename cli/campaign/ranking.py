@@ -37,7 +37,7 @@ since a decision rests on it, and since neighbouring runs on a busy machine vary
 
 
 @dataclass(frozen=True)
-class Standing:
+class RankedCandidate:
     """A candidate in a ranking."""
 
     name: str
@@ -59,7 +59,7 @@ class Ranking:
 
     title: str
     lines: Sequence[str]
-    standings: Sequence[Standing] = ()
+    standings: Sequence[RankedCandidate] = ()
 
 
 _ONE_REPETITION = (
@@ -110,7 +110,7 @@ def rank_candidates(
     for name, figures in collected.items():
         if not figures.samples:
             why = f"no figure: {_describe_missing(figures) or 'not measured yet'}"
-            standings.append(Standing(name, "", "", why))
+            standings.append(RankedCandidate(name, "", "", why))
             lines.append(str(standings[-1]))
         elif figures.repetitions < repeats:
             lines.append(f"{name}: from {figures.repetitions} of {repeats} repetitions so far.")
@@ -137,7 +137,9 @@ def describe_client_costs_of(step: str, measured: Measured) -> Ranking:
     """What official clients cost each candidate; a database isn't better for a slower client."""
     title = "What official clients cost beside the lean path"
     standings = [
-        Standing(name, "", describe_client_costs(results) if results else "nothing was measured")
+        RankedCandidate(
+            name, "", describe_client_costs(results) if results else "nothing was measured"
+        )
         for name, results in measured.items()
     ]
     title = title if step == "clients" else f"{step}: {title.lower()}"
@@ -223,7 +225,7 @@ def _is_faster(ratio: Ratio | None) -> bool:
     )
 
 
-def _list_ranks(measured: Mapping[str, CandidateFigures]) -> list[Standing]:
+def _list_ranks(measured: Mapping[str, CandidateFigures]) -> list[RankedCandidate]:
     """Each candidate with its rank, its figure, and how it compares with the first."""
     ranks = find_ranks(measured)
     standings = []
@@ -232,13 +234,15 @@ def _list_ranks(measured: Mapping[str, CandidateFigures]) -> list[Standing]:
         beside = ""
         if rank.name != head:
             beside = _compare_with(head, measured[head], figures, len(ranks))
-        standings.append(Standing(rank.name, str(rank), _describe_figures(figures), beside))
+        standings.append(RankedCandidate(rank.name, str(rank), _describe_figures(figures), beside))
     return standings
 
 
-def _list_figures(measured: Mapping[str, CandidateFigures]) -> list[Standing]:
+def _list_figures(measured: Mapping[str, CandidateFigures]) -> list[RankedCandidate]:
     """The candidates of a single repetition with their figures, in the file's order."""
-    return [Standing(name, "", _describe_figures(figures)) for name, figures in measured.items()]
+    return [
+        RankedCandidate(name, "", _describe_figures(figures)) for name, figures in measured.items()
+    ]
 
 
 def _compare_with(head: str, base: CandidateFigures, own: CandidateFigures, candidates: int) -> str:

@@ -9,7 +9,7 @@ from statistics import fmean
 from ..errors import EXIT_FAILED, EXIT_LIMIT, RunFailed
 from ..experiments.experiment import choose_status
 from ..installation import program
-from ..output import print_prose, say, terminal_width, write_whole
+from ..output import print_prose, print_text, terminal_width, write_whole
 from ..render.campaign import CampaignPage, Cell, Summary, make_campaign_report
 from ..render.candidates import DoneJob, make_section
 from ..render.chart import NamedResult
@@ -63,20 +63,20 @@ def write_report(campaign: Campaign) -> dict[str, StoredResult]:
         page = make_campaign_report(make_page(campaign, done, rankings, shown, verdict))
         write_whole(folder.report, page)
         for ranking in shown:
-            say(f"\n{ranking.title}")
+            print_text(f"\n{ranking.title}")
             for line in ranking.lines:
                 print_prose(line)
         if verdict is not None:
             _show_verdict(campaign, verdict)
-        say(f"\nReport: {folder.report}\nResults: {folder.results}")
+        print_text(f"\nReport: {folder.report}\nResults: {folder.results}")
     return done
 
 
 def _show_verdict(campaign: Campaign, verdict: VerdictMatrix) -> None:
     """Print the verdict and keep it."""
     keep_verdict(campaign, verdict)
-    say("\nVerdict")
-    say(tabulate_verdict(verdict).text(width=terminal_width()))
+    print_text("\nVerdict")
+    print_text(tabulate_verdict(verdict).text(width=terminal_width()))
     for line in describe_verdict(verdict):
         print_prose(line)
     print_prose(

@@ -20,7 +20,7 @@ from ..experiments.experiment import AnyExperiment, check_only
 from ..install.work import Consent
 from ..live.serving import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
 from ..live.state import JobState
-from ..output import note, print_prose, say, terminal_width
+from ..output import note, print_prose, print_text, terminal_width
 from ..render.tables import Table
 from ..signals import Interrupted
 from .campaign import Campaign, allow_commands, list_commands
@@ -90,11 +90,11 @@ def show_plan(campaign: Campaign) -> None:
         state = "failed" if job.name in failed else "to do" if job.name in again else "done"
         rows.append([number, job.name, state, " ".join([job.command, *job.arguments])])
     left_of = ("Job", "State", "Command")
-    say(Table(["No.", *left_of], rows, left_of).text(width=terminal_width()))
+    print_text(Table(["No.", *left_of], rows, left_of).text(width=terminal_width()))
     for command in list_commands(
         campaign, (experiment.session for experiment in prepared.values())
     ):
-        say(f"runs on this machine: {command}")
+        print_text(f"runs on this machine: {command}")
     print_prose(describe_time(left, prepared, campaign))
 
 

@@ -91,10 +91,10 @@ def campaign(
     from ..campaign.running import report_only as make_report
     from ..campaign.running import run_campaign, show_plan
     from ..install.work import Consent
-    from ..output import say
+    from ..output import print_text
 
     if example:
-        say(EXAMPLES[example].read_text().rstrip())
+        print_text(EXAMPLES[example].read_text().rstrip())
         return
     if file is None:
         raise click.UsageError("name a FILE; to make one: campaign --example > campaign.yaml")

@@ -62,7 +62,7 @@ def ceiling(
 
     from ..errors import ConfigError
     from ..installation import load_installed
-    from ..output import note, say
+    from ..output import note, print_text
     from ..workloads import find_config, make_workload
 
     try:
@@ -105,7 +105,7 @@ def ceiling(
     costs = ["Generate µs", "Encode µs", "CPU µs/event", "Bytes/event"]
     headers = ["Module", "Mode", "Batch", "Events/s", *costs]
     align = ["left", "left", *["right"] * 6]
-    say(tabulate(rows, headers, tablefmt="plain", colalign=align, disable_numparse=True))
+    print_text(tabulate(rows, headers, tablefmt="plain", colalign=align, disable_numparse=True))
     if left_out:
         note(left_out)
 

@@ -42,7 +42,7 @@ def clean(
     from ..config import load_config
     from ..errors import ConfigError
     from ..leftovers import find_runs, remove_run
-    from ..output import say
+    from ..output import print_text
 
     if namespace is None:
         namespace = load_config(config_file).namespace
@@ -55,22 +55,22 @@ def clean(
     if run_ids:
         runs = [run for run in runs if run.run_id in run_ids]
     if not runs:
-        say(f"Nothing is left in namespace {namespace}.")
+        print_text(f"Nothing is left in namespace {namespace}.")
         return
     rows = [[run.run_id, run.started_by, run.age, run.state, run.objects] for run in runs]
     headers = ["Run", "Started by", "Age", "State", "Objects"]
     # A run's id may look like a number: 326379e5.
-    say(tabulate(rows, headers, tablefmt="plain", disable_numparse=True))
+    print_text(tabulate(rows, headers, tablefmt="plain", disable_numparse=True))
     for run in runs:
         for kind, names in run.hanging.items():
-            say(
+            print_text(
                 f"Kubernetes should have deleted {kind} {', '.join(names)} by now: see kubectl describe"
                 f" {kind} --namespace {namespace} for a finalizer, or a node that is gone."
             )
     removable = [run for run in runs if run.removable]
     chosen = [run for run in removable if running or not run.at_work]
     if len(chosen) < len(removable):
-        say("Those still running were left alone: remove them with --running.")
+        print_text("Those still running were left alone: remove them with --running.")
     if not chosen:
         return
     if not yes:
@@ -80,4 +80,4 @@ def clean(
             return
     for run in chosen:
         remove_run(place, helm, run)
-        say(f"Removed {run.run_id}.")
+        print_text(f"Removed {run.run_id}.")

@@ -48,7 +48,7 @@ def compare(
     --fail-if is for rate, p50, p90, p99, p99_9, max, service_p99 and so on, bytes_per_event, or
     query:NAME, which is a query's mean time.
     """
-    from ..output import note, say, terminal_width, write_whole
+    from ..output import note, print_text, terminal_width, write_whole
     from ..render.comparison import describe_comparison
     from ..results.comparison import check_comparable, find_failures
     from ..results.naming import name_results
@@ -62,7 +62,7 @@ def compare(
     width = None if markdown or output else terminal_width()
     text = describe_comparison(titles, results, markdown, width)
     if output is None:
-        say(text)
+        print_text(text)
     else:
         write_whole(output, text + "\n")
         note(f"Written: {output}")

@@ -71,18 +71,18 @@ def list_(
     Only options that aren't at their defaults are shown. In a terminal, columns whose text
     is in the ID or in `results show`, too, are left out where there is no room.
     """
-    from ..output import say, terminal_width
+    from ..output import print_text, terminal_width
     from ..render.listing import write_list
     from ..results.index import Selection, list_lines
 
     stored = list_lines(results_folder, _read_line, with_cells=True)
     chosen = Selection(targets, tags, since, last).choose(stored)
     if chosen:
-        say(write_list(chosen, terminal_width()))
+        print_text(write_list(chosen, terminal_width()))
     elif stored:
-        say(f"None of the {len(stored):,} results in {results_folder} matches.")
+        print_text(f"None of the {len(stored):,} results in {results_folder} matches.")
     else:
-        say(f"No results in {results_folder}.")
+        print_text(f"No results in {results_folder}.")
 
 
 def _read_line(folder: Path, id_: str) -> ResultLine | None:
@@ -102,17 +102,17 @@ def show(name: str, results_folder: Path, debug: bool) -> None:
     RESULT is an ID or its beginning, a label, `latest`, a result's folder, or its JSON file. A campaign's
     folder, or its verdict.json: the verdict on its requirements, with the runs of each figure.
     """
-    from ..output import say, terminal_width
+    from ..output import print_text, terminal_width
     from ..render.requirements import describe_whole_verdict
     from ..render.stored import describe_result
     from ..results.store import open_result, open_verdict
 
     verdict = open_verdict(Path(name))
     if verdict is not None:
-        say(describe_whole_verdict(verdict, terminal_width()))
+        print_text(describe_whole_verdict(verdict, terminal_width()))
         return
     stored = open_result(name, results_folder)
-    say(describe_result(stored, sys.stdout.isatty(), terminal_width()))
+    print_text(describe_result(stored, sys.stdout.isatty(), terminal_width()))
 
 
 @results.command(short_help="Write all runs as a table for other programs.")
@@ -122,13 +122,13 @@ def show(name: str, results_folder: Path, debug: bool) -> None:
 @debug_option
 def export(names: tuple[str, ...], output: Path | None, results_folder: Path, debug: bool) -> None:
     """Write all runs of the results given, or of all that are stored, one line for each run."""
-    from ..output import note, say, write_whole
+    from ..output import note, print_text, write_whole
     from ..results.export import FORMATS, choose_format, export_runs
 
     form = FORMATS[".csv"] if output is None else choose_format(output)
     content = export_runs(_open_results(names, results_folder), form)
     if output is None:
-        say(content.decode().rstrip("\n"))
+        print_text(content.decode().rstrip("\n"))
     else:
         write_whole(output, content)
         note(f"Written: {output}")
@@ -153,7 +153,7 @@ def check(ctx: click.Context, folders: tuple[Path, ...], write: bool, debug: boo
     """  # fmt: skip
     from simulator.units import format_count
 
-    from ..output import print_prose, say
+    from ..output import print_prose, print_text
     from ..results.manifest import MANIFEST, write_manifest
     from ..results.publication import check_publication
 
@@ -162,9 +162,9 @@ def check(ctx: click.Context, folders: tuple[Path, ...], write: bool, debug: boo
         publication = check_publication(folder, with_manifest=not write)
         if write and not publication.problems:
             write_manifest(folder)
-            say(f"Written: {folder / MANIFEST}")
+            print_text(f"Written: {folder / MANIFEST}")
         verdict = "not to be published" if publication.problems else "may be published"
-        say(f"{folder}: {format_count(len(publication.results), 'result')}, {verdict}")
+        print_text(f"{folder}: {format_count(len(publication.results), 'result')}, {verdict}")
         for problem in publication.problems:
             print_prose(f"problem: {problem}")
         for line in publication.beside:

@@ -35,13 +35,13 @@ def targets(target: str | None, config_file: Path, example: bool, debug: bool) -
     from ..config import load_config
     from ..errors import ConfigError
     from ..installation import CONFIG_FILE, shipped
-    from ..output import say
+    from ..output import print_text
 
     if example:
-        say(shipped(CONFIG_FILE).read_text().rstrip())
+        print_text(shipped(CONFIG_FILE).read_text().rstrip())
         return
     config = load_config(config_file)
-    say(_overview(config) if target is None else _options(config, target))
+    print_text(_overview(config) if target is None else _options(config, target))
     wrong = _wrong_keys(config, config.target_names if target is None else [target])
     if wrong:
         raise ConfigError("\n".join(wrong))

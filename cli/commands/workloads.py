@@ -68,7 +68,7 @@ def workloads(
     target is sent for them.
     """  # fmt: skip
     from ..errors import ConfigError
-    from ..output import note, say
+    from ..output import note, print_text
     from ..render.workloads import describe_workload, list_workloads
     from ..workloads import find_config, make_workload
 
@@ -82,7 +82,7 @@ def workloads(
         request = CommonOptions(
             target, config_file, extra_options, workload=workload, workload_options=workload_pairs
         )
-        say(_describe_queries(request, seed))
+        print_text(_describe_queries(request, seed))
         return
     if target is not None or extra_options:
         raise ConfigError("--target and --extra-option go with --show-queries")
@@ -93,11 +93,11 @@ def workloads(
     if workload is None:
         if plot or workload_pairs:
             raise ConfigError("--plot and --workload-option need a WORKLOAD")
-        say(list_workloads(config))
+        print_text(list_workloads(config))
         return
     instance = make_workload(workload, config, workload_pairs, seed)
     if not plot:
-        say(describe_workload(instance))
+        print_text(describe_workload(instance))
         return
     from ..render.plotting import write_workload_plot
 

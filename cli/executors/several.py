@@ -82,7 +82,7 @@ class _SharedSeries(Series):
             # The collector listens from then on.
             if status.phase is not Phase.START:
                 for helper in helpers:
-                    helper.see_to_it()
+                    helper.ensure_started()
             watch(status)
 
         try:
@@ -114,7 +114,7 @@ class _Helper:
         self._failure: Exception | None = None
         self._thread: threading.Thread | None = None
 
-    def see_to_it(self) -> None:
+    def ensure_started(self) -> None:
         """Begin, if that has not been done; RunFailed if the workers can't go on."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, daemon=True)

@@ -18,7 +18,7 @@ from simulator.units import format_span
 from simulator.workloads import load_workload
 
 from ..errors import ConfigError, RunFailed
-from ..output import note, print_prose, say, terminal_width
+from ..output import note, print_prose, print_text, terminal_width
 from ..plan import (
     PlannedRun,
     PlannedSeries,
@@ -443,7 +443,7 @@ class CapacityExperiment(Experiment[CapacityRequest]):
 
     def show(self, result: Result) -> None:
         terminal = sys.stdout.isatty()
-        say(tabulate_capacity(result, terminal).text(width=terminal_width()))
+        print_text(tabulate_capacity(result, terminal).text(width=terminal_width()))
         print_prose(f"{describe_steps(result)}\n")
         for line in describe_capacity(result):
             print_prose(line)

@@ -13,7 +13,7 @@ from simulator.modules.capabilities import OfficialClient
 from simulator.modules.options import LEAN
 
 from ..errors import ConfigError
-from ..output import print_prose, say, terminal_width
+from ..output import print_prose, print_text, terminal_width
 from ..plan import (
     PlannedRun,
     PlannedSeries,
@@ -120,10 +120,10 @@ class ClientsExperiment(Experiment[ClientsRequest]):
         return {"clients": self._comparison}
 
     def show(self, result: Result) -> None:
-        say(tabulate_clients(result).text(width=terminal_width()))
+        print_text(tabulate_clients(result).text(width=terminal_width()))
         if self.request.readers is not None:
             table = tabulate_questions(result)
-            say(f"\nTimes of the questions\n{table.text(width=terminal_width())}")
+            print_text(f"\nTimes of the questions\n{table.text(width=terminal_width())}")
         lines = [*describe_clients(result), *summarize_notes(result, sys.stdout.isatty())]
         for line in ["", *lines]:
             print_prose(line)

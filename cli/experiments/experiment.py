@@ -14,12 +14,12 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
-from simulator.contract import Carried, GroupResult, Load, Role, RunResult, Status
+from simulator.contract import CarriedState, GroupResult, Load, Role, RunResult, Status
 
 from ..errors import EXIT_FAILED, EXIT_LIMIT, RunFailed, RunGivenUp
 from ..faults.injector import add_pauses, check_pauses, check_times
 from ..live.serving import live_page, publish_end
-from ..output import note, say
+from ..output import note, print_text
 from ..plan import PlannedRun, PlannedSeries, Request, share_devices
 from ..render.progress import Display, make_display
 from ..results.limits import Outcome, sum_up
@@ -184,7 +184,7 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
     if experiment.runs:
         experiment.show(result)
     if result.runs and unwritten is None:
-        say(f"\nResult: {context.folder.path}")
+        print_text(f"\nResult: {context.folder.path}")
     unsent = None if unwritten else _send(context)
     if unsent and stopped:
         note(f"warning: {unsent}")
@@ -203,7 +203,7 @@ def _send(context: RunContext) -> RunFailed | None:
     except RunFailed as error:
         return error
     if address:
-        say(f"Copied to: {address}")
+        print_text(f"Copied to: {address}")
     return None
 
 
@@ -228,7 +228,7 @@ class Runner:
     def __init__(self, experiment: AnyExperiment, context: RunContext, display: Display) -> None:
         self._experiment, self._context, self._display = experiment, context, display
         self._environment: dict[str, Any] = {}
-        self._carried: Carried | None = None
+        self._carried: CarriedState | None = None
         """What the last run left behind: writers alone can go on from it, and runs with a history."""
         self._next_checkpoint_s = 0.0
         self._unfinished: UnfinishedRun | None = None

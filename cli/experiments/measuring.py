@@ -11,7 +11,7 @@ from simulator.contract import RunLimit, RunResult
 from simulator.errors import OptionError, did_you_mean
 
 from ..errors import ConfigError, RunFailed
-from ..output import print_prose, say, terminal_width
+from ..output import print_prose, print_text, terminal_width
 from ..plan import (
     Mix,
     PlannedRun,
@@ -128,7 +128,7 @@ def _list_columns(text: str) -> list[str]:
 def show_stages(result: Result) -> None:
     """Print the table of the stages of a rate that changes."""
     if (stages := tabulate_stages(result)).rows:
-        say(f"\nStages\n{stages.text(width=terminal_width())}")
+        print_text(f"\nStages\n{stages.text(width=terminal_width())}")
 
 
 class InsertExperiment(_PlannedExperiment[Sweep]):
@@ -163,15 +163,15 @@ class InsertExperiment(_PlannedExperiment[Sweep]):
             return
         sweep, terminal = self.request, sys.stdout.isatty()
         if sweep.steps and sweep.load.duration_s is None:
-            say(f"Stepsize: {sweep.counts[0] * sweep.load.events:,}")
+            print_text(f"Stepsize: {sweep.counts[0] * sweep.load.events:,}")
         if not result.by_fill_level:
-            say("Inserts per second")
+            print_text("Inserts per second")
         table, columns = tabulate_writers(result, terminal), self.session.request.columns
         if columns is None:
-            say(table.shrink(terminal_width()))
+            print_text(table.shrink(terminal_width()))
         else:
             chosen = table if columns == ALL_COLUMNS else table.choose(_list_columns(columns))
-            say(chosen.text(width=terminal_width()))
+            print_text(chosen.text(width=terminal_width()))
         if sweep.load.stages:
             show_stages(result)
         for line in summarize_notes(result, terminal, describe_load(sweep.load)):
@@ -216,8 +216,8 @@ class QueryExperiment(_PlannedExperiment[Request]):
             return
         terminal = sys.stdout.isatty()
         for title, table in tabulate_readers(result, terminal).items():
-            say(f"{title}\n{table.text(width=terminal_width())}\n")
-        say(tabulate_figures(result, terminal).text(width=terminal_width()))
+            print_text(f"{title}\n{table.text(width=terminal_width())}\n")
+        print_text(tabulate_figures(result, terminal).text(width=terminal_width()))
         above = describe_durations(result), describe_answers(result)
         for line in summarize_notes(result, terminal, *above):
             print_prose(line)
@@ -265,11 +265,11 @@ class MixedExperiment(_PlannedExperiment[Mix]):
         terminal = sys.stdout.isatty()
         if any(run.writers and run.writers.rate_per_s is not None for run in result.runs):
             table = tabulate_writers(result, terminal)
-            say(f"Inserts per second\n{table.text(width=terminal_width())}")
+            print_text(f"Inserts per second\n{table.text(width=terminal_width())}")
         for title, table in tabulate_readers(result, terminal).items():
             if table.rows:
-                say(f"\n{title}\n{table.text(width=terminal_width())}")
+                print_text(f"\n{title}\n{table.text(width=terminal_width())}")
         show_stages(result)
-        say("")
+        print_text("")
         for line in summarize_notes(result, terminal, describe_answers(result)):
             print_prose(line)

@@ -11,7 +11,7 @@ from simulator.contract import DataSet, Load, RunResult
 from simulator.units import format_count, format_span
 
 from ..errors import ConfigError, RunFailed
-from ..output import note, print_prose, say, terminal_width
+from ..output import note, print_prose, print_text, terminal_width
 from ..plan import PlannedRun, PlannedSeries, Request, check_capabilities, share_devices
 from ..render.notes import summarize_notes
 from ..render.tuning import advise, describe_tuning, tabulate_tuning
@@ -222,7 +222,7 @@ class TuneExperiment(Experiment[TuneRequest]):
         return {"tuning": self.tuning}
 
     def show(self, result: Result) -> None:
-        say(tabulate_tuning(result).text(width=terminal_width()))
+        print_text(tabulate_tuning(result).text(width=terminal_width()))
         for line in ["", *describe_tuning(result), *summarize_notes(result, sys.stdout.isatty())]:
             print_prose(line)
-        say(advise(result))
+        print_text(advise(result))

@@ -19,7 +19,7 @@ from ..diagnosis import Finding, check_database
 from ..errors import ConfigError, RunFailed
 from ..experiments.session import CommonOptions
 from ..installation import CONFIG_FILE, program
-from ..output import say
+from ..output import print_text
 from ..signals import Interrupts
 from .recipes import (
     DATABASE_LABEL,
@@ -206,13 +206,15 @@ def install_database(
         raise ConfigError(
             f"{recipe.name} is already installed, with {before.choice}: uninstall it first"
         )
-    say(database.plan(choice))
+    print_text(database.plan(choice))
     if before.volumes and not before.pods:
-        say(f"Data volumes of an earlier installation will be used: {', '.join(before.volumes)}")
+        print_text(
+            f"Data volumes of an earlier installation will be used: {', '.join(before.volumes)}"
+        )
     if not confirm(place, consent, f"Install {recipe.name}"):
         return
     extra_options = database.install(choice, interrupts)
-    say(f"Next: {next_command(target_name, place, where.config_file, extra_options)}")
+    print_text(f"Next: {next_command(target_name, place, where.config_file, extra_options)}")
 
 
 def _await_database(recipe: Recipe, request: CommonOptions, interrupts: Interrupts) -> None:
@@ -230,7 +232,7 @@ def _await_database(recipe: Recipe, request: CommonOptions, interrupts: Interrup
             f" {finding.text}\nOnce the cause is removed, check again with: {program()} doctor"
             f" --target {request.target}"
         )
-    say(f"{recipe.name} {finding.text}")
+    print_text(f"{recipe.name} {finding.text}")
 
 
 def await_answer(ask: Callable[[], Finding], patience_s: float) -> Finding:
@@ -255,7 +257,7 @@ def print_status(target: str | None, where: ClusterOptions) -> None:
             try:
                 recipes.append(load_recipe(name))
             except ConfigError as error:
-                say(error.message)
+                print_text(error.message)
     rows = []
     client = place.make_client()
     for recipe in recipes:
@@ -272,7 +274,7 @@ def print_status(target: str | None, where: ClusterOptions) -> None:
             ]
         )
     headers = ["Database", "State", "Pods ready", "Variant", "Nodes", "Size", "Data volumes"]
-    say(tabulate(rows, headers, tablefmt="plain", disable_numparse=True))
+    print_text(tabulate(rows, headers, tablefmt="plain", disable_numparse=True))
 
 
 def uninstall_database(
@@ -285,17 +287,17 @@ def uninstall_database(
     recipe = database.recipe
     before = database.read_state()
     if not before.choice and not before.pods and not before.volumes:
-        say(f"{recipe.name} is not installed in namespace {place.namespace}.")
+        print_text(f"{recipe.name} is not installed in namespace {place.namespace}.")
         return
     arguments = removal_arguments(before, delete_volumes)
-    say(database.plan_removal(arguments))
+    print_text(database.plan_removal(arguments))
     if delete_volumes and before.volumes:
-        say(f"The data in {', '.join(before.volumes)} will be lost.")
+        print_text(f"The data in {', '.join(before.volumes)} will be lost.")
     if not confirm(place, consent, f"Remove {recipe.name}"):
         return
     database.remove(arguments)
     volumes = [] if delete_volumes else database.read_state().volumes
-    say(f"Removed {recipe.name}." + (f" Kept: {', '.join(volumes)}." if volumes else ""))
+    print_text(f"Removed {recipe.name}." + (f" Kept: {', '.join(volumes)}." if volumes else ""))
 
 
 def confirm(place: Place, consent: Consent, action: str) -> bool:
@@ -303,7 +305,7 @@ def confirm(place: Place, consent: Consent, action: str) -> bool:
     context = check_context(place, consent.confirm_context)
     where = f"context {context}, namespace {place.namespace}"
     if consent.yes or consent.confirm_context:
-        say(f"{action}: {where}")
+        print_text(f"{action}: {where}")
         return True
     if not sys.stdin.isatty():
         raise ConfigError(

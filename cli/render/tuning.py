@@ -98,11 +98,14 @@ def describe_tuning(result: Result) -> list[str]:
         lines = [f"No best is shown; {name} measured highest: {rate} {unit}."]
     if len(ranked) > 1:
         second = format_options(tuning.candidates[ranked[1]])
-        lines.append(f"Compared with the next, {second}: {_tell(tuning, best, ranked[1])}.")
+        lines.append(
+            f"Compared with the next, {second}: {_describe_difference(tuning, best, ranked[1])}."
+        )
     default = _find(tuning, tuning.defaults)
     if default in tuning.finalists and default not in (best, *ranked[1:2]):
         lines.append(
-            f"Compared with the defaults, {format_options(tuning.defaults)}: {_tell(tuning, best, default)}."
+            f"Compared with the defaults, {format_options(tuning.defaults)}:"
+            f" {_describe_difference(tuning, best, default)}."
         )
     elif default == best:
         lines.append("These are the defaults.")
@@ -127,7 +130,7 @@ def _find(tuning: Tuning, settings: Mapping[str, Any]) -> int | None:
     return next((n for n, own in enumerate(tuning.candidates) if own == settings), None)
 
 
-def _tell(tuning: Tuning, candidate: int, base: int) -> str:
+def _describe_difference(tuning: Tuning, candidate: int, base: int) -> str:
     ratio = compare_candidates(tuning, candidate, base, tuning.stages)
     if ratio is None:
         return "unknown, it has no figure"

@@ -178,10 +178,10 @@ def _describe_load(load: Load) -> list[str]:
 
 def give_answer(result: Result) -> str:
     """The figure that was asked for, and what became of the limits."""
-    return " ".join(filter(None, [_give_figure(result), describe_limits(result)]))
+    return " ".join(filter(None, [_write_sentence(result), describe_limits(result)]))
 
 
-def _give_figure(result: Result) -> str:
+def _write_sentence(result: Result) -> str:
     if result.command == "capacity":
         return " ".join(describe_capacity(result))
     if result.command == "tune":

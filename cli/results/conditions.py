@@ -68,7 +68,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Stated:
+class SettingValue:
     """What a result says about a setting."""
 
     condition: Condition
@@ -121,13 +121,13 @@ def _find_condition(name: str, result: Result) -> Condition:
     return _COMMAND.get(name, Condition.WORKLOAD)
 
 
-def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
+def list_settings(result: Result, declared: Declared) -> dict[Setting, SettingValue]:
     """All settings that are known to change a figure."""
-    settings: dict[Setting, Stated] = {}
+    settings: dict[Setting, SettingValue] = {}
 
     def add(condition: Condition, name: str, origin: Origin, value: Any) -> None:
         if condition is not Condition.NONE:
-            settings[Setting(name, origin)] = Stated(condition, value)
+            settings[Setting(name, origin)] = SettingValue(condition, value)
 
     for name, value in result.options.items():
         if name == "definition":
@@ -170,16 +170,16 @@ def find_durability(result: Result) -> dict[str, Any]:
     return dict(sorted(values.items()))
 
 
-def _list_defaults(result: Result) -> dict[Setting, Stated]:
+def _list_defaults(result: Result) -> dict[Setting, SettingValue]:
     """What a result that is older than these options would say about them."""
     settings = {
-        Setting(name, Origin.COMMAND): Stated(_WORKLOAD.get(name, Condition.WORKLOAD), value)
+        Setting(name, Origin.COMMAND): SettingValue(_WORKLOAD.get(name, Condition.WORKLOAD), value)
         for name, value in WorkloadOptions().model_dump(mode="json").items()
     }
     if result.command != "query":
-        settings[Setting("client", Origin.OPTION)] = Stated(Condition.CLIENT, LEAN)
+        settings[Setting("client", Origin.OPTION)] = SettingValue(Condition.CLIENT, LEAN)
     if result.command == "query" or result.settings.readers_beside:
-        settings[Setting("reader_in_flight", Origin.COMMAND)] = Stated(Condition.CLIENT, 1)
+        settings[Setting("reader_in_flight", Origin.COMMAND)] = SettingValue(Condition.CLIENT, 1)
     return settings
 
 
@@ -236,7 +236,7 @@ def find_in_flight(result: Result) -> int | None:
 def _state_in_flight(
     results: Sequence[Result],
     declared: Sequence[Declared],
-    settings: Sequence[dict[Setting, Stated]],
+    settings: Sequence[dict[Setting, SettingValue]],
 ) -> None:
     """Replace the options that say how many requests are in flight, whose names differ from module to
     module, by the number that was in effect."""
@@ -246,11 +246,11 @@ def _state_in_flight(
     for number, declaration, own in zip(numbers, declared, settings, strict=True):
         for origin in (Origin.OPTION, Origin.SERVER):
             own.pop(Setting(declaration.in_flight or "", origin), None)
-        own[Setting("in_flight", Origin.COMMAND)] = Stated(Condition.CLIENT, number)
+        own[Setting("in_flight", Origin.COMMAND)] = SettingValue(Condition.CLIENT, number)
 
 
 def _leave_out_indexes(
-    results: Sequence[Result], settings: Sequence[dict[Setting, Stated]]
+    results: Sequence[Result], settings: Sequence[dict[Setting, SettingValue]]
 ) -> None:
     """Leave out the indexes of tables unless all results have them, in the words of one database."""
     indexes = Setting(_INDEXES, Origin.SERVER)

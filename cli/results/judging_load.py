@@ -273,7 +273,7 @@ def _covers(capacity: Capacity, needed: Requirements) -> bool:
     """Whether a search kept to the required limits, or to narrower ones; of a query that is asked too rarely
     for its percentile in a step, p90 stands in for it."""
     return all(
-        any(_is_within(own, limit) or _stands_in(own, limit) for own in capacity.limits)
+        any(_is_within(own, limit) or _replaces_percentile(own, limit) for own in capacity.limits)
         for limit in needed.list_limits()
     )
 
@@ -284,7 +284,7 @@ def _is_within(own: RunLimit, limit: RunLimit) -> bool:
     return same and own.at_most <= limit.at_most * (1 + 1e-9)
 
 
-def _stands_in(own: RunLimit, limit: RunLimit) -> bool:
+def _replaces_percentile(own: RunLimit, limit: RunLimit) -> bool:
     if limit.query is None or not limit.measure.is_time or own.measure is not Measure.P90:
         return False
     return _is_within(own, limit.model_copy(update={"measure": Measure.P90}))
@@ -302,6 +302,6 @@ def list_stand_ins(question: Question, measured: Measured) -> list[str]:
         for limit in question.needed.list_limits()
         for capacity in searches
         if capacity is not None
-        and any(_stands_in(own, limit) for own in capacity.limits)
+        and any(_replaces_percentile(own, limit) for own in capacity.limits)
         and not any(_is_within(own, limit) for own in capacity.limits)
     ]

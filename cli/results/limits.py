@@ -52,7 +52,7 @@ class RunVerdict(Bounded, BaseModel):
         return None if self.outcome is Outcome.UNDECIDED else self.outcome is Outcome.KEPT
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """`p99=100ms missed; error_share=0.1% kept`."""
         return "; ".join(f"{verdict.limit} {verdict.outcome}" for verdict in self.limits)
 

@@ -268,7 +268,7 @@ class Result(Bounded, BaseModel):
     of an older version, or if only the cluster knew the module's options."""
 
     @model_validator(mode="after")
-    def _of_one_command(self) -> Result:
+    def _check_command(self) -> Result:
         no_roles = {"query": Role.WRITE, "insert": Role.READ}
         if self.clients is not None:
             no_roles["clients"] = Role.WRITE if self.clients.asks else Role.READ

@@ -206,7 +206,7 @@ class Requirements(RequiredPart):
         return {_read_fault(text): outage_s for text, outage_s in faults.items()}
 
     @model_validator(mode="after")
-    def _go_together(self) -> Requirements:
+    def _check_load(self) -> Requirements:
         if (self.devices is None) == (self.events_per_s is None):
             raise ValueError("give either devices or events_per_s: the load")
         if self.disk is not None and self.retention is None:

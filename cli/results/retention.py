@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.contract import DeletionCost, Role, Stretch
+from simulator.contract import DeletionCost, IntervalFigures, Role
 from simulator.units import format_digits
 
 from .model import GroupRun, Result
@@ -19,8 +19,8 @@ ENOUGH_S = 3
 class Loss:
     """What a group did while deletions ran, beside the seconds in which none did."""
 
-    during: Stretch
-    beside: Stretch
+    during: IntervalFigures
+    beside: IntervalFigures
     """Between deletions; if there are too few such seconds, before the first."""
 
     @property
@@ -95,7 +95,7 @@ def describe_cost(runs: Sequence[GroupRun], subject: str) -> str:
     )
 
 
-def _show(stretch: Stretch) -> str:
+def _show(stretch: IntervalFigures) -> str:
     p99 = "" if stretch.p99_ms is None else f", p99 {format_digits(stretch.p99_ms)} ms"
     return f"{stretch.rate_per_s or 0:,.0f}/s{p99}"
 

@@ -157,14 +157,14 @@ def read_result(path: Path) -> Result:
         raise UnreadableResult(f"{file} has {_describe_other_format(document)}")
     try:
         current = format1.convert(document) if form == 1 else document
-        return _bring_up_to_date(Result.model_validate(current))
+        return _renew_summaries(Result.model_validate(current))
     except format1.WrongShapeError as error:
         raise UnreadableResult(f"{file} is damaged: {error}") from error
     except ValidationError as error:
         raise UnreadableResult(f"{file} is damaged: {_describe_problem(form, error)}") from error
 
 
-def _bring_up_to_date(result: Result) -> Result:
+def _renew_summaries(result: Result) -> Result:
     """Sum up query times as it is done today: the first versions averaged the first executions with the
     others, which can't be compared with newer results; later ones had fewer percentiles."""
     if any(entry.p90 is None for entry in result.query_summary):

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..contract import Carried, Role, RunSettings, Tables
+from ..contract import CarriedState, Role, RunSettings, Tables
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule, await_count
 from ..modules.indexes import CreateIndices, IndexedModule
@@ -285,7 +285,7 @@ class Preparation:
         self.indexing.build()
         self.server["schema"] = self.indexing.describe_schema()
 
-    def _continue(self, after: Carried | None) -> None:
+    def _continue(self, after: CarriedState | None) -> None:
         """Find out how many events are stored, and the first number that none of them can have.
 
         If runs with this seed stored n events, no worker has used a number of n or more: each

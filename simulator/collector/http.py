@@ -30,7 +30,7 @@ from ..contract import (
     STATUS_PREFIX,
     TOKEN_HEADER,
     TOO_EARLY,
-    Carried,
+    CarriedState,
     Failure,
     Message,
     Progress,
@@ -206,14 +206,14 @@ def _print(line: str) -> None:
 
 def run_collector(
     settings: RunSettings, listener: socket.socket, born: float, announced: bool = False
-) -> tuple[int, Carried | None]:
+) -> tuple[int, CarriedState | None]:
     """Serve on `listener` until a request or a signal asks for the end, or nobody has for `linger_s`.
 
     `born`: `time.monotonic()` at the start; `announced`: print progress and report, too. Returns the
     exit status, 0 if there was a report, and what the next run goes on from.
     """
 
-    async def serve() -> tuple[int, Carried | None]:
+    async def serve() -> tuple[int, CarriedState | None]:
         collector = Collector(settings, born)
 
         def end() -> None:

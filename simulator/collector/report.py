@@ -10,7 +10,7 @@ from math import sqrt
 from typing import Any
 
 from ..contract import (
-    Carried,
+    CarriedState,
     EarlyEnd,
     Group,
     GroupResult,
@@ -128,7 +128,7 @@ def _begin_report(settings: RunSettings, prepared: Preparation, barrier: Barrier
     return Report(
         run=run,
         environment=environment,
-        carried=Carried(next_event=prepared.begin.first_event, stored=None),
+        carried=CarriedState(next_event=prepared.begin.first_event, stored=None),
     )
 
 
@@ -167,7 +167,7 @@ def _merge(
 
 def _verify(
     group: Group, prepared: Preparation, barrier: Barrier, kept_events: int | None
-) -> tuple[GroupResult, Carried]:
+) -> tuple[GroupResult, CarriedState]:
     """Count the events of a group of writers, and merge what it measured. `kept_events`: how many events
     weren't to be deleted, if the run has a retention."""
     module, parts = prepared.module, _collect_figures(group, barrier)
@@ -197,7 +197,7 @@ def _verify(
     most_prefilled = max(message.prefilled for message in barrier.ready.values())
     most = max(part.count for part in parts.values())
     next_event = prepared.begin.first_event + most_prefilled + most
-    carried = Carried(next_event=next_event, stored=stored)
+    carried = CarriedState(next_event=next_event, stored=stored)
     if prepared.begin.has_history and prepared.begin.is_certain and verification.ok:
         counts = {worker: part.count for worker, part in parts.items()}
         carried.next_events = prepared.begin.find_next(counts)

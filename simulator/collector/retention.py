@@ -11,12 +11,12 @@ from ..contract import (
     Deletion,
     DeletionCost,
     GroupResult,
+    IntervalFigures,
     Retention,
     RetentionResult,
     Role,
     RunSettings,
     StoredEvents,
-    Stretch,
     WorkerFigures,
 )
 from ..errors import Retryable, SimulatorError
@@ -241,12 +241,12 @@ def weigh_deletions(
 
 def _sum_up(
     group: GroupResult, figures: Sequence[WorkerFigures], seconds: Sequence[int]
-) -> Stretch:
+) -> IntervalFigures:
     if not seconds:
-        return Stretch(seconds=0)
+        return IntervalFigures(seconds=0)
     chosen, done = set(seconds), dict(group.timeline)
     counts = [own for part in figures for second, own in part.seconds if second in chosen]
-    return Stretch(
+    return IntervalFigures(
         seconds=len(seconds),
         rate_per_s=sum(done.get(second, 0) for second in seconds) / len(seconds),
         p99_ms=find_percentile_ms(counts, 99),

@@ -16,11 +16,11 @@ from ..contract import (
     Failure,
     Go,
     GroupResult,
-    Heard,
     Load,
     Lookup,
     Phase,
     Progress,
+    ProgressAnswer,
     Ready,
     Report,
     Role,
@@ -389,7 +389,7 @@ class Collector:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def progress(self, message: Progress) -> Heard:
+    def progress(self, message: Progress) -> ProgressAnswer:
         """Note how far a worker is; the answer says whether it is to end early."""
         self.barrier.hear(message.worker)
         self._phases.take_report(message, self.barrier.advance(message))
@@ -398,8 +398,8 @@ class Collector:
         elapsed_s = self.barrier.elapsed_s()
         self._watch_limits(elapsed_s)
         if self._early_end is None:
-            return Heard()
-        return Heard(ends_in_s=max(0.0, self._early_end.at_s - elapsed_s))
+            return ProgressAnswer()
+        return ProgressAnswer(ends_in_s=max(0.0, self._early_end.at_s - elapsed_s))
 
     def _watch_limits(self, elapsed_s: float) -> None:
         """End the run, at the same instant for all workers, if it can't keep a limit any more."""

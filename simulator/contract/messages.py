@@ -101,7 +101,7 @@ class Progress(Message):
     """Of each query apart, if limits may end the run."""
 
 
-class Heard(Message):
+class ProgressAnswer(Message):
     """Answer to `Progress`."""
 
     ends_in_s: Seconds | None = None

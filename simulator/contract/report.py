@@ -9,7 +9,7 @@ from pydantic import Field, computed_field, model_validator
 from .message import Message
 from .resources import Machine, Mark, Outage, Resources, SkippedFault
 from .retention import DeletionCost, RetentionResult
-from .settings import Carried, Role
+from .settings import CarriedState, Role
 from .storage import Storage
 
 
@@ -477,6 +477,6 @@ class Report(Message):
     run: RunResult
     environment: dict[str, Any]
     """`client` and `database`, as found by the collector."""
-    carried: Carried
+    carried: CarriedState
     failure: str | None = None
     """Why the run was given up; what had been measured by then is here, and no further run can be made."""

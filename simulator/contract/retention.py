@@ -51,7 +51,7 @@ class Deletion(Message):
         return self.ended_s - self.began_s
 
 
-class Stretch(Message):
+class IntervalFigures(Message):
     """What a group did in some whole seconds of its window."""
 
     seconds: Count
@@ -64,9 +64,9 @@ class Stretch(Message):
 class DeletionCost(Message):
     """What a group did before the first deletion began, while one ran, and between them."""
 
-    before: Stretch
-    during: Stretch
-    between: Stretch
+    before: IntervalFigures
+    during: IntervalFigures
+    between: IntervalFigures
 
 
 class RetentionResult(Message):

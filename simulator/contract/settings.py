@@ -343,7 +343,7 @@ class DataSet(Message):
         return self.workload_file or self.workload
 
 
-class Carried(Message):
+class CarriedState(Message):
     """What a run leaves to the one that continues it."""
 
     next_event: int
@@ -381,7 +381,7 @@ class RunSettings(Message):
     """What a Secret of the cluster holds, by its keys. Those that are options go over `options`."""
     data: DataSet = DataSet()
     groups: list[Group] = Field(min_length=1)
-    after: Carried | None = None
+    after: CarriedState | None = None
     """What the run before left, if this one follows it on the same data. Ignored if the data set is
     `clean`; without it the collector counts what is stored."""
     ready_timeout_s: float = 120

@@ -21,9 +21,9 @@ from ..contract import (
     TOO_EARLY,
     Failure,
     Go,
-    Heard,
     Message,
     Progress,
+    ProgressAnswer,
     Ready,
     RunSettings,
     Stage,
@@ -136,7 +136,7 @@ class CollectorClient:
             self.failure = content.decode(errors="replace")
         if httpx.codes.is_error(status):
             return None
-        return Heard.model_validate_json(content).ends_in_s
+        return ProgressAnswer.model_validate_json(content).ends_in_s
 
     def result(self, result: WorkerResult) -> None:
         """Hand in the result."""

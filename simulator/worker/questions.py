@@ -20,7 +20,7 @@ from ..oracle.answers import describe_answer
 from ..oracle.comparing import Malformed, normalize
 from ..oracle.stored import Stored, StoredPart
 from ..workloads.base import SHARING_WORKERS, Workload
-from ..workloads.drawing import BoundQuery, bind, draw, draw_block, known_rows
+from ..workloads.drawing import BoundQuery, bind, draw, draw_block, find_row_count
 from ..workloads.queries import Query
 from ..workloads.schema import Schema
 from .feed import switch_soon
@@ -87,7 +87,7 @@ class Questions:
             shared = _share_devices(workload, go.sharing_workers)
             stored = self._stored = Stored(shared, parts, go.before_ms, chance)
             self._drawn = {
-                name: _Drawn(query, known_rows(query, stored)) for name, query in drawn.items()
+                name: _Drawn(query, find_row_count(query, stored)) for name, query in drawn.items()
             }
 
     @contextmanager
@@ -115,11 +115,11 @@ class Questions:
         if not self._redraw:
             return ready[0]
         if self._thread is not None and len(ready) < drawn.at_once:
-            more = self._have_more_made(self._thread, drawn)
+            more = self._request_more(self._thread, drawn)
             while not ready:
                 # That may have been the block before, all of which was asked before the thread was done.
                 more.result()
-                more = self._have_more_made(self._thread, drawn)
+                more = self._request_more(self._thread, drawn)
         elif not ready:
             drawn.encode_next()
             if not ready:
@@ -133,7 +133,7 @@ class Questions:
         if name in self._drawn:
             self._drawn[name].encode_next()
 
-    def _have_more_made(self, thread: ThreadPoolExecutor, drawn: _Drawn) -> Future[None]:
+    def _request_more(self, thread: ThreadPoolExecutor, drawn: _Drawn) -> Future[None]:
         """Have a thread make more, unless one is at work on that already; returns its work."""
         if drawn.more is None or drawn.more.done():
             drawn.more = thread.submit(self._make_more, drawn)

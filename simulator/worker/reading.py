@@ -107,7 +107,7 @@ class ReadingWorker(Worker):
             self._client.answers(self._answers.hand_in(self._number, self._module.job.schema))
 
 
-class Asked(Protocol):
+class QuestionSource(Protocol):
     """The queries of a `QueryRunner`: `Questions`."""
 
     names: list[str]
@@ -232,7 +232,7 @@ class QueryRunner:
 
     def __init__(
         self,
-        questions: Asked,
+        questions: QuestionSource,
         asker: Asker,
         turns: Iterator[str],
         recorder: Recorder,

@@ -17,7 +17,7 @@ from . import signals
 from .base import MAX_DEVICES, Workload, WorkloadOptions, device_ids
 from .common_queries import describe_queries
 from .definition import NOW, Definition, Delay, Late, read_epoch
-from .lateness import LateEvents, SendOrder, put_back
+from .lateness import LateEvents, SendOrder, delay_events
 from .makers import Maker, make_maker, make_makers
 from .schema import EventBlock, LazyColumns, Schema, Tags
 from .signals import Points, Words
@@ -358,7 +358,7 @@ class Defined(Workload):
             parts.append(numbers[signals.absent(locate(numbers), salt, late.share)])
         numbers = np.concatenate(parts)
         delays = _delays_ms(locate(numbers), late) * (own / self.interval_ms)
-        return put_back(numbers - first, delays, count)
+        return delay_events(numbers - first, delays, count)
 
 
 def _delays_ms(points: Points, late: Late) -> NDArray[np.float64]:

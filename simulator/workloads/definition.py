@@ -214,7 +214,7 @@ class Devices(Part):
     """Devices of each worker."""
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> Self:
+    def _check_exclusive(self) -> Self:
         if (self.in_all is None) == (self.per_worker is None):
             raise ValueError("set either in_all or per_worker")
         return self

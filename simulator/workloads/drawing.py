@@ -183,7 +183,7 @@ def _draw_starts(
     return np.full(count, end - span), span
 
 
-def known_rows(query: Query, stored: Extent) -> int | None:
+def find_row_count(query: Query, stored: Extent) -> int | None:
     """How many rows each right answer has; None if that isn't certain without computing it."""
     rows: int | None = None
     if query.instant and query.where is None and stored.instants_are_distinct:

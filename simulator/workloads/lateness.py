@@ -27,7 +27,7 @@ class LateEvents:
     """The numbers as which they are sent, which rise."""
 
 
-def put_back(late: Numbers, delays: NDArray[np.float64], window: int) -> LateEvents:
+def delay_events(late: Numbers, delays: NDArray[np.float64], window: int) -> LateEvents:
     """Put back the late events of a window of so many events, given by number: each behind all events whose
     numbers are up to its own plus its delay in events, at the window's end at the latest."""
     due = np.minimum(late + np.ceil(delays), window)

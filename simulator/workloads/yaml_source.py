@@ -33,13 +33,13 @@ FindProblem = Callable[[str], str | None]
 """Why a workload can't have statements of its own for a module; None if it can."""
 
 
-def _know_no_module(name: str) -> str | None:
+def _ignore_modules(name: str) -> str | None:
     """Modules are not looked at."""
     return None
 
 
 def read_document(
-    path: Path, taken: Collection[str] = (), find_problem: FindProblem = _know_no_module
+    path: Path, taken: Collection[str] = (), find_problem: FindProblem = _ignore_modules
 ) -> dict[str, Any]:
     """The definition in a file, as it is in JSON; OptionError if there is anything wrong with it, or if
     its name is `taken`."""
@@ -65,7 +65,7 @@ def _take_document(
     document: Any,
     source: str,
     taken: Collection[str],
-    find_problem: FindProblem = _know_no_module,
+    find_problem: FindProblem = _ignore_modules,
 ) -> dict[str, Any]:
     definition = check_document(root, document, source, find_problem=find_problem)
     if definition["name"] in taken:
@@ -85,7 +85,7 @@ def check_document(
     document: Any,
     source: str,
     keys: Sequence[str] = (),
-    find_problem: FindProblem = _know_no_module,
+    find_problem: FindProblem = _ignore_modules,
 ) -> dict[str, Any]:
     """A definition that was read from these nodes of `source`, below `keys`, as it is in JSON.
 

@@ -11,7 +11,7 @@ import pytest
 
 from cli.cluster import RUN_LABEL, STARTED_BY, Place
 from cli.kubeclient import KubeClient
-from cli.leftovers import LeftRun, describe_others, has_orphans, sort_by_run
+from cli.leftovers import LeftoverRun, describe_others, has_orphans, sort_by_run
 
 from .api_server import Api
 
@@ -31,7 +31,7 @@ def item(name: str = "it", going_s: float | None = None, **more: Any) -> dict[st
     return {"metadata": meta | more.pop("metadata", {}), "status": {"phase": "RunContext"} | more}
 
 
-def sort_one(*labelled: tuple[str, dict[str, Any]], releases: tuple[str, ...] = ()) -> LeftRun:
+def sort_one(*labelled: tuple[str, dict[str, Any]], releases: tuple[str, ...] = ()) -> LeftoverRun:
     [run] = sort_by_run(releases, labelled, NOW)
     return run
 

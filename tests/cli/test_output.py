@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from cli.output import STRIKE, STRIKE_END, note, say, warn_once, wrap_lines
+from cli.output import STRIKE, STRIKE_END, note, print_text, warn_once, wrap_lines
 
 TEXT = "short: runs of 2.0 s measure much of\n\nfile: /a/folder/with-a-name/that-is-long"
 
@@ -23,7 +23,7 @@ def test_lines_that_have_room_stay(width: int | None) -> None:
 
 def test_what_others_say_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     note("error: \x1b[2Jdatabase says \u202eolleh\x9b1m")
-    say(f"{STRIKE}1,234{STRIKE_END} \x07")
+    print_text(f"{STRIKE}1,234{STRIKE_END} \x07")
     printed = capsys.readouterr()
     assert printed.err == "error: \\x1b[2Jdatabase says \\u202eolleh\\x9b1m\n"
     assert printed.out == f"{STRIKE}1,234{STRIKE_END} \\x07\n"

@@ -152,7 +152,7 @@ class ArangoUnderTest(HttpServerUnderTest):
                 {"endpoint": self.encrypted, "ca_certs": self.trusted, **wrong},
                 there, "check username and password", secret,
             ),
-            Refusal({"database": "no-such-database"}, here, "check database", self.password),
+            Refusal({"database": "no-such-database"}, here, "check that the database exists", self.password),
             Refusal({"endpoint": self.encrypted, **wrong}, there, "ca_certs", secret),
             Refusal({"endpoint": f"https://{here}", **wrong}, here, "endpoint says https", secret),
         ]  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 
 from simulator.collector.http import leave_database
 from simulator.contract import (
-    Carried,
+    CarriedState,
     Failure,
     GivenAnswer,
     Go,
@@ -51,7 +51,7 @@ def test_a_run_from_start_to_report(database: FakeDatabase) -> None:
         assert report.run.writers.valid, report.run.invalid_reasons
         assert report.run.writers.count == 200
         assert report.run.writers.queryable is None
-        assert report.carried == Carried(next_event=100, stored=200)
+        assert report.carried == CarriedState(next_event=100, stored=200)
         assert report.environment["database"] == {
             "version": "1.0",
             "settings": {},
@@ -199,7 +199,7 @@ def test_a_run_on_existing_data_begins_behind_them(database: FakeDatabase) -> No
         assert report.run.writers is not None
         assert report.run.fill_level == 700
         assert report.run.writers.valid
-        assert report.carried == Carried(next_event=800, stored=900)
+        assert report.carried == CarriedState(next_event=800, stored=900)
 
     database.counts = [700, 900]
     play(story, clean=False)
@@ -210,7 +210,7 @@ def test_who_knows_what_is_stored_need_not_count(database: FakeDatabase) -> None
         assert (await run.ready(0, Stage.PREPARED)).first_event == 55
         assert "count" not in database.calls
 
-    play(story, clean=False, after=Carried(next_event=55, stored=700))
+    play(story, clean=False, after=CarriedState(next_event=55, stored=700))
 
 
 def test_progress_is_summed_over_workers(database: FakeDatabase) -> None:
@@ -414,7 +414,7 @@ def test_groups_of_both_roles_can_share_a_run(database: FakeDatabase) -> None:
         assert (writers.workers, writers.count, writers.valid) == (1, 100, True)
         assert readers is not None
         assert (readers.workers, readers.count, readers.valid) == (1, 1, True)
-        assert report.carried == Carried(next_event=100, stored=100)
+        assert report.carried == CarriedState(next_event=100, stored=100)
 
     play(story, groups=groups)
     assert database.calls.index("prepare") < database.calls.index("prepare_queries")

@@ -16,7 +16,7 @@ from simulator.testing.events import Awkward, Sundry
 from simulator.workloads import SHIPPED, WORKLOADS, load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.drawing import draw, draw_block, known_rows
+from simulator.workloads.drawing import draw, draw_block, find_row_count
 from simulator.workloads.lateness import LateEvents
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import EventBlock
@@ -263,7 +263,7 @@ def count_rows(
     workload: Workload, asked: dict[str, Any], *parts: StoredPart, until: int | None = None
 ) -> int | None:
     query = Query.model_validate({"name": "asked", **asked})
-    return known_rows(query, Stored(workload, parts or [StoredPart(0, 0, 90)], until))
+    return find_row_count(query, Stored(workload, parts or [StoredPart(0, 0, 90)], until))
 
 
 @pytest.mark.parametrize(

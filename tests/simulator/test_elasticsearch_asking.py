@@ -22,11 +22,11 @@ from simulator.modules.elasticsearch.paging import (
     Groups,
     Newest,
     Page,
+    PageContent,
     ParsedPage,
     Plan,
     ScannedPage,
     Statement,
-    Taken,
 )
 from simulator.modules.options import parse_options
 from simulator.testing.events import Sundry
@@ -124,7 +124,7 @@ def test_events_go_on_behind_the_last_that_is_whole() -> None:
         assert json.loads(b"{" + following[1:])["search_after"] == [1, "a"]
     answers = [json.loads(body), json.loads(make_hits([2, "a"], [2, "a"]))]
     assert plan.read(answers) == [(1,), (2,), (2,)]
-    assert plan.take(ScannedPage(make_hits([2, "a"], [2, "a"])), 1) == Taken(2)
+    assert plan.take(ScannedPage(make_hits([2, "a"], [2, "a"])), 1) == PageContent(2)
     for page in both(make_hits([2], [2], [2])):
         with pytest.raises(SimulatorError, match="at least 3 events have the same sort values"):
             plan.take(page, 0)
@@ -134,8 +134,8 @@ def test_events_end_at_a_limit() -> None:
     plan = events(3, limit=4)
     rows, following, _ = plan.take(ScannedPage(make_hits([1], [2], [3])), 0)
     assert (rows, following) == (2, b',"sort":[],"size":2,"search_after":[2]}')
-    assert plan.take(ScannedPage(make_hits([3], [4])), 2) == Taken(2)
-    assert events(3, limit=3).take(ScannedPage(make_hits([1], [2], [3])), 0) == Taken(3)
+    assert plan.take(ScannedPage(make_hits([3], [4])), 2) == PageContent(2)
+    assert events(3, limit=3).take(ScannedPage(make_hits([1], [2], [3])), 0) == PageContent(3)
 
 
 def group_pages(page: int, query: Query | None = None) -> GroupPages:
@@ -148,15 +148,15 @@ def test_groups_go_on_behind_the_last() -> None:
     assert rows == 2
     composite = json.loads(b"{" + following[1:])["aggs"]["groups"]["composite"]
     assert composite == {"sources": [{"0": {}}], "size": 2, "after": {"0": "b"}}
-    assert plan.take(ScannedPage(make_groups("c", after="c")), 2) == Taken(1)
+    assert plan.take(ScannedPage(make_groups("c", after="c")), 2) == PageContent(1)
 
 
 def test_more_devices_than_a_page_holds_are_asked_for_by_groups() -> None:
     query = Query.model_validate({"name": "q", "events": ["a"], "newest": True})
     groups = group_pages(2)
     plan = Newest(query, {"sort": []}, tuple, 2, groups)
-    assert plan.take(ScannedPage(make_hits([1])), 0) == Taken(1)
-    assert plan.take(ScannedPage(make_hits([1], [2])), 0) == Taken(0, groups.tail, groups)
+    assert plan.take(ScannedPage(make_hits([1])), 0) == PageContent(1)
+    assert plan.take(ScannedPage(make_hits([1], [2])), 0) == PageContent(0, groups.tail, groups)
 
 
 # --- answers --------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ from simulator.collector.limits import NOTICE_S, LimitWatch, find_loss
 from simulator.contract import (
     Arrivals,
     Group,
-    Heard,
     Load,
     Measure,
     Progress,
+    ProgressAnswer,
     QueryProgress,
     Report,
     Role,
@@ -186,13 +186,15 @@ def test_all_workers_are_told_the_same_end_and_the_run_is_verified(
 
     async def story(run: Run) -> None:
         await run.start()
-        heard: list[Heard] = []
+        heard: list[ProgressAnswer] = []
         sent_s: list[float] = []
 
         async def tell(worker: int) -> None:
             message = progress(0, 5, worker=worker, elapsed_s=0.1)
             sent_s.append(time.monotonic())
-            heard.append(Heard.model_validate_json((await run.post("/progress", message)).content))
+            heard.append(
+                ProgressAnswer.model_validate_json((await run.post("/progress", message)).content)
+            )
 
         await until(lambda: run.collector.barrier.elapsed_s() > 0)
         await tell(0)

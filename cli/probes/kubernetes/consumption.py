@@ -84,7 +84,7 @@ class Consumption:
         self._first_at: float | None = None
         self.node_cpus: dict[str, float] = {}
 
-    def know(self, pods: Iterable[DatabasePod]) -> None:
+    def set_pods(self, pods: Iterable[DatabasePod]) -> None:
         """These are the database's pods now."""
         by_name = {pod.name: pod for pod in pods}
         self._pods |= by_name

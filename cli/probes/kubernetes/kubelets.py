@@ -148,7 +148,7 @@ class PodSampler:
         if self._ending.is_set() or self._is_over(self._listed_at, _LIST_EVERY_S):
             pods = self._pods.find()
             self._listed_at = time.monotonic()
-            self._seen.know(pods)
+            self._seen.set_pods(pods)
 
     def _is_over(self, since: float, pause_s: float) -> bool:
         return time.monotonic() - since >= self._patience * pause_s
@@ -164,7 +164,7 @@ class PodSampler:
                 self._refusals.append("no permission to query the kubelets (get nodes/proxy)")
                 self._by_kubelets = False
                 again = Consumption(_METRICS_API)
-                again.know(self._seen.pods)
+                again.set_pods(self._seen.pods)
                 self._seen = again
         return self._sample_metrics_api()
 

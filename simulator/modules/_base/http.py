@@ -33,8 +33,8 @@ from .http_connection import (
     AnswerTimeout,
     Connection,
     ConnectionLost,
+    HandshakeCut,
     HttpRequest,
-    HungUpInTls,
     NoAnswer,
     NotConnected,
     TlsRefused,
@@ -391,7 +391,7 @@ class _Node:
         limit_s = min(timeout_s, CONNECT_TIMEOUT_S)
         try:
             opened = connect(self._host, self._port, self._tls, limit_s, self._stamped)
-        except HungUpInTls as error:
+        except HandshakeCut as error:
             # A server that was talked to and hangs up now is one that ends.
             if self._reached:
                 raise NotConnected(str(error)) from error

@@ -83,7 +83,7 @@ class TlsRefused(NoAnswer):
     """One end does not speak TLS, or does not trust the other: nothing was sent."""
 
 
-class HungUpInTls(TlsRefused):
+class HandshakeCut(TlsRefused):
     """The server ended the connection in the handshake: it doesn't speak TLS, or it has just ended."""
 
 
@@ -147,7 +147,7 @@ def open_stream(
     """A new connection's socket, over TLS if there is a context for it.
 
     Raises NotConnected, or TlsRefused: in either case the server has nothing of a request. A server
-    that hangs up in the handshake is one that ends, or one that doesn't speak TLS (`HungUpInTls`).
+    that hangs up in the handshake is one that ends, or one that doesn't speak TLS (`HandshakeCut`).
     """
     try:
         stream = connect_socket(host, port, timeout_s)
@@ -161,7 +161,7 @@ def open_stream(
         return tls.wrap_socket(stream, server_hostname=host)
     except ssl.SSLEOFError as error:
         stream.close()
-        raise HungUpInTls(one_line(error)) from error
+        raise HandshakeCut(one_line(error)) from error
     except ssl.SSLError as error:
         stream.close()
         raise TlsRefused(one_line(error)) from error

@@ -23,7 +23,7 @@ from .._base.official import ClientAsker
 from .._base.sql_queries import Template, make_template
 from ..asking import Received, Rows
 from .paging import (
-    Fetched,
+    FetchedPages,
     Pages,
     ParsedPage,
     Plan,
@@ -107,7 +107,7 @@ class ElasticsearchAsker(AnyHttpAsker[Connection]):
                 answer = yield HttpRequest(method, target, body, headers)
                 body = pages.send(ScannedPage(self.database.check_whole(answer)))
         except StopIteration as end:
-            fetched: Fetched[ScannedPage] = end.value
+            fetched: FetchedPages[ScannedPage] = end.value
         bodies = [page.body for page in fetched.pages]
         return Received(fetched.rows, fetched.size, (fetched.plan, bodies))
 

@@ -123,7 +123,7 @@ class ParsedPage(Page):
 # --- plans ----------------------------------------------------------------------------------------
 
 
-class Taken(NamedTuple):
+class PageContent(NamedTuple):
     """What a page brings."""
 
     rows: int
@@ -144,7 +144,7 @@ class Plan(ABC):
     """How many rows an answer has at most."""
 
     @abstractmethod
-    def take(self, page: Page, before: int) -> Taken:
+    def take(self, page: Page, before: int) -> PageContent:
         """What a page brings, and what is to be asked next; `before`: how many rows came before it."""
 
     @abstractmethod
@@ -165,8 +165,8 @@ class Totals(Plan):
         self.tail = write_tail({"size": 0, "aggs": aggregations})
         self._read = read
 
-    def take(self, page: Page, before: int) -> Taken:
-        return Taken(1)
+    def take(self, page: Page, before: int) -> PageContent:
+        return PageContent(1)
 
     def read(self, answers: Sequence[Any]) -> Sequence[Row]:
         return [self._read(answers[0])]
@@ -184,8 +184,8 @@ class Groups(Plan):
         self._query = query
         self._read = read
 
-    def take(self, page: Page, before: int) -> Taken:
-        return Taken(page.count_groups())
+    def take(self, page: Page, before: int) -> PageContent:
+        return PageContent(page.count_groups())
 
     def read(self, answers: Sequence[Any]) -> Sequence[Row]:
         return put_in_order(self._query, self._read(answers[0]["aggregations"]))
@@ -214,12 +214,14 @@ class GroupPages(Plan):
         self._page = page
         self._query = query
 
-    def take(self, page: Page, before: int) -> Taken:
+    def take(self, page: Page, before: int) -> PageContent:
         rows = page.count_groups()
         if rows < self._page:
-            return Taken(rows)
+            return PageContent(rows)
         end = b"}}}}"
-        return Taken(rows, self.tail.removesuffix(end) + b',"after":' + page.find_after() + end)
+        return PageContent(
+            rows, self.tail.removesuffix(end) + b',"after":' + page.find_after() + end
+        )
 
     def read(self, answers: Sequence[Any]) -> Sequence[Row]:
         pages = (answer["aggregations"][GROUPS]["buckets"] for answer in answers)
@@ -247,16 +249,18 @@ class EventPages(Plan):
         """The size of the page that comes after `before` rows."""
         return self._page if self.most is None else min(self._page, self.most - before)
 
-    def take(self, page: Page, before: int) -> Taken:
+    def take(self, page: Page, before: int) -> PageContent:
         hits, size = page.count_hits(), self._size(before)
         if hits < size or before + hits == self.most:
-            return Taken(hits)
+            return PageContent(hits)
         # The page may end amid events that nothing tells apart: those come with the next page.
         alike, after = page.find_whole()
         if alike == hits:
             raise SimulatorError(f"at least {size:,} events have the same sort values")
         size = self._size(before + hits - alike)
-        return Taken(hits - alike, b'%b,"size":%d,"search_after":%b}' % (self._begin, size, after))
+        return PageContent(
+            hits - alike, b'%b,"size":%d,"search_after":%b}' % (self._begin, size, after)
+        )
 
     def read(self, answers: Sequence[Any]) -> Sequence[Row]:
         rows: list[Row] = []
@@ -287,10 +291,12 @@ class Newest(Plan):
         self._page = page
         self._more = more
 
-    def take(self, page: Page, before: int) -> Taken:
+    def take(self, page: Page, before: int) -> PageContent:
         hits = page.count_hits()
         # There may be more.
-        return Taken(hits) if hits < self._page else Taken(0, self._more.tail, self._more)
+        return (
+            PageContent(hits) if hits < self._page else PageContent(0, self._more.tail, self._more)
+        )
 
     def read(self, answers: Sequence[Any]) -> Sequence[Row]:
         return put_in_order(self._query, map(self._read, answers[0]["hits"]["hits"]))
@@ -315,7 +321,7 @@ class Statement(NamedTuple):
 PageT = TypeVar("PageT", bound=Page)
 
 
-class Fetched(NamedTuple, Generic[PageT]):
+class FetchedPages(NamedTuple, Generic[PageT]):
     """All pages of an answer, and the plan by which they are read."""
 
     plan: Plan
@@ -325,7 +331,7 @@ class Fetched(NamedTuple, Generic[PageT]):
     """The size in bytes, with pages that came and aren't read."""
 
 
-Pages = Generator[bytes, PageT, Fetched[PageT]]
+Pages = Generator[bytes, PageT, FetchedPages[PageT]]
 """The searches that an answer takes, one after the other: each gets its page."""
 
 
@@ -347,13 +353,15 @@ def list_pages(first: bytes, begin: bytes, plan: Plan) -> Pages[PageT]:
         else:
             plan, pages, rows = taken.plan, [], 0
         if not taken.tail:
-            return Fetched(plan, pages, rows if plan.most is None else min(rows, plan.most), size)
+            return FetchedPages(
+                plan, pages, rows if plan.most is None else min(rows, plan.most), size
+            )
         body = begin + taken.tail
 
 
 def fetch_pages(
     search: Callable[[bytes], PageT], first: bytes, begin: bytes, plan: Plan
-) -> Fetched[PageT]:
+) -> FetchedPages[PageT]:
     """All pages. `search`: sends a search. Raises what that does, and as `list_pages`."""
     pages: Pages[PageT] = list_pages(first, begin, plan)
     body = next(pages)
@@ -361,5 +369,5 @@ def fetch_pages(
         while True:
             body = pages.send(search(body))
     except StopIteration as end:
-        fetched: Fetched[PageT] = end.value
+        fetched: FetchedPages[PageT] = end.value
         return fetched

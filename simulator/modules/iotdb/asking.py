@@ -38,7 +38,7 @@ class Request(NamedTuple):
     """None: the rows are the answer's, as they are."""
 
 
-class Rowed(Protocol):
+class AnswerWithRows(Protocol):
     """An answer that has rows."""
 
     rows: int
@@ -55,7 +55,7 @@ class Session(Protocol):
     def is_open(self) -> bool:
         """Whether it was neither closed nor cut."""
 
-    def fetch(self, question: Question, timeout_s: float) -> Rowed:
+    def fetch(self, question: Question, timeout_s: float) -> AnswerWithRows:
         """As `Connection.fetch`."""
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ class IotdbAsker(Asker):
             note_arrival()
             return Received(len(end.value), size, end.value)
 
-    def _fetch(self, session: Session, question: Question) -> Rowed:
+    def _fetch(self, session: Session, question: Question) -> AnswerWithRows:
         try:
             return session.fetch(question, self._timeout_s)
         except ERRORS as error:
@@ -199,7 +199,7 @@ class IotdbAsker(Asker):
         return rows if data.selection is None else data.selection.read(rows)
 
 
-def _read(answer: Rowed) -> list[Row]:
+def _read(answer: AnswerWithRows) -> list[Row]:
     try:
         return answer.read()
     except ThriftError as error:

@@ -16,7 +16,7 @@ from ...contract import Allocation, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import CONNECTION_LOST, connection_lost, missing_table
 from .._base.http import CONNECT_TIMEOUT_S
-from .._base.http_connection import HungUpInTls, NoAnswer, TlsRefused
+from .._base.http_connection import HandshakeCut, NoAnswer, TlsRefused
 from .._base.options import TRUST_REMEDY
 from .._base.row_order import Row
 from ..base import Job
@@ -162,7 +162,9 @@ class Connector(Generic[SessionT]):
             return self._translate(error)
         where = f"{address[0]}:{address[1]}" if address else self._options.servers
         # A node that was talked to, and hangs up now, is one that ends.
-        if isinstance(error, TlsRefused) and not (self._reached and isinstance(error, HungUpInTls)):
+        if isinstance(error, TlsRefused) and not (
+            self._reached and isinstance(error, HandshakeCut)
+        ):
             return SimulatorError(
                 f"no TLS with IoTDB at {where}: {error}; check tls, and {TRUST_REMEDY}"
             )

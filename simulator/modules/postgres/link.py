@@ -15,7 +15,7 @@ from .._base.sql_queries import quote_name
 from ..base import Job
 from ..sending import Payload, limit_wait
 from .connection import Connection, Connector, ServerError, translate, write_constant
-from .dialects import Connection as Asked
+from .dialects import Connection as ServerConnection
 from .dialects import Dialect
 from .encoding import PostgresEncoder
 from .options import ServerOptions
@@ -30,7 +30,7 @@ def is_doubtful(meaning: object) -> bool:
     return isinstance(meaning, Retryable) and meaning.kind == CONNECTION_LOST
 
 
-ConnectionT = TypeVar("ConnectionT", bound=Asked)
+ConnectionT = TypeVar("ConnectionT", bound=ServerConnection)
 
 
 class Client(Protocol[ConnectionT]):
@@ -76,7 +76,7 @@ class Link:
         self._dialect = dialect
         self._client = client
         self._connector = Connector(options.dsn, job.run_id)
-        self._connection: Asked | None = None
+        self._connection: ServerConnection | None = None
         self.channel: Channel | None = None
         """What takes requests; None while the connection is lost."""
         self.held: deque[tuple[Payload, object]] = deque()
@@ -167,7 +167,7 @@ class Link:
             self.close()
             raise connection_lost(error) from error
 
-    def _await_end_of_lost_backend(self, connection: Asked) -> None:
+    def _await_end_of_lost_backend(self, connection: ServerConnection) -> None:
         """Make sure that the lost connection's transactions can't be committed any more."""
         if self._lost_backend is None:
             return
@@ -184,7 +184,7 @@ class Link:
             time.sleep(0.02)
         self._lost_backend = None
 
-    def _is_stored(self, connection: Asked, payload: Payload) -> bool:
+    def _is_stored(self, connection: ServerConnection, payload: Payload) -> bool:
         """Whether the payload's last event, and so the whole transaction, is in the database. False
         without a look where sending it again does no harm."""
         if self._dialect.IS_REPEATABLE:

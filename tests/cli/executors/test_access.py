@@ -19,7 +19,7 @@ from simulator.contract import (
     FAILURE_PREFIX,
     REPORT_PREFIX,
     STATUS_PREFIX,
-    Carried,
+    CarriedState,
     Phase,
     Status,
 )
@@ -46,7 +46,7 @@ def write_status(run: str) -> str:
 
 
 def write_report(stored: int = 7) -> str:
-    carried = Carried(next_event=stored, stored=stored)
+    carried = CarriedState(next_event=stored, stored=stored)
     return REPORT_PREFIX + REPORT.model_copy(update={"carried": carried}).model_dump_json()
 
 

@@ -20,7 +20,7 @@ from cli.executors.several import SeveralExecutors
 from cli.signals import Interrupts
 from cli.target import ExecutorName, NamedExecutor
 from simulator.contract import (
-    Carried,
+    CarriedState,
     GroupResult,
     Phase,
     Report,
@@ -77,7 +77,7 @@ class Work(PartSeries):
             watch(Status(phase=Phase.BARRIER, age_s=1))
         group = GroupResult(role=Role.WRITE, workers=settings.workers)
         run = RunResult(began_at="", ended_at="", groups=[group])
-        return Report(run=run, environment={}, carried=Carried(next_event=0, stored=None))
+        return Report(run=run, environment={}, carried=CarriedState(next_event=0, stored=None))
 
     def assist(self, settings: RunSettings, over: threading.Event) -> Mapping[str, Any]:
         if self._place.failure is not None:

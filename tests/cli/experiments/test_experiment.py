@@ -26,7 +26,7 @@ from cli.results.model import Result
 from cli.results.store import read_result
 from cli.signals import Interrupted, Interrupts
 from simulator.contract import (
-    Carried,
+    CarriedState,
     DataSet,
     GroupResult,
     Load,
@@ -75,7 +75,7 @@ class _Database(FakeExecutor):
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
         report = super().run(settings, timeout_s, watch)
         stored = 100 * len(self.asked)
-        return report.model_copy(update={"carried": Carried(next_event=stored, stored=stored)})
+        return report.model_copy(update={"carried": CarriedState(next_event=stored, stored=stored)})
 
     def measure(self, settings: RunSettings) -> RunResult:
         if len(self.asked) == 2:

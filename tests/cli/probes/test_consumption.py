@@ -28,7 +28,7 @@ def count(at: float, value: float, pod: PodName = A, kind: Kind = Kind.CPU, **mo
 
 def watch(counts: Iterable[Count], *pods: DatabasePod) -> Consumption:
     seen = Consumption("the kubelets")
-    seen.know(pods or [PODS[A]])
+    seen.set_pods(pods or [PODS[A]])
     for reading in counts:
         seen.add_counts([reading])
     return seen
@@ -102,7 +102,7 @@ def test_counters_begin_at_0_again() -> None:
 def test_a_pod_that_moves() -> None:
     """It has the same name, and another node: what is counted there begins at 0."""
     seen = watch(EVERY_TEN[:4])
-    seen.know([replace(PODS[A], node="node2", began_at=42.0)])
+    seen.set_pods([replace(PODS[A], node="node2", began_at=42.0)])
     for n in range(5, 8):
         seen.add_counts([count(10.0 * n, 0.1 * (10 * n - 42), began_at=42.0)])
     resources = summarize(seen, 0, 70)
@@ -116,7 +116,7 @@ def test_pods_that_come_and_go() -> None:
     """Each counts for as long as it was there."""
     seen = watch(EVERY_TEN[:4])
     new = DatabasePod(C, "node3", cpu_limit=1.0, began_at=33.0)
-    seen.know([new])
+    seen.set_pods([new])
     for n in range(4, 9):
         seen.add_counts([count(10.0 * n, 10.0 * n - 33, C, began_at=33.0)])
     resources = summarize(seen, 0, 80)
@@ -129,7 +129,7 @@ def test_pods_that_come_and_go() -> None:
 
 def test_one_more_pod_is_no_restart() -> None:
     seen = watch(EVERY_TEN)
-    seen.know([PODS[A], replace(PODS[B], began_at=33.0)])
+    seen.set_pods([PODS[A], replace(PODS[B], began_at=33.0)])
     for n in range(4, 12):
         seen.add_counts([count(10.0 * n, 10.0 * n - 33, B, began_at=33.0)])
     assert summarize(seen, 0, 110).restarts == 0
@@ -210,7 +210,7 @@ def test_what_is_not_known_of_all_pods_is_not_known() -> None:
 
 def test_means_of_the_metrics_api_cover_the_time_before_them() -> None:
     seen = Consumption("the metrics API")
-    seen.know([PODS[A]])
+    seen.set_pods([PODS[A]])
     for ended in (30.0, 30.0, 45.0, 60.0):
         seen.add_means([Mean(A, "pg", ended - 20, ended, 0.5, 1e6), Mean(B, "x", 0, 9, 1, 1)])
     resources = summarize(seen, 20, 60)
@@ -229,7 +229,7 @@ def test_what_is_used_now_is_what_each_pod_used_last() -> None:
     assert use.cpus_used == pytest.approx(2.5)
     assert use.cpus == 3.0
     seen.add_counts([count(35, 0.0, began_at=30.0), count(40, 0.5, began_at=30.0)])
-    seen.know([PODS[A]])
+    seen.set_pods([PODS[A]])
     use = seen.find_use()
     assert use is not None
     assert use.cpus_used == pytest.approx(0.1)

@@ -15,7 +15,16 @@ import pytest
 from cli.kubeclient import KubeClient
 from cli.probes.kubernetes import kubelets
 from cli.probes.kubernetes.kubelets import PodSampler
-from simulator.contract import Carried, GroupResult, Machine, Phase, Report, Role, RunResult, Status
+from simulator.contract import (
+    CarriedState,
+    GroupResult,
+    Machine,
+    Phase,
+    Report,
+    Role,
+    RunResult,
+    Status,
+)
 
 from ...e2e.tool import eventually
 from ..api_server import Api
@@ -105,7 +114,9 @@ def complete(sampler: PodSampler, began: float, ended: float) -> RunResult:
         machines=[Machine(node="n", cpus=8, busy_share=0.5)],
         groups=[GroupResult(role=Role.WRITE, workers=1)],
     )
-    sampler.complete(Report(run=run, environment={}, carried=Carried(next_event=0, stored=None)))
+    sampler.complete(
+        Report(run=run, environment={}, carried=CarriedState(next_event=0, stored=None))
+    )
     return run
 
 

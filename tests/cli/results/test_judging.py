@@ -19,6 +19,7 @@ from simulator.contract import (
     CatchUp,
     DeletionCost,
     GroupResult,
+    IntervalFigures,
     LatencyMs,
     Level,
     Mark,
@@ -29,7 +30,6 @@ from simulator.contract import (
     RetentionResult,
     Role,
     Storage,
-    Stretch,
 )
 
 from ..made import capacity, client, disturbed, open_loop, stored
@@ -268,8 +268,8 @@ def test_a_search_below_the_load_misses_it() -> None:
 def test_what_deleting_by_age_costs_is_a_line_and_no_load() -> None:
     """At a compressed clock it says nothing of the load itself."""
     deleting = _load()
-    stretch = Stretch(seconds=5, rate_per_s=1000.0, p99_ms=4.0)
-    slow = Stretch(seconds=5, rate_per_s=900.0, p99_ms=400.0)
+    stretch = IntervalFigures(seconds=5, rate_per_s=1000.0, p99_ms=4.0)
+    slow = IntervalFigures(seconds=5, rate_per_s=900.0, p99_ms=400.0)
     for run in deleting.runs:
         run.retention = RetentionResult(period_s=1, step_s=1, deletions=[])
         cost = DeletionCost(before=stretch, during=slow, between=stretch)

@@ -8,16 +8,16 @@ import pytest
 
 from cli.results.model import GroupRun
 from cli.results.retention import describe_cost, find_loss, find_rise
-from simulator.contract import DeletionCost, GroupResult, Role, RunResult, Stretch
+from simulator.contract import DeletionCost, GroupResult, IntervalFigures, Role, RunResult
 
 
-def _stretch(seconds: int, rate_per_s: float = 100.0, p99_ms: float = 5.0) -> Stretch:
+def _stretch(seconds: int, rate_per_s: float = 100.0, p99_ms: float = 5.0) -> IntervalFigures:
     if not seconds:
-        return Stretch(seconds=0)
-    return Stretch(seconds=seconds, rate_per_s=rate_per_s, p99_ms=p99_ms)
+        return IntervalFigures(seconds=0)
+    return IntervalFigures(seconds=seconds, rate_per_s=rate_per_s, p99_ms=p99_ms)
 
 
-def _run(during: Stretch, **parts: Any) -> GroupRun:
+def _run(during: IntervalFigures, **parts: Any) -> GroupRun:
     cost = DeletionCost(
         during=during,
         before=parts.get("before", _stretch(5, 120.0)),
