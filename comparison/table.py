@@ -28,22 +28,21 @@ _BLOCK = re.compile(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
 
 COLUMNS: Mapping[str, tuple[str, str | None]] = {
     "inserts/s": ("inserts", "fill"),
-    "carries at p99 ≤ 100 ms, events/s": ("capacity", "capacity"),
-    "ten questions, ms": ("hot", "questions"),
+    "capacity at p99 ≤ 100 ms, events/s": ("capacity", "capacity"),
+    "ten queries, ms": ("hot", "questions"),
     "bytes/event": ("disk", None),
     "CPU µs/event": ("cpu", "fill"),
-    "away after SIGKILL, s": ("outage", "kill"),
+    "outage after SIGKILL, s": ("outage", "kill"),
 }
-"""Heading -> the aspect of the site's first page, and the step that it is from; None: from the one that the
-site has chosen."""
-LOST = "acknowledged and lost"
+"""Heading -> the aspect of the site's first page, and its step; None: the step that the site has chosen."""
+LOST = "acknowledged but lost"
 STORED = "load"
-"""The reference's step that only stores what is asked about."""
+"""The reference's step that only stores the events of the queries."""
 
 
 def make_table(folder: Path) -> str:
-    """The table in Markdown, with the sentences that belong to it. Each cell: the mean of the repetitions and
-    their range, bold if it is the column's best or overlaps with that."""
+    """The table in Markdown, with its notes. Each cell has the mean of the repetitions and their range, bold
+    if it is the column's best or overlaps with the best."""
     sources = find_sources([folder])
     field = make_fields(find_candidates(sources))[0]
     columns = [[_find_cell(field, row, *place) for row in field.rows] for place in COLUMNS.values()]
@@ -55,7 +54,7 @@ def make_table(folder: Path) -> str:
         filter(None, [
             _write_table(lines),
             _list_notes([row.candidate for row in field.rows]),
-            _describe([one.result for one in sources.done]),
+            _describe([source.result for source in sources.done]),
         ])
     )  # fmt: skip
 
@@ -65,7 +64,9 @@ def _write_table(lines: Iterable[Sequence[str]]) -> str:
 
 
 def _list_notes(candidates: Iterable[Candidate]) -> str:
-    return "\n".join(f"* {one.name}: {note}" for one in candidates for note in one.notes)
+    return "\n".join(
+        f"* {candidate.name}: {note}" for candidate in candidates for note in candidate.notes
+    )
 
 
 def _find_cell(field: Field, row: Row, aspect: str, step: str | None) -> Cell | None:
@@ -76,11 +77,11 @@ def _find_cell(field: Field, row: Row, aspect: str, step: str | None) -> Cell | 
 
 
 def _find_leaders(column: Iterable[Sequence[float]]) -> list[bool]:
-    """Of a column with each candidate's repetitions, who has the highest mean, or a range that overlaps with
-    its. Few repetitions prove no order, so this says what was seen, not who is shown to be better."""
-    found = list(column)
-    best = max(filter(None, found), key=fmean, default=[0.0])
-    return [bool(own) and max(own) >= min(best) for own in found]
+    """Whether each candidate of a column has the highest mean, or a range that overlaps with that of the
+    highest. Few repetitions prove no order, so this shows what was seen, not which candidate is better."""
+    repetitions = list(column)
+    best = max(filter(None, repetitions), key=fmean, default=[0.0])
+    return [bool(scores) and max(scores) >= min(best) for scores in repetitions]
 
 
 def _score(cell: Cell | None) -> Sequence[float]:
@@ -102,17 +103,17 @@ def _show(cell: Cell | None, leads: bool) -> str:
 
 
 def _show_losses(candidate: Candidate) -> str:
-    """The acknowledged events that were gone after the fault: the fewest and the most of a repetition."""
-    groups = [one.group for source in candidate.sources for one in source.result.writers]
-    counts = [_count_lost(one) for one in groups if one.lookup]
-    known = [one for one in counts if one is not None]
-    return (
-        " to ".join(dict.fromkeys(f"{one:,}" for one in (min(known), max(known)))) if known else "-"
-    )
+    """The acknowledged events that were missing after the fault: the fewest and the most of a repetition."""
+    groups = [run.group for source in candidate.sources for run in source.result.writers]
+    counts = [_count_lost(group) for group in groups if group.lookup]
+    losses = [count for count in counts if count is not None]
+    if not losses:
+        return "-"
+    return " to ".join(dict.fromkeys(f"{count:,}" for count in (min(losses), max(losses))))
 
 
 def _count_lost(group: GroupResult) -> int | None:
-    """Those that were looked up in vain; where that can't be done, by the number of all."""
+    """Events whose look-up failed; without a look-up, expected minus stored events."""
     if group.lookup and group.lookup.missing is not None:
         return group.lookup.missing
     counted = group.verification
@@ -122,7 +123,9 @@ def _count_lost(group: GroupResult) -> int | None:
 
 
 def _describe_cells(results: Sequence[Result]) -> str:
-    repeats = max(int((re.findall(r" (\d+)$", one.label or "") or ["1"])[0]) for one in results)
+    repeats = max(
+        int((re.findall(r" (\d+)$", result.label or "") or ["1"])[0]) for result in results
+    )
     return (
         f"Means and ranges of {repeats} repetitions; bold: the best, and those whose range overlaps the best"
         " one's."
@@ -134,50 +137,52 @@ def _describe(results: Sequence[Result]) -> str:
     cpus, model = client.get("cpus"), client.get("cpu_model")
     return (
         f"{_describe_cells(results)} {_describe_windows(results)} Database and client shared the {cpus} CPUs"
-        f" of one machine ({model}): on a server of its own a database does more, and who needs few CPUs"
-        " looks better here than there."
-        " Ranges that overlap show no difference. Durability is as each comes, unless the name says `disk`:"
-        " see [the conditions](comparison/README.md), with every result."
+        f" of one machine ({model}): on its own server a database does more, and one that needs little CPU"
+        " looks better here than there. Overlapping ranges show no difference. Durability is each database's"
+        " default, unless the name says `disk`. [The conditions](comparison/README.md) and every result are"
+        " published."
     )
 
 
 def _describe_windows(results: Sequence[Result]) -> str:
-    """By which somebody knows how short they were."""
-    fills = [one.writers for one in results if one.by_fill_level]
-    events = max(sum(each.group.count or 0 for each in own) for own in fills)
-    step_s = max(one.options["duration_s"] for one in results if one.command == "capacity")
-    return f"{events:,} events to insert and to ask about, steps of {step_s:g} s in the search."
+    """How long the measurements took."""
+    fills = [result.writers for result in results if result.by_fill_level]
+    events = max(sum(run.group.count or 0 for run in runs) for runs in fills)
+    searches = [result for result in results if result.command == "capacity"]
+    step_s = max(result.options["duration_s"] for result in searches)
+    return f"{events:,} events to insert and query, search steps of {step_s:g} s."
 
 
 def make_reference_table(folder: Path) -> str:
-    """The reference's table in Markdown: inserts by each number of workers, and each query's time. Each cell:
-    the mean of the repetitions' means and their range, bold as in the fleet's."""
+    """The reference's table in Markdown: inserts by each number of workers, and each query's time. Each cell
+    has the mean of the repetitions' means and their range, bold as in the fleet's table."""
     sources = find_sources([folder])
     candidates = find_candidates(sources)
-    found = {one.name: _collect_repetitions(one) for one in candidates}
-    places = sorted({place for cells in found.values() for place in cells}, key=_order)
+    repetitions = {candidate.name: _collect_repetitions(candidate) for candidate in candidates}
+    places = sorted({place for cells in repetitions.values() for place in cells}, key=_order)
     shown = []
     for place in places:
-        column = [own.get(place, []) for own in found.values()]
+        column = [cells.get(place, []) for cells in repetitions.values()]
         # Rates are better the higher, times the lower.
-        scores = ([one if place.query is None else -one for one in own] for own in column)
+        sign = 1 if place.query is None else -1
+        scores = ([sign * value for value in values] for values in column)
         leaders = _find_leaders(scores)
-        shown.append([_write_range(place, *one) for one in zip(column, leaders, strict=True)])
+        shown.append([_write_range(place, *cell) for cell in zip(column, leaders, strict=True)])
     lines = [["candidate", *map(_head, places)], ["---"] * (len(places) + 1)]
-    lines += map(list, zip(found, *shown, strict=True))
-    results = [one.result for one in sources.done]
+    lines += map(list, zip(repetitions, *shown, strict=True))
+    results = [source.result for source in sources.done]
     parts = [_write_table(lines), _list_notes(candidates), _describe_cells(results)]
     return "\n\n".join(filter(None, parts))
 
 
 def _collect_repetitions(candidate: Candidate) -> dict[Place, list[float]]:
-    """What is measured -> the mean of each repetition, in events per second or seconds."""
-    found: dict[Place, list[float]] = {}
+    """Place -> the mean of each repetition, in events per second or seconds."""
+    means: dict[Place, list[float]] = {}
     shown = (source for source in candidate.sources if source.test != STORED)
     for source in shown:
         for place, values in collect_samples(source.result).items():
-            found.setdefault(place, []).append(fmean(values))
-    return found
+            means.setdefault(place, []).append(fmean(values))
+    return means
 
 
 def _order(place: Place) -> tuple[int, str]:
@@ -195,9 +200,9 @@ def _write_range(place: Place, values: Sequence[float], leads: bool) -> str:
         return "-"
     ends = fmean(values), min(values), max(values)
     if place.query is None:
-        middle, low, high = (f"{one:,.0f}" for one in ends)
+        middle, low, high = (f"{end:,.0f}" for end in ends)
     else:
-        middle, low, high = (format_digits(1000 * one) for one in ends)
+        middle, low, high = (format_digits(1000 * end) for end in ends)
     return f"**{middle}** ({low} to {high})" if leads else f"{middle} ({low} to {high})"
 
 

@@ -142,7 +142,7 @@ repeats: 2
     # QuestDB is more than twice as fast; of inserts two repetitions don't show it.
     assert [row[3].startswith("**") for row in cells] == [False, True]
     assert "* questdb: It never waits for the disk." in table
-    assert "2 repetitions" in table and "Ranges that overlap show no difference" in table
+    assert "2 repetitions" in table and "Overlapping ranges show no difference" in table
 
 
 def test_the_references_table_has_each_number_of_workers_and_each_query(tmp_path: Path) -> None:
