@@ -164,7 +164,7 @@ def test_the_example_can_be_run(tool: Tool) -> None:
     planned = tool.run_here("campaign", "campaign.yaml", "--dry-run").ok().out
     assert "12 jobs to do: about " in planned
     # Of the inserts of large batches it is known about how long they take.
-    assert "and 6 runs until the last event or query" in planned
+    assert "plus 6 runs of unknown length, until the last event or query" in planned
 
 
 def test_ctrl_c_leaves_the_report_of_what_is_there_and_another_target_can_follow(

@@ -235,7 +235,7 @@ def test_compare_to_a_file_as_markdown(tool: Tool, kept: Kept, tmp_path: Path) -
         (("compare", "20250102T03", "20250102T04", "--fail-below", "0"), ["--fail-below"]),
         (
             ("compare", "20250102T03", "20250102T04", "--fail-if", "p98 > 1s"),
-            ["p98 is none of rate"],
+            ["p98 is not one of rate"],
         ),
         (("compare", "20250102T03", "20250102T04-bet"), ["no result '20250102T04-bet'"]),
         (("compare", "20250102T03", "config.yaml"), ["config.yaml is damaged or not a result"]),

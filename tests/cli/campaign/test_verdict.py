@@ -135,7 +135,7 @@ def test_a_candidate_is_left_out_of_the_report(
     assert report_only(night.open("two")) == 0
     output = capsys.readouterr().out
     assert "two: left out by --without; what they measured is kept" in output
-    assert "not in the file any more" not in output
+    assert "no longer in the file" not in output
     verdict = open_verdict(night.place / "out")
     assert verdict is not None
     assert [candidate.candidate for candidate in verdict.candidates] == ["one"]
