@@ -42,7 +42,7 @@ def test_installed_measured_and_removed(
     done = running.wait(400)
 
     assert "error: 1 of 4 jobs failed: absent capacity: influxdb with 1 node can't be" in done.err
-    assert "absent tune: left out" in done.err
+    assert "absent tune: skipped" in done.err
     folder = shipped.place / "campaigns" / "night"
     results = [json.loads(file.read_text()) for file in folder.glob("results/*/result.json")]
     assert {(result["command"], result["executor"]) for result in results} == {
