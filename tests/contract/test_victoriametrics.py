@@ -225,10 +225,10 @@ def test_events_that_would_be_dropped_are_refused_before_the_run(
     # A run that ends by the clock begins, and ends where such an event comes.
     prepare(server, Ahead(), [Load(events=390_000, duration_s=5)])
     job = new_job(Ahead.schema, batch=1000)
-    with pytest.raises(SimulatorError, match="would be dropped"):
+    with pytest.raises(SimulatorError, match="would drop an event"):
         insert_with(server.module(job), Ahead(), 1000, first=390_000)
     with own_server(os.environ["VICTORIAMETRICS_URL"], tmp_path) as own:
         with pytest.raises(SimulatorError, match="drops all others"):
             prepare(server, Temperature(), [Load(events=1)], endpoint=own)
-        with pytest.raises(SimulatorError, match="would be dropped"):
+        with pytest.raises(SimulatorError, match="would drop an event"):
             insert_with(server.module(job, options={"endpoint": own}), Temperature(), 1000)
