@@ -173,18 +173,19 @@ class CassandraUnderTest(ServerUnderTest):
             if options.get("APPLICATION_NAME") == f"iot-benchmark {run_id}"
         }
 
-    def connections(self, run_id: str) -> set[str]:
-        def live() -> set[str]:
-            mine = {
-                connection.laddr.port
-                for connection in _connections()
-                if connection.status == "ESTABLISHED"
-            }
-            return {str(port) for port in self._ports(run_id) & mine}
+    def _live_ports(self, run_id: str) -> set[int]:
+        """Those that this side has open, too: a node lists a closed one for a while."""
+        mine = {
+            connection.laddr.port
+            for connection in _connections()
+            if connection.status == "ESTABLISHED"
+        }
+        return self._ports(run_id) & mine
 
+    def connections(self, run_id: str) -> set[str]:
         # The driver reconnects in its own time.
-        ports: set[str] = eventually(live, "connections")
-        return ports
+        ports: set[int] = eventually(lambda: self._live_ports(run_id), "connections")
+        return set(map(str, ports))
 
     def kill_connections(self, run_id: str) -> int:
         """Cut them on this side: Cassandra has no command for it."""
@@ -215,9 +216,9 @@ class CassandraUnderTest(ServerUnderTest):
         """The writer's connections are cut before the request is sent."""
 
         def trigger() -> None:
-            # A busy server lists a new connection a moment later.
+            # A busy server lists a new connection a moment later; the driver still closes some of its own.
             each = self._connections_each
-            eventually(lambda: len(self._ports(job.run_id)) >= each, f"{each} connections")
+            eventually(lambda: len(self._live_ports(job.run_id)) == each, f"{each} connections")
             assert self.kill_connections(job.run_id) == each
 
         yield FaultHandle(trigger)

@@ -459,8 +459,8 @@ def test_a_table_that_was_there_is_made_to_remember(server: ClickhouseUnderTest)
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ("MODIFY COLUMN temperature Float64", "temperature is Float64 and not Float32"),
-        ("MODIFY COLUMN temperature Nullable(Float32)", r"is Nullable\(Float32\) and not Float32"),
+        ("MODIFY COLUMN temperature Float64", "temperature is Float64, not Float32"),
+        ("MODIFY COLUMN temperature Nullable(Float32)", r"is Nullable\(Float32\), not Float32"),
         ("DROP COLUMN temperature", "it has no column temperature"),
     ],
 )

@@ -264,7 +264,7 @@ def test_a_server_that_wants_too_much_patience_ends_the_run(server: InfluxUnderT
 def test_an_answer_that_promises_nothing_is_no_success(server: InfluxUnderTest) -> None:
     prepare(server)
     server.proxy.fate = refuse(202, "queued")
-    with pytest.raises(SimulatorError, match="by 202 instead of 204"):
+    with pytest.raises(SimulatorError, match="with 202 instead of 204"):
         insert_with(server.module(JOB), Temperature(), 10)
 
 
