@@ -77,23 +77,23 @@ def describe_ratios(names: Sequence[str], comparisons: Sequence[MetricComparison
     return sentences
 
 
-def lead_comparison(names: Sequence[str], found: Sequence[MetricComparison]) -> list[str]:
+def lead_comparison(names: Sequence[str], comparisons: Sequence[MetricComparison]) -> list[str]:
     """The answer: each result against the first, in a sentence; results with the same outcome share one."""
     by_outcome: dict[tuple[int, str], list[str]] = {}
     for position in range(1, len(names)):
         rate_given = [
             comparison
-            for comparison in found
+            for comparison in comparisons
             if comparison.position == position and comparison.rate_given
         ]
-        comparisons = [
+        measured = [
             comparison
-            for comparison in found
+            for comparison in comparisons
             if comparison.position == position and not comparison.rate_given
         ]
         parts = []
-        for kind in dict.fromkeys(_name_kind(comparison) for comparison in comparisons):
-            of_kind = [comparison for comparison in comparisons if _name_kind(comparison) == kind]
+        for kind in dict.fromkeys(_name_kind(comparison) for comparison in measured):
+            of_kind = [comparison for comparison in measured if _name_kind(comparison) == kind]
             for outcome in dict.fromkeys(map(_judge, of_kind)):
                 alike = [comparison for comparison in of_kind if _judge(comparison) == outcome]
                 where = "" if len(alike) == len(of_kind) else f" ({_list_places(alike)})"
@@ -104,7 +104,7 @@ def lead_comparison(names: Sequence[str], found: Sequence[MetricComparison]) -> 
             )
         if parts:
             undifferent = not rate_given and all(
-                _judge(comparison) in _UNDIFFERENT for comparison in comparisons
+                _judge(comparison) in _UNDIFFERENT for comparison in measured
             )
             key = (0 if undifferent else position, ", ".join(parts))
             by_outcome.setdefault(key, []).append(names[position])

@@ -210,9 +210,9 @@ def claim_queries(
     }
 
 
-def require(support: Support | None, what: str, module: str) -> None:
+def require(support: Support | None, feature: str, module: str) -> None:
     """OptionError unless `support` is full; None counts as missing."""
     if support is Support.UNSUPPORTED:
-        raise OptionError(f"module {module}: the database has no {what}")
+        raise OptionError(f"module {module}: the database has no {feature}")
     if support is not Support.FULL:
-        raise OptionError(f"module {module} can't do {what} yet")
+        raise OptionError(f"module {module} can't do {feature} yet")

@@ -41,10 +41,10 @@ def make_run(
 
 
 def look_up(group_run: GroupRun, missing: int, doubled: int) -> GroupRun:
-    return looked_up(group_run, Lookup(events=100, missing=missing, doubled=doubled))
+    return add_lookup(group_run, Lookup(events=100, missing=missing, doubled=doubled))
 
 
-def looked_up(group_run: GroupRun, lookup: Lookup) -> GroupRun:
+def add_lookup(group_run: GroupRun, lookup: Lookup) -> GroupRun:
     return GroupRun(group_run.run, group_run.group.model_copy(update={"lookup": lookup}))
 
 
@@ -132,11 +132,11 @@ def test_a_rate_that_fell_without_a_gap() -> None:
         (look_up(make_run([100] * 40), 0, 1), "; 1 event is stored twice."),
         (look_up(make_run([100] * 40), 0, 0), "nothing was lost"),
         (
-            looked_up(make_run([100] * 40), Lookup(reason="no such table")),
+            add_lookup(make_run([100] * 40), Lookup(reason="no such table")),
             "but they were not looked up one by one (no such table), so one lost and another stored",
         ),
         (
-            looked_up(make_run([100] * 40), Lookup(events=1, missing=0, doubled=0, per_group=7)),
+            add_lookup(make_run([100] * 40), Lookup(events=1, missing=0, doubled=0, per_group=7)),
             "; nothing was lost or stored twice, as counted in groups of 7 events of a device.",
         ),
         (
