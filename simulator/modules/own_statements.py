@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import OptionError
@@ -19,13 +20,21 @@ if TYPE_CHECKING:
 
 
 class Drawn(Protocol):
-    """How a language writes what is drawn; a `SqlDialect` knows it."""
+    """How a language writes what is drawn; a `SqlDialect` knows it, or `Literals` do."""
 
-    def text(self, text: str) -> str:
+    def text(self, text: str, /) -> str:
         """A text as a constant."""
 
-    def instant(self, time_ms: int) -> str:
+    def instant(self, time_ms: int, /) -> str:
         """A time, in ms since 1970, to compare an event's with."""
+
+
+@dataclass(frozen=True)
+class Literals:
+    """The functions that do, of a language that isn't SQL."""
+
+    text: Callable[[str], str]
+    instant: Callable[[int], str]
 
 
 def find_own_statement(module: type[QueryingModule], query: Query) -> str | None:

@@ -25,17 +25,19 @@ from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules._base.http import Answer
 from simulator.modules.azure_data_explorer import AzureDataExplorer
 from simulator.modules.azure_data_explorer.encoding import MAPPING, CsvEncoder, encode_devices
-from simulator.modules.azure_data_explorer.ingestion import (
-    make_message,
-    read_refusal,
-)
+from simulator.modules.azure_data_explorer.ingestion import make_message
 from simulator.modules.azure_data_explorer.options import AdxOptions
 from simulator.modules.azure_data_explorer.queries import (
     compile_query,
     select_ids,
     select_stored,
 )
-from simulator.modules.azure_data_explorer.server import Connection, ask_extents, check_rows
+from simulator.modules.azure_data_explorer.server import (
+    Connection,
+    ask_extents,
+    check_rows,
+    read_refusal,
+)
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.oracle.stored import Stored, StoredPart
@@ -69,7 +71,9 @@ def test_a_line() -> None:
     [part] = payload.data
     text = gzip.decompress(part.body)
     assert (part.table, part.size) == ("events", len(text))
-    assert (part.device, part.time_ms) == ("w00003d000001", block.columns["timestamp"][1])
+    last = part.block.key_of(len(part.block) - 1)
+    assert last["device_id"] == "w00003d000001"
+    assert last["timestamp"] == block.columns["timestamp"][1]
     first, _ = text.decode().split("\n")
     time, device, number, value = first.split(",")
     assert time.startswith("2024-01-01T00:00:04.")
@@ -292,15 +296,7 @@ def test_the_parser_of_microsoft_accepts_the_queries(tmp_path: Path) -> None:
             create = module.tags_command()
             schemas[schema.tags_table] = create[create.index("(") :]
             queries.append(select_ids(schema, 7_000_000, 7_000_042))
-        queries += [
-            *compile_all(workload),
-            select_stored(
-                schema,
-                schema.table,
-                7 if schema.is_apart(schema.device) else "a",
-                1_704_067_200_000,
-            ),
-        ]
+        queries += [*compile_all(workload), select_stored(schema.table, workload.block(0, 0, 1))]
         queries.append(ask_extents(schema.table))
     reading = [Query.model_validate({"name": "q", **values}) for values in READING]
     queries += [compile_query(bind(query, 0), TRUCKS.schema).text for query in reading]

@@ -290,7 +290,7 @@ def test_streaming_over_tls_with_the_clients_token(
     monkeypatch.setattr(
         "azure.kusto.data._token_providers.ConfidentialClientApplication", Application
     )
-    monkeypatch.setattr("simulator.modules.azure_data_explorer.service._TOKEN_KEPT_S", kept_s)
+    monkeypatch.setattr("simulator.modules.azure_data_explorer.server._TOKEN_KEPT_S", kept_s)
     place = {"kusto_uri": proxy.endpoints[0], "kusto_ingest_uri": proxy.endpoints[0], **LOGIN}
     module = server.module(new_job(Temperature.schema, batch=10), options=place)
     with pytest.raises(SimulatorError, match="certificate verify failed"):

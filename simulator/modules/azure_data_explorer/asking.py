@@ -27,9 +27,8 @@ from .._base.http_database import SHOWN
 from .._base.official import ClientAsker
 from .._base.sql_queries import Template
 from ..asking import Received, Rows
-from .queries import Compiled, KqlLiterals, Read
-from .server import Connection, make_properties
-from .service import name_request
+from .queries import LITERALS, Compiled, Read
+from .server import Connection, make_properties, name_request
 
 if TYPE_CHECKING:
     from . import AzureDataExplorer
@@ -61,14 +60,14 @@ class AdxAsker(SqlAsker[Connection]):
 
     def __init__(self, module: AzureDataExplorer, in_flight: int) -> None:
         limit_s = module.options.query_timeout_s + _MORE.total_seconds()
-        super().__init__(module, KqlLiterals(), in_flight, limit_s)
+        super().__init__(module, LITERALS, in_flight, limit_s)
         self._properties = make_properties(module.options).to_json()
         self._reads: dict[str, Sequence[Read]] = {}
         """How to read the rows of each query."""
 
     def open(self) -> None:
         super().open()
-        self.database.reach(self.database.open_service)
+        self.database.reach(self.database.log_in)
 
     def encode(self, bounds: BoundQueries) -> Sequence[Question]:
         name = bounds.query.name

@@ -43,15 +43,13 @@ class InsertMode(StrEnum):
 
 @dataclass(slots=True)
 class Part:
-    """What goes into one table: CSV, compressed where that isn't the client's part, its `size` in bytes
-    before, and its last event."""
+    """Events that go into one table: as CSV, compressed where that isn't the client's part, and its `size` in
+    bytes before."""
 
     table: str
     body: bytes
     size: int
-    device: str | int
-    """The event's device: its name, or its id where tags have a table of their own."""
-    time_ms: int
+    block: EventBlock
     in_doubt: bool = False
     """Whether it may be stored although nobody said so."""
 
@@ -112,21 +110,6 @@ class CsvEncoder(Encoder):
         )
 
     def _part(self, table: str, block: EventBlock) -> Part:
-        schema = self._schema
-        columns = _FORMAT.write(schema.row, block.row_columns, block.missing)
+        columns = _FORMAT.write(self._schema.row, block.row_columns, block.missing)
         text = format_rows(self._row, b"\n", columns)
-        return make_part(table, block, compress(text), len(text))
-
-
-def make_part(table: str, block: EventBlock, body: bytes, size: int) -> Part:
-    """A whole block as what goes into a table; it was `size` bytes of CSV."""
-    schema = block.schema
-    last = block.part(len(block) - 1, len(block))
-    apart = schema.is_apart(schema.device)
-    return Part(
-        table,
-        body,
-        size,
-        int(last.row_columns[ID][0]) if apart else last.devices[0].decode(),
-        int(last.columns[schema.time][0]),
-    )
+        return Part(table, compress(text), len(text), block)

@@ -1,28 +1,30 @@
-"""The requests by which events reach Azure Data Explorer. They are what is measured, and go over connections
-of our own (`service`)."""
+"""Queued ingestion: events reach Azure Data Explorer by way of Azure Storage. These requests are what is
+measured, and go over connections of our own (`_base/http.py`)."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import formatdate
 from itertools import count
 from urllib.parse import quote, urlsplit
 
+import certifi
 import orjson
 from azure.kusto.data import KustoClient
 from azure.kusto.data.data_format import DataFormat
-from azure.kusto.data.exceptions import KustoError, KustoServiceError
 
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.http import Answer, HttpPool, NoAnswer, NotConnected, TlsRefused
+from .._base.http import Answer, HttpPool, NoAnswer, NotConnected, TlsRefused, scheme_port
 from .._base.http_database import SHOWN
+from .._base.tls import any_encrypted, make_tls_context
 from .encoding import MAPPING
-from .service import Service, make_pool, name_request, read_error
 
 # As long as Microsoft's clients rely on them.
 _RESOURCES_GOOD_S = 3600.0
@@ -31,41 +33,17 @@ _RESOURCES_GOOD_S = 3600.0
 # https://learn.microsoft.com/rest/api/storageservices/put-blob
 _STORAGE_VERSION = "2019-12-12"
 
-_OK, _CREATED = 200, 201
+_CREATED = 201
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
 _SERVER_ERROR, _SERVER_BUSY = 500, 503
 
 
-class StreamingIngestion(Service):
-    """Requests that are answered when their events are stored.
-
-    https://learn.microsoft.com/azure/data-explorer/kusto/api/rest/streaming-ingest
-    """
-
-    def __init__(self, client: KustoClient, uri: str, database: str, timeout_s: float) -> None:
-        """`client` is that of the same URI."""
-        super().__init__(client, uri, timeout_s)
-        self._path = f"/v1/rest/ingest/{quote(database, safe='')}/"
-        self._query = f"?streamFormat={DataFormat.CSV.kusto_value}&mappingName={MAPPING}"
-
-    def put(self, table: str, body: bytes) -> None:
-        """Send one request of compressed CSV; KustoError if it is refused, NoAnswer if nobody knows."""
-        headers = {"content-encoding": "gzip", **name_request("stream")}
-        target = f"{self._path}{quote(table, safe='')}{self._query}"
-        answer = self.request("POST", target, body, headers)
-        if answer.status != _OK or not answer.body.startswith(b"{"):
-            raise read_refusal(answer)
-
-
-def read_refusal(answer: Answer) -> KustoError:
-    """What the client would raise for the same answer to streaming ingestion."""
-    if answer.status == _NOT_FOUND:
-        text = one_line(answer.body.decode(errors="replace"), SHOWN)
-        return KustoServiceError(
-            f"404, the cluster takes no streamed events ({text}): enable streaming ingestion on"
-            " the cluster"
-        )
-    return read_error(answer)
+def make_pool(uri: str, headers: Mapping[str, str], timeout_s: float) -> HttpPool:
+    """Connections; the authorities that Microsoft's clients trust are trusted. No proxy that the environment
+    names is used."""
+    authorities = os.environ.get("REQUESTS_CA_BUNDLE") or certifi.where()
+    tls = make_tls_context(authorities) if any_encrypted([uri]) else None
+    return HttpPool([uri], scheme_port(uri), headers, timeout_s, tls)
 
 
 @dataclass(frozen=True, slots=True)

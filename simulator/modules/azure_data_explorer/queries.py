@@ -17,8 +17,8 @@ from ...encoding.columns import text_format
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
-from ...workloads.schema import ID, Column, ColumnType, Schema
-from ..own_statements import fill_statement
+from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
+from ..own_statements import Literals, fill_statement
 
 SHAPES = frozenset(Shape)
 
@@ -76,7 +76,7 @@ def compile_query(bound: BoundQuery, schema: Schema) -> Compiled:
 def take_statement(text: str, bound: BoundQuery, schema: Schema) -> Compiled:
     """A statement of the workload's own, and how to read its answer."""
     table = quote_name(schema.table)
-    filled = fill_statement(text, bound, schema, KqlLiterals(), _write_number, table)
+    filled = fill_statement(text, bound, schema, LITERALS, _write_number, table)
     return Compiled(filled, _choose_reads(bound.query, schema))
 
 
@@ -145,18 +145,6 @@ def _write_time(time_ms: int) -> str:
     moment = datetime.fromtimestamp(time_ms // 1000, UTC)
     rest = f".{time_ms % 1000:03d}" if time_ms % 1000 else ""
     return f"datetime({moment:%Y-%m-%dT%H:%M:%S}{rest}Z)"
-
-
-class KqlLiterals:
-    """How KQL writes a query's parameters."""
-
-    def text(self, text: str) -> str:
-        """A text."""
-        return quote_text(text)
-
-    def instant(self, time_ms: int) -> str:
-        """A time, in ms since 1970."""
-        return _write_time(time_ms)
 
 
 def _write_span(span_ms: int) -> str:
@@ -308,14 +296,19 @@ def quote_text(text: str) -> str:
     return f"'{escaped}'"
 
 
-def select_stored(schema: Schema, table: str, device: str | int, time_ms: int) -> str:
-    """KQL for the number of a device's events of one time; the device by its id where tags have a table."""
-    name = _ID if schema.is_apart(schema.device) else _name_column(schema.device, schema)
-    value = quote_text(device) if isinstance(device, str) else str(device)
-    time = f"{quote_name(schema.time)} == {_write_time(time_ms)}"
-    return (
-        f"{quote_name(table)} | where {time} | where {name} == {value} | summarize found = count()"
-    )
+LITERALS = Literals(quote_text, _write_time)
+
+
+def select_stored(table: str, events: EventBlock) -> str:
+    """KQL for the number of stored events with device and time of the last of these."""
+    schema, key = events.schema, events.key_of(len(events) - 1)
+    if schema.is_apart(schema.device):
+        device = f"{_ID} == {key[ID]}"
+    else:
+        name = quote_text(str(key[schema.device]))
+        device = f"{_name_column(schema.device, schema)} == {name}"
+    time = f"{quote_name(schema.time)} == {_write_time(int(key[schema.time]))}"
+    return f"{quote_name(table)} | where {time} | where {device} | summarize found = count()"
 
 
 def select_ids(schema: Schema, first: int, last: int) -> str:

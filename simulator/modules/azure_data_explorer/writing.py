@@ -27,7 +27,7 @@ from .._base.errors import CONNECTION_LOST
 from .._base.official import ClientWriter, OfficialEncoder, list_columns
 from .._base.tables import deal_block
 from ..sending import Encoder, Payload
-from .encoding import MAPPING, Part, make_part
+from .encoding import MAPPING, Part
 from .ingestion import report_unclear
 from .options import STREAMED_VISIBLE_S
 from .queries import select_stored
@@ -82,7 +82,7 @@ class PartsWriter(ConnectedWriter[Connection]):
 
     def _is_stored(self, part: Part) -> bool:
         """Whether the part's last event is stored: a request is stored as a whole or not at all."""
-        query = select_stored(self.job.schema, part.table, part.device, part.time_ms)
+        query = select_stored(part.table, part.block)
         deadline = time.monotonic() + STREAMED_VISIBLE_S
         while True:
             if self.connection.ask(query)[0][0]:
@@ -98,7 +98,7 @@ class AdxWriter(PartsWriter):
     def open(self) -> None:
         super().open()
         connection = self.connection
-        connection.reach(connection.open_queue if self.is_queued else connection.open_streaming)
+        connection.reach(connection.open_queue if self.is_queued else connection.log_in)
 
 
 # --- by the clients -------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class LinesEncoder(OfficialEncoder):
     def _deal(self, block: EventBlock) -> deque[Part]:
         tables = self._job.table_names
         return deque(
-            make_part(tables[share.table], part, body := _write_lines(part), len(body))
+            Part(tables[share.table], body := _write_lines(part), len(body), part)
             for share, part in deal_block(block, len(tables))
         )
 
