@@ -37,10 +37,9 @@ from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
 from .encoding import LineEncoder
-from .flux import ALL_TIME, quote_text, select_events, write_time
+from .flux import ALL_TIME, Question, quote_text, select_events, write_time
 from .options import CLIENTS, EncodingOptions, InfluxOptions
 from .queries import compile_query
-from .question import Question
 
 if TYPE_CHECKING:
     from influxdb_client.domain.bucket import Bucket

@@ -7,7 +7,7 @@ https://docs.influxdata.com/influxdb/v2/api-guide/client-libraries/python/#query
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,14 +16,14 @@ from influxdb_client.client.flux_table import FluxTable
 from influxdb_client.client.query_api import QueryApi
 
 from ...errors import Retryable, SimulatorError, one_line
-from ...workloads.drawing import BoundQueries, BoundQuery
+from ...workloads.drawing import BoundQueries
 from .._base.http import HttpRequest
 from .._base.http_asking import AnyHttpAsker, Conversation
 from .._base.official import ClientAsker
 from .._base.sql_queries import Template, make_template
 from ..asking import Received, Rows
-from .flux import Result, count_lines, parse_results, quote_text, write_time
-from .question import Question
+from ..own_statements import Literals
+from .flux import Question, Result, count_lines, parse_results, quote_text, write_time
 from .server import Connection, make_question, name_query_target
 
 if TYPE_CHECKING:
@@ -38,19 +38,7 @@ class FluxRequest(NamedTuple):
     http: HttpRequest
 
 
-class FluxLiterals:
-    """How Flux writes a query's parameters."""
-
-    def text(self, text: str) -> str:
-        """A text as a constant."""
-        return quote_text(text)
-
-    def instant(self, time_ms: int) -> str:
-        """A time, in ms since 1970."""
-        return write_time(time_ms)
-
-
-_LITERALS = FluxLiterals()
+_LITERALS = Literals(quote_text, write_time)
 
 
 class InfluxAsker(AnyHttpAsker[Connection]):
@@ -70,13 +58,13 @@ class InfluxAsker(AnyHttpAsker[Connection]):
             question = self.module.compile(bounds[0])
             if not question.is_scanned:
                 return [self.encode_statement(self.module.compile(bound)) for bound in bounds]
-            self._made[name] = question, make_template(bounds, self._write, _LITERALS)
+            template = make_template(
+                bounds, lambda bound: self.module.compile(bound).text, _LITERALS
+            )
+            self._made[name] = question, template
         question, template = self._made[name]
-        filled = template.fill(bounds, _LITERALS.text, _LITERALS.instant)
+        filled = template.fill(bounds, quote_text, write_time)
         return [FluxRequest(question, make_question(self._target, text)) for text in filled]
-
-    def _write(self, bound: BoundQuery) -> str:
-        return self.module.compile(bound).text
 
     def encode_statement(self, statement: Question) -> FluxRequest:
         return FluxRequest(statement, make_question(self._target, statement.text))
@@ -141,22 +129,17 @@ def read_tables(tables: Sequence[FluxTable], columns: Sequence[str]) -> Iterator
     """What `parse_results` gives, from the client's records."""
     for table in tables:
         kinds = {column.label: column.data_type for column in table.columns}
-        readers = [(name, _find_reader(kinds.get(name))) for name in columns]
+        typed = [(name, kinds.get(name)) for name in columns]
         for record in table.records:
             values = record.values
-            yield values["result"], tuple([read(values.get(name)) for name, read in readers])
+            yield (
+                values["result"],
+                tuple([_convert(values.get(name), kind) for name, kind in typed]),
+            )
 
 
-def _find_reader(kind: str | None) -> Callable[[Any], Any]:
-    """The function that makes a value as `parse_results` has it of the client's."""
+def _convert(value: Any, kind: str | None) -> Any:
+    """A value of the client's as `parse_results` has it."""
     if kind == "string":
-        return lambda text: text or ""
-    return _read_time if kind is not None and kind.startswith("dateTime") else _keep
-
-
-def _read_time(time: datetime | None) -> int | None:
-    return None if time is None else round(time.timestamp() * 1000)
-
-
-def _keep(value: Any) -> Any:
-    return value
+        return value or ""
+    return round(value.timestamp() * 1000) if isinstance(value, datetime) else value

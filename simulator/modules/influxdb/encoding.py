@@ -39,7 +39,10 @@ _INTEGERS = (ColumnType.INT32, ColumnType.INT64, ColumnType.TIMESTAMP_MS)
 
 def escape_name(name: str) -> bytes:
     """The name of a measurement, tag or field, escaped."""
-    text = name.encode()
+    return _escape_tag(name.encode())
+
+
+def _escape_tag(text: bytes) -> bytes:
     for old, new in _TAG_ESCAPES:
         text = text.replace(old, new)
     return text
@@ -163,9 +166,7 @@ def tag_set(document: bytes) -> bytes:
     for name, value in sorted(orjson.loads(document).items()):
         text = value.encode() if isinstance(value, str) else orjson.dumps(value)
         _check_tag(name, text)
-        for old, new in _TAG_ESCAPES:
-            text = text.replace(old, new)
         # An empty tag is the same as none.
         if text:
-            parts.append(b"," + escape_name(name) + b"=" + text)
+            parts.append(b"," + escape_name(name) + b"=" + _escape_tag(text))
     return b"".join(parts)

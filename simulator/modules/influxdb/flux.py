@@ -1,4 +1,5 @@
-"""Words of Flux: literals, conditions, the events that a query begins with; and its answers, annotated CSV.
+"""Words of Flux: literals, conditions, the events that a query begins with, what all queries have in common;
+and its answers, annotated CSV.
 
 https://docs.influxdata.com/flux/v0/spec/
 https://docs.influxdata.com/influxdb/v2/reference/syntax/annotated-csv/
@@ -9,6 +10,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -20,13 +22,16 @@ import numpy as np
 from ...encoding.columns import FLOATS, text_format
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Where
+from ...workloads.queries import Query, Where
 from ...workloads.schema import Column, ColumnType, Schema
-from .._base.labels import field_columns, label
+from .._base.labels import field_columns, find_witness, label
 from .._base.row_order import Row
 
 ALL_TIME = ("1970-01-01T00:00:00Z", "2262-04-11T23:47:16.854775806Z")
 """The first time that the delete API accepts, and the last that storage can hold."""
+
+Result = tuple[str, Row]
+"""A row of an answer behind the name of its result (`yield`)."""
 
 _MOST = 2**63 - 1
 _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
@@ -138,6 +143,83 @@ def write_sort(columns: Sequence[str], descending: bool, limit: int | None) -> s
     return text if limit is None else f"{text} |> limit(n: {limit})"
 
 
+# --- questions -------------------------------------------------------------------------------------
+
+_AS_COLUMNS = 'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")'
+
+
+class Question(ABC):
+    """A bound query in Flux, and how the rows are counted in the answer and read from it."""
+
+    text: str
+    columns: Sequence[str]
+    """The columns that are read of an answer's rows."""
+    counted: str | None = None
+    """The result whose rows are counted; None: all rows."""
+    repeated: int = 1
+    """How many counted rows make one row of the answer."""
+    is_scanned: bool = True
+    """Whether rows are counted this way, and nothing has to be asked afterwards. Otherwise they must be
+    read, by what this very question is about."""
+
+    def __init__(self, bound: BoundQuery, schema: Schema, bucket: str) -> None:
+        self._bound, self._schema, self._bucket = bound, schema, bucket
+        self._query: Query = bound.query
+        where = bound.query.where
+        self._filtered = None if where is None or schema.column(where.column).tag else where.column
+        """The field with a condition, if there is one."""
+        self._witness = self._filtered or find_witness(schema)
+        """A field that each event that is asked about has."""
+        self._fields: Mapping[str, Column] = {
+            column.name: column for column in field_columns(schema)
+        }
+
+    def count(self, lines: int) -> int:
+        """How many rows the answer has, by those that were counted."""
+        limit = self._query.limit if self._query.order else None
+        rows = lines // self.repeated
+        return rows if limit is None else min(rows, limit)
+
+    def find_missing(self, answer: Sequence[Result]) -> str | None:
+        """Flux for what this answer may lack; None: nothing."""
+        return None
+
+    @abstractmethod
+    def read(self, answers: Sequence[Sequence[Result]]) -> list[Row]:
+        """The rows of the answer, and of the one to `find_missing` if that was asked."""
+
+    def _name_tag(self, name: str) -> str:
+        return name_device(self._schema) if name == self._schema.device else name
+
+    def _is_certain(self, name: str) -> bool:
+        """Whether each event that is asked about has a value of this column."""
+        return name == self._witness or not self._schema.column(name).nullable
+
+    def _select(self, fields: Sequence[str]) -> str:
+        """The values of these fields. With several, a condition on one is left to `_pivot`."""
+        conditions = []
+        if fields == [self._filtered]:
+            conditions.append(self._compare('r["_value"]'))
+        return select_bound(self._bound, self._schema, self._bucket, fields, *conditions)
+
+    def _compare(self, expression: str) -> str:
+        where = self._query.where
+        assert where is not None
+        return compare(expression, where, self._schema.column(where.column))
+
+    def _pivot(self, values: str) -> str:
+        """Events with their fields as columns, as far as they fulfil the condition."""
+        text = f"{values} |> {_AS_COLUMNS}"
+        if self._filtered is not None:
+            text += f" |> filter(fn: (r) => {self._compare(f'r[{quote_text(self._filtered)}]')})"
+        return text
+
+    def _cast(self, name: str, to: str) -> str:
+        """A step that makes numbers of a tag's texts."""
+        number = cast(self._schema.column(name))
+        return f"map(fn: (r) => ({{r with {quote_text(to)}: {number}}}))"
+
+
 # --- answers --------------------------------------------------------------------------------------
 
 _RESULT, _FIRST_COLUMN = 1, 3
@@ -150,10 +232,6 @@ _CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "boolean": {"true": True, "false": False, "": None}.__getitem__,
     "dateTime:RFC3339": lambda text: round(datetime.fromisoformat(text).timestamp() * 1000),
 }
-
-
-Result = tuple[str, Row]
-"""A row behind the name of its result (`yield`)."""
 
 
 def parse_csv(text: str, columns: Sequence[str]) -> list[Row]:

@@ -27,6 +27,7 @@ from ...workloads.schema import ColumnType, Schema
 from .._base.labels import read_tag
 from .._base.row_order import Row, put_in_order
 from .flux import (
+    Question,
     Result,
     name_device,
     quote_text,
@@ -34,7 +35,6 @@ from .flux import (
     write_duration,
     write_sort,
 )
-from .question import Question
 
 
 def compile_query(bound: BoundQuery, schema: Schema, bucket: str) -> Question:
@@ -139,13 +139,6 @@ class _Stream(NamedTuple):
     text: str
 
 
-class _Written(NamedTuple):
-    """Flux, and its results in the order of their numbers, which are their names."""
-
-    text: str
-    streams: Sequence[_Stream]
-
-
 class _Limited(Enum):
     """Whether each stream has the rows within the limit only."""
 
@@ -179,15 +172,14 @@ class _Aggregation(Question):
         self._parts = list(dict.fromkeys(parts))
         self._timed = self._find_timed()
         self._limited = self._find_limited()
-        self._written = self._write(self._parts)
-        self.text = self._written.text
+        self.text, self._streams = self._write(self._parts)
         self.columns = [*self._tags, "_start", "_time", "_field", "_value"]
         self.counted, self.repeated = self._find_counted()
         self.is_scanned = not query.per or self.counted is not None
 
     def _find_counted(self) -> tuple[str | None, int]:
         """The number of the first result all of whose fields each group has, and how many they are."""
-        for number, stream in enumerate(self._written.streams):
+        for number, stream in enumerate(self._streams):
             if all(map(self._is_certain, stream.columns)):
                 return str(number), len(stream.columns)
         return None, 1
@@ -223,7 +215,8 @@ class _Aggregation(Question):
                 functions.add(parts[0][0])
         return functions
 
-    def _write(self, parts: Sequence[_Part]) -> _Written:
+    def _write(self, parts: Sequence[_Part]) -> tuple[str, Sequence[_Stream]]:
+        """Flux, and its results in the order of their numbers, which are their names."""
         streams = list(self._list_streams(parts))
         texts = [
             f'{stream.text} |> yield(name: "{number}")' for number, stream in enumerate(streams)
@@ -232,7 +225,7 @@ class _Aggregation(Question):
             fields = [name for _, name in parts if name in self._fields]
             needed = list(dict.fromkeys([*fields, self._witness]))
             texts.insert(0, f"rows = {self._pivot(self._select(needed))}")
-        return _Written("\n".join(texts), streams)
+        return "\n".join(texts), streams
 
     def _list_streams(self, parts: Sequence[_Part]) -> Iterator[_Stream]:
         for function in dict.fromkeys(function for function, _ in parts):
@@ -336,18 +329,15 @@ class _Aggregation(Question):
         if self._complete in self._parts:
             return None
         groups: dict[Row, _Found] = {}
-        self._collect(groups, self._written, answer)
+        self._collect(groups, self._streams, answer)
         # Some groups may have events, but no values.
-        return self._ask_complete().text if len(groups) < self._count_groups() else None
-
-    def _ask_complete(self) -> _Written:
-        return self._write([self._complete])
+        return self._write([self._complete])[0] if len(groups) < self._count_groups() else None
 
     def read(self, answers: Sequence[Sequence[Result]]) -> list[Row]:
         groups: dict[Row, _Found] = {}
-        self._collect(groups, self._written, answers[0])
+        self._collect(groups, self._streams, answers[0])
         for answer in answers[1:]:
-            self._collect(groups, self._ask_complete(), answer)
+            self._collect(groups, self._write([self._complete])[1], answer)
         computed = [(aggregate, self._split(aggregate)) for aggregate in self._query.compute]
         rows = [
             (*key, *[_find_value(aggregate, parts, values) for aggregate, parts in computed])
@@ -358,7 +348,7 @@ class _Aggregation(Question):
         return put_in_order(self._query, rows)
 
     def _collect(
-        self, groups: dict[Row, _Found], written: _Written, answer: Sequence[Result]
+        self, groups: dict[Row, _Found], streams: Sequence[_Stream], answer: Sequence[Result]
     ) -> None:
         """Add what the answer says of each group."""
         keys = [self._read_key(part) for part in self._query.per]
@@ -366,7 +356,7 @@ class _Aggregation(Question):
             start, time, field, value = row[len(self._tags) :]
             begin = time if start is None else start
             values = groups.setdefault(tuple([read(row, begin) for read in keys]), {})
-            values[written.streams[int(result)].function, field] = time, value
+            values[streams[int(result)].function, field] = time, value
         if not keys:
             groups.setdefault((), {})
 

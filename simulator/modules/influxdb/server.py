@@ -89,7 +89,6 @@ class Connection(HttpDatabase[InfluxOptions]):
         self.write_target = f"/api/v2/write?{urlencode(write)}"
         self.write_headers = {"content-encoding": "gzip"} if options.gzip else {}
         """The headers of a write, besides `headers`."""
-        self._query_target = name_query_target(options)
 
     def close(self) -> None:
         super().close()
@@ -115,15 +114,11 @@ class Connection(HttpDatabase[InfluxOptions]):
             " endpoint names the server itself"
         )
 
-    def answer(self, query: str) -> str:
-        """A Flux query's answer, annotated CSV."""
-        timeout_s = self.options.query_timeout_s
-        request = make_question(self._query_target, query)
-        return self.fetch(*request, timeout_s=timeout_s).body.decode()
-
     def rows(self, query: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """A Flux query's answer: the values of these columns, times in ms since 1970."""
-        return parse_csv(self.answer(query), columns)
+        request = make_question(name_query_target(self.options), query)
+        answer = self.fetch(*request, timeout_s=self.options.query_timeout_s)
+        return parse_csv(answer.body.decode(), columns)
 
     # --- by the client ----------------------------------------------------------------------------
 
