@@ -63,7 +63,7 @@ class Run:
 
 
 class RowWindows(ABC):
-    """Rows of text, made some at a time in arrays that are kept: a window of all rows."""
+    """Rows, made some at a time in arrays that are kept: a window of all rows."""
 
     def __init__(
         self,
@@ -81,24 +81,26 @@ class RowWindows(ABC):
         self._begin = self._end = 0
         """The rows that are in the records now."""
 
-    def parts(self, start: int, stop: int) -> list[bytes]:
-        """Rows [start, stop) with the separator between them, to be joined."""
-        parts = []
+    def parts(self, start: int, stop: int) -> list[bytes | memoryview]:
+        """Rows [start, stop) with the separator between them, to be joined before others are asked for."""
+        parts: list[bytes | memoryview] = []
         # The first row is to be without the separator.
         skip = self._separator_bytes
         while start < stop:
             if not self._begin <= start < self._end:
-                self._fill(start)
+                self.fill(start)
             end = min(stop, self._end)
-            parts.append(self._join(start, end, skip))
+            part = self._join(start, end, skip)
+            parts.append(part if end == stop else bytes(part))
             start, skip = end, 0
         return parts
 
     @abstractmethod
-    def _join(self, start: int, stop: int, skip: int) -> bytes:
+    def _join(self, start: int, stop: int, skip: int) -> bytes | memoryview:
         """Rows [start, stop), all in the window, without their first `skip` bytes."""
 
-    def _fill(self, start: int) -> None:
+    def fill(self, start: int) -> None:
+        """Make rows from `start` on, as many as there is room for."""
         count = min(self._window, self._count - start)
         self._begin, self._end = start, start + count
         for field, data in self._moving:
@@ -182,40 +184,21 @@ class BinaryRows:
         self.lengths = (
             self.lengths + width - sum(np.dtype(field.kind).itemsize for field in varying)
         )
-        self._window = max(1, WINDOW_BYTES // width)
+        self._window = max(1, min(WINDOW_BYTES // width, self._count))
         are_joined = width > _PIECE_BYTES * (2 * len(varying) + 1) and varying
-        self._made = (_Joined if are_joined else _Picked)(fields, min(self._window, self._count))
-        self._begin = self._end = 0
-        """Which rows are made."""
+        self._made = (_Joined if are_joined else _Picked)(fields, self._count, self._window)
 
     def join(self, start: int, stop: int, head: bytes = b"", tail: bytes = b"") -> bytes:
         """The bytes of rows [start, stop) between `head` and `tail`."""
-        parts = [head]
-        while start < stop:
-            if not self._begin <= start < self._end:
-                self._fill(start)
-            if stop <= self._end:
-                return b"".join((*parts, self._part(start, stop), tail))
-            parts.append(bytes(self._part(start, self._end)))
-            start = self._end
-        return b"".join((*parts, tail))
+        return b"".join((head, *self._made.parts(start, stop), tail))
 
     def singles(self) -> list[bytes]:
         """Each row on its own."""
         rows: list[bytes] = []
         for start in range(0, self._count, self._window):
-            self._fill(start)
-            rows += self._made.singles(self._end - start)
+            self._made.fill(start)
+            rows += self._made.singles()
         return rows
-
-    def _fill(self, start: int) -> None:
-        """Make rows from `start` on, as many as there is room for."""
-        self._begin, self._end = start, min(start + self._window, self._count)
-        self._made.fill(self._begin, self._end)
-
-    def _part(self, start: int, stop: int) -> bytes | memoryview:
-        """The bytes of rows that are made."""
-        return self._made.part(start - self._begin, stop - self._begin)
 
 
 class _Field(NamedTuple):
@@ -241,11 +224,11 @@ def _take(kind: str, data: NDArray[Any]) -> _Field:
     return _Field(kind, b"", data)
 
 
-class _Picked:
+class _Picked(RowWindows):
     """Rows in one array of records, in which texts are padded: the bytes that belong to a row are picked
     out of it."""
 
-    def __init__(self, fields: Sequence[_Field], window: int) -> None:
+    def __init__(self, fields: Sequence[_Field], count: int, window: int) -> None:
         run = Run()
         self._varying: list[tuple[slice, _Field]] = []
         for field in fields:
@@ -257,16 +240,15 @@ class _Picked:
             if field.varies:
                 self._varying.append((slice(begin, run.bytes), field))
         self._records = run.records(window, 0)
-        self._moving = [(self._records[name], data) for name, data in run.moving]
+        moving = [(self._records[name], data) for name, data in run.moving]
+        super().__init__(count, window, 0, moving)
         self._octets = self._records.view(np.uint8).reshape(window, run.bytes)
         self._is_there = np.ones((window, run.bytes), dtype=bool) if self._varying else None
         """Which bytes belong to a row; None: all do."""
 
-    def fill(self, start: int, stop: int) -> None:
-        """Make these rows."""
-        count = stop - start
-        for values, data in self._moving:
-            values[:count] = data[start:stop]
+    def fill(self, start: int) -> None:
+        super().fill(start)
+        count = self._end - start
         for place, field in self._varying:
             assert self._is_there is not None
             there = self._is_there[:count, place]
@@ -275,29 +257,30 @@ class _Picked:
             else:
                 there[...] = True
             if field.gone is not None:
-                there[field.gone[start:stop]] = False
+                there[field.gone[start : self._end]] = False
 
-    def part(self, first: int, last: int) -> memoryview:
-        """The bytes of rows among those that are made."""
-        octets = self._octets[first:last].reshape(-1)
+    def _join(self, start: int, stop: int, skip: int) -> memoryview:
+        some = slice(start - self._begin, stop - self._begin)
+        octets = self._octets[some].reshape(-1)
         if self._is_there is None:
             return octets.data
-        return np.compress(self._is_there[first:last].reshape(-1), octets).data
+        return np.compress(self._is_there[some].reshape(-1), octets).data
 
-    def singles(self, count: int) -> list[bytes]:
-        """Each of the first rows on its own."""
+    def singles(self) -> list[bytes]:
+        """Each row in the window on its own."""
+        count = self._end - self._begin
         if self._is_there is None:
             return _blobs(self._records, count)
-        octets = bytes(self.part(0, count))
+        octets = bytes(self._join(self._begin, self._end, 0))
         ends = np.cumsum(np.count_nonzero(self._is_there[:count], axis=1)).tolist()
         return [octets[begin:end] for begin, end in pairwise([0, *ends])]
 
 
-class _Joined:
+class _Joined(RowWindows):
     """Rows in several arrays of records: what is of different lengths stands between two of them, and is
     joined with them. For long texts, which take longer to be picked out of a record."""
 
-    def __init__(self, fields: Sequence[_Field], window: int) -> None:
+    def __init__(self, fields: Sequence[_Field], count: int, window: int) -> None:
         runs = [Run()]
         self._varying: list[_Field] = []
         """What stands behind each run but the last."""
@@ -310,34 +293,36 @@ class _Joined:
             else:
                 runs[-1].take(field.kind, field.data)
         self._arrays = [run.records(window, n) for n, run in enumerate(runs) if run.bytes]
-        self._moving = [
+        moving = [
             (records[name], data)
             for run, records in zip(runs, self._arrays, strict=False)
             for name, data in run.moving
         ]
+        super().__init__(count, window, 0, moving)
         self._pieces: list[bytes] = []
         self._width = len(self._arrays) + len(self._varying)
         """Pieces of each row."""
 
-    def fill(self, start: int, stop: int) -> None:
-        """Make these rows."""
-        count = stop - start
-        for values, data in self._moving:
-            values[:count] = data[start:stop]
+    def fill(self, start: int) -> None:
+        super().fill(start)
+        count = self._end - start
         parts: list[list[bytes]] = [[]] * self._width
         parts[0::2] = [_blobs(records, count) for records in self._arrays]
-        parts[1::2] = [_values(field, start, stop) for field in self._varying]
+        parts[1::2] = [_values(field, start, self._end) for field in self._varying]
         self._pieces = [b""] * (self._width * count)
         for position, part in enumerate(parts):
             self._pieces[position :: self._width] = part
 
-    def part(self, first: int, last: int) -> bytes:
-        """The bytes of rows among those that are made."""
-        return b"".join(self._pieces[first * self._width : last * self._width])
+    def _join(self, start: int, stop: int, skip: int) -> bytes:
+        first, last = self._width * (start - self._begin), self._width * (stop - self._begin)
+        return b"".join(self._pieces[first:last])
 
-    def singles(self, count: int) -> list[bytes]:
-        """Each of the first rows on its own."""
-        return [self.part(row, row + 1) for row in range(count)]
+    def singles(self) -> list[bytes]:
+        """Each row in the window on its own."""
+        width = self._width
+        return [
+            b"".join(self._pieces[at : at + width]) for at in range(0, len(self._pieces), width)
+        ]
 
 
 def _with_sizes(
