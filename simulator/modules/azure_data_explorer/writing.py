@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import csv
 import time
+from abc import abstractmethod
 from collections import deque
 from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any
 
 from azure.kusto.data.data_format import DataFormat
-from azure.kusto.data.exceptions import KustoClientError, KustoNetworkError
+from azure.kusto.data.exceptions import KustoClientError
 
 from ...encoding.columns import bounds
 from ...errors import Retryable
@@ -50,35 +51,25 @@ class PartsWriter(ConnectedWriter[Connection]):
         super().__init__(encoder, module)
         self.is_queued = module.options.batch
 
+    @abstractmethod
+    def ingest(self, part: Part) -> None:
+        """Have a part queued, or stored."""
+
     def send(self, payload: Payload) -> int:
         # What was acknowledged is not sent again when another table's request fails.
         while payload.data:
             part: Part = payload.data[0]
-            if self.is_queued:
-                self.enqueue(part)
-            else:
-                self._stream(part)
+            # Here and not in `recover`, which other requests in flight would have to wait for.
+            if not part.in_doubt or not self._is_stored(part):
+                part.in_doubt = False
+                try:
+                    self.ingest(part)
+                except Retryable as error:
+                    # With a queue, what may have been queued ends the run.
+                    part.in_doubt = not self.is_queued and error.kind in _UNCLEAR
+                    raise
             payload.data.popleft()
         return payload.events
-
-    def enqueue(self, part: Part) -> None:
-        """Hand over what is stored later."""
-        self.connection.enqueue(part.table, part.body, part.size)
-
-    def stream(self, part: Part) -> None:
-        """Have it stored."""
-        self.connection.stream(part.table, part.body)
-
-    def _stream(self, part: Part) -> None:
-        # Here and not in `recover`, which other requests in flight would have to wait for.
-        if part.in_doubt and self._is_stored(part):
-            return
-        part.in_doubt = False
-        try:
-            self.stream(part)
-        except Retryable as error:
-            part.in_doubt = error.kind in _UNCLEAR
-            raise
 
     def _is_stored(self, part: Part) -> bool:
         """Whether the part's last event is stored: a request is stored as a whole or not at all."""
@@ -99,6 +90,12 @@ class AdxWriter(PartsWriter):
         super().open()
         connection = self.connection
         connection.reach(connection.open_queue if self.is_queued else connection.log_in)
+
+    def ingest(self, part: Part) -> None:
+        if self.is_queued:
+            self.connection.enqueue(part.table, part.body, part.size)
+        else:
+            self.connection.stream(part.table, part.body)
 
 
 # --- by the clients -------------------------------------------------------------------------------
@@ -158,19 +155,9 @@ class OfficialWriter(ClientWriter[Connection], PartsWriter):
         )
         return kind(self.connection.describe_place(uri), auto_correct_endpoint=False)
 
-    def enqueue(self, part: Part) -> None:
-        self.connection.call(self._hand_over, part, uri=self.connection.options.ingest_uri)
-
-    def stream(self, part: Part) -> None:
-        self.connection.call(self._ingest, part)
-
-    def _hand_over(self, part: Part) -> None:
-        try:
-            self._ingest(part)
-        except KustoNetworkError:
-            raise
-        except KustoClientError as error:
-            raise report_unclear(str(error)) from error
+    def ingest(self, part: Part) -> None:
+        uri = self.connection.options.ingest_uri if self.is_queued else None
+        self.connection.call(self._ingest, part, uri=uri)
 
     def _ingest(self, part: Part) -> None:
         from azure.kusto.ingest import IngestionProperties, StreamDescriptor
@@ -182,4 +169,9 @@ class OfficialWriter(ClientWriter[Connection], PartsWriter):
             ingestion_mapping_reference=MAPPING,
             ingestion_mapping_kind=DataFormat.CSV.ingestion_mapping_kind,
         )
-        self.client.ingest_from_stream(StreamDescriptor(BytesIO(part.body)), properties)
+        try:
+            self.client.ingest_from_stream(StreamDescriptor(BytesIO(part.body)), properties)
+        except KustoClientError as error:
+            if self.is_queued:
+                raise report_unclear(str(error)) from error
+            raise
