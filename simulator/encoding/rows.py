@@ -13,11 +13,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
-from ..workloads.schema import Column, ColumnType
+from ..workloads.schema import Column, ColumnType, EventBlock
 from .binary_rows import WINDOW_BYTES, RowWindows, Run
-from .columns import bool_texts, bounds, is_constant
+from .columns import bool_texts, bounds, escape, escape_json, is_constant, text_format
 from .numerals import PADDING, Text, write_values
 from .placed_rows import PlacedRows
 
@@ -257,3 +258,41 @@ def _parse(row: bytes) -> tuple[list[bytes], list[bytes]]:
             specs.append(part)
             literals.append(b"")
     return literals, specs
+
+
+# --- events as JSON objects, one on a line ---------------------------------------------------------
+
+
+def _json_form(column: Column) -> bytes:
+    form = text_format(column)
+    return b'"' + form + b'"' if column.type is ColumnType.TEXT else form
+
+
+def _prepare_json(column: Column, values: NDArray[Any]) -> NDArray[Any]:
+    if column.type is ColumnType.TEXT:
+        return escape_json(values)
+    if column.type is ColumnType.JSON:
+        # Line breaks mean nothing outside of strings, and within strings they are escaped.
+        return escape(values, ((b"\n", b" "), (b"\r", b" ")))
+    return values
+
+
+JSON_FORMAT = TextFormat(_json_form, _prepare_json, b"null")
+
+
+def json_object_format(columns: Sequence[Column]) -> bytes:
+    """The %-format of an object with the columns as members, on one line.
+
+    Takes the columns as `json_columns` gives them.
+    """
+    members = [
+        orjson.dumps(column.name).replace(b"%", b"%%") + b":" + form
+        for column, form in zip(columns, JSON_FORMAT.list_forms(columns), strict=True)
+    ]
+    return b"{" + b",".join(members) + b"}"
+
+
+def json_columns(block: EventBlock) -> list[NDArray[Any]]:
+    """The columns of the events' rows, in order, as `json_object_format` takes them; `null` where a value
+    is missing."""
+    return JSON_FORMAT.write(block.schema.row, block.row_columns, block.missing)

@@ -11,8 +11,14 @@ from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds, client_keys
-from ...encoding.json_rows import JSON_FORMAT, json_columns, json_object_format
-from ...encoding.rows import format_requests, format_rows, format_singles
+from ...encoding.rows import (
+    JSON_FORMAT,
+    format_requests,
+    format_rows,
+    format_singles,
+    json_columns,
+    json_object_format,
+)
 from ...workloads.schema import ID, EventBlock, Schema
 from .._base import exactly_once
 from .._base.tables import deal_block, deal_in_turn

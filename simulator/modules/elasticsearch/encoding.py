@@ -11,8 +11,7 @@ import numpy as np
 
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds, client_keys
-from ...encoding.json_rows import json_columns, json_object_format
-from ...encoding.rows import format_requests, format_rows
+from ...encoding.rows import format_requests, format_rows, json_columns, json_object_format
 from ...workloads.schema import EventBlock
 from .._base import exactly_once
 from .._base.tables import deal_in_turn
