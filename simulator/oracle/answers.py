@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..workloads.columns import WHOLE, Values, rank, rank_rows
+from ..workloads.columns import WHOLE, Slack, Values, rank, rank_rows
 from ..workloads.drawing import BoundQuery
-from ..workloads.precision import Slack
 from ..workloads.queries import Every, Function, Order, Query
 from ..workloads.schema import ColumnType, Schema
 from .computing import Block, Devices, Evaluation, evaluate

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..workloads.columns import Values, join, rank_rows, to_values
-from ..workloads.precision import Slack
+from ..workloads.columns import Slack, Values, join, rank_rows, to_values
 from ..workloads.schema import ColumnType
 from .answers import Answer, Row, read_row
 

@@ -10,9 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..workloads.columns import WHOLE, Rows, Values, combine, join, rank, to_values
+from ..workloads.columns import (
+    DIGITS,
+    PRECISION,
+    WHOLE,
+    Rows,
+    Slack,
+    Values,
+    combine,
+    join,
+    rank,
+    round_off,
+    to_values,
+)
 from ..workloads.drawing import BoundQuery
-from ..workloads.precision import DIGITS, PRECISION, Slack, round_off
 from ..workloads.queries import Every, Function
 from ..workloads.schema import ColumnType, EventBlock, Schema
 from .grouping import Groups, Part, Sums, sum_up

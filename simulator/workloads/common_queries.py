@@ -52,22 +52,19 @@ def _describe_common(
     )
     above = Where(column=high[0], above=high[1]) if high else None
     hours, days = _format_hours(hour), _format_hours(day)
+    in_hour, in_day = Window(span=hour), Window(span=day)
     yield Query(
         name="point", about="one device, one instant", devices=1, instant=True, events=event
     )
     yield Query(
-        name="range",
-        about=f"a device's events of {hours}",
-        devices=1,
-        window=Window(span=hour),
-        events=event,
+        name="range", about=f"a device's events of {hours}", devices=1, window=in_hour, events=event
     )
     if above:
         yield Query(
             name="range-filter",
             about=f"of a device's events of {days}, those with {first} above {above.above:g}",
             devices=1,
-            window=Window(span=day),
+            window=in_day,
             where=above,
             events=event,
         )
@@ -75,46 +72,41 @@ def _describe_common(
         name="aggregate",
         about=f"count; min, avg, max of {first} of a device in {days}",
         devices=1,
-        window=Window(span=day),
+        window=in_day,
         compute=(Aggregate(function=Function.COUNT), *statistics),
     )
     yield Query(
         name="downsample",
         about=f"means of {first} of ten devices in {days}, for each {hours}",
         devices=10,
-        window=Window(span=day),
+        window=in_day,
         compute=mean,
         per=(schema.device, Every(every=hour)),
     )
     yield Query(
         name="fleet-downsample",
         about=f"means of {first} of all devices in {days}, for each {hours}",
-        window=Window(span=day),
+        window=in_day,
         compute=mean,
         per=(Every(every=hour),),
     )
+    newest = "the newest event of"
+    yield Query(name="last-values", about=f"{newest} each device", newest=True, events=event)
     yield Query(
-        name="last-values", about="the newest event of each device", newest=True, events=event
-    )
-    yield Query(
-        name="last-value",
-        about="the newest event of one device",
-        devices=1,
-        newest=True,
-        events=event,
+        name="last-value", about=f"{newest} one device", devices=1, newest=True, events=event
     )
     if above:
         yield Query(
             name="threshold",
             about=f"all events of {hours} with {first} above {above.above:g}",
-            window=Window(span=hour),
+            window=in_hour,
             where=above,
             events=(schema.device, *event),
         )
     yield Query(
         name="top-devices",
         about=f"the ten devices with the highest means of {first} in {days}",
-        window=Window(span=day),
+        window=in_day,
         compute=mean,
         per=(schema.device,),
         order=Order(by=1, descending=True),

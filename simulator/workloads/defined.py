@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from ..errors import OptionError
 from . import signals
-from .base import MAX_DEVICES, Workload, WorkloadOptions, device_ids
+from .base import MAX_DEVICES, Workload, WorkloadOptions, device_ids, round_up_dealt
 from .common_queries import describe_queries
 from .definition import NOW, Definition, Delay, Late, read_epoch
 from .lateness import LateEvents, SendOrder, delay_events
@@ -32,7 +32,6 @@ _SEARCHED = 8_192
 """How many events are searched for late ones at once: arrays of this size are in memory that is used
 again."""
 
-_DEALT_STEP = 16_384
 _TAGS_SEED = 0
 """Tags follow from a device's name alone, whatever the seed."""
 
@@ -307,12 +306,11 @@ class Defined(Workload):
     def _make_fleet(self, worker: int, count: int) -> _Fleet:
         group, start, own = self._own_devices(worker)
         numbers = np.arange(start, start + own, dtype=np.int64)
-        # Rounded up, so that blocks of different lengths have the same arrays.
-        length = len(numbers) + -(-count // _DEALT_STEP) * _DEALT_STEP
+        length = round_up_dealt(own, count)
         first, second = signals.device_keys(self.seed, group, numbers)
         tags = Points(numbers, *signals.device_keys(_TAGS_SEED, group, numbers))
         return _Fleet(
-            len(numbers),
+            own,
             np.resize(device_ids(group, numbers), length),
             np.resize(first, length),
             np.resize(second, length),

@@ -10,7 +10,7 @@ an interval", 2019) and samples without replacement (Floyd, in Bentley, "A sampl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +27,6 @@ have another way for samples of many thousands, which therefore needn't be here.
 
 FEWEST_ROWS = 8
 """For fewer rows, numpy's generators are quicker."""
-
-
-class Streams(Protocol):
-    """A stream of random numbers for each row of a block."""
-
-    def integers(self, low: int, high: int, rows: Rows | None = None) -> NDArray[np.int64]:
-        """A number from `low` to `high`, which is one of them, for each row, or for these: shape (rows,)."""
-
-    def choose(self, count: int, size: int) -> NDArray[np.int64]:
-        """`size` different numbers below `count` for each row: shape (rows, size)."""
 
 
 def open_streams(before: Sequence[int], numbers: range, after: int, size: int = 0) -> Streams:
@@ -63,7 +53,7 @@ def _split(value: int) -> list[int]:
 
 
 class NumpyStreams:
-    """Streams as numpy makes them."""
+    """A stream of random numbers for each row of a block, as numpy makes them."""
 
     def __init__(self, seeds: Sequence[Sequence[int]]) -> None:
         """`seeds`: those of each row."""
@@ -72,13 +62,13 @@ class NumpyStreams:
         ]
 
     def integers(self, low: int, high: int, rows: Rows | None = None) -> NDArray[np.int64]:
-        """As `Streams.integers`."""
+        """A number from `low` to `high`, which is one of them, for each row, or for these: shape (rows,)."""
         numbers = range(len(self._generators)) if rows is None else rows.tolist()
         drawn = [self._generators[row].integers(low, high, endpoint=True) for row in numbers]
         return np.array(drawn, dtype=np.int64)
 
     def choose(self, count: int, size: int) -> NDArray[np.int64]:
-        """As `Streams.choose`."""
+        """`size` different numbers below `count` for each row: shape (rows, size)."""
         drawn = [generator.choice(count, size, replace=False) for generator in self._generators]
         return np.array(drawn, dtype=np.int64).reshape(len(drawn), size)
 
@@ -101,13 +91,13 @@ class BlockStreams:
         self._has_kept = np.zeros(count, dtype=np.bool_)
 
     def integers(self, low: int, high: int, rows: Rows | None = None) -> NDArray[np.int64]:
-        """As `Streams.integers`."""
+        """As `NumpyStreams.integers`."""
         numbers = self._draw_below(high - low + 1, rows).view(np.int64)
         numbers += low
         return numbers
 
     def choose(self, count: int, size: int) -> NDArray[np.int64]:
-        """As `Streams.choose`."""
+        """As `NumpyStreams.choose`."""
         samples = np.empty((len(self._rows), size), dtype=np.int64)
         for place, most in enumerate(range(count - size, count)):
             drawn = self.integers(0, most)
@@ -184,6 +174,8 @@ class BlockStreams:
         turned |= word << turn
         return turned
 
+
+Streams = NumpyStreams | BlockStreams
 
 # --- PCG64 ----------------------------------------------------------------------------------------
 

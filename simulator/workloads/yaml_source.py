@@ -33,46 +33,32 @@ FindProblem = Callable[[str], str | None]
 """Why a workload can't have statements of its own for a module; None if it can."""
 
 
-def _ignore_modules(name: str) -> str | None:
-    """Modules are not looked at."""
-    return None
-
-
 def read_document(
-    path: Path, taken: Collection[str] = (), find_problem: FindProblem = _ignore_modules
+    path: Path, taken: Collection[str] = (), find_problem: FindProblem | None = None
 ) -> dict[str, Any]:
     """The definition in a file, as it is in JSON; OptionError if there is anything wrong with it, or if
-    its name is `taken`."""
+    its name is `taken`. Without `find_problem`, modules are not looked at."""
     try:
-        return _take_document(*read_yaml(path), str(path), taken, find_problem)
+        root, document = read_yaml(path)
     except FileNotFoundError as error:
         raise OptionError(f"{path} can't be read: {error.strerror}") from error
     except DocumentError as error:
         raise OptionError(error.at(path)) from error
+    definition = check_document(root, document, str(path), find_problem=find_problem)
+    if definition["name"] in taken:
+        line, _ = find_place(root, ["name"])
+        problem = f"{definition['name']} is a workload of this tool: take another name"
+        raise OptionError(f"{path}:{line}: name: {problem}")
+    return definition
 
 
-def parse_document(text: str, source: str, taken: Collection[str] = ()) -> dict[str, Any]:
+def parse_document(text: str, source: str) -> dict[str, Any]:
     """The definition that the text is; `source` is how errors call it."""
     try:
         root, document = parse_yaml(text)
     except DocumentError as error:
         raise OptionError(error.at(source)) from error
-    return _take_document(root, document, source, taken)
-
-
-def _take_document(
-    root: yaml.Node,
-    document: Any,
-    source: str,
-    taken: Collection[str],
-    find_problem: FindProblem = _ignore_modules,
-) -> dict[str, Any]:
-    definition = check_document(root, document, source, find_problem=find_problem)
-    if definition["name"] in taken:
-        line, _ = find_place(root, ["name"])
-        problem = f"{definition['name']} is a workload of this tool: take another name"
-        raise OptionError(f"{source}:{line}: name: {problem}")
-    return definition
+    return check_document(root, document, source)
 
 
 def parse_definition(text: str, source: str) -> Definition:
@@ -85,7 +71,7 @@ def check_document(
     document: Any,
     source: str,
     keys: Sequence[str] = (),
-    find_problem: FindProblem = _ignore_modules,
+    find_problem: FindProblem | None = None,
 ) -> dict[str, Any]:
     """A definition that was read from these nodes of `source`, below `keys`, as it is in JSON.
 
@@ -101,7 +87,7 @@ def check_document(
         raise OptionError(_locate(error, root, source, keys)) from error
     for number, query in enumerate(definition.queries):
         for module in query.statement:
-            if problem := find_problem(module):
+            if find_problem and (problem := find_problem(module)):
                 where = _name_place(root, ("queries", number, "statement", module), source, keys)
                 raise OptionError(where + problem)
     octets = to_json(document)
