@@ -194,7 +194,7 @@ def wander(
 
     A sum of lattice noises. The first is drawn anew, evenly, at each multiple of `period_ms` and
     interpolated linearly in between; each further one has half the period and `roughness` times the
-    amplitude. `wander_autocorrelation` says how alike two values are.
+    amplitude.
     """
     total: Noise | None = None
     amplitude = 1.0
@@ -216,28 +216,6 @@ def wander(
     assert total is not None
     reach = sum(roughness**octave for octave in range(octaves))
     return _scale(total, (low + high) / 2, (high - low) / 2 / reach, exact)
-
-
-def wander_autocorrelation(
-    lag_ms: float, period_ms: float, roughness: float, octaves: int
-) -> float:
-    """How values of a device's `wander` that are `lag_ms` apart correlate, over all times.
-
-    Linear interpolation of independent values with a random phase has the cubic B-spline as its
-    autocorrelation (Unser, "Splines: a perfect fit", IEEE Signal Processing Magazine 16, 1999); the
-    octaves are independent, so their variances add up.
-    """
-    weights = [roughness ** (2 * octave) for octave in range(octaves)]
-    spline = [_cubic_spline(lag_ms / period_ms * 2**octave) for octave in range(octaves)]
-    shared = sum(weight * value for weight, value in zip(weights, spline, strict=True))
-    return shared / (sum(weights) * _cubic_spline(0))
-
-
-def _cubic_spline(x: float) -> float:
-    x = abs(x)
-    if x >= 2:
-        return 0.0
-    return (2 - x) ** 3 / 6 if x >= 1 else 2 / 3 - x * x + x**3 / 2
 
 
 def cycle(
