@@ -79,10 +79,8 @@ def with_client_key(block: EventBlock) -> Columns:
 
 def text_format(column: Column) -> bytes:
     """The %-format of a column's plain text form."""
-    if column.type in (ColumnType.TEXT, ColumnType.JSON):
-        return b"%b"
-    if column.type is ColumnType.BOOL:
-        return b"%b"  # of `bool_texts`
+    if column.type in TEXTS or column.type is ColumnType.BOOL:
+        return b"%b"  # of `bool_texts`, if it isn't a text
     if column.type in FLOATS and column.decimals is not None:
         return b"%%.%df" % column.decimals
     if column.type is ColumnType.FLOAT32:
@@ -102,6 +100,7 @@ BIG_ENDIAN = {
 """Numpy's types of values that binary protocols have in network order; texts have none."""
 
 FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
+TEXTS = (ColumnType.TEXT, ColumnType.JSON)
 _BOOLS = np.array([b"false", b"true"])
 
 

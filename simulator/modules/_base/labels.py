@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...encoding.columns import FLOATS, text_format
+from ...encoding.columns import FLOATS, TEXTS, text_format
 from ...workloads.schema import Column, ColumnType, Schema
 
 
@@ -72,6 +72,6 @@ def read_tag(column: Column, text: Any) -> Any:
         return float(text)
     if column.type is ColumnType.BOOL:
         return text == "true"
-    if column.type in (ColumnType.TEXT, ColumnType.JSON):
+    if column.type in TEXTS:
         return text or ""
     return int(text)

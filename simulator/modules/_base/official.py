@@ -19,7 +19,7 @@ import orjson
 from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
-from ...encoding.columns import FLOATS, KEY_COLUMN, bounds, with_client_key
+from ...encoding.columns import FLOATS, KEY_COLUMN, TEXTS, bounds, with_client_key
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import Column, ColumnType, EventBlock
 from ..asking import Asker, Received
@@ -29,8 +29,6 @@ from ..sending import Encoder, Payload
 from .connected import ConnectedModule, ConnectedWriter, ConnectionT
 from .exactly_once import Request
 from .tables import deal_block
-
-_TEXTS = (ColumnType.TEXT, ColumnType.JSON)
 
 
 class OfficialEncoder(Encoder):
@@ -255,7 +253,7 @@ def _list_values(
     plain: list[Any]
     if column.type is ColumnType.JSON and parse_json:
         plain = [orjson.loads(text) for text in values.tolist()]
-    elif column.type in _TEXTS:
+    elif column.type in TEXTS:
         plain = [text.decode() for text in values.tolist()]
     elif column.type in FLOATS and column.decimals is not None:
         # 21.4, as an application has it, and not the float32 next to it as a float64.

@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ...encoding.columns import bounds, escape, iso_times, text_format
+from ...encoding.columns import TEXTS, bounds, escape, iso_times, text_format
 from ...encoding.rows import TextFormat, format_rows
 from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
 from .._base.http_connection import compress
@@ -21,7 +21,6 @@ from .._base.tables import deal_block
 from ..base import Job
 from ..sending import Encoder, Payload
 
-_QUOTED = (ColumnType.TEXT, ColumnType.JSON)
 _ESCAPES = ((b'"', b'""'),)
 
 COMMAND_BYTES = 500_000
@@ -55,13 +54,13 @@ class Part:
 
 
 def _form(column: Column) -> bytes:
-    if column.type in _QUOTED:
+    if column.type in TEXTS:
         return b'"%b"'
     return b"%b" if column.type is ColumnType.TIMESTAMP_MS else text_format(column)
 
 
 def _prepare(column: Column, values: NDArray[Any]) -> NDArray[Any]:
-    if column.type in _QUOTED:
+    if column.type in TEXTS:
         return escape(values, _ESCAPES)
     return iso_times(values) if column.type is ColumnType.TIMESTAMP_MS else values
 

@@ -18,7 +18,7 @@ import orjson
 from numpy.typing import NDArray
 
 from ...contract import Tables
-from ...encoding.columns import bounds, escape, is_constant, octets_of, text_format
+from ...encoding.columns import TEXTS, bounds, escape, is_constant, octets_of, text_format
 from ...encoding.rows import format_lines, text_form, text_values
 from ...errors import OptionError, SimulatorError
 from ...workloads.schema import Column, ColumnType, EventBlock, Schema
@@ -33,7 +33,6 @@ PRECISION = "ms"
 # Each character of a tag or a name that would end it.
 _TAG_ESCAPES = ((b",", b"\\,"), (b"=", b"\\="), (b" ", b"\\ "))
 _STRING_ESCAPES = ((b"\\", b"\\\\"), (b'"', b'\\"'))
-_TEXTS = (ColumnType.TEXT, ColumnType.JSON)
 _INTEGERS = (ColumnType.INT32, ColumnType.INT64, ColumnType.TIMESTAMP_MS)
 
 
@@ -66,7 +65,7 @@ class LineEncoder(Encoder):
             )
         self._tags = _order_tags(job.schema)
         self._labels = {
-            column.name: Labels(column) for column in self._tags if column.type not in _TEXTS
+            column.name: Labels(column) for column in self._tags if column.type not in TEXTS
         }
         self._forms = [self._field_form(column) for column in self._fields]
         self._measurements = [escape_name(name) for name in job.table_names]
@@ -89,7 +88,7 @@ class LineEncoder(Encoder):
     def _field_form(column: Column) -> bytes:
         """A field with the comma before it, which is gone with the field."""
         value = text_format(column)
-        if column.type in _TEXTS:
+        if column.type in TEXTS:
             value = b'"' + value + b'"'
         elif column.type in _INTEGERS:
             value += b"i"
@@ -109,7 +108,7 @@ class LineEncoder(Encoder):
         columns = [values for tag in self._tags for values in self._tag_values(tag, block)]
         for column, form in zip(self._fields, self._forms, strict=True):
             values = block.columns[column.name]
-            if column.type in _TEXTS:
+            if column.type in TEXTS:
                 values = escape(values, _STRING_ESCAPES)
             columns.append(text_values(column, form, values, block.missing.get(column.name), b""))
         columns.append(block.columns[self._schema.time])

@@ -18,9 +18,9 @@ from influxdb_client.client.write.point import Point
 from influxdb_client.client.write_api import SYNCHRONOUS, WriteApi, WriteOptions
 from influxdb_client.domain.write_precision import WritePrecision
 
-from ...encoding.columns import bounds
+from ...encoding.columns import TEXTS, bounds
 from ...errors import Retryable, SimulatorError
-from ...workloads.schema import Column, ColumnType, EventBlock
+from ...workloads.schema import Column, EventBlock
 from .._base.labels import field_columns, label, tag_columns
 from .._base.official import OfficialEncoder, OfficialWriter, list_columns
 from .._base.tables import deal_in_turn
@@ -31,8 +31,6 @@ from .server import OWN_ERRORS, Connection
 
 if TYPE_CHECKING:
     from . import Influxdb
-
-_TEXTS = (ColumnType.TEXT, ColumnType.JSON)
 
 
 class Request(NamedTuple):
@@ -87,7 +85,7 @@ class PointsEncoder(OfficialEncoder):
         """The line breaks in the texts of each event; empty if there are none."""
         breaks: list[int] = []
         for column, values in zip(self._fields, fields, strict=True):
-            if column.type in _TEXTS and b"\n" in block.columns[column.name].tobytes():
+            if column.type in TEXTS and b"\n" in block.columns[column.name].tobytes():
                 counts = [value.count("\n") if value else 0 for value in values]
                 breaks = list(map(add, breaks, counts)) if breaks else counts
         return breaks
@@ -96,7 +94,7 @@ class PointsEncoder(OfficialEncoder):
 def _list_labels(column: Column, block: EventBlock) -> list[str]:
     """The values of a column that describes the device, as texts of a tag."""
     values = block.columns[column.name]
-    if column.type in _TEXTS:
+    if column.type in TEXTS:
         return [text.decode() for text in values.tolist()]
     return [label(column, value).decode() for value in values]
 

@@ -20,10 +20,11 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
+from ...encoding.columns import TEXTS
 from ...errors import OptionError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query
-from ...workloads.schema import ColumnType, Schema
+from ...workloads.schema import Schema
 from .._base.labels import read_tag
 from .._base.row_order import Row, put_in_order
 from .flux import (
@@ -118,7 +119,7 @@ class _Listing(Question):
         if column.tag:
             return partial(read_tag, column)
         # CSV has one form for a missing text and an empty one.
-        is_text = column.type in (ColumnType.TEXT, ColumnType.JSON)
+        is_text = column.type in TEXTS
         return (lambda text: text or None) if is_text and column.nullable else None
 
 
