@@ -11,6 +11,7 @@ https://www.elastic.co/docs/reference/aggregations/search-aggregations-bucket-co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -22,16 +23,7 @@ from .._base.http_asking import AnyHttpAsker, Conversation, read_json
 from .._base.official import ClientAsker
 from .._base.sql_queries import Template, make_template
 from ..asking import Received, Rows
-from .paging import (
-    FetchedPages,
-    Pages,
-    ParsedPage,
-    Plan,
-    ScannedPage,
-    Statement,
-    fetch_pages,
-    list_pages,
-)
+from .paging import Pages, ParsedPage, Plan, Question, ScannedPage, Statement
 from .server import Connection, find_target
 from .writing import explain_error, make_client
 
@@ -99,17 +91,12 @@ class ElasticsearchAsker(AnyHttpAsker[Connection]):
         return SearchRequest("POST", self._target, body, self._headers, len(begin), plan)
 
     def converse(self, request: SearchRequest) -> Conversation:
-        method, target, first, headers, begin, plan = request
-        pages: Pages[ScannedPage] = list_pages(first, first[:begin], plan)
-        body = next(pages)
-        try:
-            while True:
-                answer = yield HttpRequest(method, target, body, headers)
-                body = pages.send(ScannedPage(self.database.check_whole(answer)))
-        except StopIteration as end:
-            fetched: FetchedPages[ScannedPage] = end.value
-        bodies = [page.body for page in fetched.pages]
-        return Received(fetched.rows, fetched.size, (fetched.plan, bodies))
+        method, target, body, headers, begin, plan = request
+        pages = Pages(body[:begin], plan)
+        while body:
+            answer = yield HttpRequest(method, target, body, headers)
+            body = pages.add(ScannedPage(self.database.check_whole(answer)))
+        return Received(pages.rows, pages.size, (pages.plan, pages.contents))
 
     def decode(self, received: Received) -> Rows:
         plan, bodies = received.data
@@ -124,18 +111,6 @@ def read_rows(plan: Plan, answers: Sequence[Any]) -> Rows:
         raise SimulatorError(f"unreadable answer: it has no {error}") from error
 
 
-class _Request(NamedTuple):
-    """A question as the client's asker gets it."""
-
-    name: str
-    """The name of the index."""
-    body: bytes
-    begin: bytes
-    plan: Plan
-    question: Mapping[str, Any]
-    """The first search, as an application has it."""
-
-
 class OfficialElasticsearchAsker(ClientAsker[Connection]):
     """Asks by the client's `search`."""
 
@@ -145,35 +120,36 @@ class OfficialElasticsearchAsker(ClientAsker[Connection]):
     def make_client(self) -> Any:
         client = make_client(self.connection.options)
         self._errors = client.errors
-        return client, *client.name(self.connection.name, self.connection.options.request_timeout_s)
+        own, named = client.name(self.connection.name, self.connection.options.request_timeout_s)
+        search = partial(
+            own.search,
+            index=self.module.options.index(self.module.job.schema.table),
+            request_cache=False,
+            allow_partial_search_results=False,
+            **named,
+        )
+        return client, search
 
     def close_client(self, client: Any) -> None:
         client[0].close()
 
-    def encode_statement(self, statement: Statement) -> _Request:
-        body = statement.begin + statement.plan.tail
-        name = self.module.options.index(self.module.job.schema.table)
-        return _Request(name, body, statement.begin, statement.plan, orjson.loads(body))
+    def encode_statement(self, statement: Statement) -> tuple[bytes, Plan, Question]:
+        # The first search, as an application has it.
+        question = orjson.loads(statement.begin + statement.plan.tail)
+        return statement.begin, statement.plan, question
 
-    def ask(self, client: Any, statement: _Request) -> Rows:
-        _, own, arguments = client
-        name, first, begin, plan, question = statement
-
-        def search(body: bytes) -> ParsedPage:
-            parsed = question if body is first else orjson.loads(body)
-            response = own.search(
-                index=name,
-                body=parsed,
-                request_cache=False,
-                allow_partial_search_results=False,
-                **arguments,
-            )
+    def ask(self, client: Any, statement: tuple[bytes, Plan, Question]) -> Rows:
+        _, search = client
+        begin, plan, question = statement
+        pages = Pages(begin, plan)
+        while True:
+            response = search(body=question)
             answer = getattr(response, "body", response)
             self.connection.check_shards(answer)
-            return ParsedPage(answer)
-
-        fetched = fetch_pages(search, first, begin, plan)
-        return read_rows(fetched.plan, [page.answer for page in fetched.pages])
+            following = pages.add(ParsedPage(answer))
+            if not following:
+                return read_rows(pages.plan, pages.contents)
+            question = orjson.loads(following)
 
     def explain(self, error: Exception) -> Retryable | SimulatorError | None:
         return explain_error(self.connection, error) if isinstance(error, self._errors) else None

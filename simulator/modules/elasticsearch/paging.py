@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import orjson
 
@@ -26,30 +26,6 @@ GROUPS = "groups"
 """What groups are called in a search, and the groups within them."""
 
 
-class Page(ABC):
-    """A complete answer to a search, as far as it must be known to count it and to ask for the next one."""
-
-    size: int
-    """The size in bytes; 0 if nobody knows."""
-
-    @abstractmethod
-    def count_hits(self) -> int:
-        """The number of events."""
-
-    @abstractmethod
-    def count_groups(self) -> int:
-        """The number of groups that have no groups within them."""
-
-    @abstractmethod
-    def find_after(self) -> bytes:
-        """The JSON after which the next groups come."""
-
-    @abstractmethod
-    def find_whole(self) -> tuple[int, bytes]:
-        """How many events are like the last one, if there is one, in what they are sorted by; and the JSON
-        of what the event before them is sorted by, if there is one."""
-
-
 _HIT, _BUCKET, _SORT = b'{"_index":"', b'"doc_count":', b'"sort":'
 _GROUPED = b'"%s":{' % GROUPS.encode()
 # Texts, numbers and the like, within one pair of brackets.
@@ -58,66 +34,76 @@ _AFTER = re.compile(rb'"after_key":(\{%b\})' % _FLAT)
 _SORTED = re.compile(rb'"sort":(\[%b\])' % _FLAT)
 
 
-class ScannedPage(Page):
-    """An answer's bytes, searched for what no text in it can look like: its quotes would be escaped."""
+class ScannedPage:
+    """A complete answer to a search: its bytes, searched for what no text in it can look like, as its quotes
+    would be escaped."""
 
     def __init__(self, body: bytes) -> None:
-        self.body = body
+        self.content = body
         self.size = len(body)
+        """The size in bytes; 0 if nobody knows."""
 
     def count_hits(self) -> int:
-        return self.body.count(_HIT)
+        """The number of events."""
+        return self.content.count(_HIT)
 
     def count_groups(self) -> int:
+        """The number of groups that have no groups within them."""
         # Each group but the innermost has groups within it, and so has the answer.
-        above = self.body.count(_GROUPED)
-        return self.body.count(_BUCKET) - above + 1 if above else 0
+        above = self.content.count(_GROUPED)
+        return self.content.count(_BUCKET) - above + 1 if above else 0
 
     def find_after(self) -> bytes:
-        match = _AFTER.search(self.body)
+        """The JSON after which the next groups come."""
+        match = _AFTER.search(self.content)
         if match is None:
             raise SimulatorError("an answer lacks the group after which the next ones follow")
         return match[1]
 
     def find_whole(self) -> tuple[int, bytes]:
+        """How many events are like the last one, if there is one, in what they are sorted by; and the JSON
+        of what the event before them is sorted by, if there is one."""
         # From the end, since a page is long and those that are alike are few.
-        at = self.body.rfind(_SORT)
+        at = self.content.rfind(_SORT)
         like_last = _SORT + self._read_sort(at)
         alike = 0
-        while at >= 0 and self.body.startswith(like_last, at):
+        while at >= 0 and self.content.startswith(like_last, at):
             alike += 1
-            at = self.body.rfind(_SORT, 0, at)
+            at = self.content.rfind(_SORT, 0, at)
         return alike, b"" if at < 0 else self._read_sort(at)
 
     def _read_sort(self, at: int) -> bytes:
-        match = _SORTED.match(self.body, max(0, at))
+        match = _SORTED.match(self.content, max(0, at))
         if match is None:
             raise SimulatorError("an answer lacks the sort values of its events")
         return match[1]
 
 
-class ParsedPage(Page):
-    """An answer that a client has decoded."""
+class ParsedPage:
+    """The same, of an answer that a client has decoded."""
 
     size = 0
 
     def __init__(self, answer: Any) -> None:
-        self.answer = answer
+        self.content = answer
 
     def count_hits(self) -> int:
-        return len(self.answer["hits"]["hits"])
+        return len(self.content["hits"]["hits"])
 
     def count_groups(self) -> int:
         # The outermost groups: there are none within them where there are pages.
-        return len(self.answer["aggregations"][GROUPS]["buckets"])
+        return len(self.content["aggregations"][GROUPS]["buckets"])
 
     def find_after(self) -> bytes:
-        return orjson.dumps(self.answer["aggregations"][GROUPS]["after_key"])
+        return orjson.dumps(self.content["aggregations"][GROUPS]["after_key"])
 
     def find_whole(self) -> tuple[int, bytes]:
-        sorts = [hit["sort"] for hit in self.answer["hits"]["hits"]]
+        sorts = [hit["sort"] for hit in self.content["hits"]["hits"]]
         alike = sorts.count(sorts[-1])
         return alike, b"" if alike == len(sorts) else orjson.dumps(sorts[-alike - 1])
+
+
+Page = ScannedPage | ParsedPage
 
 
 # --- plans ----------------------------------------------------------------------------------------
@@ -318,56 +304,34 @@ class Statement(NamedTuple):
         return orjson.dumps(self.events)[:-1]
 
 
-PageT = TypeVar("PageT", bound=Page)
+class Pages:
+    """The pages of an answer that have come so far, and the plan by which they are read."""
 
+    def __init__(self, begin: bytes, plan: Plan) -> None:
+        """`begin`: what each search begins with; `plan`: that of the first one."""
+        self.plan = plan
+        self.contents: list[Any] = []
+        self.rows = 0
+        self.size = 0
+        """The size in bytes, with pages that came and aren't read."""
+        self._begin = begin
 
-class FetchedPages(NamedTuple, Generic[PageT]):
-    """All pages of an answer, and the plan by which they are read."""
+    def add(self, page: Page) -> bytes:
+        """Take the next page; returns the search that follows, empty if that was the last one.
 
-    plan: Plan
-    pages: Sequence[PageT]
-    rows: int
-    size: int
-    """The size in bytes, with pages that came and aren't read."""
-
-
-Pages = Generator[bytes, PageT, FetchedPages[PageT]]
-"""The searches that an answer takes, one after the other: each gets its page."""
-
-
-def list_pages(first: bytes, begin: bytes, plan: Plan) -> Pages[PageT]:
-    """All searches. `first`: the first one; `begin`: what each begins with.
-
-    Raises SimulatorError if there are too many pages for memory or they can't be told apart.
-    """
-    body, pages, rows, size = first, list[PageT](), 0, 0
-    while True:
-        page = yield body
-        size += page.size
-        if size > most_answer_bytes():
-            raise explain_length(size)
-        taken = plan.take(page, rows)
+        Raises SimulatorError if there are too many pages for memory or they can't be told apart.
+        """
+        self.size += page.size
+        if self.size > most_answer_bytes():
+            raise explain_length(self.size)
+        taken = self.plan.take(page, self.rows)
         if taken.plan is None:
-            pages.append(page)
-            rows += taken.rows
+            self.contents.append(page.content)
+            self.rows += taken.rows
         else:
-            plan, pages, rows = taken.plan, [], 0
-        if not taken.tail:
-            return FetchedPages(
-                plan, pages, rows if plan.most is None else min(rows, plan.most), size
-            )
-        body = begin + taken.tail
-
-
-def fetch_pages(
-    search: Callable[[bytes], PageT], first: bytes, begin: bytes, plan: Plan
-) -> FetchedPages[PageT]:
-    """All pages. `search`: sends a search. Raises what that does, and as `list_pages`."""
-    pages: Pages[PageT] = list_pages(first, begin, plan)
-    body = next(pages)
-    try:
-        while True:
-            body = pages.send(search(body))
-    except StopIteration as end:
-        fetched: FetchedPages[PageT] = end.value
-        return fetched
+            self.plan, self.contents, self.rows = taken.plan, [], 0
+        if taken.tail:
+            return self._begin + taken.tail
+        if self.plan.most is not None:
+            self.rows = min(self.rows, self.plan.most)
+        return b""

@@ -15,7 +15,6 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
@@ -35,7 +34,7 @@ from ..base import Job
 from ..sending import Encoder, Payload, limit_wait
 from .encoding import DocumentEncoder, InsertMode, Request
 from .options import STREAMING_BULK, ElasticsearchOptions, Flavor
-from .paging import GroupPages, ScannedPage, Statement, fetch_pages
+from .paging import GroupPages, Pages, ScannedPage, Statement
 from .queries import PAGE, find_field, require_all
 from .server import CONFLICT, CREATED, OK, SERVER_ERROR, Connection, describe_error
 
@@ -124,9 +123,10 @@ class DocumentWriter(SettlingWriter[Connection]):
         begin = Statement(
             {"track_total_hits": False, "query": require_all(*conditions)}, plan
         ).begin
-        ask = partial(self.connection.search, self._names)
-        fetched = fetch_pages(lambda body: ScannedPage(ask(body)), begin + plan.tail, begin, plan)
-        return set(plan.read([orjson.loads(page.body) for page in fetched.pages]))
+        pages, body = Pages(begin, plan), begin + plan.tail
+        while body:
+            body = pages.add(ScannedPage(self.connection.search(self._names, body)))
+        return set(plan.read([orjson.loads(page) for page in pages.contents]))
 
 
 class ElasticsearchWriter(DocumentWriter):
