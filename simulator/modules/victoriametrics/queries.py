@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -135,8 +136,10 @@ class Question(ABC):
         return needed
 
 
-def _read_number(column: Column, value: str | float) -> Any:
-    """A sample's value as the column's."""
+def _read_number(column: Column, value: str | float | None) -> Any:
+    """A sample's value as the column's; None if there is none."""
+    if value is None:
+        return None
     if column.type in FLOATS:
         return float(value)
     number = int(float(value))
@@ -184,12 +187,7 @@ class _Events(Question):
                 columns.append(times_ms)
             elif name in self._fields:
                 column, samples = self._fields[name], series.get(name, _Samples([], []))
-                columns.append(
-                    [
-                        None if value is None else _read_number(column, value)
-                        for value in samples.at(times_ms)
-                    ]
-                )
+                columns.append([_read_number(column, value) for value in samples.at(times_ms)])
             else:
                 columns.append([self._read_label(name, labels)] * len(times_ms))
         return zip(*columns, strict=True)
@@ -237,31 +235,32 @@ class _Newest(Question):
         return count_parts(bodies[0], 0)
 
     def read(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> list[Row]:
-        query, schema, certain, parts = self._query, self._schema, self._certain, self._parts
         devices: dict[tuple[tuple[str, str], ...], dict[tuple[str, str], str]] = {}
         for series in read_result(bodies[0]):
             labels = series["metric"]
             metric = labels.pop("__name__", None)
-            kind, names = parts[labels.pop(PART)]
+            kind, names = self._parts[labels.pop(PART)]
             part = kind, names[0] if len(names) == 1 else self._metrics[metric]
             devices.setdefault(tuple(sorted(labels.items())), {})[part] = series["value"][1]
+        columns = (self._schema.device, *self._query.events)
         rows = []
         for key, values in devices.items():
-            labels, newest = dict(key), values.get(("time", certain))
+            labels = dict(key)
+            rows.append(tuple(self._read_column(name, labels, values) for name in columns))
+        return put_in_order(self._query, rows)
 
-            def read(
-                name: str, labels: Any = labels, newest: Any = newest, values: Any = values
-            ) -> Any:
-                if name == schema.time:
-                    return _read_time(newest)
-                if name not in self._fields:
-                    return self._read_label(name, labels)
-                if self._fields[name].nullable and values.get(("time", name)) != newest:
-                    return None
-                return _read_number(self._fields[name], values["value", name])
-
-            rows.append(tuple(read(name) for name in (schema.device, *query.events)))
-        return put_in_order(query, rows)
+    def _read_column(
+        self, name: str, labels: Mapping[str, str], values: Mapping[tuple[str, str], str]
+    ) -> Any:
+        """The value of a column of a device's newest event."""
+        newest = values.get(("time", self._certain))
+        if name == self._schema.time:
+            return _read_time(newest)
+        if name not in self._fields:
+            return self._read_label(name, labels)
+        if self._fields[name].nullable and values.get(("time", name)) != newest:
+            return None
+        return _read_number(self._fields[name], values["value", name])
 
 
 # --- computed values ------------------------------------------------------------------------------
@@ -274,7 +273,8 @@ class _Value(NamedTuple):
     """A value of a row: the texts that it is computed by, and what makes it of their values."""
 
     parts: Sequence[str]
-    read: Callable[[Sequence[str | None]], Any]
+    read: Callable[..., Any]
+    """Called with as many values, None where there is none."""
 
 
 class _Aggregation(Question):
@@ -367,12 +367,9 @@ class _Aggregation(Question):
         for key, parts in groups.items():
             row, place = list(key), 0
             for computed in values:
-                row.append(
-                    computed.read(
-                        [parts.get(place + number) for number in range(len(computed.parts))]
-                    )
-                )
-                place += len(computed.parts)
+                end = place + len(computed.parts)
+                row.append(computed.read(*map(parts.get, range(place, end))))
+                place = end
             rows.append(tuple(row))
         return put_in_order(query, rows)
 
@@ -406,7 +403,7 @@ class _Aggregation(Question):
         if aggregate.column == self._schema.time:
             function = "tfirst" if aggregate.function is Function.MIN else "tlast"
             text = self._over(aggregate.function.value, f"{function}_over_time({events})")
-            return _Value([text], lambda texts: _read_time(texts[0]))
+            return _Value([text], _read_time)
         if aggregate.column not in self._fields:
             return self._compute_tag(aggregate, aggregate.column, events)
         column, values = self._fields[aggregate.column], f"{self._select(aggregate.column)}{window}"
@@ -419,22 +416,26 @@ class _Aggregation(Question):
             text = f"{total} / {self._over('sum', f'count_over_time({values})')}"
             return _Value([text], _read_float)
         text = self._over(aggregate.function.value, f"{aggregate.function}_over_time({values})")
-        return _Value([text], _number_reader(column))
+        return _Value([text], partial(_read_number, column))
 
     def _compute_last(self, column: Column, values: str, events: str) -> _Value:
         text = self._over("any", f"last_over_time({values})")
-        read = _number_reader(column)
         if not column.nullable:
-            return _Value([text], read)
+            return _Value([text], partial(_read_number, column))
         # The newest event may lack the value.
         times = [self._over("any", f"tlast_over_time({vector})") for vector in (values, events)]
-        return _Value([text, *times], lambda texts: read(texts) if texts[1] == texts[2] else None)
+        return _Value(
+            [text, *times],
+            lambda value, time_s, newest_s: (
+                _read_number(column, value) if time_s == newest_s else None
+            ),
+        )
 
     def _compute_tag(self, aggregate: Aggregate, name: str, events: str) -> _Value:
         """A value computed of a tag, which is a label of each series."""
         counts = f"count_over_time({events})"
         label = f"label_value({counts}, {quote_text(name)})"
-        read = _number_reader(self._schema.column(name))
+        read = partial(_read_number, self._schema.column(name))
         if aggregate.function not in (Function.SUM, Function.AVG):
             function = "any" if aggregate.function is Function.LAST else aggregate.function.value
             return _Value([self._over(function, label)], read)
@@ -453,13 +454,9 @@ def _read_time(text: str | None) -> Any:
     return None if text is None else round(float(text) * 1000)
 
 
-def _read_count(texts: Sequence[str | None]) -> int:
-    return int(float(texts[0] or 0))
+def _read_count(text: str | None) -> int:
+    return int(float(text or 0))
 
 
-def _read_float(texts: Sequence[str | None]) -> float | None:
-    return None if texts[0] is None else float(texts[0])
-
-
-def _number_reader(column: Column) -> Callable[[Sequence[str | None]], Any]:
-    return lambda texts: None if texts[0] is None else _read_number(column, texts[0])
+def _read_float(text: str | None) -> float | None:
+    return None if text is None else float(text)

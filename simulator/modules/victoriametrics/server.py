@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import urlencode
@@ -21,7 +21,7 @@ from .._base.http import Answer, parse_body
 from .._base.http_database import SHOWN, HttpDatabase
 from ..base import Job
 from .encoding import ALL_TIME, Span
-from .forms import FORM_HEADERS, Form, ask_at, check_answer, read_result, write_form, write_seconds
+from .forms import FORM_HEADERS, Form, ask_at, check_answer, read_result, write_seconds
 from .options import VictoriaMetricsOptions
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,11 @@ _INTERVAL_S = 0.1
 FIGURES_S = 1.2
 """The server takes its figures anew once a second."""
 
-_SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+_SAMPLE = re.compile(
+    r"^(flag|vm_data_size_bytes|vm_rows|vm_app_version|go_info|vm_active_force_merges)"
+    r"(?:\{(.*)\})? (\S+)$",
+    re.MULTILINE,
+)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -66,7 +70,7 @@ class Connection(HttpDatabase[VictoriaMetricsOptions]):
         self.write_headers = {"content-encoding": "gzip"} if options.gzip else {}
 
     def ping(self, timeout_s: float) -> None:
-        self.ask("/api/v1/query", timeout_s, query="1")
+        self.parse(self._post("/api/v1/query", {"query": "1"}, timeout_s), "data")
 
     def write(self, target: str, body: bytes) -> None:
         """Send an import; Retryable if it may be sent again."""
@@ -74,18 +78,14 @@ class Connection(HttpDatabase[VictoriaMetricsOptions]):
 
     # --- questions --------------------------------------------------------------------------------
 
-    def ask(self, path: str, timeout_s: float | None = None, **form: str | Sequence[str]) -> Any:
-        """What the answer to a question has below `data`."""
-        return self.parse(self._post(path, form, timeout_s), "data")
-
     def _post(
         self,
         path: str,
-        form: Mapping[str, str | Sequence[str]],
+        fields: Mapping[str, str],
         timeout_s: float | None = None,
         expected: int = 200,
     ) -> Answer:
-        body = urlencode(form, doseq=True).encode()
+        body = urlencode(fields).encode()
         timeout_s = timeout_s or self.options.query_timeout_s
         return self.fetch("POST", path, body, FORM_HEADERS, timeout_s, (expected,))
 
@@ -95,18 +95,18 @@ class Connection(HttpDatabase[VictoriaMetricsOptions]):
 
     def answer(self, form: Form) -> bytes:
         """A question's answer, complete and free of errors."""
-        timeout_s = self.options.query_timeout_s
-        answer = self.fetch("POST", form.path, write_form(form), FORM_HEADERS, timeout_s)
-        check_answer(form, answer.body, self.place)
-        return answer.body
+        body = self._post(form.path, form.fields).body
+        check_answer(form, body, self.place)
+        return body
 
     def list_metrics(self, selector: str | None = None) -> list[str]:
         """The names of all metrics that have series, or series that a selector fits."""
-        form: dict[str, Any] = {} if selector is None else {"match[]": selector}
         # A start of 0 would be that of today.
-        names: list[str] = self.ask(
-            "/api/v1/label/__name__/values", start="1", end=write_seconds(ALL_TIME[1]), **form
-        )
+        fields = {"start": "1", "end": write_seconds(ALL_TIME[1])}
+        if selector is not None:
+            fields["match[]"] = selector
+        answer = self._post("/api/v1/label/__name__/values", fields)
+        names: list[str] = self.parse(answer, "data")
         return names
 
     # --- what an administrator does ---------------------------------------------------------------
@@ -226,8 +226,6 @@ def parse_metrics(text: str) -> Metrics:
     version = built_by = ""
     rows = merges = 0
     for name, labels, value in _SAMPLE.findall(text):
-        if name not in _READ:
-            continue
         label_values = dict(_LABEL.findall(labels))
         if name == "flag":
             flags[label_values["name"]] = label_values["value"]
@@ -242,16 +240,6 @@ def parse_metrics(text: str) -> Metrics:
         else:
             merges = int(float(value))
     return Metrics(version, built_by, flags, sizes, rows, merges)
-
-
-_READ = {
-    "flag",
-    "vm_data_size_bytes",
-    "vm_rows",
-    "vm_app_version",
-    "go_info",
-    "vm_active_force_merges",
-}
 
 
 def find_span(metrics: Metrics | None) -> Span | None:
