@@ -24,7 +24,7 @@ from simulator.modules.indexes import IndexedModule
 from simulator.modules.options import parse_options
 from simulator.modules.postgres.dialects import PostgresSql
 from simulator.modules.victoriametrics.encoding import name_device
-from simulator.modules.victoriametrics.metricsql import quote_text
+from simulator.modules.victoriametrics.forms import quote_text
 from simulator.workloads.base import Workload
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Function, Query

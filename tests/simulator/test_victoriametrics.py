@@ -19,8 +19,7 @@ from simulator.modules.options import parse_options
 from simulator.modules.sending import Payload
 from simulator.modules.victoriametrics import Victoriametrics
 from simulator.modules.victoriametrics.encoding import CsvEncoder, ImportEncoder, Span
-from simulator.modules.victoriametrics.forms import Form
-from simulator.modules.victoriametrics.metricsql import any_of, quote_label, select_series
+from simulator.modules.victoriametrics.forms import Form, any_of, quote_label, select_series
 from simulator.modules.victoriametrics.queries import compile_query
 from simulator.modules.victoriametrics.series import ChoosingEncoder, SeriesEncoder
 from simulator.modules.victoriametrics.server import (

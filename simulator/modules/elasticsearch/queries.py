@@ -12,7 +12,7 @@ of a group; `top_metrics`, which would be cheaper, is in Elastic's own distribut
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from math import inf, prod
 from typing import Any
@@ -206,8 +206,6 @@ class _Computed:
         self.counts = any(aggregate.function is Function.COUNT for aggregate in compute)
         """Whether the number of events is asked for."""
         self.aggregations: Question = {}
-        self._places: list[tuple[str, str]] = []
-        """The aggregation of each value, and which of its members the value is."""
         last = [
             aggregate.column
             for aggregate in compute
@@ -216,18 +214,16 @@ class _Computed:
         self._last = _Columns(last, schema)
         if last:
             self.aggregations["last"] = {"top_hits": _ask_newest(self._last, schema)}
-        by_column: dict[str, set[Function]] = {}
-        for aggregate in compute:
-            if aggregate.column is not None:
-                by_column.setdefault(aggregate.column, set()).add(aggregate.function)
-        for aggregate in compute:
-            together = by_column.get(aggregate.column or "", set()) - {Function.LAST}
-            self._places.append(self._aggregate(aggregate, together))
+        self._places = [self._aggregate(aggregate) for aggregate in compute]
+        """The aggregation of each value, and which of its members the value is."""
 
-    def _aggregate(self, aggregate: Aggregate, together: Collection[Function]) -> tuple[str, str]:
-        """`together`: all that is computed of the column."""
+    def _aggregate(self, aggregate: Aggregate) -> tuple[str, str]:
         if aggregate.column is None or aggregate.function is Function.LAST:
             return "", ""
+        # All that is computed of the column.
+        together = {
+            other.function for other in self._compute if other.column == aggregate.column
+        } - {Function.LAST}
         # One pass for all statistics of a column. Least and greatest alone can take a short cut, and a
         # sum needs the number of its values: that of none is 0.
         if Function.SUM in together or (Function.AVG in together and len(together) > 1):

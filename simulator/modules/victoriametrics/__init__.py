@@ -52,7 +52,7 @@ from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Payload
 from .asking import VictoriaMetricsAsker
 from .encoding import ALL_TIME, MOST_WHOLE, CsvEncoder, Import, ImportEncoder, name_metric
-from .metricsql import select_series, write_span
+from .forms import select_series, write_span
 from .options import EncodingOptions, ImportFormat, VictoriaMetricsOptions
 from .queries import IMPOSSIBLE, SHAPES, Question, compile_query
 from .series import ChoosingEncoder, SeriesEncoder

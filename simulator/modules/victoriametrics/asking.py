@@ -15,8 +15,15 @@ from .._base.http import HttpRequest
 from .._base.http_asking import AnyHttpAsker, Conversation
 from .._base.sql_queries import Template
 from ..asking import Received, Rows, explain_length, most_answer_bytes
-from .forms import FORM_HEADERS, Form, check_answer, has_series, write_form, write_seconds
-from .metricsql import write_choice
+from .forms import (
+    FORM_HEADERS,
+    Form,
+    check_answer,
+    has_series,
+    write_choice,
+    write_form,
+    write_seconds,
+)
 from .queries import Question
 from .server import Connection
 

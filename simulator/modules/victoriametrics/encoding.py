@@ -244,18 +244,13 @@ def find_numbers(column: Column, block: EventBlock) -> NDArray[Any]:
     if values.dtype.kind == "b":
         return values.astype(np.int32)
     if values.dtype == np.int64:
-        _check_whole(column.name, values)
+        for worst in (int(values.min(initial=0)), int(values.max(initial=0))):
+            if abs(worst) > MOST_WHOLE:
+                raise SimulatorError(
+                    f"{column.name} is {worst}, but VictoriaMetrics stores samples as floats and"
+                    f" would round numbers beyond {MOST_WHOLE} (2**53)"
+                )
     return values
-
-
-def _check_whole(name: str, values: NDArray[np.int64]) -> None:
-    """SimulatorError if samples can't have these numbers."""
-    for worst in (int(values.min(initial=0)), int(values.max(initial=0))):
-        if abs(worst) > MOST_WHOLE:
-            raise SimulatorError(
-                f"{name} is {worst}, but VictoriaMetrics stores samples as floats and would round"
-                f" numbers beyond {MOST_WHOLE} (2**53)"
-            )
 
 
 def quote_labels(name: str, values: NDArray[Any]) -> NDArray[Any]:

@@ -1,7 +1,8 @@
-"""Questions as VictoriaMetrics's HTTP API takes them, and what is in their answers: JSON of MetricsQL's
-values, lines of JSON of exported samples. Rows are counted by scans: a quote within a text is escaped, so no
-text looks like what is counted.
+"""Words of MetricsQL, questions as VictoriaMetrics's HTTP API takes them, and what is in their answers: JSON
+of MetricsQL's values, lines of JSON of exported samples. Rows are counted by scans: a quote within a text is
+escaped, so no text looks like what is counted.
 
+https://docs.victoriametrics.com/victoriametrics/metricsql/
 https://docs.victoriametrics.com/victoriametrics/keyconcepts/#query-data
 https://docs.victoriametrics.com/victoriametrics/single-server-victoriametrics/#how-to-export-data-in-json-line-format
 """
@@ -14,8 +15,11 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from ...errors import SimulatorError, one_line
+from ...workloads.drawing import BoundQuery
+from ...workloads.schema import Schema
 from .._base.http_asking import read_json
 from .._base.http_database import SHOWN
+from .encoding import ALL_TIME, DB, name_device, name_metric
 
 FORM_HEADERS = {"content-type": "application/x-www-form-urlencoded"}
 
@@ -23,6 +27,75 @@ PART = "__part__"
 """The label that tells the values of an answer apart."""
 
 _EXPORT = "/api/v1/export"
+
+_NOT_IN_IDENTIFIERS = re.compile(r"[^A-Za-z0-9_]")
+
+# --- words of MetricsQL ---------------------------------------------------------------------------
+
+
+def quote_text(text: str) -> str:
+    """A string literal."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def quote_label(name: str) -> str:
+    """A label's name where no string can be: what is no letter, digit or _ is escaped."""
+    return _NOT_IN_IDENTIFIERS.sub(lambda match: "\\" + match[0], name)
+
+
+def any_of(label: str, values: Sequence[str]) -> str:
+    """The condition that a label has one of these values."""
+    if len(values) == 1:
+        return f"{quote_label(label)}={quote_text(values[0])}"
+    return f"{quote_label(label)}=~{quote_text('|'.join(map(re.escape, values)))}"
+
+
+def write_choice(value: str, several: bool) -> str:
+    """How a value stands in the literal of `any_of`, alone or as one of several."""
+    return quote_text(re.escape(value) if several else value)[1:-1]
+
+
+def select_series(
+    schema: Schema,
+    db: str | None,
+    tables: Sequence[str],
+    columns: Sequence[str],
+    devices: Sequence[str] | None = None,
+) -> str:
+    """The selector of the series of columns, of some devices or all. `db`: those with that value of the
+    label, or, if it is None, those without that label: others' are left alone."""
+    names = [name_metric(table, column) for table in tables for column in columns]
+    conditions = [any_of("__name__", names), any_of(DB, [db or ""])]
+    if devices is not None:
+        conditions.append(any_of(name_device(schema), devices))
+    return f"{{{','.join(conditions)}}}"
+
+
+def bound_times(bound: BoundQuery) -> tuple[int, int]:
+    """The times that a query is about, in ms, the end excluded."""
+    if bound.start_ms is None or bound.end_ms is None:
+        return ALL_TIME
+    return bound.start_ms, bound.end_ms
+
+
+def write_window(span_ms: int) -> str:
+    """A range vector's length. Seen from a time t it has the samples in (t - span, t]."""
+    return f"[{span_ms}ms]"
+
+
+def write_span(first_ms: int, end_ms: int) -> tuple[int, str]:
+    """The time at which to ask about a window, its end excluded, and the window as seen from there."""
+    return end_ms - 1, write_window(end_ms - first_ms)
+
+
+def unite(texts: Sequence[str]) -> str:
+    """The texts as one question, each with its place as a label."""
+    parts = [f'label_set({text}, "{PART}", "{place}")' for place, text in enumerate(texts)]
+    return f"union({', '.join(parts)})"
+
+
+# --- requests -------------------------------------------------------------------------------------
 
 
 class Form(NamedTuple):
@@ -130,12 +203,6 @@ def read_result(body: bytes) -> list[dict[str, Any]]:
 def has_series(body: bytes) -> bool:
     """Whether there is any series in an answer."""
     return _SERIES in body
-
-
-def unite(texts: Sequence[str]) -> str:
-    """The texts as one question, each with its place as a label."""
-    parts = [f'label_set({text}, "{PART}", "{place}")' for place, text in enumerate(texts)]
-    return f"union({', '.join(parts)})"
 
 
 def count_parts(body: bytes, place: int) -> int:

@@ -34,19 +34,17 @@ from .forms import (
     Form,
     ask_at,
     ask_steps,
+    bound_times,
     count_parts,
     count_samples,
     describe_form,
     export,
-    read_result,
-    unite,
-    write_line_begin,
-)
-from .metricsql import (
-    bound_times,
     quote_label,
     quote_text,
+    read_result,
     select_series,
+    unite,
+    write_line_begin,
     write_span,
     write_window,
 )
