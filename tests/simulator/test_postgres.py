@@ -196,7 +196,7 @@ def test_who_makes_the_key(key: PrimaryKey, batch: int, columns: list[str]) -> N
     parsed = parse_options(PostgresOptions, {"connection_string": "host=x"}, str)
     definitions = Postgres(
         parsed, Job(Temperature.schema, Load(batch=batch, primary_key=key))
-    )._columns()
+    ).define_columns("events")
     own = [f'"{column.name}"' for column in Temperature.schema.columns]
     constraint = ["PRIMARY KEY (id)"] if columns else []
     assert [text.split()[0] if text.startswith('"') else text for text in definitions] == [

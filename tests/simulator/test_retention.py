@@ -20,7 +20,7 @@ from simulator.contract import (
 )
 from simulator.errors import OptionError
 from simulator.modules.capabilities import Ageing
-from simulator.modules.postgres.partitions import create_partitions, list_bounds, list_older
+from simulator.modules.postgres.tables import create_partitions, list_bounds, list_older
 from simulator.oracle.stored import Stored, StoredPart
 from simulator.worker.measure import Recorder
 from simulator.workloads import load_workload

@@ -70,10 +70,7 @@ def test_what_is_shown_is_what_is_sent(name: str, options: Mapping[str, Any], ta
     job = Job(schema, Load(tables=Tables.MULTIPLE))
     module: Any = kind(parse_options(kind.options_model, options, str), job)
     server = Recorder()
-    if name in ("postgres", "timescaledb"):
-        module._session = server
-    else:
-        module._connection = server
+    module._connection = server
     shown = [text.partition("\n")[0] for text in module.describe_schema()]
     assert server.sent == []
     module.prepare()

@@ -60,9 +60,10 @@ from ...encoding.columns import KEY_COLUMN
 from ...errors import OptionError, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Query
-from ...workloads.schema import ID, Column, ColumnType, Tags
-from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
-from .._base.sql_queries import Newest, SqlDialect, compile_query, fill_sql, quote_name
+from ...workloads.schema import ID, ColumnType
+from .._base.errors import QUERY_REMEDY, made_otherwise, nothing_to_query
+from .._base.sql_module import SqlModule
+from .._base.sql_queries import Newest, SqlDialect, compile_query, quote_name
 from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support, claim_queries
 from ..indexes import IndexedModule
@@ -72,9 +73,8 @@ from .connection import code_of
 from .dialects import NEWEST, Dialect
 from .encoding import TYPE_OIDS, InsertMode, PostgresEncoder, value_rows
 from .options import CLIENTS, DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
-from .partitions import create_partitions, list_bounds, list_older
 from .server import UNDEFINED_COLUMN, Session, describe, read_indexes, read_storage
-from .tables import check_row, list_statements
+from .tables import check_row, create_partitions, list_bounds, list_older, list_statements
 from .writer import PostgresWriter
 
 _COLUMN_TYPES = {
@@ -113,7 +113,10 @@ _DEVICES_AT_ONCE = 1000
 """Rows of an INSERT into the tags' table."""
 
 
-class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
+class Postgres(
+    SqlModule[ServerOptions, EncodingOptions, Session],
+    IndexedModule[ServerOptions, EncodingOptions],
+):
     """Any server that speaks PostgreSQL's protocol."""
 
     name = "postgres"
@@ -153,6 +156,7 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
+    TYPES = _COLUMN_TYPES
     TIME_ORDER: ClassVar[str] = "ASC"
     """The order of time in the index on device and time."""
     KEY_CONSTRAINT: ClassVar[str | None] = "PRIMARY KEY (id)"
@@ -160,7 +164,6 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
 
     def __init__(self, options: ServerOptions, job: Job) -> None:
         super().__init__(options, job)
-        options.mode(job.load.batch)
         options.table_suffix()
         self.dialect = options.find_dialect()
         """What the server speaks."""
@@ -170,49 +173,40 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
             raise OptionError(
                 f"dialect {self.dialect.name} can't do --retention: {self.dialect.NO_PARTITIONS}"
             )
-        self._session = Session(options, job, self.dialect)
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> PostgresEncoder:
         return _make_encoder(options, job, options.mode(batch))
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
-        if self.is_official(prefill):
-            # psycopg2 is needed for nothing else.
-            from .official import make_writer
-
-            return make_writer(self.options, self.job, batch)
+        if official := self.official_writer(batch, prefill):
+            return official
         mode = self.options.prefill_mode() if prefill else self.options.mode(batch)
         encoder = _make_encoder(self.options, self.job, mode)
         return PostgresWriter(encoder, self.options, self.job, self.dialect)
 
-    def open(self) -> None:
-        self._session.open()
+    def connect(self) -> Session:
+        session = Session(self.options, self.job, self.dialect)
+        session.open()
+        return session
 
-    def close(self) -> None:
-        super().close()
-        self._session.close()
+    def execute(self, statement: str) -> None:
+        self.connection.execute(statement)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        with self._session.lock():
+        with self.connection.lock():
             yield
 
+    # --- tables -----------------------------------------------------------------------------------
+
     def prepare(self) -> None:
-        schema = self.job.schema
         for statement in self._create_extensions():
-            self._session.execute(statement)
-        if self.job.clean:
-            for table in (*self.job.all_table_names, schema.tags_table):
-                self._session.execute(f"DROP TABLE IF EXISTS {quote_name(table)}")
-        for statement in self._create_tables():
-            self._session.execute(statement)
-        if not self.job.clean:
-            self._check_columns(self.job.table_names, INSERT_REMEDY)
-            self._check_keys()
+            self.execute(statement)
+        super().prepare()
 
     def describe_schema(self) -> list[str]:
-        return [*self._create_extensions(), *self._create_tables()]
+        return [*self._create_extensions(), *self.create_tables()]
 
     def _create_extensions(self) -> list[str]:
         """The statements that make the extensions that the options name."""
@@ -221,25 +215,47 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
             for extension in self.options.install_extensions
         ]
 
-    def _create_tables(self) -> list[str]:
-        """The statements that make the job's tables, including that of the tags."""
-        schema = self.job.schema
-        columns, suffix = ", ".join(self._columns()), self.options.table_suffix()
-        bounds = self._list_bounds()
-        ranges = f" PARTITION BY RANGE ({quote_name(schema.time)})" if bounds else ""
-        statements = []
-        for table in self.job.table_names:
-            statements.append(
-                f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({columns}){ranges}{suffix}"
-            )
-            statements += create_partitions(table, bounds) if bounds else []
-        for table in self.job.tags_tables:
-            columns = ", ".join(map(_define_column, schema.tags_row))
-            statements.append(
-                f"CREATE TABLE IF NOT EXISTS {quote_name(table)}"
-                f" ({columns}, PRIMARY KEY ({quote_name(ID)}))"
-            )
+    def create_tables(self) -> list[str]:
+        statements, bounds = [], self._list_bounds()
+        for table in self.tables:
+            statements.append(self.create_table(table))
+            if bounds and table in self.job.table_names:
+                statements += create_partitions(table, bounds)
         return statements
+
+    def define_columns(self, table: str) -> list[str]:
+        """The definitions of a table's columns, and its constraint."""
+        schema, load = self.job.schema, self.job.load
+        if table in self.job.tags_tables:
+            return [*map(self.define, schema.tags_row), f"PRIMARY KEY ({quote_name(ID)})"]
+        key_types = {
+            PrimaryKey.SQL: "bigint GENERATED ALWAYS AS IDENTITY "
+            f"(START WITH 1 CACHE {load.batch or 100})",
+            PrimaryKey.DB: "serial",
+            PrimaryKey.CLIENT: "varchar",
+            PrimaryKey.UUID: "uuid NOT NULL DEFAULT gen_random_uuid()",
+        }
+        key_type = key_types.get(load.primary_key)
+        columns = list(map(self.define, schema.row))
+        constraint = self.options.primary_key_constraint
+        if key_type:
+            columns.insert(0, f"{KEY_COLUMN} {key_type}")
+            constraint = constraint or self._find_key()
+        return [*columns, constraint] if constraint else columns
+
+    def _find_key(self) -> str | None:
+        """The key of a table with an `id`, unless the options name another."""
+        if self.KEY_CONSTRAINT is None or self.job.retention is None:
+            return self.KEY_CONSTRAINT
+        # The key of a table in partitions has the column that they go by.
+        return f"PRIMARY KEY (id, {quote_name(self.job.schema.time)})"
+
+    def finish_table(self, table: str) -> str:
+        if table in self.job.tags_tables:
+            return ""
+        time = quote_name(self.job.schema.time)
+        ranges = f" PARTITION BY RANGE ({time})" if self._list_bounds() else ""
+        return ranges + self.options.table_suffix()
 
     def _list_bounds(self) -> list[int]:
         """Where partitions end by which older events are dropped; none without a retention."""
@@ -248,24 +264,23 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
 
     def delete_older(self, before_ms: int) -> None:
         for table in self.job.table_names:
-            partitions = [name for (name,) in self._session.ask(_PARTITIONS, [quote_name(table)])]
-            for name in list_older(table, partitions, before_ms):
+            partitions = self.connection.ask(_PARTITIONS, [quote_name(table)])
+            for name in list_older(table, [name for (name,) in partitions], before_ms):
                 if self.dialect.DETACH is not None:
                     detach = self.dialect.DETACH.format(
                         table=quote_name(table), partition=quote_name(name)
                     )
-                    self._session.execute(detach)
-                self._session.execute(f"DROP TABLE {quote_name(name)}")
+                    self.execute(detach)
+                self.execute(f"DROP TABLE {quote_name(name)}")
 
-    def _check_keys(self) -> None:
+    def check_tables(self) -> None:
         """SimulatorError if a table that was there before has another kind of key than is asked for."""
         key = self.job.load.primary_key
         if any(column.name == KEY_COLUMN for column in self.job.schema.row):
             return
         for table in self.job.table_names:
-            statement = f"SELECT {KEY_COLUMN} FROM {quote_name(table)} LIMIT 0"
             try:
-                [stored] = self._session.ask_types(statement)
+                [stored] = self._ask_types(KEY_COLUMN, table)
             except SimulatorError as error:
                 if code_of(error) != UNDEFINED_COLUMN:
                     raise
@@ -278,17 +293,14 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
                     f" run without --no-clean{remedy and f', or with {remedy}'}"
                 )
 
-    def _check_columns(self, tables: Sequence[str], remedy: str) -> None:
-        """SimulatorError if a table that was there before has other columns than events have now."""
+    def check_columns(self, tables: Sequence[str], remedy: str) -> None:
         schema = self.job.schema
-        expected = dict.fromkeys(tables, schema.row)
-        if schema.tags is Tags.TABLE:
-            expected[schema.tags_table] = schema.tags_row
-        for table, columns in expected.items():
+        for table in [*tables, *self.job.tags_tables]:
+            columns = schema.tags_row if table in self.job.tags_tables else schema.row
             names = ", ".join(quote_name(column.name) for column in columns)
             reason = None
             try:
-                types = self._session.ask_types(f"SELECT {names} FROM {quote_name(table)} LIMIT 0")
+                types = self._ask_types(names, table)
             except SimulatorError as error:
                 if code_of(error) != UNDEFINED_COLUMN:
                     raise
@@ -300,67 +312,49 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
             if reason:
                 raise made_otherwise(table, reason, remedy)
 
-    def _columns(self) -> list[str]:
-        """The column definitions and the constraint of CREATE TABLE."""
-        key_types = {
-            PrimaryKey.SQL: "bigint GENERATED ALWAYS AS IDENTITY "
-            f"(START WITH 1 CACHE {self.job.load.batch or 100})",
-            PrimaryKey.DB: "serial",
-            PrimaryKey.CLIENT: "varchar",
-            PrimaryKey.UUID: "uuid NOT NULL DEFAULT gen_random_uuid()",
-        }
-        key_type = key_types.get(self.job.load.primary_key)
-        columns = list(map(_define_column, self.job.schema.row))
-        constraint = self.options.primary_key_constraint
-        if key_type:
-            columns.insert(0, f"id {key_type}")
-            constraint = constraint or self._find_key()
-        return [*columns, constraint] if constraint else columns
-
-    def _find_key(self) -> str | None:
-        """The key of a table with an `id`, unless the options name another."""
-        if self.KEY_CONSTRAINT is None or self.job.retention is None:
-            return self.KEY_CONSTRAINT
-        # The key of a table in partitions has the column that they go by.
-        return f"PRIMARY KEY (id, {quote_name(self.job.schema.time)})"
+    def _ask_types(self, columns: str, table: str) -> list[int]:
+        """The types of a table's columns, by their OIDs."""
+        return self.connection.ask_types(f"SELECT {columns} FROM {quote_name(table)} LIMIT 0")
 
     def prepare_queries(self) -> None:
         schema = self.job.schema
         for table in (schema.table, *self.job.tags_tables):
-            if self._session.ask("SELECT to_regclass(%s)", [quote_name(table)])[0][0] is None:
+            if self.connection.ask("SELECT to_regclass(%s)", [quote_name(table)]) == [(None,)]:
                 raise nothing_to_query(table, self.job)
-        self._check_columns([schema.table], QUERY_REMEDY)
+        self.check_columns([schema.table], QUERY_REMEDY)
         if self.options.is_indexed:
             self._analyze()
 
-    def _analyze(self) -> None:
-        for table in self._tables():
-            self._session.execute(f"ANALYZE {quote_name(table)}")
+    # --- indexes ----------------------------------------------------------------------------------
 
-    def _index_statements(self) -> dict[str, str]:
+    def _analyze(self) -> None:
+        for table in self.tables:
+            self.execute(f"ANALYZE {quote_name(table)}")
+
+    @property
+    def index_names(self) -> Mapping[str, str]:
+        """Name -> statement of each index."""
         return list_statements(
             self.job.schema, self.job.table_names, self.dialect.SQL, self.TIME_ORDER
         )
 
-    @property
-    def index_names(self) -> Collection[str]:
-        return self._index_statements()
-
     def describe_indexes(self) -> list[str]:
-        return [*self._index_statements().values()]
+        return list(self.index_names.values())
 
     def create_indexes(self, names: Collection[str]) -> None:
-        for name, statement in self._index_statements().items():
+        for name, statement in self.index_names.items():
             if name in names:
-                self._session.execute(statement)
+                self.execute(statement)
         self._analyze()
 
     def drop_indexes(self, names: Collection[str]) -> None:
         for name in names:
-            self._session.execute(f"DROP INDEX IF EXISTS {quote_name(name)}")
+            self.execute(f"DROP INDEX IF EXISTS {quote_name(name)}")
 
     def list_indexes(self) -> Mapping[str, str]:
-        return read_indexes(self._session, self._tables())
+        return read_indexes(self.connection, self.tables)
+
+    # --- tags and figures -------------------------------------------------------------------------
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         schema = self.job.schema
@@ -368,48 +362,37 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
         insert = f"INSERT INTO {quote_name(schema.tags_table)} ({names}) VALUES "
         for columns in rows:
             for values in value_rows((schema.tags_row, columns), _DEVICES_AT_ONCE, b"", b","):
-                self._session.execute(f"{insert}{values.decode()} ON CONFLICT DO NOTHING")
-
-    def count_devices(self) -> int | None:
-        schema = self.job.schema
-        if schema.tags is Tags.ROW:
-            return None
-        return int(self._session.ask(f"SELECT count(*) FROM {quote_name(schema.tags_table)}")[0][0])
-
-    def count(self) -> int:
-        counts = [
-            self._session.ask(f"SELECT count(*) FROM {quote_name(t)}") for t in self.job.table_names
-        ]
-        return sum(int(rows[0][0]) for rows in counts)
+                self.execute(f"{insert}{values.decode()} ON CONFLICT DO NOTHING")
 
     def storage(self) -> Storage:
         return read_storage(
-            self._session, self.dialect, self._tables(), self.job.retention is not None
+            self.connection, self.dialect, self.tables, self.job.retention is not None
         )
 
     def storage_during(self) -> Storage:
         return self.storage()  # the files are as long as they are: there is nothing to flush
 
-    def _tables(self) -> list[str]:
-        """The job's tables, including that of the tags."""
-        return [*self.job.table_names, *self.job.tags_tables]
-
     def compact(self) -> bool:
         statement = self.dialect.COMPACTION
         if statement is None:
             return False
-        for table in self._tables():
-            self._session.execute(f"{statement} {quote_name(table)}")
+        for table in self.tables:
+            self.execute(f"{statement} {quote_name(table)}")
         return True
+
+    def server_info(self) -> dict[str, Any]:
+        return describe(self.connection, self.dialect)
+
+    # --- queries ----------------------------------------------------------------------------------
 
     def compile(self, bound: BoundQuery) -> str:
         newest = self._indexed_newest if self.options.is_indexed else self._plain_newest
         newest = newest or NEWEST.get(bound.query.name, Newest.DIALECT)
         return compile_query(bound, self.job.schema, self.dialect.SQL, newest)
 
-    def take_statement(self, text: str, bound: BoundQuery) -> str:
-        schema = self.job.schema
-        return fill_sql(text, bound, schema, self.dialect.SQL, quote_name(schema.table))
+    @property
+    def query_dialect(self) -> SqlDialect:
+        return self.dialect.SQL
 
     def make_asker(self, in_flight: int) -> Asker:
         return PostgresAsker(self, in_flight)
@@ -427,13 +410,6 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
     def reads_window_by_time(self, query: Query) -> bool:
         """Whether a plan for all windows may read those of some devices by an index on time alone."""
         return False
-
-    def server_info(self) -> dict[str, Any]:
-        return describe(self._session, self.dialect)
-
-
-def _define_column(column: Column) -> str:
-    return f"{quote_name(column.name)} {_COLUMN_TYPES[column.type]}"
 
 
 def _make_encoder(options: EncodingOptions, job: Job, mode: InsertMode) -> PostgresEncoder:

@@ -19,7 +19,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import psycopg
 import psycopg2
@@ -38,6 +38,9 @@ from .encoding import InsertMode
 from .options import PSYCOPG3, ServerOptions
 from .pipeline import Answer, Channel
 from .writer import PostgresWriter
+
+if TYPE_CHECKING:
+    from . import Postgres
 
 _LONGEST_PAUSE_S = 1.0
 
@@ -270,10 +273,11 @@ class Psycopg3Client(DriverClient):
             cursor.execute(statement, data[0])
 
 
-def make_writer(options: ServerOptions, job: Job, batch: int) -> PostgresWriter:
+def make_writer(module: Postgres, batch: int) -> PostgresWriter:
     """The writer with the driver that the option `client` names."""
+    options, job = module.options, module.job
     mode = options.mode(batch)
     by_psycopg3 = options.client == PSYCOPG3
     encoder = RowsEncoder(job, as_text=mode is InsertMode.COPY and not by_psycopg3)
     client = (Psycopg3Client if by_psycopg3 else Psycopg2Client)(options, job, encoder, mode)
-    return PostgresWriter(encoder, options, job, options.find_dialect(), client)
+    return PostgresWriter(encoder, options, job, module.dialect, client)

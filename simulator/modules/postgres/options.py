@@ -37,7 +37,8 @@ CLIENTS = {
             InsertMode.TRANSACTION: "psycopg2's executemany",
             InsertMode.SINGLE: "psycopg2's execute",
         },
-        asker="simulator.modules.postgres.official_asking:Psycopg2Asker",
+        writer=f"{__package__}.official:make_writer",
+        asker=f"{__package__}.official_asking:Psycopg2Asker",
     ),
     PSYCOPG3: OfficialClient(
         ("psycopg", "psycopg-binary"),
@@ -46,7 +47,8 @@ CLIENTS = {
             InsertMode.TRANSACTION: "psycopg 3's executemany",
             InsertMode.SINGLE: "psycopg 3's execute",
         },
-        asker="simulator.modules.postgres.official_asking:Psycopg3Asker",
+        writer=f"{__package__}.official:make_writer",
+        asker=f"{__package__}.official_asking:Psycopg3Asker",
     ),
 }
 """What the option `client` can be."""

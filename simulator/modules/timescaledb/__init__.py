@@ -75,8 +75,8 @@ class Timescaledb(Postgres):
 
     def prepare(self) -> None:
         # Before anything is dropped.
-        install_extension(self._session)
-        if self.options.columnstore and read_licence(self._session) == APACHE:
+        install_extension(self.connection)
+        if self.options.columnstore and read_licence(self.connection) == APACHE:
             raise SimulatorError(
                 "columnstore=true needs TimescaleDB's Community edition, and this server's"
                 " timescaledb.license is apache: leave columnstore out, or set the licence to timescale"
@@ -97,7 +97,7 @@ class Timescaledb(Postgres):
     def _check_intervals(self) -> None:
         """SimulatorError if a table that stays has another interval than the one asked for."""
         requested = self.options.chunk_time_interval
-        for table, interval in read_intervals(self._session, self.job).items():
+        for table, interval in read_intervals(self.connection, self.job).items():
             if requested not in (None, interval):
                 raise SimulatorError(
                     f"table {table} has chunk_time_interval={interval}, not {requested}: run without"
@@ -106,17 +106,17 @@ class Timescaledb(Postgres):
 
     def _make_hypertable(self, table: str) -> None:
         try:
-            self._session.ask(self._convert_table(table))
+            self.connection.ask(self._convert_table(table))
         except SimulatorError as error:
             if code_of(error) == _NO_SUCH_FUNCTION:
                 raise SimulatorError(
-                    f"the database has TimescaleDB {read_version(self._session)}, which is older"
+                    f"the database has TimescaleDB {read_version(self.connection)}, which is older"
                     " than 2.13: run ALTER EXTENSION timescaledb UPDATE, or install a newer"
                     " version on the server"
                 ) from error
             raise
         for statement in self._enable_columnstore(table):
-            self._session.execute(statement)
+            self.execute(statement)
 
     def _convert_table(self, table: str) -> str:
         """https://www.tigerdata.com/docs/reference/timescaledb/hypertables/create_hypertable"""
@@ -151,7 +151,7 @@ class Timescaledb(Postgres):
     def delete_older(self, before_ms: int) -> None:
         """https://www.tigerdata.com/docs/api/latest/hypertable/drop_chunks"""
         for table in self.job.table_names:
-            self._session.ask(
+            self.connection.ask(
                 "SELECT drop_chunks(%s::regclass, older_than => %s::bigint)",
                 [quote_name(table), before_ms],
             )
@@ -164,8 +164,8 @@ class Timescaledb(Postgres):
     def _convert_chunks(self, table: str) -> None:
         """https://www.tigerdata.com/docs/reference/timescaledb/hypercore/convert_to_columnstore"""
         name = quote_name(table)
-        for (chunk,) in self._session.ask("SELECT show_chunks(%s::regclass)::text", [name]):
-            self._session.ask("CALL convert_to_columnstore(%s::regclass)", [chunk])
+        for (chunk,) in self.connection.ask("SELECT show_chunks(%s::regclass)::text", [name]):
+            self.connection.ask("CALL convert_to_columnstore(%s::regclass)", [chunk])
 
     @property
     def _indexed_newest(self) -> Newest:
@@ -187,8 +187,8 @@ class Timescaledb(Postgres):
         return not self.options.is_indexed or query.where is not None
 
     def storage(self) -> Storage:
-        plain = [table for table in self._tables() if table not in self.job.table_names]
-        return read_hypertables(self._session, self.job.table_names, plain)
+        plain = [table for table in self.tables if table not in self.job.table_names]
+        return read_hypertables(self.connection, self.job.table_names, plain)
 
     def compact(self) -> bool:
         if not self.options.columnstore:
@@ -199,10 +199,10 @@ class Timescaledb(Postgres):
 
     def server_info(self) -> dict[str, Any]:
         info = super().server_info()
-        version = read_version(self._session)
+        version = read_version(self.connection)
         info["version"] += f"; TimescaleDB {version or 'not installed'}"
         if version is not None:
-            info["settings"] |= describe_hypertables(self._session, self.job)
+            info["settings"] |= describe_hypertables(self.connection, self.job)
         return info
 
 
