@@ -15,7 +15,7 @@ from simulator.modules._base.sql_queries import quote_text
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
-from simulator.modules.postgres.official_asking import DriverAsker, Question
+from simulator.modules.postgres.official import DriverAsker, Question
 from simulator.workloads import WORKLOADS
 from simulator.workloads.drawing import BoundQueries
 from simulator.workloads.queries import Query

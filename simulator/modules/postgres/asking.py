@@ -13,12 +13,11 @@ from psycopg.adapt import Transformer
 
 from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
-from .._base.errors import CONNECTION_LOST
 from .._base.polled_asking import PolledAsker
 from .._base.sql_queries import Template, make_template
 from ..asking import Received, Rows
 from ..sending import Outcome, find_arrival
-from .connection import Connection, Connector, ServerError, no_answer, translate
+from .connection import Connection, Connector, ServerError, is_lost, no_answer, translate
 from .lines import (
     HEADER,
     INT8_OID,
@@ -169,7 +168,7 @@ class PostgresAsker(PolledAsker):
             return error
         assert isinstance(error, OSError | ServerError)
         meaning = self._explain(error)
-        if isinstance(meaning, Retryable) and meaning.kind == CONNECTION_LOST:
+        if is_lost(meaning):
             self._lose(line)
         return meaning
 

@@ -21,7 +21,7 @@ from psycopg import pq
 from psycopg.adapt import Transformer
 
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.errors import connection_lost, missing_table
+from .._base.errors import CONNECTION_LOST, connection_lost, missing_table
 from .._base.sql_queries import quote_text
 from ..base import Job
 from ..sending import limit_wait, stamp_arrivals
@@ -303,6 +303,26 @@ def code_of(error: SimulatorError) -> str | None:
     """PostgreSQL's code of the error behind one of ours."""
     cause = error.__cause__
     return cause.code if isinstance(cause, ServerError) else None
+
+
+def is_lost(meaning: object) -> bool:
+    """Whether an error says that the connection is lost, and leaves open what became of a request."""
+    return isinstance(meaning, Retryable) and meaning.kind == CONNECTION_LOST
+
+
+def repeat_refused(attempt: Callable[[], object], max_retries: int) -> None:
+    """Try again what may be repeated, as a cluster refuses DDL, and what comes in its way, while it is busy
+    with other DDL. Raises as `attempt`."""
+    for number in range(max_retries):
+        try:
+            attempt()
+        except Retryable as error:
+            if is_lost(error):
+                raise
+            time.sleep(error.backoff_s * 2**number)
+        else:
+            return
+    attempt()
 
 
 def translate(

@@ -4,61 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ...contract import PrimaryKey
 from ...encoding.columns import client_keys
 from ...errors import Retryable, SimulatorError
-from .._base.errors import CONNECTION_LOST, connection_lost
+from .._base.errors import connection_lost
 from .._base.sql_queries import quote_name
 from ..base import Job
 from ..sending import Payload, limit_wait
-from .connection import Connection, Connector, ServerError, translate, write_constant
+from .connection import Connector, ServerError, repeat_refused, translate, write_constant
 from .dialects import Connection as ServerConnection
 from .dialects import Dialect
-from .encoding import PostgresEncoder
 from .options import ServerOptions
-from .pipeline import Channel, make_pipeline
+from .pipeline import Channel
 
 # How long the old backend may take to end before the next try.
 _BACKEND_END_S = 10.0
-
-
-def is_doubtful(meaning: object) -> bool:
-    """Whether an error leaves open what became of a request: then its connection is given up."""
-    return isinstance(meaning, Retryable) and meaning.kind == CONNECTION_LOST
-
-
-ConnectionT = TypeVar("ConnectionT", bound=ServerConnection)
-
-
-class Client(Protocol[ConnectionT]):
-    """What a link connects and sends by."""
-
-    def connect(self, parameters: Mapping[str, Any]) -> ConnectionT:
-        """A new connection by libpq's parameters; OSError if nobody lets us in."""
-
-    def begin(self, connection: ConnectionT) -> Channel:
-        """What takes requests, once all else is asked. Raises OSError or `ServerError`."""
-
-
-class LeanClient:
-    """libpq alone, with what an encoder needs."""
-
-    def __init__(self, encoder: PostgresEncoder, options: ServerOptions, job: Job) -> None:
-        self._prepared = encoder.list_prepared()
-        self._mode = encoder.mode
-        self._timeout_s = options.request_timeout_s
-        self._stamped = job.stamps_arrivals
-
-    def connect(self, parameters: Mapping[str, Any]) -> Connection:
-        return Connection(parameters, self._timeout_s, stamped=self._stamped)
-
-    def begin(self, connection: Connection) -> Channel:
-        for statement in self._prepared:
-            connection.prepare(*statement)
-        return make_pipeline(connection, self._mode)
 
 
 class Link:
@@ -69,12 +32,19 @@ class Link:
     """
 
     def __init__(
-        self, options: ServerOptions, job: Job, dialect: Dialect, client: Client[Any]
+        self,
+        options: ServerOptions,
+        job: Job,
+        dialect: Dialect,
+        connect: Callable[[Mapping[str, Any]], Any],
+        begin: Callable[[Any], Channel],
     ) -> None:
+        """`connect`, `begin`: see `PostgresWriter`."""
         self._max_retries = options.max_retries
         self._job = job
         self._dialect = dialect
-        self._client = client
+        self._make = connect
+        self._begin = begin
         self._connector = Connector(options.dsn, job.run_id)
         self._connection: ServerConnection | None = None
         self.channel: Channel | None = None
@@ -94,25 +64,25 @@ class Link:
 
     def open(self) -> None:
         """Connect. Raises Retryable or SimulatorError."""
-        for attempt in range(self._max_retries):
-            try:
-                self._open()
-            except Retryable as error:
-                if error.kind == CONNECTION_LOST:
-                    raise
-                self.close()
-                time.sleep(error.backoff_s * 2**attempt)
-            else:
-                return
-        self._open()
+        repeat_refused(self._open, self._max_retries)
 
     def _open(self) -> None:
-        connection = self._connection = self._connector.connect(self._client.connect)
+        self.close()
         try:
-            self._backend = self._dialect.backend(connection)
-            self.channel = self._client.begin(connection)
+            self._connect()
         except (OSError, ServerError) as error:
             raise self.explain(error) from error
+
+    def _connect(self) -> None:
+        """Connect, and find out what became of the requests in doubt. Raises OSError, `ServerError`,
+        Retryable or SimulatorError."""
+        connection = self._connection = self._connector.connect(self._make)
+        self._backend = self._dialect.backend(connection)
+        self._await_end_of_lost_backend(connection)
+        for key, payload in list(self._in_doubt.items()):
+            self._stored[key] = self._is_stored(connection, payload)
+            del self._in_doubt[key]
+        self.channel = self._begin(connection)
 
     def close(self) -> None:
         """Disconnect; no error if that was lost already."""
@@ -144,7 +114,11 @@ class Link:
         Raises Retryable if that failed.
         """
         if self.channel is None:
-            self._restore()
+            try:
+                self._connect()
+            except (OSError, ServerError, SimulatorError, Retryable) as error:
+                self.close()
+                raise connection_lost(error) from error
         return self._stored.pop(id(payload))
 
     def explain(self, error: ServerError | OSError) -> Retryable | SimulatorError:
@@ -152,20 +126,6 @@ class Link:
         return translate(error, self._dialect, self._job)
 
     # --- after it was lost
-
-    def _restore(self) -> None:
-        """Connect again and find out what became of the requests in doubt."""
-        try:
-            connection = self._connection = self._connector.connect(self._client.connect)
-            self._backend = self._dialect.backend(connection)
-            self._await_end_of_lost_backend(connection)
-            for key, payload in list(self._in_doubt.items()):
-                self._stored[key] = self._is_stored(connection, payload)
-                del self._in_doubt[key]
-            self.channel = self._client.begin(connection)
-        except (OSError, ServerError, SimulatorError, Retryable) as error:
-            self.close()
-            raise connection_lost(error) from error
 
     def _await_end_of_lost_backend(self, connection: ServerConnection) -> None:
         """Make sure that the lost connection's transactions can't be committed any more."""

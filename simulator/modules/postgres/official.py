@@ -1,11 +1,18 @@
-"""Inserts by psycopg2 or psycopg 3, as their documentation has it: `client=official`, `client=psycopg3`.
+"""psycopg2 and psycopg 3, as their documentation has it: `client=official`, `client=psycopg3`.
 
-One call for each request, in a transaction of its own, with the drivers' defaults. A lost connection is
-treated as that of the lean path: its backend is ended, and the request in doubt looked for (`link`).
+Inserts are one call for each request, in a transaction of its own, with the drivers' defaults. A lost
+connection is treated as that of the lean path: its backend is ended, and the request in doubt looked for
+(`link`).
+
+Questions are `cursor.execute` with parameters for a statement's `%s`, and `fetchall`, which makes a tuple of
+Python values of each row. Each statement is a transaction of its own (autocommit). Several in flight are as
+many threads, each with a connection.
 
 https://www.psycopg.org/docs/extras.html#fast-execution-helpers
 https://www.psycopg.org/docs/cursor.html#cursor.copy_expert
+https://www.psycopg.org/docs/usage.html#passing-parameters-to-sql-queries
 https://www.psycopg.org/psycopg3/docs/basic/copy.html
+https://www.psycopg.org/psycopg3/docs/basic/params.html
 """
 
 from __future__ import annotations
@@ -17,25 +24,26 @@ import socket
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import psycopg
 import psycopg2
 from psycopg2.extras import execute_values
 
-from ...contract import PrimaryKey
-from ...encoding.columns import KEY_COLUMN, bounds
+from ...encoding.columns import bounds
+from ...workloads.drawing import BoundQueries
 from ...workloads.schema import EventBlock
-from .._base.official import OfficialEncoder, list_rows
-from .._base.sql_queries import quote_name
-from .._base.tables import deal_block
+from .._base.official import OfficialEncoder, list_rows, sent_columns
+from .._base.sql_queries import Template, make_template, quote_name
+from .._base.tables import deal_rows
+from ..asking import Asker, Received, Rows
 from ..base import Job
 from ..sending import limit_wait
-from .connection import ServerError, fill, lost, no_answer
+from .connection import Connector, ServerError, fill, is_lost, lost, no_answer, translate
 from .encoding import InsertMode
-from .options import PSYCOPG3, ServerOptions
 from .pipeline import Answer, Channel
 from .writer import PostgresWriter
 
@@ -48,52 +56,6 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 """https://www.postgresql.org/docs/current/sql-copy.html, "Text Format"."""
 
 
-class Part(NamedTuple):
-    """What one table gets of a request: rows, or the text of a COPY."""
-
-    table: int
-    events: int
-    data: Any
-
-
-class RowsEncoder(OfficialEncoder):
-    """A payload's data: a list of `Part`, with rows as tuples, or with `as_text` what a COPY reads."""
-
-    def __init__(self, job: Job, as_text: bool) -> None:
-        super().__init__(job)
-        self._as_text = as_text
-        self._tables = job.table_names
-        self.columns = [column.name for column in job.schema.row]
-        if job.load.primary_key is PrimaryKey.CLIENT:
-            self.columns.insert(0, KEY_COLUMN)
-
-    def _requests(self, block: EventBlock, size: int) -> Sequence[list[Part]]:
-        if len(self._tables) == 1:
-            rows = list_rows(block, self._job)
-            return [[self._part(0, rows[start:stop])] for start, stop in bounds(len(block), size)]
-        return [
-            [
-                self._part(share.table, list_rows(part, self._job))
-                for share, part in deal_block(block.part(start, stop), len(self._tables))
-            ]
-            for start, stop in bounds(len(block), size)
-        ]
-
-    def _part(self, table: int, rows: list[tuple[Any, ...]]) -> Part:
-        return Part(table, len(rows), write_copy(rows) if self._as_text else rows)
-
-
-def write_copy(rows: Sequence[Sequence[Any]]) -> str:
-    """The rows as text of a COPY, made as an application makes it: value by value."""
-    return "".join("\t".join(map(_write_value, row)) + "\n" for row in rows)
-
-
-def _write_value(value: object) -> str:
-    if isinstance(value, str):
-        return value.translate(_ESCAPES)
-    return "\\N" if value is None else str(value)
-
-
 class DriverConnection:
     """A driver's connection, asked as `Connection` is.
 
@@ -102,10 +64,15 @@ class DriverConnection:
     for the answer ends with an error like that of any connection that is lost.
     """
 
-    def __init__(self, driver: Any, error: type[Exception], limit_s: float) -> None:
-        """`driver`: the connection, as `error`s come from it; `limit_s`: how long a statement may take."""
-        self.driver = driver
-        self._error = error
+    def __init__(self, module: Any, parameters: Mapping[str, Any], limit_s: float) -> None:
+        """Connect; OSError if nobody lets us in. `module`: the driver's; `parameters`: libpq's; `limit_s`:
+        how long a statement may take."""
+        try:
+            self.driver = module.connect(**parameters)
+        except module.Error as error:
+            raise ConnectionRefusedError(str(error)) from error
+        self.driver.autocommit = True
+        self._error: type[Exception] = module.Error
         self._limit_s = self._waits_s = limit_s
         self._due_s = math.inf
         """When the request under way will have taken too long."""
@@ -170,50 +137,92 @@ class DriverConnection:
             stream.shutdown(socket.SHUT_RDWR)
 
 
-class DriverClient:
-    """A driver, and how it inserts."""
+# --- inserts ---------------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """What one table gets of a request: rows, or the text of a COPY."""
+
+    table: int
+    events: int
+    data: Any
+
+
+class RowsEncoder(OfficialEncoder):
+    """A payload's data: a list of `Part`, with rows as tuples, or with `as_text` what a COPY reads."""
+
+    def __init__(self, job: Job, as_text: bool) -> None:
+        super().__init__(job)
+        self._as_text = as_text
+        self._tables = len(job.table_names)
+
+    def _requests(self, block: EventBlock, size: int) -> Sequence[list[Part]]:
+        rows = list_rows(block, self._job)
+        if self._tables == 1:
+            return [[self._part(0, rows[start:stop])] for start, stop in bounds(len(block), size)]
+        return [
+            [
+                self._part(table, rows[own.start : own.stop : own.step])
+                for table, own in deal_rows(block, start, stop, self._tables)
+            ]
+            for start, stop in bounds(len(block), size)
+        ]
+
+    def _part(self, table: int, rows: list[tuple[Any, ...]]) -> Part:
+        return Part(table, len(rows), write_copy(rows) if self._as_text else rows)
+
+
+def write_copy(rows: Sequence[Sequence[Any]]) -> str:
+    """The rows as text of a COPY, made as an application makes it: value by value."""
+    return "".join("\t".join(map(_write_value, row)) + "\n" for row in rows)
+
+
+def _write_value(value: object) -> str:
+    if isinstance(value, str):
+        return value.translate(_ESCAPES)
+    return "\\N" if value is None else str(value)
+
+
+class DriverWriter(PostgresWriter):
+    """Inserts by a driver."""
 
     DRIVER: ClassVar[Any]
     """The driver's module."""
-    INSERT = "INSERT INTO {table} ({columns}) VALUES "
-    COPY = "COPY {table} ({columns}) FROM STDIN"
+    COPIES_TEXT: ClassVar[bool]
+    """Whether a COPY is given as a text."""
 
-    def __init__(
-        self, options: ServerOptions, job: Job, encoder: RowsEncoder, mode: InsertMode
-    ) -> None:
-        self.mode = mode
-        self._limit_s = options.request_timeout_s
-        columns = ", ".join(map(quote_name, encoder.columns))
-        marks = ", ".join(["%s"] * len(encoder.columns))
+    def __init__(self, module: Postgres, batch: int) -> None:
+        options, job = module.options, module.job
+        self._mode = options.mode(batch)
+        encoder = RowsEncoder(job, as_text=self.COPIES_TEXT and self._mode is InsertMode.COPY)
+        super().__init__(encoder, options, job, module.dialect)
+        sent = sent_columns(job)
+        columns = ", ".join(map(quote_name, sent))
+        insert = "INSERT INTO {table} ({columns}) VALUES "
         form = {
-            InsertMode.COPY: self.COPY,
-            InsertMode.VALUES_LISTS: self.INSERT + "%s",
-        }.get(mode, f"{self.INSERT}({marks})")
+            InsertMode.COPY: "COPY {table} ({columns}) FROM STDIN",
+            InsertMode.VALUES_LISTS: insert + "%s",
+        }.get(self._mode, f"{insert}({', '.join(['%s'] * len(sent))})")
         names = [(quote_name(table), columns) for table in job.table_names]
-        if mode is not InsertMode.COPY:
+        if self._mode is not InsertMode.COPY:
             # What has values, the drivers format.
             names = [(table.replace("%", "%%"), own.replace("%", "%%")) for table, own in names]
         self._statements = [form.format(table=table, columns=own) for table, own in names]
 
     def connect(self, parameters: Mapping[str, Any]) -> DriverConnection:
-        try:
-            driver = self.DRIVER.connect(**parameters)
-        except self.DRIVER.Error as error:
-            raise ConnectionRefusedError(str(error)) from error
-        driver.autocommit = True
-        return DriverConnection(driver, self.DRIVER.Error, self._limit_s)
+        return DriverConnection(self.DRIVER, parameters, self._timeout_s)
 
     def begin(self, connection: DriverConnection) -> DriverChannel:
         # As the drivers have it by default; single inserts are committed each at once.
-        connection.driver.autocommit = self.mode is InsertMode.SINGLE
-        return DriverChannel(connection, self)
+        connection.driver.autocommit = self._mode is InsertMode.SINGLE
+        return DriverChannel(connection, self.insert)
 
     def insert(self, driver: Any, parts: Sequence[Part]) -> None:
         """All parts in one transaction."""
         with driver.cursor() as cursor:
             for part in parts:
                 self._insert(cursor, self._statements[part.table], part.data)
-        if self.mode is not InsertMode.SINGLE:
+        if self._mode is not InsertMode.SINGLE:
             driver.commit()
 
     @abstractmethod
@@ -224,16 +233,18 @@ class DriverClient:
 class DriverChannel(Channel):
     """Requests by a driver, one at a time."""
 
-    def __init__(self, connection: DriverConnection, client: DriverClient) -> None:
+    def __init__(
+        self, connection: DriverConnection, insert: Callable[[Any, Sequence[Part]], None]
+    ) -> None:
         super().__init__()
         self._connection = connection
-        self._client = client
+        self._insert = insert
 
     def ask(self, request: Sequence[Part], timeout_s: float) -> Answer:
         driver = self._connection.driver
         try:
             with self._connection.limit(timeout_s):
-                self._client.insert(driver, request)
+                self._insert(driver, request)
         except ServerError as error:
             with self._connection.limit(timeout_s):
                 driver.rollback()
@@ -241,43 +252,163 @@ class DriverChannel(Channel):
         return Answer(sum(part.events for part in request), None)
 
 
-class Psycopg2Client(DriverClient):
+class Psycopg2Writer(DriverWriter):
     """psycopg2: `copy_expert`, `execute_values`, `executemany` and `execute`."""
 
     DRIVER: ClassVar = psycopg2
+    COPIES_TEXT = True
 
     def _insert(self, cursor: Any, statement: str, data: Any) -> None:
-        if self.mode is InsertMode.COPY:
+        if self._mode is InsertMode.COPY:
             cursor.copy_expert(statement, io.StringIO(data))
-        elif self.mode is InsertMode.VALUES_LISTS:
+        elif self._mode is InsertMode.VALUES_LISTS:
             execute_values(cursor, statement, data)
-        elif self.mode is InsertMode.TRANSACTION:
+        elif self._mode is InsertMode.TRANSACTION:
             cursor.executemany(statement, data)
         else:
             cursor.execute(statement, data[0])
 
 
-class Psycopg3Client(DriverClient):
+class Psycopg3Writer(DriverWriter):
     """psycopg 3: `copy` with `write_row`, `executemany` and `execute`."""
 
     DRIVER: ClassVar = psycopg
+    COPIES_TEXT = False
 
     def _insert(self, cursor: Any, statement: str, data: Any) -> None:
-        if self.mode is InsertMode.COPY:
+        if self._mode is InsertMode.COPY:
             with cursor.copy(statement) as copy:
                 for row in data:
                     copy.write_row(row)
-        elif self.mode is InsertMode.TRANSACTION:
+        elif self._mode is InsertMode.TRANSACTION:
             cursor.executemany(statement, data)
         else:
             cursor.execute(statement, data[0])
 
 
-def make_writer(module: Postgres, batch: int) -> PostgresWriter:
-    """The writer with the driver that the option `client` names."""
-    options, job = module.options, module.job
-    mode = options.mode(batch)
-    by_psycopg3 = options.client == PSYCOPG3
-    encoder = RowsEncoder(job, as_text=mode is InsertMode.COPY and not by_psycopg3)
-    client = (Psycopg3Client if by_psycopg3 else Psycopg2Client)(options, job, encoder, mode)
-    return PostgresWriter(encoder, options, job, module.dialect, client)
+# --- questions --------------------------------------------------------------------------------------
+
+
+class Question(NamedTuple):
+    """What a cursor executes."""
+
+    text: str
+    values: Sequence[Any] | None
+    """A value for each `%s` of the text. None: the text has none, and a `%` in it is just a `%`."""
+
+
+class DriverAsker(Asker):
+    """Asks what `Postgres.compile` gives, by a driver."""
+
+    DRIVER: ClassVar[Any]
+    """The driver's module."""
+    module: Postgres
+
+    def __init__(self, module: Postgres, in_flight: int) -> None:
+        super().__init__(module, in_flight)
+        options = module.options
+        self._timeout_s = options.query_timeout_s
+        self._connector = Connector(options.dsn, module.job.run_id)
+        self._templates: dict[str, tuple[Template, str]] = {}
+        self._connections: set[DriverConnection] = set()
+        self._free: SimpleQueue[DriverConnection | None] = SimpleQueue()
+        """A connection for each question that may be asked now; None: it was lost."""
+
+    # --- requests
+
+    def encode(self, bounds: BoundQueries) -> Sequence[Question]:
+        name = bounds.query.name
+        if name not in self._templates:
+            template = make_template(bounds, self.module.make_statement, self.module.dialect.SQL)
+            parts = [part.replace("%", "%%") for part in template.parts]
+            self._templates[name] = template, "%s".join(parts)
+        template, text = self._templates[name]
+        if not template.places:
+            return [Question("".join(template.parts), None)] * len(bounds)
+        parameters = bounds.list_parameters()
+        names = [[name.decode() for name in column] for column in parameters[: template.devices]]
+        executions = zip(*names, *parameters[template.devices :], strict=True)
+        places = template.places
+        return [Question(text, [values[place] for place in places]) for values in executions]
+
+    def encode_statement(self, statement: str) -> Question:
+        return Question(statement, None)
+
+    # --- connections
+
+    def open(self) -> None:
+        for _ in range(self.max_in_flight):
+            self._free.put(self._connect())
+
+    def _connect(self) -> DriverConnection:
+        connection = self._connector.connect(
+            lambda parameters: DriverConnection(self.DRIVER, parameters, self._timeout_s)
+        )
+        self.prepare(connection.driver)
+        self._connections.add(connection)
+        return connection
+
+    def prepare(self, driver: Any) -> None:
+        """Set a new connection up as the module's options say."""
+
+    def close(self) -> None:
+        idle = set()
+        while not self._free.empty():
+            idle.add(self._free.get())
+        for connection in list(self._connections):
+            connection.close(cut=connection not in idle)
+        self._connections.clear()
+
+    def recover(self) -> None:
+        # The others are under way, and come back by themselves.
+        for _ in range(self._free.qsize()):
+            connection = self._free.get()
+            try:
+                connection = connection or self._connect()
+            finally:
+                self._free.put(connection)
+
+    # --- asking
+
+    def send(self, request: Question) -> Received:
+        connection = self._free.get()
+        try:
+            connection = connection or self._connect()
+            with connection.limit(self._timeout_s), connection.driver.cursor() as cursor:
+                cursor.execute(request.text, request.values)
+                rows = cursor.fetchall()
+        except (OSError, ServerError) as error:
+            meaning = translate(error, self.module.dialect, self.module.job)
+            if connection is not None and is_lost(meaning):
+                self._lose(connection)
+                connection = None
+            raise meaning from error
+        finally:
+            self._free.put(connection)
+        return Received(len(rows), 0, rows)
+
+    def _lose(self, connection: DriverConnection) -> None:
+        connection.close()
+        # `close` may have cut it off.
+        self._connections.discard(connection)
+        self._connector.shorten()
+
+    def decode(self, received: Received) -> Rows:
+        rows: Rows = received.data
+        return rows
+
+
+class Psycopg2Asker(DriverAsker):
+    """psycopg2, which writes the parameters into the statement."""
+
+    DRIVER: ClassVar = psycopg2
+
+
+class Psycopg3Asker(DriverAsker):
+    """psycopg 3, which sends the parameters apart, and prepares what it has executed five times."""
+
+    DRIVER: ClassVar = psycopg
+
+    def prepare(self, driver: Any) -> None:
+        if not self.module.options.prepared_statements:
+            driver.prepare_threshold = None

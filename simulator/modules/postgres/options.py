@@ -26,8 +26,6 @@ def parse_dsn(dsn: str) -> dict[str, str]:
     return {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
 
 
-PSYCOPG3 = "psycopg3"
-
 CLIENTS = {
     "official": OfficialClient(
         ("psycopg2-binary",),
@@ -37,18 +35,18 @@ CLIENTS = {
             InsertMode.TRANSACTION: "psycopg2's executemany",
             InsertMode.SINGLE: "psycopg2's execute",
         },
-        writer=f"{__package__}.official:make_writer",
-        asker=f"{__package__}.official_asking:Psycopg2Asker",
+        writer=f"{__package__}.official:Psycopg2Writer",
+        asker=f"{__package__}.official:Psycopg2Asker",
     ),
-    PSYCOPG3: OfficialClient(
+    "psycopg3": OfficialClient(
         ("psycopg", "psycopg-binary"),
         {
             InsertMode.COPY: "psycopg 3's copy",
             InsertMode.TRANSACTION: "psycopg 3's executemany",
             InsertMode.SINGLE: "psycopg 3's execute",
         },
-        writer=f"{__package__}.official:make_writer",
-        asker=f"{__package__}.official_asking:Psycopg3Asker",
+        writer=f"{__package__}.official:Psycopg3Writer",
+        asker=f"{__package__}.official:Psycopg3Asker",
     ),
 }
 """What the option `client` can be."""

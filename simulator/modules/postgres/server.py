@@ -3,17 +3,23 @@ storage."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from ...contract import Allocation, Storage
 from ...errors import Retryable, SimulatorError
-from .._base.errors import CONNECTION_LOST
 from .._base.sql_queries import quote_name, quote_text
 from ..base import Job
-from .connection import Connection, Connector, ServerError, code_of, translate
+from .connection import (
+    Connection,
+    Connector,
+    ServerError,
+    code_of,
+    is_lost,
+    repeat_refused,
+    translate,
+)
 from .dialects import Dialect, dialect_of
 from .options import ServerOptions, server_name
 
@@ -87,24 +93,14 @@ class Session:
             return ask(self._connection)
         except (OSError, ServerError) as error:
             meaning = translate(error, self._dialect, self._job)
-            if isinstance(meaning, Retryable) and meaning.kind == CONNECTION_LOST:
+            if is_lost(meaning):
                 self.close()
                 self._connector.shorten()
             raise meaning from error
 
     def execute(self, statement: str) -> None:
-        """Execute a statement that may be repeated, as a cluster refuses DDL while it is busy with other
-        DDL."""
-        for attempt in range(self._max_retries):
-            try:
-                self.ask(statement)
-            except Retryable as error:
-                if error.kind == CONNECTION_LOST:
-                    raise
-                time.sleep(error.backoff_s * 2**attempt)
-            else:
-                return
-        self.ask(statement)
+        """Execute a statement that may be repeated."""
+        repeat_refused(lambda: self.ask(statement), self._max_retries)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

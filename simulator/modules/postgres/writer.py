@@ -6,7 +6,7 @@ import math
 import select
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...contract import MAX_IN_FLIGHT
@@ -23,12 +23,11 @@ from ..sending import (
     find_arrival,
     limit_wait,
 )
-from .connection import no_answer
+from .connection import Connection, is_lost, no_answer
 from .dialects import Dialect
-from .encoding import PostgresEncoder
-from .link import Client, LeanClient, Link, is_doubtful
+from .link import Link
 from .options import ServerOptions
-from .pipeline import Answer, Pipeline
+from .pipeline import Answer, Channel, Pipeline, make_pipeline
 
 _Sent = tuple[Payload, object, float, float]
 """A request under way: its payload, the caller's name for it, when it was sent, and for how long its answer
@@ -46,23 +45,18 @@ class PostgresWriter(Writer):
     twice as fast, since fewer processes took turns.
     """
 
+    encoder: Any
+    """A `PostgresEncoder`, unless a subclass sends something else."""
+
     def __init__(
-        self,
-        encoder: Encoder,
-        options: ServerOptions,
-        job: Job,
-        dialect: Dialect,
-        client: Client[Any] | None = None,
+        self, encoder: Encoder, options: ServerOptions, job: Job, dialect: Dialect
     ) -> None:
-        """`client`: what requests go by; None: libpq, with a `PostgresEncoder`."""
         super().__init__(encoder)
-        if client is None:
-            assert isinstance(encoder, PostgresEncoder)
-            client = LeanClient(encoder, options, job)
+        self._stamped = job.stamps_arrivals
         self.max_in_flight = options.in_flight(job.load)
         self._timeout_s = options.request_timeout_s
         self._links = [
-            Link(options, job, dialect, client)
+            Link(options, job, dialect, self.connect, self.begin)
             for _ in range(min(options.connections or self.max_in_flight, self.max_in_flight))
         ]
         self._lost: dict[int, Link] = {}
@@ -75,6 +69,16 @@ class PostgresWriter(Writer):
         self._found: list[Outcome[int]] = []
         self._late_at_s = 0.0
         """When to look for late answers next."""
+
+    def connect(self, parameters: Mapping[str, Any]) -> Any:
+        """A new connection by libpq's parameters; OSError if nobody lets us in."""
+        return Connection(parameters, self._timeout_s, stamped=self._stamped)
+
+    def begin(self, connection: Any) -> Channel:
+        """What takes requests by a connection, once all else is asked. Raises OSError or `ServerError`."""
+        for statement in self.encoder.list_prepared():
+            connection.prepare(*statement)
+        return make_pipeline(connection, self.encoder.mode)
 
     def open(self) -> None:
         for link in self._links:
@@ -98,7 +102,7 @@ class PostgresWriter(Writer):
         result = _judge(link, answer)
         if isinstance(result, int):
             return result
-        if is_doubtful(result):
+        if is_lost(result):
             self._lose(link, [payload])
         raise result from answer.error
 
@@ -190,7 +194,7 @@ class PostgresWriter(Writer):
         doubtful: list[_Sent] = []
         for sent, answer in answers:
             result = _judge(link, answer)
-            if is_doubtful(result):
+            if is_lost(result):
                 doubtful.append(sent)
                 reason = result
             else:

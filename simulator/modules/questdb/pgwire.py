@@ -22,7 +22,7 @@ from ..asking import Received, Rows
 from ..base import Job
 from ..postgres.asking import PostgresAsker
 from ..postgres.lines import Question as PreparedQuestion
-from ..postgres.official_asking import Psycopg3Asker, Question
+from ..postgres.official import Psycopg3Asker, Question
 from ..postgres.options import PostgresOptions
 from .queries import QuestdbDialect
 from .statements import PgWire
