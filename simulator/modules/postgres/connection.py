@@ -32,18 +32,6 @@ from .options import parse_dsn, server_name
 # batch of 1,000 wide rows needs, and each further piece of a request costs a wait. TCP finds its own size.
 _UNIX_SEND_BYTES = 1 << 22
 
-# https://www.postgresql.org/docs/current/errcodes-appendix.html
-_SERIALIZATION_FAILURE = "40001"
-_DEADLOCK = "40P01"
-_CONNECTION_LOST = {"40003", "57P01", "57P02", "57P03"}
-_CONNECTION_EXCEPTION_CLASS = "08"
-_LOCK_NOT_AVAILABLE = "55P03"
-_UNDEFINED_TABLE = "42P01"
-_TOO_MANY_CONNECTIONS = "53300"
-_DISK_FULL = "53100"
-# There is no such statement, or there is one already.
-_PREPARED_STATEMENT_LOST = {"26000", "42P05"}
-
 
 class ServerError(Exception):
     """An error that the server has sent."""
@@ -61,15 +49,26 @@ _TOLD = (
 )
 
 
+def _compose_error(read: Callable[[pq.DiagnosticField], bytes | None]) -> ServerError:
+    """The error of these fields: https://www.postgresql.org/docs/current/protocol-error-fields.html"""
+    fields = [(name, read(field)) for name, field in _TOLD]
+    text = "\n".join(name + octets.decode(errors="replace") for name, octets in fields if octets)
+    code = read(pq.DiagnosticField.SQLSTATE) or b""
+    return ServerError(code.decode(), text or "an error without a message")
+
+
 def make_error(result: pq.abc.PGresult) -> ServerError | ConnectionResetError:
     """The error that a failed request's result tells: the server's, or libpq's that the connection is
     lost."""
-    code = result.error_field(pq.DiagnosticField.SQLSTATE)
-    if code is None:
+    if result.error_field(pq.DiagnosticField.SQLSTATE) is None:
         return lost(result.get_error_message())
-    fields = [(name, result.error_field(field)) for name, field in _TOLD]
-    text = "\n".join(name + octets.decode(errors="replace") for name, octets in fields if octets)
-    return ServerError(code.decode(), text or "an error without a message")
+    return _compose_error(result.error_field)
+
+
+def read_error(body: bytes) -> ServerError:
+    """What an ErrorResponse says."""
+    fields = {part[0]: part[1:] for part in body.split(b"\0") if part}
+    return _compose_error(fields.get)
 
 
 def lost(reason: object) -> ConnectionResetError:
@@ -299,6 +298,26 @@ def explain_refusal(dsn: str, reason: str) -> str:
 # --- errors -----------------------------------------------------------------------------------------
 
 
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+_LOST = {"40003", "57P01", "57P02", "57P03"}
+_CONNECTION_EXCEPTION_CLASS = "08"
+_UNDEFINED_TABLE = "42P01"
+_PASSING = {"40001": "serialization_failure", "40P01": "deadlock_detected"}
+"""Code -> kind of an error that leaves nothing behind."""
+_NO_STATEMENT = (
+    "{}; a proxy in between doesn't keep prepared statements: set prepared_statements=false"
+)
+_FINAL = {
+    "53100": "the database has no disk space left: {}",
+    "53300": "{}; use fewer --workers (or connections), or raise max_connections",
+    "55P03": "another session has locked the tables: {}; end it and try again",
+    # There is no such statement, or there is one already.
+    "26000": _NO_STATEMENT,
+    "42P05": _NO_STATEMENT,
+}
+"""Code -> what to say of an error that ends a run."""
+
+
 def code_of(error: SimulatorError) -> str | None:
     """PostgreSQL's code of the error behind one of ours."""
     cause = error.__cause__
@@ -335,27 +354,11 @@ def translate(
     if isinstance(error, OSError):
         return connection_lost(text)
     code = error.code
-    if code == _SERIALIZATION_FAILURE:
-        return Retryable("serialization_failure", text, backoff_s=0.01)
-    if code == _DEADLOCK:
-        return Retryable("deadlock_detected", text, backoff_s=0.01)
-    if code in _CONNECTION_LOST or code.startswith(_CONNECTION_EXCEPTION_CLASS):
+    if code in _PASSING:
+        return Retryable(_PASSING[code], text, backoff_s=0.01)
+    if code in _LOST or code.startswith(_CONNECTION_EXCEPTION_CLASS):
         return connection_lost(text)
-    if code == _DISK_FULL:
-        return SimulatorError(f"the database has no disk space left: {text}")
-    if code == _TOO_MANY_CONNECTIONS:
-        return SimulatorError(
-            f"{text}; use fewer --workers (or connections), or raise max_connections"
-        )
-    if code == _LOCK_NOT_AVAILABLE:
-        return SimulatorError(
-            f"another session has locked the tables: {text}; end it and try again"
-        )
     if code == _UNDEFINED_TABLE:
         return missing_table(text, job)
-    if code in _PREPARED_STATEMENT_LOST:
-        return SimulatorError(
-            f"{text}; a proxy in between doesn't keep prepared statements: set"
-            " prepared_statements=false"
-        )
-    return SimulatorError(f"the database refused a statement ({code}): {text}")
+    form = _FINAL.get(code, f"the database refused a statement ({code}): {{}}")
+    return SimulatorError(form.format(text))

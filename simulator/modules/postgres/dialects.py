@@ -96,6 +96,15 @@ class Dialect:
     COMPACTION: ClassVar[str | None] = "VACUUM (ANALYZE)"
     """What a night would do for a table, as the beginning of a statement."""
 
+    BACKEND: ClassVar[str | None] = (
+        "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+    )
+    """Asks what tells a connection's server process from all others; None if nothing does."""
+    END: ClassVar[Sequence[str]] = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s",
+    )
+    """End that process, by what `BACKEND` told of it; the answer to the last is empty when it has ended."""
+
     NO_PARTITIONS: ClassVar[str | None] = None
     """Why tables have no partitions by time that could be dropped; None: they have."""
     DETACH: ClassVar[str | None] = "ALTER TABLE {table} DETACH PARTITION {partition} CONCURRENTLY"
@@ -109,11 +118,9 @@ class Dialect:
         return ""
 
     def backend(self, connection: Connection) -> Any:
-        """What tells this connection's server process from all others; None if nothing does."""
-        return _row(
-            connection,
-            "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()",
-        )
+        """What tells this connection's server process from all others, by `BACKEND`; None if nothing does."""
+        rows = connection.ask(self.BACKEND) if self.BACKEND else []
+        return rows[0] if rows else None
 
     def is_gone(
         self,
@@ -125,12 +132,10 @@ class Dialect:
         """End a lost connection's `backend`; returns whether it has ended, so that nothing of it can be
         committed any more. `connect_to(host, port)` connects to another node of a cluster, or raises
         OSError."""
-        return not _row(
-            connection,
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE pid = %s AND backend_start = %s",
-            backend,
-        )
+        *others, last = self.END
+        for statement in others:
+            connection.ask(statement, backend)
+        return not connection.ask(last, backend)
 
     def find_passing_error(self, text: str) -> Retryable | None:
         """The error that this text is about, if it passes and leaves nothing behind in this dialect."""
@@ -173,22 +178,13 @@ class CockroachDB(Dialect):
     # https://www.cockroachlabs.com/docs/stable/row-level-ttl
     NO_PARTITIONS = "its row-level TTL is a job of the server, run at most once a minute"
 
-    def backend(self, connection: Connection) -> Any:
-        """The id of the session: sessions are known in the whole cluster, pg_stat_activity is empty."""
-        return _row(connection, "SHOW session_id")
-
-    def is_gone(
-        self,
-        connection: Connection,
-        backend: Any,
-        lost_for_s: float,
-        connect_to: Callable[[str, int], Connection],
-    ) -> bool:
-        # https://www.cockroachlabs.com/docs/stable/cancel-session: a user's own need no privilege.
-        _row(connection, "CANCEL SESSION IF EXISTS %s", backend)
-        return not _row(
-            connection, "SELECT 1 FROM [SHOW CLUSTER SESSIONS] WHERE session_id = %s", backend
-        )
+    # Sessions are known in the whole cluster, pg_stat_activity is empty.
+    BACKEND = "SHOW session_id"
+    # https://www.cockroachlabs.com/docs/stable/cancel-session: a user's own need no privilege.
+    END = (
+        "CANCEL SESSION IF EXISTS %s",
+        "SELECT 1 FROM [SHOW CLUSTER SESSIONS] WHERE session_id = %s",
+    )
 
 
 class YugabyteDB(Dialect):
@@ -221,6 +217,11 @@ class YugabyteDB(Dialect):
     # It has no CONCURRENTLY: https://docs.yugabyte.com/stable/explore/ysql-language-features/advanced-features/partitions/
     DETACH = None
 
+    # Its node as well, since pg_stat_activity only has the processes of one node.
+    BACKEND = (
+        "SELECT pid, backend_start::text, host(inet_server_addr()), inet_server_port()"
+        " FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+    )
     # A transaction without heartbeats ends after 5 s (10 periods of 500 ms):
     # https://docs.yugabyte.com/stable/architecture/transactions/transactional-io-path/
     UNREACHABLE_S: ClassVar[float] = 10.0
@@ -233,14 +234,6 @@ class YugabyteDB(Dialect):
         suffix = "" if colocation is None else f" WITH (COLOCATION = {str(colocation).lower()})"
         return suffix + ("" if tablets is None else f" SPLIT INTO {tablets} TABLETS")
 
-    def backend(self, connection: Connection) -> Any:
-        """The backend and its node, since pg_stat_activity only has the processes of one node."""
-        return _row(
-            connection,
-            "SELECT pid, backend_start::text, host(inet_server_addr()), inet_server_port()"
-            " FROM pg_stat_activity WHERE pid = pg_backend_pid()",
-        )
-
     def is_gone(
         self,
         connection: Connection,
@@ -249,8 +242,8 @@ class YugabyteDB(Dialect):
         connect_to: Callable[[str, int], Connection],
     ) -> bool:
         *process, host, port = backend
-        here = _row(connection, "SELECT host(inet_server_addr()), inet_server_port()")
-        if here == (host, port):
+        here = connection.ask("SELECT host(inet_server_addr()), inet_server_port()")
+        if here == [(host, port)]:
             return super().is_gone(connection, process, lost_for_s, connect_to)
         try:
             there = connect_to(host, port)
@@ -287,9 +280,3 @@ def dialect_of(version: str) -> DialectName | None:
     if "-YB-" in version:
         return DialectName.YUGABYTEDB
     return DialectName.POSTGRESQL if version.startswith("PostgreSQL") else None
-
-
-def _row(connection: Connection, statement: str, values: Sequence[Any] = ()) -> Any:
-    """The first row of an answer, or None."""
-    rows = connection.ask(statement, values)
-    return rows[0] if rows else None

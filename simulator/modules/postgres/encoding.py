@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ...contract import PrimaryKey
 from ...encoding.binary_rows import BinaryRows
 from ...encoding.columns import KEY_COLUMN, Columns, bounds, escape, text_format, with_client_key
-from ...encoding.rows import ROW_SEPARATOR, format_requests, text_form, text_values
+from ...encoding.rows import ROW_SEPARATOR, TextFormat, format_requests
 from ...workloads.schema import Column, ColumnType, EventBlock
 from .._base.sql_queries import quote_name
 from .._base.tables import deal_block
@@ -49,10 +49,6 @@ class CopyFormat(StrEnum):
 # https://www.postgresql.org/docs/current/sql-copy.html, "Binary Format"
 _BINARY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _BINARY_TRAILER = b"\xff\xff"
-
-# Escapes of text COPY (same page, "Text Format"); the backslash first.
-_COPY_ESCAPES = ((b"\\", b"\\\\"), (b"\t", b"\\t"), (b"\n", b"\\n"), (b"\r", b"\\r"))
-_LITERAL_ESCAPES = ((b"'", b"''"),)
 
 # jsonb's binary form begins with a version number.
 _JSONB_VERSION = b"\x01"
@@ -274,6 +270,25 @@ class ValueCutter:
         return values
 
 
+def _make_text_format(
+    quoted: bytes, escapes: Sequence[tuple[bytes, bytes]], null: bytes
+) -> TextFormat:
+    """Values as text; `quoted`: the %-format of texts."""
+    texts = (ColumnType.TEXT, ColumnType.JSON)
+    return TextFormat(
+        lambda column: quoted if column.type in texts else text_format(column),
+        lambda column, values: escape(values, escapes) if column.type in texts else values,
+        null,
+    )
+
+
+# Text COPY (same page, "Text Format"): in its escapes the backslash comes first.
+_COPIED = _make_text_format(
+    b"%b", ((b"\\", b"\\\\"), (b"\t", b"\\t"), (b"\n", b"\\n"), (b"\r", b"\\r")), b"\\N"
+)
+_LITERALS = _make_text_format(b"'%b'", ((b"'", b"''"),), b"NULL")
+
+
 def value_rows(
     columns: Columns,
     size: int,
@@ -282,47 +297,16 @@ def value_rows(
     missing: Missing = _NONE_MISSING,
 ) -> list[bytes]:
     """`before` (v, …) rows joined by `separator`, `size` rows to each result."""
-    forms = [
-        b"'%b'" if column.type in (ColumnType.TEXT, ColumnType.JSON) else text_format(column)
-        for column in columns[0]
-    ]
-    row = [before.replace(b"%", b"%%") + b"(", b",", b")"]
-    return _format(columns, size, forms, row, separator, _LITERAL_ESCAPES, missing, b"NULL")
-
-
-def text_rows(
-    columns: Columns,
-    size: int,
-    missing: Missing = _NONE_MISSING,
-) -> list[bytes]:
-    """Rows of text COPY, `size` rows to each result."""
-    forms = [text_format(column) for column in columns[0]]
-    row = [b"", b"\t", b"\n"]
-    return _format(columns, size, forms, row, b"", _COPY_ESCAPES, missing, b"\\N")
-
-
-def _format(
-    columns: Columns,
-    size: int,
-    forms: Sequence[bytes],
-    row: Sequence[bytes],
-    separator: bytes,
-    escapes: Sequence[tuple[bytes, bytes]],
-    missing: Missing,
-    null: bytes,
-) -> list[bytes]:
-    """Rows of values in these forms; `row`: what stands before, between and behind them."""
     names, values = columns
-    texts = (ColumnType.TEXT, ColumnType.JSON)
-    shown, data = [], []
-    for column, form in zip(names, forms, strict=True):
-        own = values[column.name]
-        if column.type in texts:
-            own = escape(own, escapes)
-        shown.append(text_form(column, form))
-        data.append(text_values(column, form, own, missing.get(column.name), null))
-    before, between, behind = row
-    return format_requests(before + between.join(shown) + behind, separator, data, size)
+    row = before.replace(b"%", b"%%") + b"(" + b",".join(_LITERALS.list_forms(names)) + b")"
+    return format_requests(row, separator, _LITERALS.write(names, values, missing), size)
+
+
+def text_rows(columns: Columns, size: int, missing: Missing = _NONE_MISSING) -> list[bytes]:
+    """Rows of text COPY, `size` rows to each result."""
+    names, values = columns
+    row = b"\t".join(_COPIED.list_forms(names)) + b"\n"
+    return format_requests(row, b"", _COPIED.write(names, values, missing), size)
 
 
 def copy_binary(columns: Columns, size: int, missing: Missing = _NONE_MISSING) -> list[bytes]:

@@ -19,8 +19,7 @@ from psycopg.adapt import Transformer
 
 from ..asking import Received, Rows, explain_length, most_answer_bytes
 from ..sending import TIMEOUTS, limit_waits, receive_stamped
-from .connection import Connection, lost, no_answer
-from .pipeline import read_error
+from .connection import Connection, lost, no_answer, read_error
 
 INT8_OID = 20
 HEADER = struct.Struct("!cI")

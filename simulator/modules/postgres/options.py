@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from ...conditions import Condition
 from ...contract import CommaList
-from ...errors import OptionError
+from .._base.options import choose_mode
 from ..base import OfficialClient
 from ..indexes import IndexOptions
 from ..options import Options
@@ -24,6 +24,22 @@ _SECRET_KEYS = ("password", "sslpassword")
 def parse_dsn(dsn: str) -> dict[str, str]:
     """The parts of a connection string or URL, by libpq's names; psycopg's ProgrammingError if it is none."""
     return {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
+
+
+def _check_dsn(dsn: str) -> str:
+    try:
+        parts = parse_dsn(dsn)
+    except psycopg.ProgrammingError:
+        # libpq may quote the string itself, password and all: only the kind of error is kept.
+        raise ValueError("is not a libpq connection string or URL") from None
+    if "://" in dsn and "@" in parts.get("dbname", ""):
+        # It would be taken for the end of the address, and the password's rest for a database.
+        raise ValueError("contains a `/` in its password: write it as %2F")
+    return dsn
+
+
+ConnectionString = Annotated[str, Field(min_length=1), AfterValidator(_check_dsn)]
+"""A libpq connection string or URL."""
 
 
 CLIENTS = {
@@ -75,13 +91,8 @@ class EncodingOptions(Options):
 
     def mode(self, batch: int) -> InsertMode:
         """The insert mode for requests of `batch` events; OptionError if they don't fit."""
-        if batch and self.insert_mode is InsertMode.SINGLE:
-            raise OptionError("insert_mode=single sends one event per request: leave --batch out")
-        if not batch and self.insert_mode not in (None, InsertMode.SINGLE):
-            raise OptionError(f"insert_mode={self.insert_mode} needs --batch N")
-        if not batch:
-            return InsertMode.SINGLE
-        return self.insert_mode or self._batch_mode()
+        default = self._batch_mode()
+        return choose_mode("insert_mode", self.insert_mode, batch, InsertMode.SINGLE, default)
 
     def prefill_mode(self) -> InsertMode:
         """The fastest batch mode that the target allows."""
@@ -115,8 +126,8 @@ class ServerOptions(EncodingOptions, IndexOptions):
 
     ADDRESSES: ClassVar[str] = "connection_string"
 
-    connection_string: Annotated[str, Condition.NONE] = Field(
-        min_length=1, repr=False, description="libpq connection string or URL"
+    connection_string: Annotated[ConnectionString, Condition.NONE] = Field(
+        repr=False, description="libpq connection string or URL"
     )
     password: str | None = Field(
         None, repr=False, description="the user's password, instead of one in connection_string"
@@ -139,19 +150,6 @@ class ServerOptions(EncodingOptions, IndexOptions):
     query_timeout_s: Annotated[float, Condition.NONE] = Field(
         3600, gt=0, description="seconds until any other request without an answer fails"
     )
-
-    @field_validator("connection_string")
-    @classmethod
-    def _parses(cls, value: str) -> str:
-        try:
-            parts = parse_dsn(value)
-        except psycopg.ProgrammingError:
-            # libpq may quote the string itself, password and all: only the kind of error is kept.
-            raise ValueError("is not a libpq connection string or URL") from None
-        if "://" in value and "@" in parts.get("dbname", ""):
-            # It would be taken for the end of the address, and the password's rest for a database.
-            raise ValueError("contains a `/` in its password: write it as %2F")
-        return value
 
     @classmethod
     def _split_addresses(cls, text: str) -> list[str]:

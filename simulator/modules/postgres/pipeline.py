@@ -31,7 +31,7 @@ import psycopg
 from psycopg import pq
 
 from ..sending import receive_stamped
-from .connection import Connection, ServerError, lost, make_error, no_answer
+from .connection import Connection, ServerError, lost, make_error, no_answer, read_error
 from .encoding import Insert, InsertMode, Request, ValueCutter
 
 _COMMAND_OK, _TUPLES_OK, _COPY_IN = (
@@ -381,15 +381,3 @@ class MessagePipeline(Pipeline):
                 self._ready.popleft()
                 answers.append(self._complete())
         self._rest = data[at:]
-
-
-def read_error(body: bytes) -> ServerError:
-    """What an ErrorResponse says: https://www.postgresql.org/docs/current/protocol-error-fields.html"""
-    fields = {part[:1]: part[1:].decode(errors="replace") for part in body.split(b"\0") if part}
-    lines = [fields.get(b"M", "an error without a message")]
-    lines += [
-        f"{name}: {fields[key]}"
-        for key, name in ((b"D", "DETAIL"), (b"H", "HINT"))
-        if key in fields
-    ]
-    return ServerError(fields.get(b"C", ""), "\n".join(lines))

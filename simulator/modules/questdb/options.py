@@ -6,8 +6,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Self
 
-import psycopg
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from ...conditions import Condition
 from ...contract import CommaList
@@ -15,7 +14,7 @@ from ...errors import OptionError
 from .._base.options import EndpointOptions, InFlightOptions, LoginOptions, choose_mode
 from ..base import Job, OfficialClient
 from ..options import Options
-from ..postgres.options import PostgresOptions, parse_dsn, public_dsn
+from ..postgres.options import ConnectionString, PostgresOptions, parse_dsn, public_dsn
 from .encoding import LineFormat
 
 
@@ -110,9 +109,8 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
     token: str | None = Field(
         None, repr=False, description="token of a service account, instead of username and password"
     )
-    connection_string: Annotated[str | None, Condition.NONE] = Field(
+    connection_string: Annotated[ConnectionString | None, Condition.NONE] = Field(
         None,
-        min_length=1,
         repr=False,
         description="libpq connection string or URL, for queries, which use HTTP without it, and"
         " for insert_mode transaction and statement; if it has no password, the"
@@ -141,16 +139,6 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
     query_timeout_s: Annotated[float, Condition.NONE] = Field(
         3600, gt=0, description="how long a query may take"
     )
-
-    @field_validator("connection_string")
-    @classmethod
-    def _parses(cls, value: str | None) -> str | None:
-        try:
-            parse_dsn(value or "")
-        except psycopg.ProgrammingError:
-            # libpq may quote the string itself, password and all: only the kind of error is kept.
-            raise ValueError("is not a libpq connection string or URL") from None
-        return value
 
     @model_validator(mode="after")
     def _check_one_login(self) -> Self:
