@@ -22,7 +22,8 @@ from statistics import median
 import psycopg2
 
 from simulator.contract import PrimaryKey
-from simulator.modules.postgres.encoding import PostgresEncoder, copy_binary
+from simulator.encoding.postgres_rows import copy_binary
+from simulator.modules.postgres.encoding import PostgresEncoder
 from simulator.worker import garbage_collection_paused
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload

@@ -11,7 +11,7 @@ import psycopg2
 import pytest
 
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.postgres.connection import Connection
+from simulator.modules._base.libpq import Connection
 from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads.temperature import Temperature

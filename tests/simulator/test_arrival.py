@@ -15,10 +15,9 @@ import pytest
 
 from simulator.histograms import merge_histograms
 from simulator.modules._base.http import HttpPool
+from simulator.modules._base.libpq import Connection as PgConnection
+from simulator.modules._base.libpq_pipeline import make_pipeline
 from simulator.modules.cassandra.wire import Connection, Pending
-from simulator.modules.postgres.connection import Connection as PgConnection
-from simulator.modules.postgres.encoding import InsertMode
-from simulator.modules.postgres.pipeline import make_pipeline
 from simulator.modules.sending import (
     Payload,
     Writer,
@@ -105,7 +104,7 @@ def test_a_connection_to_postgresql_is_stamped() -> None:
         host, port = listener.getsockname()
         parameters = {"host": host, "port": port, "user": "x", "sslmode": "disable"}
         with closing(PgConnection(parameters, 10, stamped=True)) as connection:
-            pipeline = make_pipeline(connection, InsertMode.SINGLE)
+            pipeline = make_pipeline(connection, is_query=False)
             read_late(clients.get(), b"N\0\0\0\x05\0", pipeline.receive)
 
 

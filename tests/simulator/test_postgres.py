@@ -7,24 +7,21 @@ import pytest
 
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.errors import OptionError
-from simulator.modules.base import Job
-from simulator.modules.options import parse_options
-from simulator.modules.postgres import Postgres
-from simulator.modules.postgres.connection import (
+from simulator.modules._base.libpq import (
     ServerError,
     explain_refusal,
     list_parameters,
     lost,
-    translate,
-)
-from simulator.modules.postgres.dialects import Dialect
-from simulator.modules.postgres.encoding import InsertMode
-from simulator.modules.postgres.options import (
-    EncodingOptions,
-    PostgresOptions,
     public_dsn,
     server_name,
 )
+from simulator.modules.base import Job
+from simulator.modules.options import parse_options
+from simulator.modules.postgres import Postgres
+from simulator.modules.postgres.dialects import Dialect
+from simulator.modules.postgres.encoding import InsertMode
+from simulator.modules.postgres.options import EncodingOptions, PostgresOptions
+from simulator.modules.postgres.server import translate
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import SECRET

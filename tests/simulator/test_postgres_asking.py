@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from simulator.errors import SimulatorError
+from simulator.modules._base.libpq import Connection, ServerError
+from simulator.modules._base.libpq_lines import LibpqLine, MessageLine, Question, read_rows
 from simulator.modules.asking import Received
 from simulator.modules.base import Job
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.asking import PostgresAsker
-from simulator.modules.postgres.connection import Connection, ServerError
-from simulator.modules.postgres.lines import LibpqLine, MessageLine, Question, read_rows
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import BoundQueries, BoundQuery
 from simulator.workloads.temperature import Temperature
@@ -121,7 +121,7 @@ def test_a_lost_connection_and_a_silent_server_are_errors(
 def test_an_answer_beyond_memory_ends_the_question(
     server: tuple[socket.socket, MessageLine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.modules.postgres.lines.most_answer_bytes", lambda: 100)
+    monkeypatch.setattr("simulator.modules._base.libpq_lines.most_answer_bytes", lambda: 100)
     theirs, line = server
     theirs.sendall(row(b"x" * 200) + _READY[:3])
     with pytest.raises(SimulatorError, match="too much for this worker's memory"):

@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
-from simulator.modules.postgres.connection import Connection, ServerError
-from simulator.modules.postgres.encoding import InsertMode, Request
-from simulator.modules.postgres.pipeline import Answer, MessagePipeline, make_pipeline
+from simulator.modules._base.libpq import Connection, ServerError
+from simulator.modules._base.libpq_pipeline import (
+    Answer,
+    MessagePipeline,
+    Request,
+    make_pipeline,
+)
 
 from .postgres_login import let_in
 
@@ -48,7 +52,7 @@ def ends() -> Iterator[tuple[MessagePipeline, socket.socket]]:
         host, port = listener.getsockname()
         parameters = {"host": host, "port": port, "user": "x", "sslmode": "disable"}
         with closing(Connection(parameters, 10)) as connection:
-            pipeline = make_pipeline(connection, InsertMode.COPY)
+            pipeline = make_pipeline(connection, is_query=True)
             assert isinstance(pipeline, MessagePipeline)
             yield pipeline, clients.get()
 

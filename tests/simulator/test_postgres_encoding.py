@@ -14,18 +14,16 @@ import pytest
 
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding.columns import client_keys
-from simulator.modules._base.sql_queries import quote_name
-from simulator.modules.base import Job
-from simulator.modules.postgres.encoding import (
-    CopyFormat,
-    InsertMode,
-    PostgresEncoder,
+from simulator.encoding.postgres_rows import (
     ValueCutter,
     bind_rows,
     copy_binary,
     text_rows,
     value_rows,
 )
+from simulator.modules._base.sql_queries import quote_name
+from simulator.modules.base import Job
+from simulator.modules.postgres.encoding import CopyFormat, InsertMode, PostgresEncoder
 from simulator.modules.sending import Payload
 from simulator.testing.events import TEXTS, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS

@@ -2,10 +2,11 @@
 
 How requests are sent
 ---------------------
-libpq, through psycopg 3's C binding, connects, prepares and asks (`connection`). Events bypass it, each
-request in one round trip, except that TLS uses its functions (`pipeline`): otherwise a driver's own overhead
-would be measured with the database. Single inserts, and those of `transaction`, are prepared statements with
-binary values. All dialects get the same: each documents the extended protocol, COPY and binary values.
+libpq, through psycopg 3's C binding, connects, prepares and asks (`_base/libpq`). Events bypass it, each
+request in one round trip, except that TLS uses its functions (`_base/libpq_pipeline`): otherwise a driver's
+own overhead would be measured with the database. Single inserts, and those of `transaction`, are prepared
+statements with binary values. All dialects get the same: each documents the extended protocol, COPY and
+binary values.
 `prepared_statements=false` is for proxies.
 
 With `client=official` (psycopg2) and `client=psycopg3`, a driver sends events, see `official`.
@@ -57,6 +58,7 @@ from numpy.typing import NDArray
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN
+from ...encoding.postgres_rows import TYPE_OIDS, value_rows
 from ...errors import OptionError, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Query
@@ -69,11 +71,10 @@ from ..base import Ageing, Capabilities, Encoding, Job, Support, claim_queries
 from ..indexes import IndexedModule
 from ..sending import Writer
 from .asking import PostgresAsker
-from .connection import code_of
 from .dialects import NEWEST, Dialect
-from .encoding import TYPE_OIDS, InsertMode, PostgresEncoder, value_rows
+from .encoding import InsertMode, PostgresEncoder
 from .options import CLIENTS, DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
-from .server import UNDEFINED_COLUMN, Session, describe, read_indexes, read_storage
+from .server import UNDEFINED_COLUMN, Session, code_of, describe, read_indexes, read_storage
 from .tables import check_row, create_partitions, list_bounds, list_older, list_statements
 from .writer import PostgresWriter
 

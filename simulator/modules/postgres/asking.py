@@ -13,13 +13,8 @@ from psycopg.adapt import Transformer
 
 from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
-from .._base.polled_asking import PolledAsker
-from .._base.sql_queries import Template, make_template
-from ..asking import Received, Rows
-from ..sending import Outcome, find_arrival
-from .connection import Connection, Connector, ServerError, is_lost, no_answer, translate
-from .lines import (
-    HEADER,
+from .._base.libpq import Connection, Connector, ServerError, no_answer
+from .._base.libpq_lines import (
     INT8_OID,
     LibpqLine,
     Line,
@@ -27,17 +22,17 @@ from .lines import (
     Prepared,
     Question,
     make_binder,
+    make_text_question,
     read_rows,
 )
+from .._base.polled_asking import PolledAsker
+from .._base.sql_queries import Template, make_template
+from ..asking import Received, Rows
+from ..sending import Outcome, find_arrival
+from .server import is_lost, translate
 
 if TYPE_CHECKING:
     from . import Postgres
-
-
-def _make_text(statement: str) -> Question:
-    """A question by the simple protocol."""
-    text = statement.encode()
-    return Question(None, HEADER.pack(b"Q", len(text) + 5) + text + b"\0", ())
 
 
 class PostgresAsker(PolledAsker):
@@ -79,7 +74,7 @@ class PostgresAsker(PolledAsker):
         dialect = self.module.dialect.SQL
         template = make_template(bounds, self.module.make_statement, dialect)
         if self._plans_anew(bounds) or not self._is_prepared:
-            return lambda *values: _make_text(
+            return lambda *values: make_text_question(
                 template.join(lambda place: self._write(template, values[place]))
             )
         used = sorted(set(template.places))
@@ -101,7 +96,7 @@ class PostgresAsker(PolledAsker):
     def encode_statement(self, statement: str) -> Question:
         if self._is_prepared:
             return make_binder(self._name(statement, ()), (), 0)()
-        return _make_text(statement)
+        return make_text_question(statement)
 
     def _name(self, text: str, types: tuple[int, ...]) -> Prepared:
         """A statement that is prepared from now on."""

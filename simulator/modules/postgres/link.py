@@ -11,14 +11,15 @@ from ...contract import PrimaryKey
 from ...encoding.columns import client_keys
 from ...errors import Retryable, SimulatorError
 from .._base.errors import connection_lost
+from .._base.libpq import Connector, ServerError, write_constant
+from .._base.libpq_pipeline import Channel
 from .._base.sql_queries import quote_name
 from ..base import Job
 from ..sending import Payload, limit_wait
-from .connection import Connector, ServerError, repeat_refused, translate, write_constant
 from .dialects import Connection as ServerConnection
 from .dialects import Dialect
 from .options import ServerOptions
-from .pipeline import Channel
+from .server import repeat_refused, translate
 
 # How long the old backend may take to end before the next try.
 _BACKEND_END_S = 10.0

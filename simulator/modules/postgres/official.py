@@ -36,15 +36,16 @@ from psycopg2.extras import execute_values
 from ...encoding.columns import bounds
 from ...workloads.drawing import BoundQueries
 from ...workloads.schema import EventBlock
+from .._base.libpq import Connector, ServerError, fill, lost, no_answer
+from .._base.libpq_pipeline import Answer, Channel
 from .._base.official import OfficialEncoder, list_rows, sent_columns
 from .._base.sql_queries import Template, make_template, quote_name
 from .._base.tables import deal_rows
 from ..asking import Asker, Received, Rows
 from ..base import Job
 from ..sending import limit_wait
-from .connection import Connector, ServerError, fill, is_lost, lost, no_answer, translate
 from .encoding import InsertMode
-from .pipeline import Answer, Channel
+from .server import is_lost, translate
 from .writer import PostgresWriter
 
 if TYPE_CHECKING:

@@ -6,41 +6,18 @@ from itertools import cycle
 from typing import Annotated, Any, ClassVar
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from pydantic import AfterValidator, Field
+from psycopg.conninfo import make_conninfo
+from pydantic import Field
 
 from ...conditions import Condition
 from ...contract import CommaList
+from .._base.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
 from .._base.options import choose_mode
 from ..base import OfficialClient
 from ..indexes import IndexOptions
 from ..options import Options
 from .dialects import DIALECTS, Dialect, DialectName
 from .encoding import CopyFormat, InsertMode
-
-_SECRET_KEYS = ("password", "sslpassword")
-
-
-def parse_dsn(dsn: str) -> dict[str, str]:
-    """The parts of a connection string or URL, by libpq's names; psycopg's ProgrammingError if it is none."""
-    return {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
-
-
-def _check_dsn(dsn: str) -> str:
-    try:
-        parts = parse_dsn(dsn)
-    except psycopg.ProgrammingError:
-        # libpq may quote the string itself, password and all: only the kind of error is kept.
-        raise ValueError("is not a libpq connection string or URL") from None
-    if "://" in dsn and "@" in parts.get("dbname", ""):
-        # It would be taken for the end of the address, and the password's rest for a database.
-        raise ValueError("contains a `/` in its password: write it as %2F")
-    return dsn
-
-
-ConnectionString = Annotated[str, Field(min_length=1), AfterValidator(_check_dsn)]
-"""A libpq connection string or URL."""
-
 
 CLIENTS = {
     "official": OfficialClient(
@@ -169,8 +146,7 @@ class ServerOptions(EncodingOptions, IndexOptions):
         return make_conninfo(self.connection_string, password=self.password)
 
     def secrets(self) -> list[str]:
-        parts = parse_dsn(self.dsn)
-        return list(dict.fromkeys(parts[key] for key in _SECRET_KEYS if key in parts))
+        return list_secrets(self.dsn)
 
     def table_suffix(self) -> str:
         """What follows the columns in CREATE TABLE; OptionError if the server can't do it."""
@@ -195,18 +171,3 @@ class PostgresOptions(ServerOptions, DialectOptions):
 
     def table_suffix(self) -> str:
         return self.find_dialect().table_suffix(self.tablets, self.colocation)
-
-
-def public_dsn(dsn: str) -> str:
-    """The connection string with its password starred out."""
-    parts = parse_dsn(dsn)
-    for secret in _SECRET_KEYS:
-        if secret in parts:
-            parts[secret] = "***"
-    return make_conninfo("", **parts)
-
-
-def server_name(dsn: str) -> str:
-    """host:port of a connection string, for messages."""
-    parts = parse_dsn(dsn)
-    return f"{parts.get('host', 'the local socket')}:{parts.get('port', '5432')}"

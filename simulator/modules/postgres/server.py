@@ -1,27 +1,21 @@
-"""Everything but writing: the connection for it, the lock, what the server tells of itself, of indexes and of
-storage."""
+"""What a server's errors mean. Everything but writing: the connection for it, the lock, what the server tells
+of itself, of indexes and of storage."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from ...contract import Allocation, Storage
-from ...errors import Retryable, SimulatorError
+from ...errors import Retryable, SimulatorError, one_line
+from .._base.errors import CONNECTION_LOST, connection_lost, missing_table
+from .._base.libpq import Connection, Connector, ServerError, server_name
 from .._base.sql_queries import quote_name, quote_text
 from ..base import Job
-from .connection import (
-    Connection,
-    Connector,
-    ServerError,
-    code_of,
-    is_lost,
-    repeat_refused,
-    translate,
-)
 from .dialects import Dialect, dialect_of
-from .options import ServerOptions, server_name
+from .options import ServerOptions
 
 Fetched = TypeVar("Fetched")
 
@@ -40,6 +34,77 @@ _SETTINGS = (
 
 # How long to wait for a table that another session has locked, before saying so.
 _LOCK_TIMEOUT = "30s"
+
+
+# --- errors -----------------------------------------------------------------------------------------
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+_LOST = {"40003", "57P01", "57P02", "57P03"}
+_CONNECTION_EXCEPTION_CLASS = "08"
+_UNDEFINED_TABLE = "42P01"
+_PASSING = {"40001": "serialization_failure", "40P01": "deadlock_detected"}
+"""Code -> kind of an error that leaves nothing behind."""
+_NO_STATEMENT = (
+    "{}; a proxy in between doesn't keep prepared statements: set prepared_statements=false"
+)
+_FINAL = {
+    "53100": "the database has no disk space left: {}",
+    "53300": "{}; use fewer --workers (or connections), or raise max_connections",
+    "55P03": "another session has locked the tables: {}; end it and try again",
+    # There is no such statement, or there is one already.
+    "26000": _NO_STATEMENT,
+    "42P05": _NO_STATEMENT,
+}
+"""Code -> what to say of an error that ends a run."""
+
+
+def code_of(error: SimulatorError) -> str | None:
+    """PostgreSQL's code of the error behind one of ours."""
+    cause = error.__cause__
+    return cause.code if isinstance(cause, ServerError) else None
+
+
+def is_lost(meaning: object) -> bool:
+    """Whether an error says that the connection is lost, and leaves open what became of a request."""
+    return isinstance(meaning, Retryable) and meaning.kind == CONNECTION_LOST
+
+
+def repeat_refused(attempt: Callable[[], object], max_retries: int) -> None:
+    """Try again what may be repeated, as a cluster refuses DDL, and what comes in its way, while it is busy
+    with other DDL. Raises as `attempt`."""
+    for number in range(max_retries):
+        try:
+            attempt()
+        except Retryable as error:
+            if is_lost(error):
+                raise
+            time.sleep(error.backoff_s * 2**number)
+        else:
+            return
+    attempt()
+
+
+def translate(
+    error: ServerError | OSError, dialect: Dialect, job: Job
+) -> Retryable | SimulatorError:
+    """What an error means: worth another try, or the end of the run. OSError: the connection is lost."""
+    text = one_line(error)
+    if passing := dialect.find_passing_error(text):
+        return passing
+    if isinstance(error, OSError):
+        return connection_lost(text)
+    code = error.code
+    if code in _PASSING:
+        return Retryable(_PASSING[code], text, backoff_s=0.01)
+    if code in _LOST or code.startswith(_CONNECTION_EXCEPTION_CLASS):
+        return connection_lost(text)
+    if code == _UNDEFINED_TABLE:
+        return missing_table(text, job)
+    form = _FINAL.get(code, f"the database refused a statement ({code}): {{}}")
+    return SimulatorError(form.format(text))
+
+
+# --- the module's own connection --------------------------------------------------------------------
 
 
 class Session:

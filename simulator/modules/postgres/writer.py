@@ -12,6 +12,8 @@ from typing import Any
 from ...contract import MAX_IN_FLIGHT
 from ...errors import Retryable, SimulatorError
 from .._base.errors import connection_lost
+from .._base.libpq import Connection, no_answer
+from .._base.libpq_pipeline import Answer, Channel, Pipeline, make_pipeline
 from ..base import Job
 from ..sending import (
     LAST_ANSWERS_S,
@@ -23,11 +25,11 @@ from ..sending import (
     find_arrival,
     limit_wait,
 )
-from .connection import Connection, is_lost, no_answer
 from .dialects import Dialect
+from .encoding import InsertMode
 from .link import Link
 from .options import ServerOptions
-from .pipeline import Answer, Channel, Pipeline, make_pipeline
+from .server import is_lost
 
 _Sent = tuple[Payload, object, float, float]
 """A request under way: its payload, the caller's name for it, when it was sent, and for how long its answer
@@ -78,7 +80,8 @@ class PostgresWriter(Writer):
         """What takes requests by a connection, once all else is asked. Raises OSError or `ServerError`."""
         for statement in self.encoder.list_prepared():
             connection.prepare(*statement)
-        return make_pipeline(connection, self.encoder.mode)
+        is_query = self.encoder.mode in (InsertMode.COPY, InsertMode.VALUES_LISTS)
+        return make_pipeline(connection, is_query)
 
     def open(self) -> None:
         for link in self._links:

@@ -11,10 +11,11 @@ from pydantic import Field, model_validator
 from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError
+from .._base.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
 from .._base.options import EndpointOptions, InFlightOptions, LoginOptions, choose_mode
 from ..base import Job, OfficialClient
 from ..options import Options
-from ..postgres.options import ConnectionString, PostgresOptions, parse_dsn, public_dsn
+from ..postgres.options import PostgresOptions
 from .encoding import LineFormat
 
 
@@ -172,7 +173,7 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
     def secrets(self) -> list[str]:
         secrets = [secret for secret in (self.password, self.token) if secret]
         if self.connection_string is not None:
-            secrets += PostgresOptions(connection_string=self.connection_string).secrets()
+            secrets += list_secrets(self.connection_string)
         return secrets
 
     def public(self) -> dict[str, Any]:

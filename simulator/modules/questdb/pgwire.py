@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, cast
 from psycopg import pq
 
 from ...workloads.drawing import BoundQueries, BoundQuery
+from .._base.libpq_lines import Question as PreparedQuestion
 from ..asking import Received, Rows
 from ..base import Job
 from ..postgres.asking import PostgresAsker
-from ..postgres.lines import Question as PreparedQuestion
 from ..postgres.official import Psycopg3Asker, Question
 from ..postgres.options import PostgresOptions
 from .queries import QuestdbDialect

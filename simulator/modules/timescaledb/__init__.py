@@ -26,9 +26,9 @@ from ...workloads.schema import ID, Tags
 from .._base.sql_queries import Newest, quote_name, quote_text
 from ..base import Ageing, Job, Support, support_keys
 from ..postgres import Postgres
-from ..postgres.connection import code_of
 from ..postgres.encoding import PostgresEncoder
 from ..postgres.options import EncodingOptions
+from ..postgres.server import code_of
 from .options import DAY_MS, TimescaleOptions
 from .server import (
     APACHE,

@@ -8,9 +8,8 @@ from typing import Any
 from ...contract import Storage
 from ...errors import SimulatorError
 from ..base import Job
-from ..postgres.connection import code_of
 from ..postgres.dialects import Dialect
-from ..postgres.server import Session, add_up, ask_size
+from ..postgres.server import Session, add_up, ask_size, code_of
 
 _NO_SUCH_SETTING = "42704"
 

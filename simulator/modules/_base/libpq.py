@@ -1,8 +1,8 @@
-"""Connections to PostgreSQL and its relatives by libpq, as psycopg binds it: made, asked, given up; what
-errors mean.
+"""Connections by libpq, as psycopg binds it, to whatever speaks PostgreSQL's protocol: where to, made, asked,
+given up.
 
 Nothing waits in libpq but connecting: the socket is polled, so that each wait has an end. Events are sent
-otherwise (`pipeline`).
+otherwise (`libpq_pipeline`), and so are questions that are measured (`libpq_lines`).
 """
 
 from __future__ import annotations
@@ -14,23 +14,71 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import psycopg
 from psycopg import pq
 from psycopg.adapt import Transformer
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pydantic import AfterValidator, Field
 
-from ...errors import Retryable, SimulatorError, one_line
-from .._base.errors import CONNECTION_LOST, connection_lost, missing_table
-from .._base.sql_queries import quote_text
-from ..base import Job
+from ...errors import SimulatorError, one_line
 from ..sending import limit_wait, stamp_arrivals
-from .dialects import Dialect
-from .options import parse_dsn, server_name
+from .sql_queries import quote_text
 
 # Bytes that a Unix socket is to have room for, as far as the kernel allows: by default it has less than a
 # batch of 1,000 wide rows needs, and each further piece of a request costs a wait. TCP finds its own size.
 _UNIX_SEND_BYTES = 1 << 22
+
+
+# --- connection strings -----------------------------------------------------------------------------
+
+_SECRET_KEYS = ("password", "sslpassword")
+
+
+def parse_dsn(dsn: str) -> dict[str, str]:
+    """The parts of a connection string or URL, by libpq's names; psycopg's ProgrammingError if it is none."""
+    return {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
+
+
+def _check_dsn(dsn: str) -> str:
+    try:
+        parts = parse_dsn(dsn)
+    except psycopg.ProgrammingError:
+        # libpq may quote the string itself, password and all: only the kind of error is kept.
+        raise ValueError("is not a libpq connection string or URL") from None
+    if "://" in dsn and "@" in parts.get("dbname", ""):
+        # It would be taken for the end of the address, and the password's rest for a database.
+        raise ValueError("contains a `/` in its password: write it as %2F")
+    return dsn
+
+
+ConnectionString = Annotated[str, Field(min_length=1), AfterValidator(_check_dsn)]
+"""A libpq connection string or URL."""
+
+
+def public_dsn(dsn: str) -> str:
+    """The connection string with its password starred out."""
+    parts = parse_dsn(dsn)
+    for secret in _SECRET_KEYS:
+        if secret in parts:
+            parts[secret] = "***"
+    return make_conninfo("", **parts)
+
+
+def list_secrets(dsn: str) -> list[str]:
+    """The passwords in a connection string."""
+    parts = parse_dsn(dsn)
+    return list(dict.fromkeys(parts[key] for key in _SECRET_KEYS if key in parts))
+
+
+def server_name(dsn: str) -> str:
+    """host:port of a connection string, for messages."""
+    parts = parse_dsn(dsn)
+    return f"{parts.get('host', 'the local socket')}:{parts.get('port', '5432')}"
+
+
+# --- errors -----------------------------------------------------------------------------------------
 
 
 class ServerError(Exception):
@@ -92,6 +140,9 @@ def write_constant(value: Any) -> str:
     if isinstance(value, list):
         return f"ARRAY[{', '.join(map(write_constant, value))}]::text[]"
     return str(value) if isinstance(value, int | float) else quote_text(str(value))
+
+
+# --- a connection -----------------------------------------------------------------------------------
 
 
 class Connection:
@@ -293,72 +344,3 @@ def explain_refusal(dsn: str, reason: str) -> str:
     else:
         remedy = "check that the server runs and that connection_string names it"
     return f"can't connect to the database at {server_name(dsn)}: {reason}; {remedy}"
-
-
-# --- errors -----------------------------------------------------------------------------------------
-
-
-# https://www.postgresql.org/docs/current/errcodes-appendix.html
-_LOST = {"40003", "57P01", "57P02", "57P03"}
-_CONNECTION_EXCEPTION_CLASS = "08"
-_UNDEFINED_TABLE = "42P01"
-_PASSING = {"40001": "serialization_failure", "40P01": "deadlock_detected"}
-"""Code -> kind of an error that leaves nothing behind."""
-_NO_STATEMENT = (
-    "{}; a proxy in between doesn't keep prepared statements: set prepared_statements=false"
-)
-_FINAL = {
-    "53100": "the database has no disk space left: {}",
-    "53300": "{}; use fewer --workers (or connections), or raise max_connections",
-    "55P03": "another session has locked the tables: {}; end it and try again",
-    # There is no such statement, or there is one already.
-    "26000": _NO_STATEMENT,
-    "42P05": _NO_STATEMENT,
-}
-"""Code -> what to say of an error that ends a run."""
-
-
-def code_of(error: SimulatorError) -> str | None:
-    """PostgreSQL's code of the error behind one of ours."""
-    cause = error.__cause__
-    return cause.code if isinstance(cause, ServerError) else None
-
-
-def is_lost(meaning: object) -> bool:
-    """Whether an error says that the connection is lost, and leaves open what became of a request."""
-    return isinstance(meaning, Retryable) and meaning.kind == CONNECTION_LOST
-
-
-def repeat_refused(attempt: Callable[[], object], max_retries: int) -> None:
-    """Try again what may be repeated, as a cluster refuses DDL, and what comes in its way, while it is busy
-    with other DDL. Raises as `attempt`."""
-    for number in range(max_retries):
-        try:
-            attempt()
-        except Retryable as error:
-            if is_lost(error):
-                raise
-            time.sleep(error.backoff_s * 2**number)
-        else:
-            return
-    attempt()
-
-
-def translate(
-    error: ServerError | OSError, dialect: Dialect, job: Job
-) -> Retryable | SimulatorError:
-    """What an error means: worth another try, or the end of the run. OSError: the connection is lost."""
-    text = one_line(error)
-    if passing := dialect.find_passing_error(text):
-        return passing
-    if isinstance(error, OSError):
-        return connection_lost(text)
-    code = error.code
-    if code in _PASSING:
-        return Retryable(_PASSING[code], text, backoff_s=0.01)
-    if code in _LOST or code.startswith(_CONNECTION_EXCEPTION_CLASS):
-        return connection_lost(text)
-    if code == _UNDEFINED_TABLE:
-        return missing_table(text, job)
-    form = _FINAL.get(code, f"the database refused a statement ({code}): {{}}")
-    return SimulatorError(form.format(text))

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import re
 import select
-import struct
 import time
 from abc import abstractmethod
 from collections import deque
@@ -30,9 +29,19 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import pq
 
+from ...encoding.postgres_rows import HEADER, ValueCutter
 from ..sending import receive_stamped
-from .connection import Connection, ServerError, lost, make_error, no_answer, read_error
-from .encoding import Insert, InsertMode, Request, ValueCutter
+from .libpq import Connection, ServerError, lost, make_error, no_answer, read_error
+
+Insert = tuple[bytes, Any]
+"""A statement as text and None; a COPY and its data; nothing and the messages of prepared INSERTs up to a
+synchronisation (`bind_rows`)."""
+
+
+Request = tuple[Sequence[Insert], bool]
+"""A payload's data, stored as a whole or not at all, and whether BEGIN and COMMIT go around it; COMMIT in any
+case, as it rolls back what has failed."""
+
 
 _COMMAND_OK, _TUPLES_OK, _COPY_IN = (
     int(pq.ExecStatus.COMMAND_OK), int(pq.ExecStatus.TUPLES_OK), int(pq.ExecStatus.COPY_IN),
@@ -156,11 +165,11 @@ class Pipeline(Channel):
         return self.under_way.popleft(), answer
 
 
-def make_pipeline(connection: Connection, mode: InsertMode) -> Pipeline:
-    """The pipeline by which requests of this mode go."""
+def make_pipeline(connection: Connection, is_query: bool) -> Pipeline:
+    """The pipeline by which requests go. `is_query`: they are COPYs or lists of values, and no INSERTs of one
+    event."""
     if not connection.is_encrypted:
         return MessagePipeline(connection)
-    is_query = mode in (InsertMode.COPY, InsertMode.VALUES_LISTS)
     return (QueryQueue if is_query else StatementPipeline)(connection)
 
 
@@ -271,9 +280,7 @@ class QueryQueue(Pipeline):
 # --- beside libpq -----------------------------------------------------------------------------------
 
 # https://www.postgresql.org/docs/current/protocol-message-formats.html
-_HEADER = struct.Struct("!cI")
-"""Kind, and length of what follows together with the length's own four bytes."""
-_COPY_DONE = _HEADER.pack(b"c", 4)
+_COPY_DONE = HEADER.pack(b"c", 4)
 _STORED = b"2\0\0\0\x04C\0\0\0\x0fINSERT 0 1\0"
 """BindComplete and CommandComplete of an INSERT with one row."""
 _STORED_ALL = re.compile(b"(?:%b)+" % re.escape(_STORED))
@@ -290,10 +297,10 @@ def _make_messages(statement: bytes, data: bytes | None) -> list[bytes]:
     statement, it skips them. Data that is made of messages already stays as it is."""
     if not statement and data is not None:
         return [data]
-    query = _HEADER.pack(b"Q", len(statement) + 5) + statement + b"\0"
+    query = HEADER.pack(b"Q", len(statement) + 5) + statement + b"\0"
     if data is None:
         return [query]
-    return [query + _HEADER.pack(b"d", len(data) + 4), data, _COPY_DONE]
+    return [query + HEADER.pack(b"d", len(data) + 4), data, _COPY_DONE]
 
 
 class MessagePipeline(Pipeline):
@@ -361,12 +368,12 @@ class MessagePipeline(Pipeline):
             if stored := _STORED_ALL.match(data, at):
                 self._rows += (stored.end() - at) // len(_STORED)
                 at = stored.end()
-            if len(data) - at < _HEADER.size:
+            if len(data) - at < HEADER.size:
                 break
-            kind, length = _HEADER.unpack_from(data, at)
+            kind, length = HEADER.unpack_from(data, at)
             if len(data) - at <= length:
                 break
-            body = data[at + _HEADER.size : at + 1 + length]
+            body = data[at + HEADER.size : at + 1 + length]
             at += 1 + length
             if kind == b"C":
                 words = body[:-1].split()

@@ -17,16 +17,14 @@ import psycopg
 from psycopg import pq
 from psycopg.adapt import Transformer
 
+from ...encoding.postgres_rows import HEADER, SYNC
 from ..asking import Received, Rows, explain_length, most_answer_bytes
 from ..sending import TIMEOUTS, limit_waits, receive_stamped
-from .connection import Connection, lost, no_answer, read_error
+from .libpq import Connection, lost, no_answer, read_error
 
 INT8_OID = 20
-HEADER = struct.Struct("!cI")
-"""Kind, and length of what follows together with the length's own four bytes."""
 _LENGTH, _SHORT, _INT8 = struct.Struct("!i"), struct.Struct("!h"), struct.Struct("!q")
-_SYNC = HEADER.pack(b"S", 4)
-_EXECUTE = HEADER.pack(b"E", 9) + b"\0" + _LENGTH.pack(0) + _SYNC
+_EXECUTE = HEADER.pack(b"E", 9) + b"\0" + _LENGTH.pack(0) + SYNC
 """All rows of the portal without a name."""
 _ALL_BINARY = _SHORT.pack(1) + _SHORT.pack(pq.Format.BINARY)
 """How many formats a Bind names for the columns of the answer, and the only one."""
@@ -60,6 +58,12 @@ class Question(NamedTuple):
     """What is sent without TLS."""
     values: Sequence[bytes]
     """Over TLS: the parameters."""
+
+
+def make_text_question(statement: str) -> Question:
+    """A question by the simple protocol."""
+    text = statement.encode()
+    return Question(None, HEADER.pack(b"Q", len(text) + 5) + text + b"\0", ())
 
 
 class Line(ABC):
