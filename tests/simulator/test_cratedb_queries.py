@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simulator.modules._base.sql_queries import compile_query
-from simulator.modules.cratedb.queries import CratedbDialect
+from simulator.modules.cratedb.asking import CratedbDialect
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import bind
 from simulator.workloads.queries import Query

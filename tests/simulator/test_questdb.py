@@ -17,9 +17,9 @@ from simulator.modules.options import parse_options
 from simulator.modules.questdb import Questdb
 from simulator.modules.questdb.encoding import LineEncoder, LineFormat
 from simulator.modules.questdb.options import InsertMode, QuestdbOptions
+from simulator.modules.questdb.pgwire import StatementEncoder
 from simulator.modules.questdb.queries import QuestdbDialect
 from simulator.modules.questdb.server import Connection
-from simulator.modules.questdb.statements import StatementEncoder
 from simulator.modules.questdb.writing import SenderEncoder
 from simulator.testing.events import make_schema
 from simulator.workloads.drawing import BoundQuery

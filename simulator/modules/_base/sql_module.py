@@ -40,7 +40,7 @@ class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
     KEYS: ClassVar[Mapping[PrimaryKey, str]] = {}
     """Type and properties of the column of a key, for those kinds of key that have one."""
     DIALECT: ClassVar[SqlDialect]
-    """What queries are compiled by."""
+    """How statements have texts, and what queries are compiled by unless `query_dialect` says otherwise."""
     COLUMNS: ClassVar[str]
     """Asks for name and type of a table's columns, first of all that it asks for. {table} and {place}: the
     table's name, and what `place` says, as texts; {name}: as in `name_table`."""
@@ -150,7 +150,7 @@ class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
         return self.ask(statement)
 
     def compile(self, bound: BoundQuery) -> str:
-        return compile_query(bound, self.job.schema, self.DIALECT)
+        return compile_query(bound, self.job.schema, self.query_dialect)
 
     def take_statement(self, text: str, bound: BoundQuery) -> str:
         table = self.name_table(self.job.schema.table)
@@ -158,5 +158,5 @@ class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
 
     @property
     def query_dialect(self) -> SqlDialect:
-        """How queries have their parameters."""
+        """What queries are compiled by, and how they have their parameters."""
         return self.DIALECT

@@ -52,10 +52,9 @@ from .._base.sql_queries import quote_name
 from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
-from .asking import CratedbAsker
+from .asking import CratedbAsker, CratedbDialect
 from .encoding import InsertMode, StatementEncoder, encode_devices, is_object
 from .options import CLIENTS, CratedbOptions, EncodingOptions
-from .queries import CratedbDialect
 from .server import ALLOCATION, Connection
 from .writing import CratedbWriter
 

@@ -1,5 +1,5 @@
-"""Asks CrateDB: statements with arguments, by its HTTP endpoint; with `client=official` by cursors of
-CrateDB's client `crate`.
+"""Described queries in CrateDB's SQL, and how they are asked: statements with arguments by its HTTP endpoint;
+with `client=official` by cursors of CrateDB's client `crate`.
 
 https://cratedb.com/docs/crate/reference/en/latest/interfaces/http.html#parameter-substitution
 https://cratedb.com/docs/python/en/latest/query.html
@@ -13,17 +13,46 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from ...errors import Retryable, SimulatorError
+from ...workloads.schema import Schema
 from .._base.errors import connection_lost
 from .._base.http import HttpRequest
 from .._base.http_asking import SqlAsker, read_json
 from .._base.official import ClientAsker
-from .._base.sql_queries import Template
+from .._base.sql_queries import NewestByFunction, Template, quote_name, quote_text
 from ..asking import Received, Rows
 from .server import Connection
 from .writing import make_client, read_status
 
 if TYPE_CHECKING:
     from . import Cratedb
+
+_UNITS_MS = (("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1000))
+
+
+class CratedbDialect(NewestByFunction):
+    """https://cratedb.com/docs/crate/reference/en/latest/sql/statements/select.html"""
+
+    NEWEST = "max_by"
+    """Since CrateDB 5.2."""
+
+    def device(self, schema: Schema) -> str:
+        column, path = quote_name(schema.device), schema.device_path
+        return f"{column}[{quote_text(path)}]" if path else column
+
+    def bucket(self, time: str, every_ms: int) -> str:
+        # The origin 0 is 1970. https://cratedb.com/docs/crate/reference/en/latest/general/builtins/scalar-functions.html#date-bin
+        return f"date_bin('{_format_interval(every_ms)}'::INTERVAL, {time}, 0)"
+
+
+def _format_interval(span_ms: int) -> str:
+    """A span of time as CrateDB reads intervals."""
+    for unit, unit_ms in _UNITS_MS:
+        if span_ms % unit_ms == 0:
+            return f"{span_ms // unit_ms} {unit}"
+    return f"{span_ms / 1000:.3f} seconds"
+
+
+# --- questions --------------------------------------------------------------------------------------
 
 _END = re.compile(rb'\],"rowcount":(\d+),"duration":[\d.Ee+-]+\}\s*\Z')
 """How an answer ends. Within a text its quotes would be escaped."""

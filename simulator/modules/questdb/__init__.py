@@ -36,10 +36,9 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Role, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, EventBlock
 from .._base.sql_module import SqlModule
-from .._base.sql_queries import SqlDialect, compile_query, quote_name
+from .._base.sql_queries import SqlDialect, quote_name
 from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..options import LEAN
@@ -56,10 +55,9 @@ from .encoding import (
     type_of,
 )
 from .options import CLIENTS, PGWIRE, EncodingOptions, InsertMode, Partition, QuestdbOptions
-from .pgwire import PgWireAsker
+from .pgwire import PgWireAsker, StatementEncoder, make_statement_writer
 from .queries import QuestdbDialect
 from .server import ALLOCATION, Connection
-from .statements import StatementEncoder, make_statement_writer
 from .writing import LineWriter
 
 _HOUR_MS = 3_600_000
@@ -241,9 +239,6 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
     def compact(self) -> bool:
         self.connection.squash_partitions(self.tables)
         return True
-
-    def compile(self, bound: BoundQuery) -> str:
-        return compile_query(bound, self.job.schema, self.query_dialect)
 
     @property
     def query_dialect(self) -> QuestdbDialect:
