@@ -165,10 +165,6 @@ class _Tree(TreeSelection):
         self.text = text
         self._query, self._places, self._device = query, places, device
 
-    def count(self, answer: Any) -> int:
-        rows: int = answer.rows
-        return rows
-
     def read(self, rows: list[Row]) -> list[Row]:
         if self._device is not None:
             at = self._device

@@ -36,7 +36,6 @@ from simulator.modules.cassandra.server import AT_ONCE
 from simulator.modules.cassandra.statements import Statement
 from simulator.modules.cassandra.wire import Reply
 from simulator.modules.iotdb.answers import Answer as IotdbAnswer
-from simulator.modules.iotdb.asking import Request as IotdbRequest
 from simulator.modules.iotdb.connection import Question as IotdbQuestion
 from simulator.modules.iotdb.options import IotdbOptions
 from simulator.modules.iotdb.thrift import read_answer
@@ -458,8 +457,7 @@ def iotdb_socket(reader: Reader) -> Iterator[Asking]:
     """Raw sockets on which sessions were opened, one for each question in flight: calls of Thrift as frames;
     only long answers are decoded, to see whether there is more."""
     options: IotdbOptions = reader.module.options
-    requests: list[IotdbRequest] = _sample(reader)
-    questions = [request.question for request in requests if request.question is not None]
+    questions = [request for request in _sample(reader) if isinstance(request, IotdbQuestion)]
     with ExitStack() as stack:
         sessions = [stack.enter_context(open_iotdb(options)) for _ in range(reader.in_flight)]
         yield stack.enter_context(_ask_by_lines(list(map(_IotdbLine, sessions)), questions))

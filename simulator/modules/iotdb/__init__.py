@@ -39,6 +39,7 @@ The size on disk is that of the TsFiles in the database's regions, once everythi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -46,12 +47,12 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
-from ...errors import OptionError
+from ...errors import OptionError, Retryable
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import Tags
-from .._base.connected import ConnectedModule
-from .._base.errors import QUERY_REMEDY
+from .._base.connected import TableModule
+from .._base.errors import INSERT_REMEDY
 from .._base.row_order import Row
 from .._base.sql_queries import SqlDialect, fill_sql, quote_name
 from ..base import (
@@ -74,10 +75,15 @@ from .queries import IotdbDialect
 from .schema import TYPES, check_measurements, check_names, describe_tags, make_tags
 from .server import ALLOCATION, IotdbWriter, Server
 from .tablets import TabletEncoder
+from .tree_queries import Computation
 from .tree_tablets import TreeEncoder
 
+_PROBE = "iot_database_benchmark_regions"
+"""A table that is there for a moment."""
+_REGIONS_S = 30.0
 
-class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
+
+class Iotdb(TableModule[IotdbOptions, EncodingOptions, Server]):
     """An IoTDB cluster."""
 
     name = "iotdb"
@@ -122,6 +128,8 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
     def __init__(self, options: IotdbOptions, job: Job) -> None:
         super().__init__(options, job)
         self.options.mode(job.load.batch)
+        kind = Tree if options.model is Model.TREE else Tables
+        self._layout: Layout = kind(options, job, self.ask)
         if options.tls and options.client != LEAN:
             raise OptionError(
                 f"client={options.client} of module iotdb queries without TLS: use client={LEAN}"
@@ -152,19 +160,54 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
         return Server(self.options, self.job)
 
     def prepare(self) -> None:
-        self._layout.prepare()
+        layout = self._layout
+        if not layout.is_there():
+            self.ask(layout.create_database())
+            self._make_regions()
+        if self.job.clean:
+            present = layout.list_tables()
+            for table in (*self.job.all_table_names, self.job.schema.tags_table):
+                if table in present:
+                    layout.drop_table(table)
+        for statement in layout.create_tables():
+            self.ask(statement)
+        if not self.job.clean:
+            self.check_columns(self.job.table_names, INSERT_REMEDY)
+
+    def _make_regions(self) -> None:
+        """Have a new database make its regions, which takes seconds and else would be the first events'
+        time. Raises Retryable if they aren't there in time."""
+        deadline = time.monotonic() + _REGIONS_S
+        while True:
+            try:
+                self._layout.fill_probe(_PROBE)
+                break
+            except Retryable:
+                # There is no event for it.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+        self._layout.drop_table(_PROBE)
 
     def describe_schema(self) -> list[str]:
         layout = self._layout
         return [layout.create_database(), *layout.create_tables()]
 
     def describe_statement(self, statement: Statement) -> str:
-        if isinstance(statement, str):
-            return statement
-        return statement.describe()
+        if isinstance(statement, Computation):
+            return statement.describe()
+        return statement if isinstance(statement, str) else statement.text
 
     def prepare_queries(self) -> None:
-        self._layout.check_columns([self.job.schema.table], QUERY_REMEDY)
+        # In the tree, tables come with events.
+        if self.must_have_events or self.options.model is Model.TABLE:
+            super().prepare_queries()
+
+    def read_columns(self, table: str) -> Mapping[str, str]:
+        return self._layout.read_types(table) if table in self._layout.list_tables() else {}
+
+    def expect_columns(self, table: str) -> Mapping[str, str | None]:
+        return {column.name: None for column in self._layout.list_columns(table)}
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         job = Job(describe_tags(self.job.schema), run_id=self.job.run_id)
@@ -178,14 +221,12 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
         finally:
             writer.close()
 
-    def count_devices(self) -> int | None:
-        return self._layout.count_devices()
-
-    def count(self) -> int:
-        return self._layout.count()
+    def count_rows(self, table: str) -> int:
+        return self._layout.count_rows(table)
 
     def delete_older(self, before_ms: int) -> None:
-        self._layout.delete_older(before_ms)
+        for table in self.job.table_names:
+            self.ask(f"DELETE FROM {self._layout.name_events(table)} WHERE time < {before_ms}")
 
     def storage(self) -> Storage:
         return self.connection.read_storage(self._layout.database)
@@ -208,13 +249,9 @@ class Iotdb(ConnectedModule[IotdbOptions, EncodingOptions, Server]):
     def server_info(self) -> dict[str, Any]:
         return self.connection.describe(self._layout.database)
 
-    @property
-    def _layout(self) -> Layout:
-        kind = Tree if self.options.model is Model.TREE else Tables
-        return kind(self.options, self.job, self._ask)
-
-    def _ask(self, statement: str, timeout_s: float) -> list[Row]:
-        return self.connection.ask(statement, timeout_s)
+    def ask(self, statement: str) -> list[Row]:
+        """All rows of a statement. Raises Retryable or SimulatorError."""
+        return self.connection.ask(statement, self.options.database_timeout_s)
 
 
 def _make_encoder(options: EncodingOptions, job: Job, batch: int) -> Encoder:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQueries, BoundQuery
@@ -20,56 +20,16 @@ from ..asking import Asker, Received, Rows
 from ..sending import note_arrival
 from .answers import Answer
 from .connection import Connection, Question, ServerError
-from .server import ERRORS, Connector
+from .server import ERRORS, Sessions
 from .thrift import ThriftError
 from .tree_queries import Computation, Selection
 
 if TYPE_CHECKING:
     from . import Iotdb
     from .models import Statement
+    from .official import OfficialAnswer, OfficialSession
 
-
-class Request(NamedTuple):
-    """A question."""
-
-    question: Question | None
-    """None: the statements follow from what is asked."""
-    query: Selection | Computation | None
-    """None: the rows are the answer's, as they are."""
-
-
-class AnswerWithRows(Protocol):
-    """An answer that has rows."""
-
-    rows: int
-    bytes: int
-
-    def read(self) -> list[Row]:
-        """The rows. Raises ThriftError if they are none."""
-
-
-class Session(Protocol):
-    """A `Connection`, as far as asking needs it."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it was neither closed nor cut."""
-
-    def fetch(self, question: Question, timeout_s: float) -> AnswerWithRows:
-        """As `Connection.fetch`."""
-
-    def close(self) -> None:
-        """End it; no error if that was lost already."""
-
-    def cut(self) -> None:
-        """Close it after an error, without a word."""
-
-
-class Collected(NamedTuple):
-    """What a statement found, as it came."""
-
-    answer: Answer
-    selection: Selection | None
+    Session: TypeAlias = Connection | OfficialSession
 
 
 class IotdbAsker(Asker):
@@ -79,17 +39,16 @@ class IotdbAsker(Asker):
 
     def __init__(self, module: Iotdb, in_flight: int = 1) -> None:
         super().__init__(module, in_flight)
-        self._connector = self.make_connector()
+        self._sessions = self.make_sessions()
+        self._idle = self._sessions.idle
         self._timeout_s = module.options.query_timeout_s
         self._templates: dict[str, tuple[Template, Selection | None]] = {}
-        self._idle: deque[Session] = deque()
-        """Sessions that nobody uses. Threads may take and add some without a lock."""
         self._lost: deque[None] = deque()
         """One for each session that is to be made again."""
 
     # --- requests
 
-    def encode(self, bounds: BoundQueries) -> Iterable[Request]:
+    def encode(self, bounds: BoundQueries) -> Iterable[Question | Computation]:
         name = bounds.query.name
         if name not in self._templates:
             first = self.module.make_statement(bounds[0])
@@ -100,7 +59,7 @@ class IotdbAsker(Asker):
         template, selection = self._templates[name]
         dialect = self.module.query_dialect
         filled = template.fill(bounds, dialect.text, dialect.instant)
-        return [Request(Question(statement), selection) for statement in filled]
+        return [Question(statement, selection) for statement in filled]
 
     def _write(self, bound: BoundQuery) -> str:
         """The statement of a question that has one."""
@@ -108,52 +67,46 @@ class IotdbAsker(Asker):
         assert not isinstance(compiled, Computation)
         return compiled if isinstance(compiled, str) else compiled.text
 
-    def encode_statement(self, statement: Statement) -> Request:
-        if isinstance(statement, str):
-            return Request(Question(statement), None)
+    def encode_statement(self, statement: Statement) -> Question | Computation:
         if isinstance(statement, Selection):
-            return Request(Question(statement.text), statement)
-        return Request(None, statement)
+            return Question(statement.text, statement)
+        return Question(statement) if isinstance(statement, str) else statement
 
     # --- sessions
 
-    def make_connector(self) -> Connector[Session]:
-        """What makes the sessions."""
-        return Connector(self.module.options, self.module.job, Connection)
+    def make_sessions(self) -> Sessions[Any]:
+        """The sessions to be used: each like a `Connection`."""
+        return Sessions(self.module.options, self.module.job, Connection)
 
     def open(self) -> None:
-        self._idle.append(self._connector.connect_first())
-        while len(self._idle) < self.max_in_flight:
-            self._idle.append(self._connector.connect())
+        self._sessions.open(self.max_in_flight)
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        self._sessions.close()
 
     def recover(self) -> None:
         while self._lost:
-            self._idle.append(self._connector.connect())
+            self._idle.append(self._sessions.connect())
             self._lost.pop()
 
     def _take(self) -> Session:
         """A session, which belongs to this thread until it is given back."""
         try:
-            return self._idle.pop()
+            session: Session = self._idle.pop()
         except IndexError:
-            session = self._connector.connect()
+            session = self._sessions.connect()
             with suppress(IndexError):
                 self._lost.pop()
-            return session
+        return session
 
     # --- asking
 
-    def send(self, request: Request) -> Received:
+    def send(self, request: Question | Computation) -> Received:
         session = self._take()
         try:
-            if isinstance(request.query, Computation):
-                return self._compute(session, request.query)
-            assert request.question is not None
-            return self.collect(self._fetch(session, request.question), request.query)
+            if isinstance(request, Computation):
+                return self._compute(session, request)
+            return self.collect(self._fetch(session, request), request.selection)
         finally:
             if session.is_open:
                 self._idle.append(session)
@@ -165,7 +118,7 @@ class IotdbAsker(Asker):
         if selection is not None:
             selection.expect(answer.rows)
         rows = answer.rows if selection is None else selection.count(answer)
-        return Received(rows, answer.bytes, Collected(answer, selection))
+        return Received(rows, answer.bytes, (answer, selection))
 
     def _compute(self, session: Session, computation: Computation) -> Received:
         steps, size = computation.begin(), 0
@@ -179,27 +132,28 @@ class IotdbAsker(Asker):
             note_arrival()
             return Received(len(end.value), size, end.value)
 
-    def _fetch(self, session: Session, question: Question) -> AnswerWithRows:
+    def _fetch(self, session: Session, question: Question) -> Answer | OfficialAnswer:
         try:
             return session.fetch(question, self._timeout_s)
         except ERRORS as error:
             if not isinstance(error, ServerError):
                 session.cut()
-            raise self._connector.interpret(error) from error
+            raise self._sessions.interpret(error) from error
         except SimulatorError:
             # The rest of what is too long would be the next one's answer.
             session.cut()
             raise
 
     def decode(self, received: Received) -> Rows:
-        data: Collected | Rows = received.data
-        if not isinstance(data, Collected):
+        data: tuple[Answer, Selection | None] | list[Row] = received.data
+        if isinstance(data, list):
             return data
-        rows = _read(data.answer)
-        return rows if data.selection is None else data.selection.read(rows)
+        answer, selection = data
+        rows = _read(answer)
+        return rows if selection is None else selection.read(rows)
 
 
-def _read(answer: AnswerWithRows) -> list[Row]:
+def _read(answer: Answer | OfficialAnswer) -> list[Row]:
     try:
         return answer.read()
     except ThriftError as error:

@@ -32,6 +32,7 @@ from .thrift import (
     put_text,
     read_answer,
 )
+from .tree_queries import Selection
 
 _PROTOCOL_V3 = 2
 _FETCH_ROWS = 10_000
@@ -78,10 +79,12 @@ def check_status(status: Fields) -> None:
 
 
 class Question:
-    """A statement to be asked, as the calls for it begin: what is the session's comes behind."""
+    """A statement to be asked, as the calls for it begin: what is the session's comes behind. `selection`:
+    what makes rows of what it finds; None: they are the answer's, as they are."""
 
-    def __init__(self, statement: str) -> None:
+    def __init__(self, statement: str, selection: Selection | None = None) -> None:
         self.statement = statement
+        self.selection = selection
         self._text = put_text(2, statement)
         self.call = _EXECUTE + self._text
 
@@ -137,7 +140,7 @@ class Connection:
         check_status(opened[1])
         self._session = opened[3]
         request = call_plainly("requestStatementId", put_i64(1, self._session))
-        statement = _read_frame(self._exchange(request))
+        statement = read_answer(self._exchange(request)[_FRAME.size :])
         session = put_i64(1, self._session)
         self._end = session + END_CALL
         self._ask_end = session + put_i64(3, statement) + END_CALL
@@ -173,7 +176,7 @@ class Connection:
             if answer == self._done:
                 continue
             try:
-                check_status(_read_frame(answer))
+                check_status(_read_struct(answer))
                 self._done = answer
             except ServerError as error:
                 failed = failed or error
@@ -267,14 +270,9 @@ class Connection:
         return bytes(self._buffer[:size])
 
 
-def _read_frame(frame: bytes) -> Any:
-    """As `read_answer`."""
-    return read_answer(frame[_FRAME.size :])
-
-
 def _read_struct(frame: bytes) -> Fields:
-    """The struct that a call returned."""
-    fields = _read_frame(frame)
+    """The struct that a call returned, as `read_answer`."""
+    fields = read_answer(frame[_FRAME.size :])
     if not isinstance(fields, dict):
         raise ThriftError("the answer lacks the requested result")
     return fields

@@ -10,16 +10,13 @@ of the path, whoever asks about one device would have to know them, or have them
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...contract import Role
-from ...errors import Retryable
 from ...workloads.drawing import BoundQuery
-from ...workloads.schema import Schema, Tags
-from .._base.errors import INSERT_REMEDY, made_otherwise, missing_table, nothing_to_query
+from .._base.errors import missing_table
 from .._base.row_order import Row
 from .._base.sql_queries import SqlDialect, quote_name
 from ..base import Job
@@ -28,6 +25,7 @@ from .queries import IotdbDialect, compile_statement
 from .schema import (
     LEVEL,
     TIME,
+    TableColumn,
     describe_tags,
     find_steady,
     list_columns,
@@ -39,21 +37,18 @@ from .tree_queries import Computation, Selection, TreeDialect, compile_question
 
 Statement = str | Selection | Computation
 """What a query becomes: a text in the table model, what the tree has for it in the tree."""
-Ask = Callable[[str, float], list[Row]]
-"""Asks a statement, for so many seconds at most: all rows of its answer."""
+Ask = Callable[[str], list[Row]]
+"""Asks a statement: all rows of its answer."""
 
-_PROBE = "iot_database_benchmark_regions"
-"""A table that is there for a moment."""
 _DEVICES = 16
-"""How many devices are in it."""
-_REGIONS_S = 30.0
+"""How many devices are in a table that has regions made."""
 
 
 class Layout(ABC):
     """A model's statements. All methods but `compile` raise Retryable or SimulatorError."""
 
-    database: str
-    """What the server calls the database in its lists."""
+    DATABASE: str
+    """What the server calls a database in its lists."""
     CREATE: str
     """How a database is made."""
     INTERVAL: str
@@ -64,31 +59,12 @@ class Layout(ABC):
     def __init__(self, options: IotdbOptions, job: Job, ask: Ask) -> None:
         self.options = options
         self.job = job
-        self._ask_for = ask
-
-    def ask(self, statement: str) -> list[Row]:
-        """The rows of a statement."""
-        return self._ask_for(statement, self.options.database_timeout_s)
+        self.ask = ask
+        self.database = self.DATABASE.format(options.database)
 
     def is_there(self) -> bool:
         """Whether there is such a database."""
         return self.database in {row[0] for row in self.ask("SHOW DATABASES")}
-
-    def prepare(self) -> None:
-        """Make the database if there is none, and what the job's tables need; drop them before if the job
-        cleans."""
-        if not self.is_there():
-            self.ask(self.create_database())
-            self._make_regions()
-        if self.job.clean:
-            present = self.list_tables()
-            for table in (*self.job.all_table_names, self.job.schema.tags_table):
-                if table in present:
-                    self.drop_table(table)
-        for statement in self.create_tables():
-            self.ask(statement)
-        if not self.job.clean:
-            self.check_tables()
 
     def create_database(self) -> str:
         """The statement that makes the database."""
@@ -97,20 +73,10 @@ class Layout(ABC):
             statement += self.INTERVAL.format(self.options.time_partition_interval_s * 1000)
         return statement
 
-    def _make_regions(self) -> None:
-        """Have a new database make its regions, which takes seconds and else would be the first events'
-        time. Raises Retryable if they aren't there in time."""
-        deadline = time.monotonic() + _REGIONS_S
-        while True:
-            try:
-                self.fill_probe(_PROBE)
-                break
-            except Retryable:
-                # There is no event for it.
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.2)
-        self.drop_table(_PROBE)
+    def list_columns(self, table: str) -> list[TableColumn]:
+        """The columns that rows of the job have in a table, but for the time."""
+        schema = self.job.schema
+        return list_columns(describe_tags(schema) if table in self.job.tags_tables else schema)
 
     @abstractmethod
     def fill_probe(self, table: str) -> None:
@@ -128,33 +94,13 @@ class Layout(ABC):
         """The statements that make the job's tables if they aren't there; none: they come with events."""
         return []
 
-    def check_tables(self) -> None:  # noqa: B027 - where tables come with events there is nothing to check
-        """SimulatorError if tables that were there before are of other columns."""
-
-    def check_columns(self, tables: Sequence[str], remedy: str) -> None:
-        """SimulatorError if one of the tables isn't there, or has other columns than events have now;
-        `remedy`: as `made_otherwise` has it."""
-        present = self.list_tables()
-        for table in tables:
-            if table not in present:
-                raise nothing_to_query(table, self.job)
-
-    def count_devices(self) -> int | None:
-        """Rows of the tags' table; None if there is none."""
-        return None
-
-    def count(self) -> int:
-        """Events in the job's tables."""
-        return sum(map(self.count_rows, self.job.table_names))
+    @abstractmethod
+    def read_types(self, table: str) -> Mapping[str, str]:
+        """Types by name of what a table has as columns."""
 
     @abstractmethod
     def count_rows(self, table: str) -> int:
         """Events in a table."""
-
-    def delete_older(self, before_ms: int) -> None:
-        """Delete older events of the job's tables."""
-        for table in self.job.table_names:
-            self.ask(f"DELETE FROM {self.name_events(table)} WHERE time < {before_ms}")
 
     @abstractmethod
     def name_events(self, table: str) -> str:
@@ -168,13 +114,10 @@ class Layout(ABC):
 class Tables(Layout):
     """The table model: a workload's table is a table."""
 
+    DATABASE = "{}"
     CREATE = 'CREATE DATABASE IF NOT EXISTS "{}"'
     INTERVAL = " WITH (time_partition_interval={})"
     DIALECT = IotdbDialect()
-
-    def __init__(self, options: IotdbOptions, job: Job, ask: Ask) -> None:
-        super().__init__(options, job, ask)
-        self.database = options.database
 
     def list_tables(self) -> set[str]:
         if not self.is_there():
@@ -183,37 +126,22 @@ class Tables(Layout):
 
     def create_tables(self) -> list[str]:
         statements = []
-        for table, schema in self._describe(self.job.table_names).items():
+        for table in (*self.job.table_names, *self.job.tags_tables):
             columns = [f"{TIME} TIMESTAMP TIME"]
             columns += [
                 f"{quote_name(column.name)} {column.type} {'TAG' if column.is_tag else 'FIELD'}"
-                for column in list_columns(schema)
+                for column in self.list_columns(table)
             ]
             statements.append(
                 f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({', '.join(columns)})"
             )
         return statements
 
-    def check_tables(self) -> None:
-        self.check_columns(self.job.table_names, INSERT_REMEDY)
-
-    def check_columns(self, tables: Sequence[str], remedy: str) -> None:
-        needed = self._describe(tables)
-        super().check_columns([*needed], remedy)
-        for table, schema in needed.items():
-            names = {row[0] for row in self.ask(f"DESC {quote_name(table)}")}
-            for column in list_columns(schema):
-                if column.name.lower() not in names:
-                    raise made_otherwise(table, f"it has no column {column.name}", remedy)
-
-    def _describe(self, tables: Sequence[str]) -> dict[str, Schema]:
-        """The schema of what is stored in each of these tables, and in the tags' table if there is to be
-        one."""
-        schema = self.job.schema
-        schemas = dict.fromkeys(tables, schema)
-        if schema.tags is Tags.TABLE:
-            schemas[schema.tags_table] = describe_tags(schema)
-        return schemas
+    def read_types(self, table: str) -> Mapping[str, str]:
+        types = {row[0]: row[1] for row in self.ask(f"DESC {quote_name(table)}")}
+        # It has no capital letters in names.
+        own = [column.name for column in self.list_columns(table)]
+        return types | {name: types[name.lower()] for name in own if name.lower() in types}
 
     def drop_table(self, table: str) -> None:
         # Or rows that came out of the order of time are in the next table of that name (2.0.1).
@@ -226,10 +154,6 @@ class Tables(Layout):
         )
         rows = ", ".join(f"(0, '{number}', 0)" for number in range(_DEVICES))
         self.ask(f"INSERT INTO {table}({TIME}, name, value) VALUES {rows}")
-
-    def count_devices(self) -> int | None:
-        counts = [self.count_rows(table) for table in self.job.tags_tables]
-        return counts[0] if counts else None
 
     def count_rows(self, table: str) -> int:
         return int(self.ask(f"SELECT count(*) FROM {quote_name(table)}")[0][0])
@@ -251,22 +175,17 @@ class Tree(Layout):
     are counted by that one.
     """
 
+    DATABASE = "root.{}"
     CREATE = "CREATE DATABASE {}"
     INTERVAL = " WITH TIME_PARTITION_INTERVAL={}"
     DIALECT = TreeDialect()
 
-    def __init__(self, options: IotdbOptions, job: Job, ask: Ask) -> None:
-        super().__init__(options, job, ask)
-        self.database = f"root.{options.database}"
-        # As `Module.must_have_events`: tables come with them.
-        self._must_have_events = job.load.role is Role.READ
-
     def list_tables(self) -> set[str]:
         return {split_path(row[0])[LEVEL] for row in self.ask(f"SHOW CHILD PATHS {self.database}")}
 
-    def check_columns(self, tables: Sequence[str], remedy: str) -> None:
-        if self._must_have_events:
-            super().check_columns(tables, remedy)
+    def read_types(self, table: str) -> Mapping[str, str]:
+        # A device takes the measurements that its events have.
+        return {column.name: column.type for column in self.list_columns(table)}
 
     def drop_table(self, table: str) -> None:
         self.ask(f"DELETE TIMESERIES {self._path(table)}.**")
@@ -289,7 +208,9 @@ class Tree(Layout):
     def compile(self, bound: BoundQuery) -> Statement:
         path = self._path(self.job.schema.table)
         problem = f"IoTDB: there are no timeseries below {path}"
-        missing = partial(missing_table, problem, self.job) if self._must_have_events else None
+        missing = (
+            partial(missing_table, problem, self.job) if self.job.load.role is Role.READ else None
+        )
         return compile_question(bound, self.job.schema, path, missing)
 
     def _path(self, table: str) -> str:

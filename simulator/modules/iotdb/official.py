@@ -23,9 +23,9 @@ from thrift.Thrift import TException
 from .._base.row_order import Row
 from ..asking import Received
 from ..sending import note_arrival
-from .asking import IotdbAsker, Session
+from .asking import IotdbAsker
 from .connection import Question, ServerError
-from .server import Connector
+from .server import Sessions
 from .tree_queries import Selection
 
 
@@ -111,10 +111,10 @@ def _read(field: Any) -> Any:
 class OfficialAsker(IotdbAsker):
     """Asks what `Iotdb.compile` gives."""
 
-    def make_connector(self) -> Connector[Session]:
+    def make_sessions(self) -> Sessions[OfficialSession]:
         options = self.module.options
         make = partial(OfficialSession, answer_s=options.query_timeout_s)
-        return Connector(options, self.module.job, make)
+        return Sessions(options, self.module.job, make)
 
     def collect(self, answer: OfficialAnswer, selection: Selection | None) -> Received:
         rows = answer.read()

@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from ...contract import Allocation, Storage
 from ...errors import Retryable, SimulatorError, one_line
+from .._base.connected import ConnectionT
 from .._base.errors import CONNECTION_LOST, connection_lost, missing_table
 from .._base.http import CONNECT_TIMEOUT_S
 from .._base.http_connection import HandshakeCut, NoAnswer, TlsRefused
@@ -90,13 +91,10 @@ _UNDER_WAY_S = 1.0
 _PAUSE_S = 0.2
 
 
-SessionT = TypeVar("SessionT")
+class Sessions(Generic[ConnectionT]):
+    """Sessions with the data nodes, which get them in turn."""
 
-
-class Connector(Generic[SessionT]):
-    """Makes sessions with the data nodes, which get them in turn."""
-
-    def __init__(self, options: IotdbOptions, job: Job, make: Callable[..., SessionT]) -> None:
+    def __init__(self, options: IotdbOptions, job: Job, make: Callable[..., ConnectionT]) -> None:
         """`make`: makes a session of what `Connection` takes."""
         self._make = make
         self._options = options
@@ -104,6 +102,8 @@ class Connector(Generic[SessionT]):
         self._reached = False
         """Whether there was a session before."""
         self._turn = itertools.count()
+        self.idle: deque[ConnectionT] = deque()
+        """Those that nobody uses. Threads may take and add some without a lock."""
         self._configuration = {
             "version": "V_1_0",
             "sql_dialect": options.model,
@@ -120,7 +120,19 @@ class Connector(Generic[SessionT]):
         options = self._options
         return options.make_context() if options.tls else None
 
-    def connect(self) -> SessionT:
+    def open(self, count: int) -> None:
+        """Make so many. For the first nothing is tried again: SimulatorError says what to check. Raises as
+        `connect`."""
+        self.idle.append(self.connect_first())
+        while len(self.idle) < count:
+            self.idle.append(self.connect())
+
+    def close(self) -> None:
+        """End those that nobody uses; no error if one was lost already."""
+        while self.idle:
+            self.idle.pop().close()
+
+    def connect(self) -> ConnectionT:
         """A session with the next node that can be reached. Raises Retryable or SimulatorError."""
         hosts = self._options.host
         first = next(self._turn)
@@ -144,8 +156,8 @@ class Connector(Generic[SessionT]):
                 return session
         raise AssertionError
 
-    def connect_first(self) -> SessionT:
-        """The first session, for which nothing is tried again: SimulatorError says what to check."""
+    def connect_first(self) -> ConnectionT:
+        """The first session; SimulatorError says what to check."""
         try:
             return self.connect()
         except Retryable as error:
@@ -195,8 +207,8 @@ class Server:
     def __init__(self, options: IotdbOptions, job: Job) -> None:
         """Connects. Raises SimulatorError."""
         self._options = options
-        self._connector = Connector(options, job, Connection)
-        self._connection: Connection | None = self._connector.connect_first()
+        self._sessions = Sessions(options, job, Connection)
+        self._connection: Connection | None = self._sessions.connect_first()
 
     def close(self) -> None:
         """End the session; no error if that was lost already."""
@@ -212,14 +224,14 @@ class Server:
     @contextmanager
     def _session(self) -> Iterator[Connection]:
         """The session. Its errors are translated; after most of them it is of no use."""
-        connection = self._connection = self._connection or self._connector.connect()
+        connection = self._connection = self._connection or self._sessions.connect()
         try:
             yield connection
         except ERRORS as error:
             if not isinstance(error, ServerError):
                 connection.cut()
                 self._connection = None
-            raise self._connector.interpret(error) from error
+            raise self._sessions.interpret(error) from error
 
     def describe(self, database: str) -> dict[str, Any]:
         """Version, and the settings that change a result."""
@@ -306,26 +318,21 @@ class IotdbWriter(Writer):
         super().__init__(encoder)
         self.max_in_flight = options.in_flight(job.load)
         self._options = options
-        self._connector = Connector(options, job, Connection)
-        self._idle: deque[Connection] = deque()
-        """Sessions that nobody uses. Threads may take and add some without a lock."""
+        self._sessions = Sessions(options, job, Connection)
+        self._idle = self._sessions.idle
 
     def open(self) -> None:
-        connections = self._idle
-        connections.append(self._connector.connect_first())
-        while len(connections) < self.max_in_flight:
-            connections.append(self._connector.connect())
+        self._sessions.open(self.max_in_flight)
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        self._sessions.close()
 
     def send(self, payload: Payload) -> int:
         try:
             # It belongs to this thread until it is given back.
             connection = self._idle.pop()
         except IndexError:
-            connection = self._connector.connect()
+            connection = self._sessions.connect()
         try:
             connection.insert(payload.data, limit_wait(self._options.request_timeout_s))
         except ERRORS as error:
@@ -333,6 +340,6 @@ class IotdbWriter(Writer):
                 self._idle.append(connection)
             else:
                 connection.cut()
-            raise self._connector.interpret(error) from error
+            raise self._sessions.interpret(error) from error
         self._idle.append(connection)
         return payload.events

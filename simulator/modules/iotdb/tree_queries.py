@@ -20,7 +20,9 @@ measurement at a level (some are doubled), `max_by(x, time)` of devices whose ne
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ...workloads.drawing import BoundQuery
@@ -49,33 +51,31 @@ class Selection(ABC):
 
     text: str
 
-    def describe(self) -> str:
-        """What is asked, for a person to read."""
-        return self.text
-
     def expect(self, rows: int) -> None:  # noqa: B027 - most may find nothing
         """Note that the statement has found so many rows. Raises what is raised if there are no
         timeseries."""
 
-    @abstractmethod
     def count(self, answer: Answer) -> int:
         """How many rows `read` makes of an answer."""
+        return answer.rows
 
     @abstractmethod
     def read(self, rows: list[Row]) -> list[Row]:
         """The rows that are asked for, made of those that came."""
 
 
-class Computation(ABC):
+@dataclass(frozen=True)
+class Computation:
     """A question in whose answer the client has a part."""
+
+    begin: Callable[[], Steps]
+    """What is asked, and what is made of the answers. Raises what is raised without timeseries."""
+    follows: str = ""
+    """What is asked after the first statement, for a person to read."""
 
     def describe(self) -> str:
         """What is asked first, for a person to read."""
-        return f"{next(self.begin())}\nthe client combines the results"
-
-    @abstractmethod
-    def begin(self) -> Steps:
-        """What is asked, and what is made of the answers. Raises what is raised without timeseries."""
+        return f"{next(self.begin())}\nthe client combines the results{self.follows}"
 
 
 def compile_question(
@@ -85,18 +85,23 @@ def compile_question(
     devices; None: there may be none."""
     source, query = _Source(bound, schema, path, missing), bound.query
     if query.newest:
-        return _newest(source, query.events)
-    if query.events:
+        names: Sequence[str] = query.events
+    elif query.events:
         return _Events(source)
-    lasts = [
-        aggregate.column
-        for aggregate in query.compute
-        if aggregate.function is Function.LAST and aggregate.column
-    ]
-    is_plain = query.per == (schema.device,) and bound.start_ms is None and query.where is None
-    if is_plain and len(lasts) == len(query.compute):
-        return _newest(source, lasts)
-    return _Computed(source)
+    else:
+        names = [
+            aggregate.column
+            for aggregate in query.compute
+            if aggregate.function is Function.LAST and aggregate.column
+        ]
+        is_plain = query.per == (schema.device,) and bound.start_ms is None and query.where is None
+        if not is_plain or len(names) < len(query.compute):
+            values = _Values(query, schema, source.steady)
+            is_searched = values.every_ms and bound.start_ms is None
+            follows = ", after the values of each bucket within these times" if is_searched else ""
+            return Computation(partial(_compute, source, values), follows)
+    newest = _Newest(source, names)
+    return newest if query.order is None else Computation(partial(_put_in_order, newest, query))
 
 
 class _Source:
@@ -167,9 +172,6 @@ class _Events(Selection):
             f"{_order(query, schema)} ALIGN BY DEVICE"
         )
 
-    def count(self, answer: Answer) -> int:
-        return answer.rows
-
     def read(self, rows: list[Row]) -> list[Row]:
         if self._names_device:
             rows = [(row[0], _name(row[1]), *row[2:]) for row in rows]
@@ -190,12 +192,6 @@ def _order(query: Query, schema: Schema) -> str:
 def _name(path: str) -> str:
     """The device of a path."""
     return split_path(path)[LEVEL + 1]
-
-
-def _newest(source: _Source, names: Sequence[str]) -> Selection | Computation:
-    """These columns of each device's newest event."""
-    newest = _Newest(source, names)
-    return newest if source.query.order is None else _Ordered(newest, source.query)
 
 
 class _Newest(Selection):
@@ -245,17 +241,11 @@ class _Newest(Selection):
         return _parse(text, column) if time_ms == newest_ms else None
 
 
-class _Ordered(Computation):
+def _put_in_order(newest: _Newest, query: Query) -> Steps:
     """Newest events in an order."""
-
-    def __init__(self, newest: _Newest, query: Query) -> None:
-        self._newest = newest
-        self._query = query
-
-    def begin(self) -> Steps:
-        rows = yield self._newest.text
-        self._newest.expect(len(rows))
-        return put_in_order(self._query, self._newest.read(rows))
+    rows = yield newest.text
+    newest.expect(len(rows))
+    return put_in_order(query, newest.read(rows))
 
 
 _PARSERS: dict[ColumnType, Callable[[str], Any]] = {
@@ -299,53 +289,38 @@ class _Values(Partials):
         return f"max_time({quote(self._steady if column == self._schema.time else column)})"
 
 
-class _Computed(Computation):
+def _compute(source: _Source, values: _Values) -> Steps:
     """Values computed of many events."""
-
-    def __init__(self, source: _Source) -> None:
-        self._source = source
-        query = source.query
-        self._values = _Values(query, source.schema, source.steady)
-        self._by_level = (
-            not any(isinstance(part, str) for part in query.per)
-            and source.devices is None
-            and query.where is None
-            and all(aggregate.function is not Function.LAST for aggregate in query.compute)
-        )
-
-    def describe(self) -> str:
-        text = super().describe()
-        if self._values.every_ms and self._source.start_ms is None:
-            return f"{text}, after the values of each bucket within these times"
-        return text
-
-    def begin(self) -> Steps:
-        source, values = self._source, self._values
-        expressions = ", ".join([*values.newest, *values.computed])
-        statement = f"SELECT {expressions} FROM {source.paths}{source.conditions()}"
-        groups = []
-        if values.every_ms:
-            span = yield from source.find_span()
-            if span is None:
-                return []
-            # Whole buckets counted from 1970.
-            first, end = span
-            groups.append(f"([{first - first % values.every_ms}, {end}), {values.every_ms}ms)")
-        if self._by_level:
-            groups.append(f"LEVEL = {LEVEL}")
-        if groups:
-            statement += f" GROUP BY {', '.join(groups)}"
-        if values.every_ms:
-            # Without it there would be a row for each bucket, whether anything is in it or not.
-            statement += f" HAVING {values.computed[0]} > 0"
-        rows = yield statement if self._by_level else f"{statement} ALIGN BY DEVICE"
-        if not values.every_ms:
-            source.expect(len(rows))
-        return put_in_order(source.query, values.put_together(map(self._split, rows)))
-
-    def _split(self, row: Row) -> Row:
-        """Device, beginning of the bucket and values of a row, as far as it has them."""
-        begin_ms, *rest = row if self._values.every_ms else (None, *row)
-        if self._by_level:
-            return None, begin_ms, *rest
-        return _name(rest[0]), begin_ms, *rest[1:]
+    query, every_ms = source.query, values.every_ms
+    by_level = (
+        not any(isinstance(part, str) for part in query.per)
+        and source.devices is None
+        and query.where is None
+        and all(aggregate.function is not Function.LAST for aggregate in query.compute)
+    )
+    expressions = ", ".join([*values.newest, *values.computed])
+    statement = f"SELECT {expressions} FROM {source.paths}{source.conditions()}"
+    groups = []
+    if every_ms:
+        span = yield from source.find_span()
+        if span is None:
+            return []
+        # Whole buckets counted from 1970.
+        first, end = span
+        groups.append(f"([{first - first % every_ms}, {end}), {every_ms}ms)")
+    if by_level:
+        groups.append(f"LEVEL = {LEVEL}")
+    if groups:
+        statement += f" GROUP BY {', '.join(groups)}"
+    if every_ms:
+        # Without it there would be a row for each bucket, whether anything is in it or not.
+        statement += f" HAVING {values.computed[0]} > 0"
+    rows = yield statement if by_level else f"{statement} ALIGN BY DEVICE"
+    if not every_ms:
+        source.expect(len(rows))
+        rows = [(None, *row) for row in rows]
+    # A part begins with its device and its bucket, as far as the row has them.
+    parts: Iterable[Row] = (
+        (None, *row) if by_level else (_name(row[1]), row[0], *row[2:]) for row in rows
+    )
+    return put_in_order(query, values.put_together(parts))
