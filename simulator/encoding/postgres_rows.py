@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..workloads.schema import ColumnType
 from .binary_rows import BinaryRows
-from .columns import Columns, bounds, escape, text_format
+from .columns import TEXTS, Columns, bounds, escape, text_format
 from .rows import TextFormat, format_requests
 
 # https://github.com/postgres/postgres/blob/master/src/include/catalog/pg_type.dat
@@ -114,10 +114,9 @@ def _make_text_format(
     quoted: bytes, escapes: Sequence[tuple[bytes, bytes]], null: bytes
 ) -> TextFormat:
     """Values as text; `quoted`: the %-format of texts."""
-    texts = (ColumnType.TEXT, ColumnType.JSON)
     return TextFormat(
-        lambda column: quoted if column.type in texts else text_format(column),
-        lambda column, values: escape(values, escapes) if column.type in texts else values,
+        lambda column: quoted if column.type in TEXTS else text_format(column),
+        lambda column, values: escape(values, escapes) if column.type in TEXTS else values,
         null,
     )
 

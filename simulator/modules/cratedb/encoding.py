@@ -15,7 +15,7 @@ import orjson
 from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
-from ...encoding.columns import bounds, client_keys, escape_json, text_format
+from ...encoding.columns import TEXTS, bounds, client_keys, escape_json, text_format
 from ...encoding.rows import TextFormat, format_rows, format_singles
 from ...workloads.schema import Column, ColumnType, EventBlock, Schema
 from .._base.exactly_once import Request
@@ -56,7 +56,7 @@ def is_object(schema: Schema, column: Column) -> bool:
 
 
 def _is_quoted(schema: Schema, column: Column) -> bool:
-    is_text = column.type in (ColumnType.TEXT, ColumnType.JSON)
+    is_text = column.type in TEXTS
     return is_text and not is_object(schema, column)
 
 

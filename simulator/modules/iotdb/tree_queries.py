@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...encoding.columns import TEXTS
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function, Query
 from ...workloads.schema import Column, ColumnType, Schema
@@ -205,7 +206,7 @@ class _Newest(Selection):
         measurements = {name: None for name in names if name not in own}
         measurements[self._steady] = None
         kinds = {self._schema.column(name).type for name in measurements}
-        self._has_texts = not kinds.isdisjoint((ColumnType.TEXT, ColumnType.JSON))
+        self._has_texts = not kinds.isdisjoint(TEXTS)
         self.text = f"SELECT LAST {', '.join(map(quote, measurements))} FROM {source.paths}"
 
     def expect(self, rows: int) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...contract import PrimaryKey, Tables
-from ...encoding.columns import KEY_COLUMN, bounds, client_keys, escape, text_format
+from ...encoding.columns import FLOATS, KEY_COLUMN, TEXTS, bounds, client_keys, escape, text_format
 from ...encoding.rows import format_lines, text_form, text_values
 from ...errors import SimulatorError
 from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
@@ -48,9 +48,6 @@ INT32_RANGE = (-(2**31) + 1, 2**31 - 1)
 INT64_RANGE = (-(2**63) + 1, 2**63 - 1)
 _LEAST = {ColumnType.INT32: INT32_RANGE[0], ColumnType.INT64: INT64_RANGE[0]}
 
-_TEXTS = (ColumnType.TEXT, ColumnType.JSON)
-
-
 STORED_AT = "_stored_at"
 """The time of the rows of the tags' table, which is the same for all: deduplication needs one."""
 
@@ -59,7 +56,7 @@ def is_symbol(schema: Schema, column: Column) -> bool:
     """Whether a column is stored as symbols."""
     if column.name == ID:
         return True
-    return column.type in _TEXTS and (column.tag or column.name == schema.device)
+    return column.type in TEXTS and (column.tag or column.name == schema.device)
 
 
 def as_sent(column: Column) -> Column:
@@ -107,7 +104,6 @@ PRECISION = "ms"
 # Each character of a symbol or a name that would end it; the backslash first.
 _SYMBOL_ESCAPES = tuple((mark, b"\\" + mark) for mark in (b"\\", b",", b"=", b" ", b"\n", b"\r"))
 _STRING_ESCAPES = tuple((mark, b"\\" + mark) for mark in (b"\\", b'"', b"\n"))
-_FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
 
 _DOUBLE = b"=\x10"
 """Behind the equals sign: a double follows, its lowest byte first."""
@@ -165,7 +161,7 @@ class LineEncoder(Encoder):
 
     def _has_hole(self, column: Column) -> bool:
         """Whether a column's values are put in when all lines are built."""
-        return self._is_binary and column.type in _FLOATS
+        return self._is_binary and column.type in FLOATS
 
     def _write_form(self, column: Column) -> bytes:
         """A field with the comma before it, which is gone with the field."""
@@ -174,7 +170,7 @@ class LineEncoder(Encoder):
             return name + _DOUBLE + 8 * _HOLE
         sent = as_sent(column)
         value = text_format(sent)
-        if sent.type in _TEXTS:
+        if sent.type in TEXTS:
             return name + b'"' + value + b'"'
         if sent.type is ColumnType.TIMESTAMP_MS:
             # In microseconds.
@@ -197,7 +193,7 @@ class LineEncoder(Encoder):
         values = block.row_columns
         columns: list[NDArray[Any]] = [
             escape(values[column.name], _SYMBOL_ESCAPES)
-            if column.type in _TEXTS
+            if column.type in TEXTS
             else values[column.name]
             for column in self._symbols
         ]
@@ -212,7 +208,7 @@ class LineEncoder(Encoder):
                     columns.append(_write_holes(form, len(block), missing))
                 continue
             sent: NDArray[Any] = find_sent_values(column, block)
-            if column.type in _TEXTS:
+            if column.type in TEXTS:
                 sent = escape(sent, _STRING_ESCAPES)
             columns.append(text_values(as_sent(column), form, sent, missing, b""))
         columns.append(values[self._schema.time])

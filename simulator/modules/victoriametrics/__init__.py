@@ -39,6 +39,7 @@ from typing import Any, ClassVar
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
+from ...encoding.columns import TEXTS
 from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function, Query
@@ -141,9 +142,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),
         indices=Support.UNSUPPORTED,
-        column_types={
-            kind: _SAMPLE for kind in ColumnType if kind not in (ColumnType.TEXT, ColumnType.JSON)
-        },
+        column_types={kind: _SAMPLE for kind in ColumnType if kind not in TEXTS},
         tag_types={ColumnType.TEXT: "label", ColumnType.JSON: "labels"},
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         needs_value=True,

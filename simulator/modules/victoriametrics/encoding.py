@@ -25,7 +25,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ...encoding.columns import bounds, is_constant, text_format
+from ...encoding.columns import TEXTS, bounds, is_constant, text_format
 from ...encoding.rows import format_requests, format_singles, text_form, text_values
 from ...errors import OptionError, SimulatorError
 from ...workloads.schema import Column, ColumnType, EventBlock, Schema
@@ -45,8 +45,6 @@ MOST_WHOLE = 2**53
 
 DB = "db"
 """The label that the option of the same name sets, as in the server's line protocol."""
-
-_TEXTS = (ColumnType.TEXT, ColumnType.JSON)
 
 
 class Span(NamedTuple):
@@ -107,7 +105,7 @@ class ImportEncoder(Encoder, ABC):
             )
         self._tags = tag_columns(schema)
         self._labels = {
-            column.name: Labels(column) for column in self._tags if column.type not in _TEXTS
+            column.name: Labels(column) for column in self._tags if column.type not in TEXTS
         }
         self._tables = job.table_names
 
