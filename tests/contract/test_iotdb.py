@@ -1,4 +1,4 @@
-"""What IoTDB alone has: sessions over TLS."""
+"""What IoTDB alone has: sessions over TLS; tags on disk that conditions on the events' time must not hide."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import trustme
 from simulator.errors import SimulatorError
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import new_job
+from simulator.testing.suite.test_described import APART, fill_and_draw, find_wrong
+from simulator.testing.suite.test_queries import prepare_queries
 from simulator.workloads.drawing import bind
 from simulator.workloads.queries import Query
 from simulator.workloads.temperature import Temperature
@@ -87,3 +89,11 @@ def test_a_node_without_tls(server: IotdbUnderTest) -> None:
     )
     with pytest.raises(SimulatorError, match=r"TLS handshake.* and host, port and tls"):
         module.open()
+
+
+def test_tags_of_a_table_are_there_once_they_are_on_disk(server: IotdbUnderTest) -> None:
+    """Tags are at time 0, and 2.0.1 reads no file whose events are outside of a statement's only window."""
+    questions = fill_and_draw(server, APART)
+    with prepare_queries(server, APART) as module:
+        module.storage()  # flushes
+        assert not find_wrong(module, questions)

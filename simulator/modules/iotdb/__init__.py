@@ -12,7 +12,8 @@ timestamps always rise, unless runs restart in time (`Capabilities.repeated_time
 
 Tags in a table of their own (`tags=table`) are FIELDs there, at time 0 of their device: `tags_id`, a text of
 eleven digits, is the TAG of both tables. Storing them again changes nothing. Queries join the two; a
-condition on tags that selects an event's devices is a join, too, since 2.0.1 has no IN with a subquery.
+condition on tags that selects an event's devices is a join, too, since 2.0.1 has no IN with a subquery. Each
+statement has a condition on the tags' time that is always true (`queries.py`).
 
 Events are sent as tablets, columns of many events, by `insertTablet` of IoTDB's Thrift service, as the
 official client's NumpyTablet sends them (`encoding.py`); single inserts are tablets of one row, since a table

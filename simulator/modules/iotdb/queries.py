@@ -12,6 +12,10 @@ from .._base.partials import compare
 from .._base.sql_queries import NewestByFunction, compile_query, quote_name
 from .schema import TIME, describe_tags, list_columns
 
+# Where a table has no condition on time of its own, 2.0.1 takes that of another one for its files as well.
+# Tags are at time 0: once they are flushed, a statement about a window would not find them.
+_ANY_TIME = f"{TIME} >= 0"
+
 
 class IotdbDialect(NewestByFunction):
     """https://iotdb.apache.org/UserGuide/latest-Table/SQL-Manual/overview_apache.html"""
@@ -46,9 +50,10 @@ class IotdbDialect(NewestByFunction):
         # Without their time, which is called as that of events is.
         table = quote_name(schema.tags_table)
         columns = [quote_name(column.name) for column in list_columns(describe_tags(schema))]
-        return f"(SELECT {', '.join(columns)} FROM {table}) AS {table}"
+        return f"(SELECT {', '.join(columns)} FROM {table} WHERE {_ANY_TIME}) AS {table}"
 
     def among(self, column: str, statement: str, count: int | None) -> str:
+        statement += f" AND {_ANY_TIME}"
         # It knows no IN of a statement (2.0.1).
         if count == 1:
             return super().among(column, statement, count)

@@ -10,15 +10,15 @@ import pytest
 from ...collector.lookup import look_up
 from ...contract import Lookup
 from ...errors import OptionError
-from ...modules.base import Support
-from ...oracle.answers import answer, answer_all
+from ...modules.base import AnyModule, Support
+from ...oracle.answers import Answer, answer, answer_all
 from ...oracle.comparing import compare_answers
 from ...oracle.stored import Stored, StoredPart
 from ...oracle.survey import UnknownEvents, recognize_events, survey_devices
 from ...workloads import load_workload
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
-from ...workloads.drawing import draw
+from ...workloads.drawing import BoundQuery, draw
 from ...workloads.queries import Query, Shape
 from ...workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema
 from ...workloads.temperature import Temperature
@@ -107,14 +107,16 @@ names = pytest.mark.parametrize(
 )
 
 
-@names
-def test_answers_to_described_queries(server: ServerUnderTest, workload: Workload) -> None:
-    """Each with parameters drawn several times, without indexes and with them. All are asked before the test
-    says which were wrong."""
-    can = server.module_type.CAPABILITIES
+Questions = Sequence[tuple[BoundQuery, Answer]]
+"""Bound queries and their right answers."""
+
+
+def fill_and_draw(server: ServerUnderTest, workload: Workload) -> Questions:
+    """Store events of the workload, and draw the parameters of all queries that the module can be asked,
+    several times."""
     if not server.can_hold(workload.schema):
         pytest.skip("the module doesn't store it")
-    shapes = frozenset(can.shapes)
+    shapes = frozenset(server.module_type.CAPABILITIES.shapes)
     queries = [q for q in list_queries(workload) if q.shapes(workload.schema) <= shapes]
     if not queries:
         pytest.skip("compiles no queries")
@@ -126,16 +128,27 @@ def test_answers_to_described_queries(server: ServerUnderTest, workload: Workloa
         for query in queries
         for execution in range(EXECUTIONS if query.is_drawn else 1)
     ]
-    rights = answer_all(bounds, stored)
+    return list(zip(bounds, answer_all(bounds, stored), strict=True))
+
+
+def find_wrong(module: AnyModule, questions: Questions) -> dict[BoundQuery, str]:
+    """What is wrong with the answers. All are asked before a test says which were wrong."""
+    problems = {
+        bound: compare_answers(right, module.fetch(module.compile(bound)))
+        for bound, right in questions
+    }
+    return {bound: problem for bound, problem in problems.items() if problem}
+
+
+@names
+def test_answers_to_described_queries(server: ServerUnderTest, workload: Workload) -> None:
+    """Without indexes and with them."""
+    questions = fill_and_draw(server, workload)
     # With indexes some are asked in another way.
-    indexed = [{"create_indices": "after"}] if can.indices is Support.FULL else []
-    for options in [{}, *indexed]:
-        wrong = {}
+    has_indexes = server.module_type.CAPABILITIES.indices is Support.FULL
+    for options in [{}, *([{"create_indices": "after"}] if has_indexes else [])]:
         with prepare_queries(server, workload, options) as module:
-            for bound, right in zip(bounds, rights, strict=True):
-                problem = compare_answers(right, module.fetch(module.compile(bound)))
-                if problem:
-                    wrong[bound] = problem
+            wrong = find_wrong(module, questions)
         assert not wrong, options
 
 
