@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 _RESULT = TypeVar("_RESULT")
 
 _TRIES = 5
-"""How often a question is asked before the last time."""
+"""How often a question is asked before the last time, at least."""
 
 _CLOSE_PATIENCE_S = 5.0
 """How long the end of a run waits for a call that is under way."""
@@ -85,16 +85,20 @@ class CallThread:
         return not self._thread.is_alive()
 
 
-def ask(question: Callable[[], _RESULT]) -> _RESULT:
+def ask(question: Callable[[], _RESULT], patience_s: float | None = None) -> _RESULT:
     """The answer of a database whose connections may have broken since it was asked last: then it is asked
-    again."""
-    for attempt in range(_TRIES):
+    again, at least for `patience_s`. Raises as `question`."""
+    until = time.monotonic() + (patience_s or 0.0)
+    attempt = 0
+    while True:
         try:
             return question()
         except Retryable as error:
+            if attempt >= _TRIES and time.monotonic() >= until:
+                raise
             _log.warning("asking failed: %s", error)
-            time.sleep(0.1 * 2**attempt)
-    return question()
+            time.sleep(0.1 * 2 ** min(attempt, _TRIES))
+            attempt += 1
 
 
 class Indexing:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from math import sqrt
 from typing import Any
 
@@ -173,9 +172,11 @@ def _verify(
     module, parts = prepared.module, _collect_figures(group, barrier)
     expected = prepared.baseline + barrier.prefilled + sum(part.count for part in parts.values())
     expected = expected if kept_events is None else kept_events
+    # Who lets requests wait for a database that is away for a while lets the count wait as long.
+    patience_s = group.load.patience_s
     try:
-        stored = await_count(partial(ask, module.count), expected, module.settle_s)
-        lost_devices = prepared.find_lost_devices(sorted(parts))
+        stored = await_count(lambda: ask(module.count, patience_s), expected, module.settle_s)
+        lost_devices = ask(lambda: prepared.find_lost_devices(sorted(parts)), patience_s)
     except (SimulatorError, Retryable) as error:
         raise SimulatorError(f"verifying the result failed: {error}") from error
     lag_s = _since_the_end(parts, barrier)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.contract import (
-    Report,
-)
+from simulator.collector.database import ask
+from simulator.contract import Report
 from simulator.errors import Retryable, SimulatorError
 
 from .collecting import FakeDatabase, Run, play
@@ -49,6 +48,45 @@ def test_counting_is_tried_again(database: FakeDatabase) -> None:
 
     database.counts = [Retryable("connection_lost", "gone"), 200]
     play(story)
+
+
+class FakeTime:
+    """Time that passes only where one waits."""
+
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.mark.parametrize(("patience_s", "least_s", "most_s"), [(None, 3, 4), (60.0, 60, 65)])
+def test_a_database_that_stays_away_is_waited_for_as_long_as_its_requests(
+    monkeypatch: pytest.MonkeyPatch, patience_s: float | None, least_s: float, most_s: float
+) -> None:
+    fake = FakeTime()
+    monkeypatch.setattr("simulator.collector.database.time", fake)
+
+    def count() -> int:
+        raise Retryable("connection_lost", "gone")
+
+    with pytest.raises(Retryable, match="gone"):
+        ask(count, patience_s)
+    assert least_s <= fake.now_s <= most_s
+
+
+def test_events_are_counted_with_the_patience_of_the_writers(
+    database: FakeDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        assert (await run.finish_well()).carried.stored == 200
+
+    monkeypatch.setattr("simulator.collector.database.time", FakeTime())
+    database.counts = [*[Retryable("connection_lost", "gone")] * 10, 200]
+    play(story, patience_s=60.0)
 
 
 def test_events_that_writers_sort_are_not_looked_up_by_number(

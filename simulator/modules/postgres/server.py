@@ -152,7 +152,11 @@ class Session:
 
     def _do(self, ask: Callable[[Connection], list[Fetched]]) -> list[Fetched]:
         if self._connection is None:
-            self.open()
+            try:
+                self.open()
+            except SimulatorError as error:
+                # It has been connected before: a server that is away for a while comes back.
+                raise connection_lost(error) from error
         assert self._connection is not None
         try:
             return ask(self._connection)
