@@ -12,8 +12,8 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, TypeVar
 
 import psycopg
@@ -145,6 +145,11 @@ def write_constant(value: Any) -> str:
 # --- a connection -----------------------------------------------------------------------------------
 
 
+def list_types(result: pq.abc.PGresult) -> list[int]:
+    """The types of a result's columns, by their OIDs."""
+    return [result.ftype(column) for column in range(result.nfields)]
+
+
 class Connection:
     """A connection by libpq, for one thread. Raises OSError when it is lost or an answer takes too long: it
     must be closed then; `ServerError` for what the server refuses."""
@@ -192,41 +197,31 @@ class Connection:
 
     def ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a statement's answer; none if it has none. `values`: constants for its `%s`."""
-        result = self._execute(fill(statement, values))
+        result = self._request(self.pg.send_query, fill(statement, values).encode())
         decoder = Transformer()
         decoder.set_pgresult(result)
         return decoder.load_rows(0, result.ntuples, tuple)
 
     def ask_types(self, statement: str) -> list[int]:
         """The types of the columns of a statement's answer, by their OIDs."""
-        result = self._execute(statement)
-        return [result.ftype(column) for column in range(result.nfields)]
+        return list_types(self._request(self.pg.send_query, statement.encode()))
 
     def prepare(self, name: bytes, statement: bytes, types: Sequence[int]) -> None:
         """Prepare a statement whose parameters have these types (OIDs)."""
-        with self._lost_if_refused():
-            self.pg.send_prepare(name, statement, types)
-        self.finish()
+        self._request(self.pg.send_prepare, name, statement, types)
 
     def describe(self, name: bytes) -> list[int]:
         """The types of the columns of a prepared statement's answer, by their OIDs."""
-        with self._lost_if_refused():
-            self.pg.send_describe_prepared(name)
-        result = self.finish()
-        return [result.ftype(column) for column in range(result.nfields)]
+        return list_types(self._request(self.pg.send_describe_prepared, name))
 
-    def _execute(self, statement: str) -> pq.abc.PGresult:
-        with self._lost_if_refused():
-            self.pg.send_query(statement.encode())
-        return self.finish()
-
-    @contextmanager
-    def _lost_if_refused(self) -> Iterator[None]:
-        """OSError if libpq refuses to send: it does so only by a connection that is lost."""
+    def _request(self, send: Callable[..., None], *values: Any) -> pq.abc.PGresult:
+        """Send by a function of libpq's, and wait for the result."""
         try:
-            yield
+            send(*values)
         except psycopg.Error as error:
+            # It refuses to send only by a connection that is lost.
             raise lost(error) from error
+        return self.finish()
 
     def wait(self, timeout_s: float) -> None:
         """Wait until there is something to read, or room for what is still to be sent."""

@@ -20,7 +20,7 @@ from psycopg.adapt import Transformer
 from ...encoding.postgres_rows import HEADER, SYNC
 from ..asking import Received, Rows, explain_length, most_answer_bytes
 from ..sending import TIMEOUTS, limit_waits, receive_stamped
-from .libpq import Connection, lost, no_answer, read_error
+from .libpq import Connection, list_types, lost, no_answer, read_error
 
 INT8_OID = 20
 _LENGTH, _SHORT, _INT8 = struct.Struct("!i"), struct.Struct("!h"), struct.Struct("!q")
@@ -211,8 +211,7 @@ class LibpqLine(Line):
             return None
         result = self.connection.finish()
         # libpq doesn't say how long an answer was.
-        types = [result.ftype(column) for column in range(result.nfields)]
-        return Received(result.ntuples, 0, (types, result))
+        return Received(result.ntuples, 0, (list_types(result), result))
 
 
 def walk(data: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -70,7 +70,7 @@ class SqlDialect:
     def group(self, places: int, buckets: Sequence[Every]) -> str:
         """What follows the conditions of a statement that computes a row per something. `places`: how many of
         its first values that something is, the `buckets` of time among them."""
-        return f" GROUP BY {_list_places(places)}" if places else ""
+        return f" GROUP BY {', '.join(map(str, range(1, places + 1)))}" if places else ""
 
     def select(self, values: Sequence[str]) -> str:
         """The values that a statement asks for in its last step."""
@@ -213,8 +213,7 @@ def _among_tags(condition: str, devices: int | None, schema: Schema, dialect: Sq
     ids."""
     statement = f"SELECT {quote_name(ID)} FROM {quote_name(schema.tags_table)} WHERE {condition}"
     # Where tables are joined, not all databases take the id's name alone.
-    key = _name_id(schema.table)
-    return dialect.among(key, statement, devices)
+    return dialect.among(_name_id(schema.table), statement, devices)
 
 
 def _compare(where: Where, schema: Schema, dialect: SqlDialect) -> str:
@@ -252,13 +251,8 @@ def _compute(query: Query, schema: Schema, dialect: SqlDialect, where: str) -> s
     return f"SELECT {dialect.select([*per, *values])} FROM {tables}{where}{grouped}"
 
 
-def _list_places(count: int) -> str:
-    return ", ".join(str(place) for place in range(1, count + 1))
-
-
 _ALIAS = '"_v%d"'
 """Names a value in a statement around the one that asks for it; no column has such a name."""
-
 
 _DEVICES = '"_devices"'
 """Names a list of devices; no table has such a name."""
@@ -382,9 +376,6 @@ def _name_column(name: str, schema: Schema, dialect: SqlDialect) -> str:
 def quote_text(text: str) -> str:
     """A text as standard SQL writes it."""
     return "'" + text.replace("'", "''") + "'"
-
-
-# What SQL and CQL have in common.
 
 
 def quote_name(name: str) -> str:

@@ -40,11 +40,6 @@ class PostgresAsker(PolledAsker):
 
     RESULTS: ClassVar[pq.Format] = pq.Format.TEXT
     """The format of values in answers to prepared statements."""
-    PLANS_ANEW: ClassVar[bool] = True
-    """Whether a window of all devices is asked about by its text. PostgreSQL has, after five executions of a
-    prepared statement, one plan for windows of any length, and takes them for 0.5 % of the events: it sorted
-    500,000 where it only needed a hash. A plan of its own takes 0.1 ms. By an index on time alone it read all
-    of a window even for one device."""
     module: Postgres
 
     def __init__(self, module: Postgres, in_flight: int) -> None:
@@ -73,7 +68,7 @@ class PostgresAsker(PolledAsker):
     def _choose_maker(self, bounds: BoundQueries) -> Callable[..., Question]:
         dialect = self.module.dialect.SQL
         template = make_template(bounds, self.module.make_statement, dialect)
-        if self._plans_anew(bounds) or not self._is_prepared:
+        if self.plans_anew(bounds) or not self._is_prepared:
             return lambda *values: make_text_question(
                 template.join(lambda place: self._write(template, values[place]))
             )
@@ -84,8 +79,12 @@ class PostgresAsker(PolledAsker):
         statement = self._name(text, types)
         return make_binder(statement, used, template.devices)
 
-    def _plans_anew(self, bounds: BoundQueries) -> bool:
-        if not self.PLANS_ANEW or bounds.query.window is None:
+    def plans_anew(self, bounds: BoundQueries) -> bool:
+        """Whether a query is asked by its text each time, as for a window of all devices. PostgreSQL has,
+        after five executions of a prepared statement, one plan for windows of any length, and takes them for
+        0.5 % of the events: it sorted 500,000 where it only needed a hash. A plan of its own takes 0.1 ms. By
+        an index on time alone it read all of a window even for one device."""
+        if bounds.query.window is None:
             return False
         return bounds.devices is None or self.module.reads_window_by_time(bounds.query)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from zlib import crc32
 
+import numpy as np
+
 from ...contract import Retention
+from ...encoding.columns import BIG_ENDIAN
 from ...errors import OptionError
 from ...workloads.schema import ID, ColumnType, Schema, Tags
 from .._base.sql_queries import SqlDialect, quote_name
@@ -16,33 +19,18 @@ https://github.com/postgres/postgres/blob/master/src/include/access/htup_details
 
 # https://www.postgresql.org/docs/current/storage-page-layout.html
 _HEADER_BYTES = 24
-# https://www.postgresql.org/docs/current/datatype.html: sizes, to which values are aligned, too. A text has a
-# byte at least, and no alignment as long as it is short.
-_BYTES = {
-    ColumnType.TIMESTAMP_MS: 8,
-    ColumnType.INT64: 8,
-    ColumnType.INT32: 4,
-    ColumnType.FLOAT32: 4,
-    ColumnType.FLOAT64: 8,
-    ColumnType.BOOL: 1,
-    ColumnType.TEXT: 1,
-    ColumnType.JSON: 1,
-}
-
-
-def count_row_bytes(schema: Schema) -> int:
-    """What a row takes at least: texts and values that may be missing are counted as next to nothing."""
-    size = _HEADER_BYTES
-    for column in schema.row:
-        if not column.nullable:
-            width = _BYTES[column.type]
-            size += -size % width + width
-    return size
 
 
 def check_row(schema: Schema, most: int) -> None:
     """OptionError if no row can be stored, as each is larger than that."""
-    size = count_row_bytes(schema)
+    size = _HEADER_BYTES
+    for column in schema.row:
+        # Texts and values that may be missing are counted as next to nothing.
+        if not column.nullable:
+            # https://www.postgresql.org/docs/current/datatype.html: sizes, to which values are aligned, too.
+            # A text has a byte at least, and no alignment as long as it is short.
+            width = np.dtype(BIG_ENDIAN.get(column.type, "S1")).itemsize
+            size += -size % width + width
     if size > most:
         raise OptionError(
             f"a row of table {schema.table} takes {size:,} bytes at least, but PostgreSQL stores"

@@ -144,11 +144,12 @@ class PgWireAsker(PostgresAsker):
     """Asks what `Questdb.compile` gives."""
 
     RESULTS = pq.Format.BINARY
-    # QuestDB's plans don't depend on parameters.
-    PLANS_ANEW = False
 
     def __init__(self, module: Questdb, in_flight: int) -> None:
         super().__init__(_view(module), in_flight)
+
+    def plans_anew(self, bounds: BoundQueries) -> bool:
+        return False  # plans don't depend on parameters
 
     def encode(self, bounds: BoundQueries) -> Iterable[PreparedQuestion]:
         return super().encode(_in_us(bounds))
