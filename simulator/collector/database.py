@@ -85,10 +85,10 @@ class CallThread:
         return not self._thread.is_alive()
 
 
-def ask(question: Callable[[], _RESULT], patience_s: float | None = None) -> _RESULT:
+def ask(question: Callable[[], _RESULT], settings: RunSettings) -> _RESULT:
     """The answer of a database whose connections may have broken since it was asked last: then it is asked
-    again, at least for `patience_s`. Raises as `question`."""
-    until = time.monotonic() + (patience_s or 0.0)
+    again, for as long as the run's own requests would be. Raises as `question`."""
+    until = time.monotonic() + settings.patience_s
     attempt = 0
     while True:
         try:
@@ -161,7 +161,7 @@ class Indexing:
             assert self._module is not None
             create = self._module.create_indexes
             began = time.monotonic()
-            ask(lambda: create(lacking))
+            ask(lambda: create(lacking), self._settings)
             self.build_s = time.monotonic() - began
 
     def describe_schema(self) -> dict[str, object]:
@@ -173,13 +173,14 @@ class Indexing:
         if self._settings.groups_of(Role.WRITE, Role.FILL):
             schema["primary_key"] = str(self._job.load.primary_key)
         if self._module is not None:
-            schema["indexes"] = sorted(ask(self._module.list_indexes).values())
+            indexes = ask(self._module.list_indexes, self._settings)
+            schema["indexes"] = sorted(indexes.values())
         return schema
 
     def _list_lacking(self) -> list[str]:
         if self._module is None:
             return []
-        present = ask(self._module.list_indexes)
+        present = ask(self._module.list_indexes, self._settings)
         return [name for name in self._module.index_names if name not in present]
 
     def _list_present(self, module: IndexedModule[Any, Any]) -> list[str]:

@@ -7,9 +7,10 @@ import time
 from collections.abc import Collection, Sequence
 from itertools import takewhile
 
-from ..contract import GroupResult, Level, Load, Progress, RunResult, Storage
+from ..contract import GroupResult, Level, Load, Progress, RunResult, RunSettings, Storage
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule
+from .database import ask
 
 _log = logging.getLogger(__name__)
 
@@ -62,31 +63,31 @@ def count_acknowledged(timeline: Sequence[tuple[int, int]], at_s: float) -> int:
 
 
 def measure_storage(
-    module: AnyModule, writers: GroupResult, compact: bool
+    settings: RunSettings, module: AnyModule, writers: GroupResult
 ) -> tuple[Storage | None, Storage | None]:
     """What is on disk now, and if asked for, after the database has compacted its tables."""
     if writers.verification is None or writers.verification.stored is None:
         return None, None
     stored = writers.verification.stored
-    before = _ask(module, stored)
-    if not compact or before.reason:
+    before = _ask(settings, module, stored)
+    if not settings.data.compact or before.reason:
         return before, None
-    return before, _ask_compacted(module, stored)
+    return before, _ask_compacted(settings, module, stored)
 
 
-def _ask_compacted(module: AnyModule, stored: int) -> Storage:
+def _ask_compacted(settings: RunSettings, module: AnyModule, stored: int) -> Storage:
     try:
         done = module.compact()
     except (SimulatorError, Retryable) as error:
         return Storage(reason=f"compacting failed: {error}")
     if not done:
         return Storage(reason="the database has no command for compaction")
-    return _ask(module, stored)
+    return _ask(settings, module, stored)
 
 
-def _ask(module: AnyModule, stored: int) -> Storage:
+def _ask(settings: RunSettings, module: AnyModule, stored: int) -> Storage:
     try:
-        return _complete(module, module.storage(), stored)
+        return _complete(module, ask(module.storage, settings), stored)
     except (SimulatorError, Retryable) as error:
         _log.warning("size on disk unknown: %s", error)
         return Storage(reason=str(error))

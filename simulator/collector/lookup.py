@@ -55,7 +55,7 @@ def look_up_events(settings: RunSettings, prepared: Preparation, barrier: Barrie
         ]
     since_ms = begin.find_frontier() if begin.has_history else None
     try:
-        return ask(lambda: look_up(prepared.module, prepared.workload, parts, since_ms))
+        return ask(lambda: look_up(prepared.module, prepared.workload, parts, since_ms), settings)
     except (SimulatorError, Retryable, Malformed) as error:
         return Lookup(reason=str(error))
 

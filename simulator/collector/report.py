@@ -63,7 +63,7 @@ def make_report(
         group = _shorten(whole, early_end)
         if group.load.role is Role.WRITE:
             kept_events = None if deleter is None else deleter.count_kept()
-            writers, report.carried = _verify(group, prepared, barrier, kept_events)
+            writers, report.carried = _verify(group, settings, prepared, barrier, kept_events)
             run.groups.append(writers)
         else:
             run.groups.append(_merge_readers(group, settings, prepared, barrier))
@@ -165,18 +165,20 @@ def _merge(
 
 
 def _verify(
-    group: Group, prepared: Preparation, barrier: Barrier, kept_events: int | None
+    group: Group,
+    settings: RunSettings,
+    prepared: Preparation,
+    barrier: Barrier,
+    kept_events: int | None,
 ) -> tuple[GroupResult, CarriedState]:
     """Count the events of a group of writers, and merge what it measured. `kept_events`: how many events
     weren't to be deleted, if the run has a retention."""
     module, parts = prepared.module, _collect_figures(group, barrier)
     expected = prepared.baseline + barrier.prefilled + sum(part.count for part in parts.values())
     expected = expected if kept_events is None else kept_events
-    # Who lets requests wait for a database that is away for a while lets the count wait as long.
-    patience_s = group.load.patience_s
     try:
-        stored = await_count(lambda: ask(module.count, patience_s), expected, module.settle_s)
-        lost_devices = ask(lambda: prepared.find_lost_devices(sorted(parts)), patience_s)
+        stored = await_count(lambda: ask(module.count, settings), expected, module.settle_s)
+        lost_devices = ask(lambda: prepared.find_lost_devices(sorted(parts)), settings)
     except (SimulatorError, Retryable) as error:
         raise SimulatorError(f"verifying the result failed: {error}") from error
     lag_s = _since_the_end(parts, barrier)
@@ -249,7 +251,7 @@ def _count_after_queries(settings: RunSettings, module: AnyModule) -> int | None
     """Events in the database; None if they can't be counted, SimulatorError if there are none. Asked after
     the queries: a count before them would read into the caches what they are about to read."""
     try:
-        count = ask(module.count)
+        count = ask(module.count, settings)
     except (SimulatorError, Retryable) as error:
         _log.warning("counting the events failed: %s", error)
         return None

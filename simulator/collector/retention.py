@@ -101,7 +101,7 @@ class Deleter:
 
     def delete(self, limit_ms: int) -> None:
         """Delete what is older. Raises SimulatorError or Retryable."""
-        ask(lambda: self.prepared.module.delete_older(limit_ms))
+        ask(lambda: self.prepared.module.delete_older(limit_ms), self.settings)
         self.limit_ms = limit_ms
 
     def delete_in_run(self, limit_ms: int) -> None:
@@ -145,7 +145,7 @@ class Deleter:
         if self.limit_ms is not None:
             result.deleted = sum(part.count for part in self.list_parts()) - self.count_kept()
             try:
-                result.remaining = ask(self._count_older)
+                result.remaining = ask(self._count_older, self.settings)
             except (SimulatorError, Retryable) as error:
                 _log.warning("counting the events older than the retention failed: %s", error)
         return result

@@ -246,10 +246,11 @@ class Collector:
     async def _measure_storage(self, run: RunResult, writers: GroupResult) -> None:
         if self.failure is not None:
             return
-        module, compact = self._prepared.module, self.settings.data.compact
+        module = self._prepared.module
         try:
             writers.storage, writers.storage_compacted = await self._ask(
-                lambda: measure_storage(module, writers, compact), "asking for the size on disk"
+                lambda: measure_storage(self.settings, module, writers),
+                "asking for the size on disk",
             )
         except SimulatorError as error:
             writers.storage = Storage(reason=str(error))

@@ -406,6 +406,12 @@ class RunSettings(Message):
         """The workers of all groups."""
         return sum(group.load.workers for group in self.groups)
 
+    @property
+    def patience_s(self) -> float:
+        """How long the most patient group lets a request take, retries included; 0: that isn't limited by
+        time."""
+        return max(group.load.patience_s or 0.0 for group in self.groups)
+
     def groups_of(self, *roles: Role) -> list[Group]:
         """The groups that do this, or one of these."""
         return [group for group in self.groups if group.load.role in roles]

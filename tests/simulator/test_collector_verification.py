@@ -8,6 +8,7 @@ from simulator.collector.database import ask
 from simulator.contract import Report
 from simulator.errors import Retryable, SimulatorError
 
+from ..helpers import settings
 from .collecting import FakeDatabase, Run, play
 
 
@@ -73,7 +74,7 @@ def test_a_database_that_stays_away_is_waited_for_as_long_as_its_requests(
         raise Retryable("connection_lost", "gone")
 
     with pytest.raises(Retryable, match="gone"):
-        ask(count, patience_s)
+        ask(count, settings(patience_s=patience_s))
     assert least_s <= fake.now_s <= most_s
 
 
