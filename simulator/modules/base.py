@@ -258,9 +258,7 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
 
     def close(self) -> None:
         """Disconnect; must not fail on a broken connection. A module's own `close` calls this one, too."""
-        if self._fetcher is not None:
-            self._fetcher.close()
-            self._fetcher = None
+        self.close_fetcher()
 
     @contextmanager
     def lock(self) -> Iterator[None]:

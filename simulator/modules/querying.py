@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..errors import OptionError, did_you_mean
+from ..errors import OptionError, Retryable, SimulatorError, did_you_mean
 from ..workloads.drawing import BoundQuery, bind
 from ..workloads.queries import Query as Description
 from .asking import Asker, Rows
@@ -83,11 +83,26 @@ class QueryingModule(ABC):
         return asker
 
     def fetch(self, statement: Any) -> Rows:
-        """The rows of a statement's answer, decoded: for whoever isn't measured. After `open`."""
-        if self._fetcher is None:
-            self._fetcher = self.make_asker(1)
-            self._fetcher.open()
-        return self._fetcher.fetch(statement)
+        """The rows of a statement's answer, decoded: for whoever isn't measured. After `open`. Raises
+        Retryable if the database has gone away since then, or SimulatorError."""
+        try:
+            if self._fetcher is None:
+                self._fetcher = self.make_asker(1)
+                try:
+                    self._fetcher.open()
+                except SimulatorError as error:
+                    # The module has been connected: a server that is away for a while comes back.
+                    raise Retryable("connection_lost", str(error)) from error
+            return self._fetcher.fetch(statement)
+        except Retryable:
+            self.close_fetcher()
+            raise
+
+    def close_fetcher(self) -> None:
+        """Disconnect what `fetch` asks by."""
+        if self._fetcher is not None:
+            self._fetcher.close()
+            self._fetcher = None
 
     def queries(self) -> Mapping[str, Any]:
         """The statements to ask that are the same in each execution.

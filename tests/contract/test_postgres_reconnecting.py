@@ -101,6 +101,26 @@ def test_a_reader_is_patient_by_and_by(
     observer.close()
 
 
+def test_what_is_not_measured_is_asked_again_once_the_server_is_back(
+    postgres: PostgresUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by connections that are made when they are first needed, as for the look-up of events."""
+    job = as_observer(new_job(Temperature().schema))
+    observer = postgres.module(job)
+    observer.open()
+    for _ in range(2):
+        with monkeypatch.context() as patched:
+            swallow_connections(patched, refused=2)
+            for _ in range(2):
+                with pytest.raises(Retryable, match="refused"):
+                    observer.fetch("SELECT 1")
+        assert observer.fetch("SELECT 1") == [(1,)]
+        end_connections(postgres, job.run_id)
+        with pytest.raises(Retryable):
+            observer.fetch("SELECT 1")
+    observer.close()
+
+
 def test_a_reader_that_waited_in_vain_connects_again_as_quickly(
     postgres: PostgresUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
