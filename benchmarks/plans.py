@@ -24,9 +24,9 @@ from simulator.modules.asking import Asker
 from simulator.modules.base import AnyModule
 from simulator.oracle.answers import answer
 from simulator.oracle.comparing import compare_answers
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import BoundQueries, draw_block
+from simulator.workloads.stored import Stored, StoredPart
 
 from .plan_cases import SETUPS, SIZE, SIZES, SYSTEMS, list_forms, stored
 from .plan_explaining import explain

@@ -11,7 +11,7 @@ from itertools import repeat
 from time import perf_counter
 from typing import NamedTuple
 
-from simulator.contract import Go, StoredEvents
+from simulator.contract import Go, StoredPart
 from simulator.modules.asking import Asker
 from simulator.modules.base import AnyModule
 from simulator.worker import garbage_collection_paused
@@ -60,7 +60,7 @@ def open_asker(reader: Reader) -> Iterator[tuple[Asker, Questions]]:
     module = reader.module
     module.open()
     asker = module.asker(reader.in_flight)
-    stored = [StoredEvents(worker=0, first=0, count=reader.events)]
+    stored = [StoredPart(0, 0, reader.events)]
     go = Go(go=True, stored=stored)
     try:
         yield asker, Questions(module, asker, reader.workload, go, reader.number)

@@ -42,7 +42,7 @@ from simulator.contract import (
     Load,
     Role,
     RunSettings,
-    StoredEvents,
+    StoredPart,
     WorkerResult,
     make_groups,
 )
@@ -66,7 +66,7 @@ BESIDE_CPU, SLACK = 1.25, 2
 """Beside a reader, an insert may take `BESIDE_CPU` times the CPU that it takes alone; with --quick, `SLACK`
 times that."""
 SEED = 13
-STORED = StoredEvents(worker=0, first=0, count=100_000)
+STORED = StoredPart(0, 0, 100_000)
 """What readers ask about."""
 SERVICE_MS = {1: 0.0, 8: 0.3}
 """How long a request takes at `blackhole`, by requests in flight: with one, nothing, or the next would

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.contract import Go, Ready, RunSettings, Stage, StoredEvents, WorkerResult
+from simulator.contract import Go, Ready, RunSettings, Stage, StoredPart, WorkerResult
 from simulator.worker.base import CollectorClient, Worker
 from simulator.worker.writing import WritingWorker
 
@@ -57,7 +57,7 @@ class WatchedWorker(Watching, WritingWorker):
 class _Collector:
     """Answers as a collector does; for a server's threads."""
 
-    def __init__(self, workers: int, stored: Sequence[StoredEvents]) -> None:
+    def __init__(self, workers: int, stored: Sequence[StoredPart]) -> None:
         self._waiting = workers
         self._stored = list(stored)
         self._all_ready = threading.Condition()
@@ -85,7 +85,7 @@ class _Collector:
 def run_workers(
     settings: RunSettings,
     make: Callable[[RunSettings, int, CollectorClient], Watching],
-    stored: Sequence[StoredEvents] = (),
+    stored: Sequence[StoredPart] = (),
 ) -> list[Watched]:
     """Run all workers of these settings to their end, side by side; what each did. `stored`: what readers
     are told that they can ask about.

@@ -13,10 +13,10 @@ from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Job
 from simulator.modules.indexes import CreateIndices, IndexedModule
 from simulator.modules.own_statements import find_own_statement
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.workloads.base import Workload, device_ids
 from simulator.workloads.drawing import BoundQuery, bind, draw
 from simulator.workloads.queries import Query
+from simulator.workloads.stored import Stored, StoredPart
 
 from ..errors import ConfigError
 from ..results.model import SentStatements

@@ -19,7 +19,6 @@ from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule, await_count
 from ..modules.indexes import CreateIndices, IndexedModule
 from ..oracle.beginning import Beginning
-from ..oracle.stored import Stored, StoredPart
 from ..oracle.survey import (
     OtherEvents,
     RecognizedEvents,
@@ -28,6 +27,7 @@ from ..oracle.survey import (
     resume_history,
 )
 from ..workloads.base import Workload
+from ..workloads.stored import Stored, StoredPart
 
 _log = logging.getLogger(__name__)
 _RESULT = TypeVar("_RESULT")

@@ -10,10 +10,10 @@ from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule
 from ..oracle.answers import answer, describe_answer
 from ..oracle.comparing import Malformed, normalize
-from ..oracle.stored import Stored, StoredPart
 from ..workloads.base import Workload
 from ..workloads.drawing import bind
 from ..workloads.queries import Aggregate, At, Every, Function, Query, Window
+from ..workloads.stored import Stored, StoredPart
 from .barrier import Barrier
 from .database import Preparation, ask, open_tables
 

@@ -26,10 +26,10 @@ from ..errors import Retryable, SimulatorError
 from ..machine import client_environment, merge_machines
 from ..modules import list_ignored_keys
 from ..modules.base import AnyModule, await_count
-from ..oracle.stored import Stored, StoredPart
 from ..workloads import name_events
 from ..workloads.base import Workload
 from ..workloads.queries import Query
+from ..workloads.stored import Stored, StoredPart
 from .barrier import Barrier
 from .database import Preparation, ask
 from .merge import merge_group, queryable

@@ -16,15 +16,14 @@ from ..contract import (
     RetentionResult,
     Role,
     RunSettings,
-    StoredEvents,
     WorkerFigures,
 )
 from ..errors import Retryable, SimulatorError
 from ..histograms import find_percentile_ms
-from ..oracle.stored import Stored, StoredPart
 from ..workloads.clock import find_time_ms
 from ..workloads.drawing import BoundQuery
 from ..workloads.queries import Aggregate, Function, Query, Window
+from ..workloads.stored import Stored, StoredPart
 from .barrier import Barrier
 from .database import Preparation, ask, open_tables
 
@@ -186,7 +185,7 @@ def describe_remaining(result: RetentionResult) -> list[str]:
     return [f"{result.remaining:,} events older than the retention allows are still stored"]
 
 
-def leave_out_deleted(prepared: Preparation, stored: Sequence[StoredEvents]) -> list[StoredEvents]:
+def leave_out_deleted(prepared: Preparation, stored: Sequence[StoredPart]) -> list[StoredPart]:
     """The stored events that will stay until the end of the run, which readers are to ask about. All, if it
     isn't known when the run ends."""
     until_ms = find_last_limit(prepared)
@@ -194,12 +193,10 @@ def leave_out_deleted(prepared: Preparation, stored: Sequence[StoredEvents]) -> 
         return list(stored)
     parts = []
     for part in stored:
-        own = Stored(prepared.workload, [StoredPart(part.worker, part.first, part.count)])
+        own = Stored(prepared.workload, [part])
         [older] = own.find_between(None, until_ms)
         skipped = max(0, min(older.stop - part.first, part.count - 1))
-        parts.append(
-            part.model_copy(update={"first": part.first + skipped, "count": part.count - skipped})
-        )
+        parts.append(StoredPart(part.worker, part.first + skipped, part.count - skipped))
     return parts
 
 

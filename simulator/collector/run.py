@@ -483,7 +483,7 @@ def _publish_prepared(prepared: Preparation, worker: int) -> Go:
     begin = prepared.begin
     go = Go(go=True, first_event=begin.first_of(worker), prefill=begin.prefill_of(worker))
     if prepared.drawn and not isinstance(prepared.known, str):
-        go.stored = leave_out_deleted(prepared, prepared.known.events)
+        go.stored = leave_out_deleted(prepared, prepared.known.parts)
         go.sharing_workers = prepared.known.sharing_workers
         go.before_ms = prepared.certain_until_ms
     return go

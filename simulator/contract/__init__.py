@@ -32,7 +32,7 @@ from .messages import (
     Ready,
     Stage,
     Status,
-    StoredEvents,
+    StoredPart,
     WorkerAnswers,
     WorkerFigures,
     WorkerOffer,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -41,7 +42,8 @@ class Ready(Message):
     """Events that the worker's prefill stored (stage RUN)."""
 
 
-class StoredEvents(Message):
+@dataclass(frozen=True)
+class StoredPart:
     """Events of one worker that are in the database: numbered from `first` on."""
 
     worker: Count
@@ -58,7 +60,7 @@ class Go(Message):
     """Number of the worker's first event, its prefill's among them (stage PREPARED)."""
     prefill: Count = 0
     """Events that the worker is to insert before the start (stage PREPARED)."""
-    stored: list[StoredEvents] = Field(default_factory=list)
+    stored: list[StoredPart] = Field(default_factory=list)
     """What queries with drawn parameters can be drawn for, if there are such queries (stage PREPARED)."""
     sharing_workers: Count | None = None
     """How many workers shared the devices of these events, if the workload has devices in all."""

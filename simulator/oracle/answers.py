@@ -13,8 +13,8 @@ from ..workloads.columns import WHOLE, Slack, Values, rank, rank_rows
 from ..workloads.drawing import BoundQuery
 from ..workloads.queries import Every, Function, Order, Query
 from ..workloads.schema import ColumnType, Schema
+from ..workloads.stored import Range, Stored, unite
 from .computing import Block, Devices, Evaluation, evaluate
-from .stored import Range, Stored, unite
 
 Row = tuple[Any, ...]
 

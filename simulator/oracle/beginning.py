@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ..contract import Role, RunSettings, share
 from ..workloads.base import Workload
 from ..workloads.history import WithHistory
-from .stored import StoredPart
+from ..workloads.stored import StoredPart
 
 
 @dataclass(frozen=True)

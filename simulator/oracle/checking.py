@@ -14,9 +14,9 @@ from ..machine import free_memory_bytes
 from ..modules.base import AnyModule
 from ..modules.own_statements import find_own_statement
 from ..workloads.drawing import BoundQuery
+from ..workloads.stored import Stored
 from .answers import answer_all, estimate_memory, find_needed
 from .comparing import compare_columns
-from .stored import Stored
 from .survey import RecognizedEvents
 
 MOST_EVENTS = 100_000_000

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..contract import Role, StoredEvents, Timestamps
+from ..contract import Role, Timestamps
 from ..errors import SimulatorError
 from ..modules.base import AnyModule
 from ..workloads.base import SHARING_WORKERS, Workload
@@ -18,10 +18,10 @@ from ..workloads.common_queries import MOST_FIELDS
 from ..workloads.drawing import bind, draw
 from ..workloads.history import WithHistory
 from ..workloads.queries import Aggregate, At, Function, Query, Window
+from ..workloads.stored import Range, Stored, StoredPart
 from .answers import answer
 from .beginning import Beginning
 from .comparing import compare_answers
-from .stored import Range, Stored, StoredPart
 
 MOST_SHARING = 32
 """The most workers among which it's found out how many shared the devices in all."""
@@ -51,11 +51,6 @@ class RecognizedEvents:
         """How many workers these were, if the workload has devices that are shared."""
         workers = self.workload.options.model_dump().get(SHARING_WORKERS)
         return None if workers is None else int(workers)
-
-    @property
-    def events(self) -> list[StoredEvents]:
-        """The events in the form of messages."""
-        return [StoredEvents(worker=p.worker, first=p.first, count=p.count) for p in self.parts]
 
 
 def find_stored(begin: Beginning, module: AnyModule) -> RecognizedEvents:

@@ -18,11 +18,11 @@ from ..modules.asking import Asker, Received
 from ..modules.base import AnyModule
 from ..oracle.answers import describe_answer
 from ..oracle.comparing import Malformed, normalize
-from ..oracle.stored import Stored, StoredPart
 from ..workloads.base import SHARING_WORKERS, Workload
 from ..workloads.drawing import BoundQuery, bind, draw, draw_block, find_row_count
 from ..workloads.queries import Query
 from ..workloads.schema import Schema
+from ..workloads.stored import Stored
 from .feed import switch_soon
 from .schedule import compute_patiently
 
@@ -83,9 +83,8 @@ class Questions:
         self._encodes_late = redraw
         self._drawn: dict[str, _Drawn] = {}
         if drawn:
-            parts = [StoredPart(part.worker, part.first, part.count) for part in go.stored]
             shared = _share_devices(workload, go.sharing_workers)
-            stored = self._stored = Stored(shared, parts, go.before_ms, chance)
+            stored = self._stored = Stored(shared, go.stored, go.before_ms, chance)
             self._drawn = {
                 name: _Drawn(query, find_row_count(query, stored)) for name, query in drawn.items()
             }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from .queries import At, Query
 from .random_streams import Streams, open_streams
+from .stored import Stored
 
 
 @dataclass(frozen=True)
@@ -65,49 +66,6 @@ class BoundQueries:
         return [*names, *(times.tolist() for times in windows)]
 
 
-class Extent(Protocol):
-    """What drawing needs to know of the stored events."""
-
-    @property
-    def epoch_ms(self) -> int:
-        """The workload's first timestamp."""
-
-    @property
-    def seed(self) -> int:
-        """The seed by which parameters are drawn."""
-
-    @property
-    def span_ms(self) -> tuple[int, int]:
-        """From the first stored event to just behind the last, of those to be asked about."""
-
-    @property
-    def device_count(self) -> int:
-        """How many devices have events."""
-
-    @property
-    def devices_are_certain(self) -> bool:
-        """Whether it's certain that each of these devices has events, and that none is counted twice."""
-
-    @property
-    def is_growing(self) -> bool:
-        """Whether events are added while queries ask about these."""
-
-    @property
-    def instants_are_distinct(self) -> bool:
-        """Whether no device has two events of one time."""
-
-    def devices(self, numbers: NDArray[np.int64]) -> NDArray[np.bytes_]:
-        """The names of some of the devices, numbered from 0 on, in an array of the same shape."""
-
-    @property
-    def event_count(self) -> int:
-        """How many events are stored."""
-
-    def events(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
-        """Devices and times (ms) of some of the events, numbered from 0 on: two arrays of shape
-        (numbers,)."""
-
-
 def bind(query: Query, epoch_ms: int) -> BoundQuery:
     """A query without drawn parameters, for events from this first timestamp on."""
     assert not query.is_drawn
@@ -117,12 +75,12 @@ def bind(query: Query, epoch_ms: int) -> BoundQuery:
     return BoundQuery(query, devices, epoch_ms, epoch_ms + query.window.span)
 
 
-def draw(query: Query, stored: Extent, reader: int, execution: int) -> BoundQuery:
+def draw(query: Query, stored: Stored, reader: int, execution: int) -> BoundQuery:
     """The query with the parameters of one execution: a block of one."""
     return draw_block(query, stored, reader, execution, 1)[0]
 
 
-def draw_block(query: Query, stored: Extent, reader: int, first: int, count: int) -> BoundQueries:
+def draw_block(query: Query, stored: Stored, reader: int, first: int, count: int) -> BoundQueries:
     """The query with the parameters of executions [first, first + count), one at least: each a function of
     its number, the other arguments and the seed alone.
 
@@ -152,7 +110,7 @@ _TRIES = 30
 
 
 def _draw_events(
-    stored: Extent, streams: Streams, count: int
+    stored: Stored, streams: Streams, count: int
 ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
     """Device and time of an event each. Where a few are late, one of them may be too new to be asked about:
     then another is drawn."""
@@ -168,7 +126,7 @@ def _draw_events(
 
 
 def _draw_starts(
-    query: Query, stored: Extent, streams: Streams, count: int
+    query: Query, stored: Stored, streams: Streams, count: int
 ) -> tuple[NDArray[np.int64], int]:
     """Where each window of time begins, and how long all are."""
     assert query.window is not None
@@ -183,7 +141,7 @@ def _draw_starts(
     return np.full(count, end - span), span
 
 
-def find_row_count(query: Query, stored: Extent) -> int | None:
+def find_row_count(query: Query, stored: Stored) -> int | None:
     """How many rows each right answer has; None if that isn't certain without computing it."""
     rows: int | None = None
     if query.instant and query.where is None and stored.instants_are_distinct:

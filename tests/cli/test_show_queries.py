@@ -15,9 +15,9 @@ from cli.render.statements import describe_statements
 from simulator.modules.base import Job, Module
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import BoundQuery, draw
+from simulator.workloads.stored import Stored, StoredPart
 
 CONFIG = """
 targets:

@@ -31,7 +31,6 @@ from simulator.modules.cassandra.asking import CassandraAsker
 from simulator.modules.cassandra.options import CassandraOptions
 from simulator.oracle.answers import answer_all
 from simulator.oracle.comparing import compare_answers
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert, most_at_once
 from simulator.testing.server import as_observer, new_job
@@ -49,6 +48,7 @@ from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import draw
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually

@@ -16,7 +16,6 @@ from simulator.modules.elasticsearch.writing import ElasticsearchWriter
 from simulator.modules.sending import Payload
 from simulator.oracle.answers import answer_all
 from simulator.oracle.comparing import compare_answers
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert, insert_with
 from simulator.testing.server import ServerUnderTest, new_job
@@ -26,6 +25,7 @@ from simulator.workloads import load_workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import draw
 from simulator.workloads.queries import Query
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually

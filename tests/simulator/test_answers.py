@@ -11,7 +11,6 @@ import pytest
 
 from simulator.oracle.answers import Answer, answer, answer_all
 from simulator.oracle.comparing import compare_answers
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.events import make_schema
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
@@ -19,6 +18,7 @@ from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import BoundQuery, draw
 from simulator.workloads.queries import Every, Function, Query
 from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 
@@ -188,7 +188,7 @@ def sort_key(row: tuple[Any, ...]) -> str:
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks so small that groups and devices span many of them, and cross their ends."""
-    monkeypatch.setattr("simulator.oracle.stored.BLOCK_VALUES", 300)
+    monkeypatch.setattr("simulator.workloads.stored.BLOCK_VALUES", 300)
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))

@@ -40,7 +40,6 @@ from simulator.modules.azure_data_explorer.server import (
 )
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.server import new_job
 from simulator.testing.suite.test_described import APART, list_queries
 from simulator.testing.suite.test_described import WORKLOADS as DESCRIBED
@@ -50,6 +49,7 @@ from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import BoundQuery, bind, draw
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import Column, ColumnType, Schema, Tags
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 JOB = Job(Temperature.schema, Load(batch=10))

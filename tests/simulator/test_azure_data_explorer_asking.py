@@ -17,12 +17,12 @@ from simulator.modules.azure_data_explorer.options import AdxOptions
 from simulator.modules.azure_data_explorer.queries import Compiled
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.drawing import draw_block
 from simulator.workloads.schema import Schema
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from .test_http import Scripted, answers

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from simulator.contract import Answers, Go, GroupResult, Load, Role, StoredEvents
+from simulator.contract import Answers, Go, GroupResult, Load, Role
 from simulator.contract.messages import WorkerAnswers
 from simulator.machine import free_memory_bytes
 from simulator.modules.asking import Received
@@ -18,7 +18,6 @@ from simulator.modules.base import Job, Query
 from simulator.modules.blackhole import Blackhole
 from simulator.oracle.answers import answer
 from simulator.oracle.checking import Checker, add_answers, describe_parameters
-from simulator.oracle.stored import Stored, StoredPart, unite
 from simulator.oracle.survey import (
     DeviceInventory,
     RecognizedEvents,
@@ -33,6 +32,7 @@ from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import BoundQuery, bind
 from simulator.workloads.queries import Shape
+from simulator.workloads.stored import Stored, StoredPart, unite
 from simulator.workloads.temperature import Temperature
 
 WORKLOAD = Temperature(seed=2, device_spread=3)
@@ -71,7 +71,7 @@ def ask(
 ) -> WorkerAnswers:
     """What a reader hands in after it asked each query twice; `spoilt`: first answers that aren't right."""
     module = make_module(*queries)
-    stored = [StoredEvents(worker=p.worker, first=p.first, count=p.count) for p in PARTS]
+    stored = PARTS
     asker = module.asker()
     questions = Questions(module, asker, WORKLOAD, Go(go=True, stored=stored), reader)
     first_answers = FirstAnswers(questions, wanted=True)
@@ -108,7 +108,7 @@ def test_the_first_answer_to_each_query_is_kept_and_no_other() -> None:
         WORKLOAD,
         Go(
             go=True,
-            stored=[StoredEvents(worker=p.worker, first=p.first, count=p.count) for p in PARTS],
+            stored=PARTS,
         ),
         0,
     ).bind("range", 0)

@@ -9,8 +9,8 @@ import pytest
 from simulator.collector.retention import REST_S
 from simulator.contract import Progress, Report, Retention, RunResult
 from simulator.errors import SimulatorError
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.workloads.clock import find_time_ms
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from .collecting import FakeDatabase, Run, play, until

@@ -19,13 +19,13 @@ from simulator.modules._base.http_asking import SqlAsker
 from simulator.modules.asking import Received
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.drawing import BoundQuery, draw_block
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import Schema
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from .test_http import Script, Scripted, answers

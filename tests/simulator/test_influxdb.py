@@ -24,7 +24,6 @@ from simulator.modules.influxdb.queries import compile_query
 from simulator.modules.options import parse_options
 from simulator.oracle.answers import answer_all
 from simulator.oracle.comparing import compare_answers
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.events import Sundry, rows_of
 from simulator.testing.inserting import insert, insert_with, most_at_once
 from simulator.testing.server import as_observer, new_job
@@ -32,6 +31,7 @@ from simulator.worker import connect
 from simulator.workloads.drawing import bind, draw
 from simulator.workloads.queries import Query, Where
 from simulator.workloads.schema import Column, ColumnType
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from ..contract.entries import find_entry, server_fixtures

@@ -19,7 +19,6 @@ from simulator.modules.own_statements import find_own_statement
 from simulator.modules.postgres import Postgres
 from simulator.oracle.checking import Checker
 from simulator.oracle.comparing import normalize
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.oracle.survey import RecognizedEvents
 from simulator.workloads.base import Workload
 from simulator.workloads.defined import define
@@ -27,6 +26,7 @@ from simulator.workloads.drawing import BoundQuery, draw_block
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import ColumnType
 from simulator.workloads.statements import find_problems, parse_statement
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.yaml_source import parse_definition
 
 from ..helpers import begin_definition

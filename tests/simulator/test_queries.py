@@ -8,13 +8,13 @@ import pytest
 from pydantic import ValidationError
 
 from simulator.errors import OptionError
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.events import make_schema
 from simulator.workloads.common_queries import describe_queries, name_queries
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import bind, draw
 from simulator.workloads.queries import HOUR_MS, Query, Shape
 from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 COUNT = {"function": "count"}

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from simulator.contract import DataSet, Go, Load, Role, RunSettings, StoredEvents, Timestamps
+from simulator.contract import DataSet, Go, Load, Role, RunSettings, Timestamps
 from simulator.contract.settings import make_groups
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.asking import Asker, CallingAsker
@@ -18,12 +18,12 @@ from simulator.modules.base import Job, Query
 from simulator.modules.blackhole import Blackhole
 from simulator.oracle.answers import answer
 from simulator.oracle.beginning import Beginning
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.oracle.survey import find_stored
 from simulator.worker.questions import Questions
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import BoundQueries, BoundQuery, draw
 from simulator.workloads.queries import Shape
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 WORKLOAD = Temperature(seed=2, device_spread=3)
@@ -62,8 +62,8 @@ def make_settings(*loads: Load, **data: Any) -> RunSettings:
     )
 
 
-def events(*parts: tuple[int, int, int]) -> list[StoredEvents]:
-    return [StoredEvents(worker=w, first=first, count=count) for w, first, count in parts]
+def events(*parts: tuple[int, int, int]) -> list[StoredPart]:
+    return [StoredPart(*part) for part in parts]
 
 
 def told(*parts: tuple[int, int, int]) -> Go:
@@ -201,7 +201,7 @@ def test_what_can_not_be_compiled_is_refused_by_its_shape() -> None:
 def test_the_database_is_asked_which_events_it_has() -> None:
     settings = make_settings(Load(role=Role.READ))
     recognized = find_stored(Beginning(settings, WORKLOAD), make_module("range"))
-    assert recognized.events == events((0, 0, 500), (1, 0, 300))
+    assert recognized.parts == events((0, 0, 500), (1, 0, 300))
 
 
 def test_while_others_write_what_they_prefill_is_known() -> None:
@@ -209,7 +209,7 @@ def test_while_others_write_what_they_prefill_is_known() -> None:
     settings = make_settings(*loads, prefill=25)
     module = make_module("range")
     recognized = find_stored(Beginning(settings, WORKLOAD, 100), module)
-    assert recognized.events == events((0, 100, 13), (1, 100, 12))
+    assert recognized.parts == events((0, 100, 13), (1, 100, 12))
     assert not module.asked
 
 

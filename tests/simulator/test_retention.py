@@ -21,7 +21,6 @@ from simulator.contract import (
 from simulator.errors import OptionError
 from simulator.modules.capabilities import Ageing
 from simulator.modules.postgres.tables import create_partitions, list_bounds, list_older
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.worker.measure import Recorder
 from simulator.workloads import load_workload
 from simulator.workloads.clock import (
@@ -31,6 +30,7 @@ from simulator.workloads.clock import (
     find_time_ms,
     make_retention,
 )
+from simulator.workloads.stored import Stored, StoredPart
 
 from ..helpers import worker_figures
 

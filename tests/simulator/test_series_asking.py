@@ -28,13 +28,13 @@ from simulator.modules.victoriametrics.forms import (
     write_form,
     write_line_begin,
 )
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.drawing import BoundQuery, draw_block
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import Schema
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from .bounds import draw_blocks

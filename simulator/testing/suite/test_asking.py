@@ -15,11 +15,11 @@ from ...modules.asking import Asker, Received
 from ...modules.base import AnyModule, Module
 from ...oracle.answers import answer_all
 from ...oracle.comparing import compare_answers
-from ...oracle.stored import Stored, StoredPart
 from ...workloads import load_workload
 from ...workloads.base import Workload
 from ...workloads.drawing import BoundQuery, bind, draw_block
 from ...workloads.queries import Query
+from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
 from ..events import Sundry
 from ..server import ServerUnderTest, new_job

@@ -13,7 +13,6 @@ from ...errors import OptionError
 from ...modules.base import AnyModule, Support
 from ...oracle.answers import Answer, answer, answer_all
 from ...oracle.comparing import compare_answers
-from ...oracle.stored import Stored, StoredPart
 from ...oracle.survey import UnknownEvents, recognize_events, survey_devices
 from ...workloads import load_workload
 from ...workloads.base import Workload
@@ -21,6 +20,7 @@ from ...workloads.cpu import Cpu
 from ...workloads.drawing import BoundQuery, draw
 from ...workloads.queries import Query, Shape
 from ...workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema
+from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
 from ..events import Sundry, make_schema
 from ..server import ServerUnderTest, new_job

@@ -12,7 +12,6 @@ from ...modules.base import await_count
 from ...oracle.answers import answer_all
 from ...oracle.beginning import Beginning
 from ...oracle.comparing import compare_answers
-from ...oracle.stored import Stored, StoredPart
 from ...oracle.survey import (
     OtherEvents,
     UnknownEvents,
@@ -26,6 +25,7 @@ from ...workloads.cpu import Cpu
 from ...workloads.drawing import BoundQuery
 from ...workloads.history import History, WithHistory
 from ...workloads.queries import Query
+from ...workloads.stored import Stored, StoredPart
 from ..inserting import insert
 from ..server import ServerUnderTest, as_observer, batch_of, new_job
 from .test_queries import prepare_queries

@@ -11,12 +11,12 @@ from ...contract import Lookup, PrimaryKey, Tables
 from ...errors import OptionError
 from ...histograms import merge_histograms
 from ...modules.base import Encoding, Job, Support, await_count
-from ...oracle.stored import StoredPart
 from ...worker import connect
 from ...worker.measure import Recorder
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
 from ...workloads.schema import EventBlock
+from ...workloads.stored import StoredPart
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Awkward, rows_of
 from ..inserting import insert, insert_with, most_at_once

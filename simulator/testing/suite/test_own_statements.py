@@ -10,11 +10,11 @@ import pytest
 from ...errors import OptionError
 from ...oracle.answers import answer_all
 from ...oracle.comparing import compare_answers
-from ...oracle.stored import Stored, StoredPart
 from ...workloads import load_workload
 from ...workloads.drawing import draw_block
 from ...workloads.queries import Query
 from ...workloads.schema import Schema
+from ...workloads.stored import Stored, StoredPart
 from ..server import ServerUnderTest, new_job
 from .test_queries import SEED, fill, prepare_queries
 

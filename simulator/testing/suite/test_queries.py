@@ -15,7 +15,6 @@ from ...errors import OptionError, SimulatorError
 from ...modules.base import AnyModule, Support, await_count
 from ...oracle.answers import Answer, answer
 from ...oracle.comparing import compare_answers
-from ...oracle.stored import Stored, StoredPart
 from ...workloads import WORKLOADS
 from ...workloads.base import Workload
 from ...workloads.cpu import (
@@ -29,6 +28,7 @@ from ...workloads.cpu import (
 )
 from ...workloads.drawing import bind
 from ...workloads.schema import ColumnType
+from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Awkward
 from ..inserting import insert_with

@@ -9,10 +9,10 @@ import pytest
 from ...contract import Retention, Tables, find_step_ms
 from ...errors import OptionError, Retryable, SimulatorError
 from ...modules.base import AnyModule, Job, await_count
-from ...oracle.stored import Stored, StoredPart
 from ...workloads.clock import find_time_ms
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Function, Query, Window
+from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
 from ..inserting import insert_with
 from ..server import ServerUnderTest, as_observer, new_job

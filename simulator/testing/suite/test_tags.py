@@ -12,13 +12,13 @@ from ...errors import OptionError, SimulatorError
 from ...modules.base import Encoding, Support
 from ...oracle.answers import answer
 from ...oracle.comparing import compare_answers
-from ...oracle.stored import Stored, StoredPart
 from ...workloads import load_workload
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
 from ...workloads.drawing import bind
 from ...workloads.queries import Query
 from ...workloads.schema import number_devices
+from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Sundry, rows_of
 from ..inserting import insert_with

@@ -9,8 +9,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..workloads.base import Workload
-from ..workloads.schema import EventBlock
+from ..contract import StoredPart
+from .base import Workload
+from .schema import EventBlock
+
+__all__ = ["Range", "Stored", "StoredPart", "unite"]
 
 BLOCK_VALUES = 655_360
 """About how many values a block has: with ten columns, 65,536 events."""
@@ -20,15 +23,6 @@ _PROBES = 16
 
 _PREPARED = 400
 """The most places in which late events are looked for beforehand: workloads keep about as many."""
-
-
-@dataclass(frozen=True)
-class StoredPart:
-    """Events of one worker, numbered from `first` on."""
-
-    worker: int
-    first: int
-    count: int
 
 
 @dataclass(frozen=True, order=True)
