@@ -29,7 +29,6 @@ from .capabilities import (
     Capabilities,
     OfficialClient,
     Support,
-    claim_queries,
     require,
     support_keys,
 )
@@ -51,7 +50,6 @@ __all__ = [
     "Query",
     "Support",
     "await_count",
-    "claim_queries",
     "require",
     "support_keys",
 ]
@@ -177,15 +175,10 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
         client = self.CAPABILITIES.clients.get(self.options.client)
         return tuple(dict.fromkeys((*self.PACKAGES, *(client.packages if client else ()))))
 
-    def is_official(self, prefill: bool) -> bool:
-        """Whether `writer` has to hand out the one of the module's `official.py`: a prefill goes by the
-        fastest way in any case."""
-        return self.options.client != LEAN and not prefill
-
     def official_writer(self, batch: int, prefill: bool) -> Writer | None:
         """The writer of the vendor's client that the options name; None: they name none, or it is a prefill,
         which goes by the fastest way."""
-        if not self.is_official(prefill):
+        if self.options.client == LEAN or prefill:
             return None
         make = resolve_name(self.CAPABILITIES.clients[self.options.client].writer)
         writer: Writer = make(self, batch)
@@ -344,8 +337,8 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
 
     @abstractmethod
     def writer(self, batch: int, prefill: bool = False) -> Writer:
-        """A writer for requests of `batch` events (0: one each); `prefill`: by the fastest way. By the
-        vendor's client if `is_official`."""
+        """A writer for requests of `batch` events (0: one each); `prefill`: by the fastest way. That
+        of `official_writer`, if there is one."""
 
 
 def await_count(count: Callable[[], int | None], expected: int, settle_s: float) -> int | None:

@@ -35,7 +35,7 @@ class OfficialClient:
     """Whether a worker can have several requests in flight: its threads share the client."""
     writer: str = ""
     """`package.module:name` of what makes the writer, of the module and the size of a batch; imported only to
-    be used. Empty: the module's `writer` makes it itself."""
+    be used. Empty: it inserts nothing."""
     asker: str | None = None
     """The same for what makes the asker, of the module and how many questions may be under way."""
 
@@ -120,8 +120,22 @@ class Capabilities:
 
     def __post_init__(self) -> None:
         if not self.queries and self.shapes:
-            claimed = claim_queries(self.shapes, self.impossible_shapes)
-            object.__setattr__(self, "queries", claimed)
+            object.__setattr__(self, "queries", self._claim_queries())
+
+    def _claim_queries(self) -> dict[str, Support]:
+        """Which of the workloads' own queries can be asked by these shapes."""
+
+        def claim(needed: frozenset[Shape]) -> Support:
+            if needed & frozenset(self.impossible_shapes):
+                return Support.UNSUPPORTED
+            return Support.FULL if needed <= frozenset(self.shapes) else Support.MISSING
+
+        return {
+            name: claim(query.shapes(workload.schema))
+            for workload in WORKLOADS.values()
+            for name in workload.schema.queries
+            if (query := workload.schema.description(name)) is not None
+        }
 
     def workload(self, schema: Schema) -> Support:
         """Whether events of this schema can be stored: it depends on their columns, and where tags are."""
@@ -189,25 +203,6 @@ class Capabilities:
 def support_keys(*kinds: PrimaryKey) -> dict[PrimaryKey, Support]:
     """Support for these kinds of keys, and for no others, as the database hasn't any."""
     return {kind: Support.FULL if kind in kinds else Support.UNSUPPORTED for kind in PrimaryKey}
-
-
-def claim_queries(
-    shapes: Collection[Shape], impossible: Collection[Shape] = ()
-) -> dict[str, Support]:
-    """Which of the workloads' own queries can be asked of a module that compiles these shapes; `impossible`:
-    shapes that its database hasn't."""
-
-    def claim(needed: frozenset[Shape]) -> Support:
-        if needed & frozenset(impossible):
-            return Support.UNSUPPORTED
-        return Support.FULL if needed <= frozenset(shapes) else Support.MISSING
-
-    return {
-        name: claim(query.shapes(workload.schema))
-        for workload in WORKLOADS.values()
-        for name in workload.schema.queries
-        if (query := workload.schema.description(name)) is not None
-    }
 
 
 def require(support: Support | None, feature: str, module: str) -> None:

@@ -77,7 +77,7 @@ from .._base.errors import nothing_to_query
 from .._base.row_order import Row
 from .._base.sql_queries import quote_name
 from ..asking import Asker
-from ..base import Ageing, Capabilities, Encoding, Job, Support, claim_queries, support_keys
+from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
 from .encoding import CassandraEncoder, has_key_column
 from .options import (
@@ -153,7 +153,6 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         primary_keys=support_keys(
             PrimaryKey.NONE, PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.UUID
         ),
-        queries=claim_queries(frozenset(Shape)),
         # The table's key is in the order that the queries need; no other index would serve them.
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
@@ -186,13 +185,11 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         return CassandraQueries(self.options, self.job.schema, lambda: self.session.release)
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
-        options = self.options
-        if self.is_official(prefill):
-            from .official import make_writer
-
-            return make_writer(self.encoder(options, self.job, batch), options, self.job)
+        if official := self.official_writer(batch, prefill):
+            return official
         from .writer import CassandraWriter
 
+        options = self.options
         if prefill:
             # In batches, whatever the target's mode.
             options = options.model_copy(update={"insert_mode": InsertMode.BATCH})

@@ -39,7 +39,7 @@ from ..asking import Asker, Received, Rows
 from ..base import Job
 from ..sending import Encoder, Payload, limit_wait, note_arrival
 from .encoding import BatchType, CassandraEncoder, sort_by_device
-from .options import EXECUTE_CONCURRENT, CassandraOptions, InsertMode
+from .options import EXECUTE_CONCURRENT, InsertMode
 from .server import AT_ONCE, ERRORS, is_late
 from .statements import Parts, Plan, Selection, Statement
 from .writer import SessionWriter
@@ -134,8 +134,10 @@ class OfficialWriter(SessionWriter):
         return False
 
 
-def make_writer(lean: CassandraEncoder, options: CassandraOptions, job: Job) -> OfficialWriter:
-    """A writer that sends as the options say; `lean`: the encoder of the same requests."""
+def make_writer(module: Cassandra, batch: int) -> OfficialWriter:
+    """A writer that sends as the options say."""
+    options, job = module.options, module.job
+    lean = module.encoder(options, job, batch)
     by_device = lean.batched and options.client != EXECUTE_CONCURRENT
     statements = lean.insert_statements(options.keyspace)
     return OfficialWriter(RowsEncoder(lean, job, by_device), statements, options, job)

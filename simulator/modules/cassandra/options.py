@@ -47,6 +47,7 @@ class InsertMode(StrEnum):
 
 
 EXECUTE_CONCURRENT = "execute_concurrent"
+_WRITER = "simulator.modules.cassandra.official:make_writer"
 _ASKER = "simulator.modules.cassandra.official:OfficialAsker"
 
 CLIENTS = {
@@ -57,12 +58,14 @@ CLIENTS = {
             InsertMode.SINGLE: "cassandra-driver's execute of a prepared INSERT",
         },
         in_flight=True,
+        writer=_WRITER,
         asker=_ASKER,
     ),
     EXECUTE_CONCURRENT: OfficialClient(
         ("cassandra-driver",),
         {InsertMode.BATCH: "cassandra-driver's execute_concurrent of prepared INSERTs"},
         in_flight=True,
+        writer=_WRITER,
         asker=_ASKER,
     ),
 }

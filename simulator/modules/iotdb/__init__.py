@@ -63,7 +63,6 @@ from ..base import (
     Job,
     OfficialClient,
     Support,
-    claim_queries,
     support_keys,
 )
 from ..options import LEAN
@@ -104,7 +103,6 @@ class Iotdb(TableModule[IotdbOptions, EncodingOptions, Server]):
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.DB),
-        queries=claim_queries(IotdbDialect.SHAPES),
         # Tags and time are the order of everything on disk.
         indices=Support.UNSUPPORTED,
         column_types=TYPES,

@@ -67,7 +67,7 @@ from .._base.errors import QUERY_REMEDY, made_otherwise, nothing_to_query
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import Newest, SqlDialect, compile_query, quote_name
 from ..asking import Asker
-from ..base import Ageing, Capabilities, Encoding, Job, Support, claim_queries
+from ..base import Ageing, Capabilities, Encoding, Job, Support
 from ..indexes import IndexedModule
 from ..sending import Writer
 from .asking import PostgresAsker
@@ -139,7 +139,6 @@ class Postgres(
         allocation=Dialect.ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),
-        queries=claim_queries(SqlDialect.SHAPES),
         shapes=SqlDialect.SHAPES,
         statements="SQL",
         indices=Support.FULL,
