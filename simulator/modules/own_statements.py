@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import OptionError
 from ..logs import Redactor
@@ -15,26 +15,23 @@ from ..workloads.schema import Column, Schema
 from ..workloads.statements import parse_statement
 
 if TYPE_CHECKING:
+    from ._base.sql_queries import SqlDialect
     from .base import AnyModule
     from .querying import QueryingModule
 
 
-class Drawn(Protocol):
-    """How a language writes what is drawn; a `SqlDialect` knows it, or `Literals` do."""
-
-    def text(self, text: str, /) -> str:
-        """A text as a constant."""
-
-    def instant(self, time_ms: int, /) -> str:
-        """A time, in ms since 1970, to compare an event's with."""
-
-
 @dataclass(frozen=True)
 class Literals:
-    """The functions that do, of a language that isn't SQL."""
+    """How a language that isn't SQL writes what is drawn."""
 
     text: Callable[[str], str]
+    """A text as a constant."""
     instant: Callable[[int], str]
+    """A time, in ms since 1970, to compare an event's with."""
+
+
+Drawn: TypeAlias = "Literals | SqlDialect"
+"""How a language writes what is drawn."""
 
 
 def find_own_statement(module: type[QueryingModule], query: Query) -> str | None:

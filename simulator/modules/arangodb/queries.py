@@ -11,6 +11,7 @@ from ...encoding.columns import text_format
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, Schema
+from ..own_statements import Literals
 
 SHAPES = frozenset(Shape)
 """The shapes that can be compiled."""
@@ -23,19 +24,12 @@ _FUNCTIONS = {
 }
 
 
-class AqlLiterals:
-    """How AQL writes a query's parameters."""
-
-    def text(self, text: str) -> str:
-        """A text, which has JSON's escapes."""
-        return json.dumps(text, ensure_ascii=False)
-
-    def instant(self, time_ms: int) -> str:
-        """A time, in ms since 1970, as events have it."""
-        return str(time_ms)
+def quote_text(text: str) -> str:
+    """A text as AQL has it, with JSON's escapes."""
+    return json.dumps(text, ensure_ascii=False)
 
 
-LITERALS = AqlLiterals()
+LITERALS = Literals(quote_text, str)
 
 
 def name_field(schema: Schema, name: str) -> str:

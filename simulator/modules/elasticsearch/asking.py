@@ -23,6 +23,7 @@ from .._base.http_asking import AnyHttpAsker, Conversation, read_json
 from .._base.official import ClientAsker
 from .._base.sql_queries import Template, make_template
 from ..asking import Received, Rows
+from ..own_statements import Literals
 from .paging import Pages, ParsedPage, Plan, Question, ScannedPage, Statement
 from .server import Connection, find_target
 from .writing import explain_error, make_client
@@ -43,19 +44,7 @@ class SearchRequest(NamedTuple):
     plan: Plan
 
 
-class JsonLiterals:
-    """How a search's body writes a query's parameters."""
-
-    def text(self, text: str) -> str:
-        """A text as JSON."""
-        return orjson.dumps(text).decode()
-
-    def instant(self, time_ms: int) -> str:
-        """A time, in ms since 1970, as documents have it."""
-        return str(time_ms)
-
-
-_LITERALS = JsonLiterals()
+_LITERALS = Literals(lambda text: orjson.dumps(text).decode(), str)
 
 
 class ElasticsearchAsker(AnyHttpAsker[Connection]):
