@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ..workloads.schema import Column, ColumnType, EventBlock, Tags, number_devices
+from ..workloads.schema import FLOATS, Column, ColumnType, EventBlock, Tags, number_devices
 
 KEY_COLUMN = "id"
 """Column of a key that the worker makes (`--primary-key client`)."""
@@ -99,7 +99,6 @@ BIG_ENDIAN = {
 }
 """Numpy's types of values that binary protocols have in network order; texts have none."""
 
-FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
 TEXTS = (ColumnType.TEXT, ColumnType.JSON)
 _BOOLS = np.array([b"false", b"true"])
 

@@ -18,8 +18,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from ..errors import did_you_mean
 from .base import MAX_DEVICES
-from .queries import WRITTEN, Query
-from .schema import FIRST_TIMESTAMP_MS, NUMBERS, Column, ColumnType, Schema
+from .queries import WRITTEN, Part, Query
+from .schema import FIRST_TIMESTAMP_MS, FLOATS, NUMBERS, Column, ColumnType, Schema
 from .signal_kinds import (
     SIGNALS,
     Choice,
@@ -30,7 +30,6 @@ from .signal_kinds import (
     DurationOrNoneMs,
     Normal,
     Numbers,
-    Part,
     Share,
     Signal,
     Uniform,
@@ -49,7 +48,6 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,57}")
 _TAKEN = ("id", "time")
 """`id` is the key that a worker or a database makes; InfluxDB has a `time` of its own."""
 
-_FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
 _NUMERIC = (*NUMBERS, ColumnType.TIMESTAMP_MS)
 _RANGES: dict[ColumnType, tuple[float, float]] = {
     ColumnType.INT32: (-(2**31), 2**31 - 1),
@@ -141,7 +139,7 @@ class ColumnDefinition(Part):
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
-        if self.decimals is not None and self.type not in _FLOATS:
+        if self.decimals is not None and self.type not in FLOATS:
             raise ValueError(f"decimals apply to float32 and float64, not to {self.type}")
         if self.tag and self.missing:
             raise ValueError("a tag is never missing: it follows from the device's name")
@@ -175,7 +173,7 @@ class ColumnDefinition(Part):
         kind = self.type
         if kind in _NUMERIC:
             fits = not isinstance(value, bool) and isinstance(
-                value, int | float if kind in _FLOATS else int
+                value, int | float if kind in FLOATS else int
             )
             least, most = _RANGES[kind]
             fits = fits and math.isfinite(value) and least <= value <= most

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from . import signals
 from .definition import ColumnDefinition, Definition
-from .schema import ColumnType
+from .schema import FLOATS, ColumnType
 from .signal_kinds import Choice, Constant, Counter, Cycle, Hold, Normal, Uniform, Wander
 from .signals import Points
 
@@ -23,7 +23,6 @@ _DTYPES: dict[ColumnType, type[np.generic]] = {
     ColumnType.FLOAT64: np.float64,
     ColumnType.BOOL: np.bool_,
 }
-_FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
 
 Maker = Callable[[Points], NDArray[Any]]
 """Computes the values of a column."""
@@ -45,7 +44,7 @@ def make_maker(name: str, column: ColumnDefinition, epoch_ms: int) -> Maker:
         return _make_picker(salt, column, signal)
     assert signal is not None
     low, high = signal.span
-    if column.type not in _FLOATS and isinstance(signal, Uniform) and high - low < 2**32 - 1:
+    if column.type not in FLOATS and isinstance(signal, Uniform) and high - low < 2**32 - 1:
         least, most, dtype = int(np.ceil(low)), int(np.floor(high)), _DTYPES[column.type]
         return lambda points: signals.uniform_integers(points, salt, least, most).astype(
             dtype, copy=False
@@ -59,7 +58,7 @@ def make_maker(name: str, column: ColumnDefinition, epoch_ms: int) -> Maker:
 
 def _finish(values: NDArray[Any], column: ColumnDefinition) -> NDArray[Any]:
     """The numbers as the column's type has them."""
-    if column.type not in _FLOATS:
+    if column.type not in FLOATS:
         np.rint(values, out=values)
     elif column.decimals is not None:
         values = signals.rounded(values, column.decimals)

@@ -49,8 +49,8 @@ def _read_span(value: object, info: ValidationInfo) -> object:
 DurationMs = Annotated[int, BeforeValidator(_read_span), Field(ge=1)]
 
 
-class _Part(BaseModel):
-    """Part of a description: unknown keys are refused, and so is NaN."""
+class Part(BaseModel):
+    """Part of a description of queries or events: unknown keys are refused, and so is NaN."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
@@ -70,7 +70,7 @@ class Function(StrEnum):
     """Of a device's newest event."""
 
 
-class Aggregate(_Part):
+class Aggregate(Part):
     """One value computed of many events."""
 
     function: Function
@@ -97,7 +97,7 @@ class At(StrEnum):
     """Up to the newest event."""
 
 
-class Window(_Part):
+class Window(Part):
     """A span of event time, its end excluded."""
 
     span: DurationMs
@@ -107,7 +107,7 @@ class Window(_Part):
     first time on)."""
 
 
-class Where(_Part):
+class Where(Part):
     """A condition on a numeric column, in the column's own precision. A missing value fulfils none."""
 
     column: str
@@ -124,14 +124,14 @@ class Where(_Part):
         return self
 
 
-class Every(_Part):
+class Every(Part):
     """Buckets of event time, counted from 1970."""
 
     every: DurationMs
     """How long each bucket is, such as 1h."""
 
 
-class Order(_Part):
+class Order(Part):
     """Rows in the order of one of their values, equal ones in the order of `per`; nothing comes last."""
 
     by: int = Field(ge=0)
@@ -185,7 +185,7 @@ def _read_statement(value: object) -> object:
     return value or ""
 
 
-class Query(_Part):
+class Query(Part):
     """What is asked, before the parameters of an execution are drawn."""
 
     name: Annotated[str, BeforeValidator(_read_name)]

@@ -49,7 +49,8 @@ class ColumnType(StrEnum):
     """A JSON document, as `TEXT`."""
 
 
-NUMBERS = (ColumnType.INT64, ColumnType.INT32, ColumnType.FLOAT32, ColumnType.FLOAT64)
+FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
+NUMBERS = (ColumnType.INT64, ColumnType.INT32, *FLOATS)
 """Types of numbers that can be measured and computed with."""
 
 

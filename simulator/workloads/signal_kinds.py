@@ -7,9 +7,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from ..units import read_duration_ms
+from .queries import Part
 
 MAX_VALUES = 1000
 
@@ -25,12 +26,6 @@ def _read_share(value: object) -> object:
 DurationMs = Annotated[float, BeforeValidator(read_duration_ms), Field(gt=0)]
 DurationOrNoneMs = Annotated[float, BeforeValidator(read_duration_ms), Field(ge=0)]
 Share = Annotated[float, BeforeValidator(_read_share), Field(ge=0, le=1)]
-
-
-class Part(BaseModel):
-    """A part of a definition: whatever isn't known is an error, and so is NaN."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Numbers(Part):

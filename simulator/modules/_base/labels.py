@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...encoding.columns import FLOATS, TEXTS, text_format
-from ...workloads.schema import Column, ColumnType, Schema
+from ...encoding.columns import TEXTS, text_format
+from ...workloads.schema import FLOATS, Column, ColumnType, Schema
 
 
 def tag_columns(schema: Schema) -> list[Column]:

@@ -19,9 +19,9 @@ import orjson
 from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
-from ...encoding.columns import FLOATS, KEY_COLUMN, TEXTS, bounds, with_client_key
+from ...encoding.columns import KEY_COLUMN, TEXTS, bounds, with_client_key
 from ...errors import Retryable, SimulatorError
-from ...workloads.schema import Column, ColumnType, EventBlock
+from ...workloads.schema import FLOATS, Column, ColumnType, EventBlock
 from ..asking import Asker, Received
 from ..asking import Rows as Answer
 from ..base import Job

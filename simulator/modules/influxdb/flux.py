@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from ...encoding.columns import FLOATS, text_format
+from ...encoding.columns import text_format
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Query, Where
-from ...workloads.schema import Column, ColumnType, Schema
+from ...workloads.schema import FLOATS, Column, ColumnType, Schema
 from .._base.labels import field_columns, find_witness, label
 from .._base.row_order import Row
 

@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...contract import PrimaryKey, Tables
-from ...encoding.columns import FLOATS, KEY_COLUMN, TEXTS, bounds, client_keys, escape, text_format
+from ...encoding.columns import KEY_COLUMN, TEXTS, bounds, client_keys, escape, text_format
 from ...encoding.rows import format_lines, text_form, text_values
 from ...errors import SimulatorError
-from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
+from ...workloads.schema import FLOATS, ID, Column, ColumnType, EventBlock, Schema
 from .._base.tables import deal_in_turn
 from ..base import Job
 from ..sending import Encoder, Payload

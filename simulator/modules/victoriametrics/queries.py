@@ -22,10 +22,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ...encoding.columns import FLOATS
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Shape
-from ...workloads.schema import Column, ColumnType, Schema
+from ...workloads.schema import FLOATS, Column, ColumnType, Schema
 from .._base.labels import field_columns, find_witness, read_tag
 from .._base.row_order import Row, put_in_order
 from .encoding import ALL_TIME, name_device, name_metric
