@@ -207,11 +207,7 @@ def coarsen_histogram(histogram: HdrHistogram, pending_s: Sequence[float] = ()) 
     used = int(_find_places(np.array([longest_us]))[0]) + 1
     fine = np.frombuffer(histogram.counts, np.int64, used).copy()
     np.add.at(fine, _find_places(pending_us), 1)
-    counts = np.add.reduceat(fine, first[: first.searchsorted(used)])
-    filled = counts.nonzero()[0]
-    if not len(filled):
-        return 0, []
-    return int(filled[0]), counts[filled[0] : filled[-1] + 1].tolist()
+    return _trim(np.add.reduceat(fine, first[: first.searchsorted(used)]))
 
 
 def coarsen_latencies(latencies_s: Sequence[float]) -> CoarseCounts:

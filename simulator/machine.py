@@ -30,7 +30,7 @@ def client_environment(packages: Iterable[str]) -> dict[str, Any]:
         "memory_mb": _memory_mb(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
-        "packages": {name: _package(name) for name in (*packages, *_SHARED)},
+        "packages": {name: find_version(name) for name in (*packages, *_SHARED)},
     }
 
 
@@ -64,6 +64,7 @@ def _memory_mb() -> int | None:
 
 
 # cgroup v2, then v1 as a container sees it: the limit, and what is used of it.
+# https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
 _LIMIT_FILES = (
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
     (
@@ -73,14 +74,21 @@ _LIMIT_FILES = (
 )
 
 
+def find_memory_bytes() -> int:
+    """The memory of this machine, or as much of it as this process's container may have."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit, _ in _LIMIT_FILES:
+        # Without a limit the file says `max`.
+        with suppress(OSError, ValueError):
+            memory_bytes = min(memory_bytes, int(limit.read_text()))
+    return memory_bytes
+
+
 def free_memory_bytes(
     meminfo: Path = Path("/proc/meminfo"), limits: Iterable[tuple[Path, Path]] = _LIMIT_FILES
 ) -> int | None:
     """The memory that this process may still take, by what the machine has and by its container's limit;
-    None if that isn't known.
-
-    https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
-    """
+    None if that isn't known."""
     free_bytes = []
     with suppress(OSError):
         lines = meminfo.read_text().splitlines()
@@ -88,13 +96,13 @@ def free_memory_bytes(
             int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")
         ]
     for limit, used in limits:
-        # Without a limit the file says `max`.
         with suppress(OSError, ValueError):
             free_bytes.append(max(0, int(limit.read_text()) - int(used.read_text())))
     return min(free_bytes, default=None)
 
 
-def _package(name: str) -> str | None:
+def find_version(name: str) -> str | None:
+    """The version of a distribution; None if it isn't installed."""
     try:
         return version(name)
     except PackageNotFoundError:

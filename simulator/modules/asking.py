@@ -7,16 +7,17 @@ not the database's. Only what is checked is decoded, after all that is measured.
 
 from __future__ import annotations
 
-import os
+import math
+import time
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import SimulatorError
+from ..machine import find_memory_bytes
 from ..workloads.drawing import BoundQueries
-from .sending import Requester
+from .sending import Outcome, Poll, Requester
 
 if TYPE_CHECKING:
     from .base import AnyModule
@@ -89,6 +90,56 @@ class SplitAsker(Asker):
         """The other half: wait for the answer to what was begun. Raises as `send`."""
 
 
+class PolledAsker(SplitAsker):
+    """Has several questions under way in one thread, by a connection for each: threads would take turns with
+    the interpreter's lock, which costs more than most questions. `submit` registers a connection with
+    `_poll`, and what ends a question adds its outcome to `_found`."""
+
+    def __init__(self, module: AnyModule, in_flight: int, timeout_s: float) -> None:
+        """`timeout_s`: how long an answer may take."""
+        super().__init__(module, in_flight)
+        self._timeout_s = timeout_s
+        self._poll = Poll()
+        self._found: list[Outcome[Received]] = []
+        self._late_at_s = 0.0
+        """When to look for late answers next."""
+
+    @abstractmethod
+    def list_asked(self) -> Iterable[tuple[int, float]]:
+        """The descriptors of connections by which an answer is to come, and when its question was sent."""
+
+    @abstractmethod
+    def take(self, descriptor: int) -> None:
+        """Read what has come by a connection."""
+
+    @abstractmethod
+    def end_late(self, descriptor: int) -> None:
+        """Wait no longer for what is to come by a connection."""
+
+    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[Received]]:
+        until_s = math.inf if timeout_s is None else time.perf_counter() + timeout_s
+        while not self._found:
+            now_s = time.perf_counter()
+            if now_s >= until_s:
+                break
+            if now_s >= self._late_at_s:
+                self._end_all_late(now_s)
+                continue
+            for descriptor, _ in self._poll.wait(min(until_s, self._late_at_s) - now_s):
+                self.take(descriptor)
+        outcomes, self._found = self._found, []
+        return outcomes
+
+    def _end_all_late(self, now_s: float) -> None:
+        self._late_at_s = now_s + min(1.0, self._timeout_s / 4)
+        for descriptor, sent_s in list(self.list_asked()):
+            if sent_s + self._timeout_s <= now_s:
+                self.end_late(descriptor)
+
+    def stop_submitting(self) -> None:
+        """What is under way is cut off by `close`."""
+
+
 class CallingAsker(Asker):
     """Asks by `Module.answer`, over the module's own connection, which is open."""
 
@@ -118,28 +169,13 @@ class CallingAsker(Asker):
 
 _SHARE = 4
 _LEAST_BYTES, _MOST_BYTES = 64 << 20, 2 << 30
-# cgroup v2, then v1 as a container sees it: https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
-_LIMIT_FILES = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
 
 
 @lru_cache(maxsize=1)
 def most_answer_bytes() -> int:
     """How long an answer may be: a quarter of the memory that this container, or machine, has, so that one
     ends its own question and not the worker."""
-    return max(_LEAST_BYTES, min(_read_memory() // _SHARE, _MOST_BYTES))
-
-
-def _read_memory() -> int:
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in _LIMIT_FILES:
-        try:
-            return min(machine, int(path.read_text()))
-        except (OSError, ValueError):
-            continue
-    return machine
+    return max(_LEAST_BYTES, min(find_memory_bytes() // _SHARE, _MOST_BYTES))
 
 
 def explain_length(size: int) -> SimulatorError:

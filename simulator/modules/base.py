@@ -12,7 +12,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pkgutil import resolve_name
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from ..conditions import Condition
 from ..contract import Load, Retention, Role, RunSettings, Storage, Tables
 from ..errors import OptionError, did_you_mean
+from ..machine import find_version
 from ..workloads import name_events
 from ..workloads.schema import Schema, Tags
 from .asking import Asker, CallingAsker
@@ -196,7 +196,7 @@ class Module(QueryingModule, Generic[OptionsT, EncodingT]):
                 f"module {self.name} has no client={name}{did_you_mean(name, names)}"
                 f" (known: {', '.join(names)})"
             )
-        if absent := [package for package in offered[name].packages if not _is_installed(package)]:
+        if absent := [package for package in offered[name].packages if not find_version(package)]:
             raise OptionError(
                 f"client={name} needs packages that are not installed here: pip install"
                 f" {' '.join(absent)}"
@@ -352,14 +352,6 @@ def await_count(count: Callable[[], int | None], expected: int, settle_s: float)
         if stored != before:
             grown = time.monotonic()
     return stored
-
-
-def _is_installed(distribution: str) -> bool:
-    try:
-        version(distribution)
-    except PackageNotFoundError:
-        return False
-    return True
 
 
 AnyModule = Module[Any, Any]

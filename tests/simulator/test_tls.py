@@ -14,8 +14,12 @@ import trustme
 
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules import load_module
-from simulator.modules._base.options import ClientCertOptions, EndpointOptions, TlsOptions
-from simulator.modules._base.tls import make_tls_context
+from simulator.modules._base.options import (
+    ClientCertOptions,
+    EndpointOptions,
+    TlsOptions,
+    make_tls_context,
+)
 from simulator.modules.options import parse_options
 
 SERVER = "127.0.0.1"

@@ -14,13 +14,12 @@ import orjson
 
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries, BoundQuery
-from ..asking import Received
+from ..asking import PolledAsker, Received
 from ..own_statements import Drawn
 from ..sending import Outcome, find_arrival, find_sending, note_sending
 from .connected import Closable, ConnectedModule
 from .http import Answer, Connection, HttpRequest
 from .http_database import SHOWN
-from .polled_asking import PolledAsker
 from .sql_queries import Template, make_template
 
 _SUCCESS = range(200, 300)

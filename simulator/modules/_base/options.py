@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import ssl
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import ExitStack
 from enum import StrEnum
+from tempfile import NamedTemporaryFile
 from typing import Annotated, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -13,10 +16,9 @@ from pydantic import Field, field_validator, model_validator
 
 from ...conditions import Condition
 from ...contract import CommaList
-from ...errors import OptionError
+from ...errors import OptionError, SimulatorError
 from ..options import Options
 from .http import basic_auth, scheme_port
-from .tls import any_encrypted, is_pem, make_tls_context
 
 TRUST_REMEDY = "ca_certs (or set verify_certs=false)"
 """What to do if a server's certificate isn't trusted, by the options of `TlsOptions`."""
@@ -99,6 +101,70 @@ def join_address(host: str, port: int | str) -> str:
 def bracket(host: str) -> str:
     """The host as a URL has it: an address of IPv6 in brackets."""
     return f"[{host}]" if ":" in host else host
+
+
+# --- TLS: whom to trust, and what to show to whom ---------------------------------------------------
+
+
+def is_pem(text: str) -> bool:
+    """Whether it is the content of a PEM file, and not the path of one."""
+    return "-----BEGIN" in text
+
+
+def make_tls_context(
+    ca_certs: str | None,
+    verify_certs: bool = True,
+    client_cert: str | None = None,
+    client_key: str | None = None,
+) -> ssl.SSLContext:
+    """A client's context that checks certificates and host names, unless told not to.
+
+    `ca_certs`: the authorities to trust, instead of the system's; `client_cert`: what to show to a server
+    that asks, with `client_key` unless that is in the same file. Each is the path of a PEM file, or its text
+    (in a pod there may be no place for a file). Raises SimulatorError if one of them can't be used.
+    """
+    try:
+        if ca_certs is not None and is_pem(ca_certs):
+            context = ssl.create_default_context(cadata=ca_certs)
+        else:
+            context = ssl.create_default_context(cafile=ca_certs)
+    except OSError as error:  # ssl.SSLError is one
+        raise SimulatorError(
+            f"ca_certs can't be used: {error}; give the path of a PEM file, or its text"
+        ) from error
+    if not verify_certs:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if client_cert is not None:
+        _load_client_cert(context, client_cert, client_key)
+    return context
+
+
+def _load_client_cert(context: ssl.SSLContext, cert: str, key: str | None) -> None:
+    with ExitStack() as files:
+
+        def find_file(pem: str) -> str:
+            if not is_pem(pem):
+                return pem
+            # OpenSSL reads files alone; nobody else may read this one, which is gone at once.
+            file = files.enter_context(NamedTemporaryFile("w", suffix=".pem"))
+            file.write(pem + "\n")
+            file.flush()
+            return file.name
+
+        try:
+            # A key with a passphrase would be asked for on the terminal.
+            context.load_cert_chain(find_file(cert), key and find_file(key), lambda: b"")
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            raise SimulatorError(
+                f"client_cert and client_key can't be used: {error}; give paths or texts of PEM"
+                " files, with a key that has no passphrase"
+            ) from error
+
+
+def any_encrypted(urls: Iterable[str]) -> bool:
+    """Whether one of the URLs says https."""
+    return any(urlsplit(url).scheme == "https" for url in urls)
 
 
 class ClientCertOptions(Options):

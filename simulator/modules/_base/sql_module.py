@@ -14,19 +14,16 @@ from ...encoding.columns import KEY_COLUMN
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import Column, ColumnType
 from ..base import EncodingT, OptionsT
-from .connected import TableModule
+from .connected import Closable, TableModule
 from .errors import INSERT_REMEDY, MissingTable
 from .sql_queries import SqlDialect, compile_query, fill_sql, quote_name
 
 
-class SqlConnection(Protocol):
+class SqlConnection(Closable, Protocol):
     """A connection that takes statements."""
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
         """All rows of a statement's answer; Retryable or SimulatorError if there is none."""
-
-    def close(self) -> None:
-        """Disconnect; must not fail on a broken connection."""
 
 
 SqlConnectionT = TypeVar("SqlConnectionT", bound=SqlConnection)

@@ -23,7 +23,7 @@ from azure.kusto.data.data_format import DataFormat
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.http import Answer, HttpPool, NoAnswer, NotConnected, TlsRefused, scheme_port
 from .._base.http_database import SHOWN
-from .._base.tls import any_encrypted, make_tls_context
+from .._base.options import any_encrypted, make_tls_context
 from .encoding import MAPPING
 
 # As long as Microsoft's clients rely on them.

@@ -17,8 +17,10 @@ from .._base.options import (
     HttpOptions,
     InFlightOptions,
     InsertMode,
+    any_encrypted,
+    is_pem,
+    make_tls_context,
 )
-from .._base.tls import any_encrypted, is_pem, make_tls_context
 from ..base import OfficialClient
 
 BATCHING = "batching"

@@ -25,9 +25,8 @@ from .._base.libpq_lines import (
     make_text_question,
     read_rows,
 )
-from .._base.polled_asking import PolledAsker
 from .._base.sql_queries import Template, make_template
-from ..asking import Received, Rows
+from ..asking import PolledAsker, Received, Rows
 from ..sending import Outcome, find_arrival
 from .server import is_lost, translate
 
