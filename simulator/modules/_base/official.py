@@ -28,7 +28,7 @@ from ..base import Job
 from ..sending import Encoder, Payload
 from .connected import ConnectedModule, ConnectedWriter, ConnectionT
 from .exactly_once import Request
-from .tables import deal_block
+from .tables import deal_rows
 
 
 class OfficialEncoder(Encoder):
@@ -68,11 +68,15 @@ class RowsEncoder(OfficialEncoder):
     """A payload's data: a list of `Rows`, one for each table that gets some."""
 
     def _requests(self, block: EventBlock, size: int) -> list[list[Rows]]:
-        tables = len(self._job.table_names)
+        values, tables = self.list_values(block), len(self._job.table_names)
         return [
             [
-                Rows(share.rows, self.list_values(part), table=share.table)
-                for share, part in deal_block(block.part(start, stop), tables)
+                Rows(
+                    range(rows.start - start, stop - start, tables),
+                    values[rows.start : stop : tables],
+                    table=table,
+                )
+                for table, rows in deal_rows(block, start, stop, tables)
             ]
             for start, stop in bounds(len(block), size)
         ]

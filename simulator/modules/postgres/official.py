@@ -26,26 +26,23 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import psycopg
 import psycopg2
 from psycopg2.extras import execute_values
 
-from ...encoding.columns import bounds
+from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
 from ...workloads.schema import EventBlock
 from .._base.libpq import Connector, ServerError, fill, lost, no_answer
 from .._base.libpq_pipeline import Answer, Channel
-from .._base.official import OfficialEncoder, list_rows, sent_columns
+from .._base.official import ClientAsker, Rows, RowsEncoder, sent_columns
 from .._base.sql_queries import Template, make_template, quote_name
-from .._base.tables import deal_rows
-from ..asking import Asker, Received, Rows
-from ..base import Job
+from ..asking import Rows as Answers
 from ..sending import limit_wait
 from .encoding import InsertMode
-from .server import is_lost, translate
+from .server import Session, translate
 from .writer import PostgresWriter
 
 if TYPE_CHECKING:
@@ -141,41 +138,11 @@ class DriverConnection:
 # --- inserts ---------------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
-    """What one table gets of a request: rows, or the text of a COPY."""
+class LinesEncoder(RowsEncoder):
+    """A payload's data: rows as lines of a COPY, made as an application makes them: value by value."""
 
-    table: int
-    events: int
-    data: Any
-
-
-class RowsEncoder(OfficialEncoder):
-    """A payload's data: a list of `Part`, with rows as tuples, or with `as_text` what a COPY reads."""
-
-    def __init__(self, job: Job, as_text: bool) -> None:
-        super().__init__(job)
-        self._as_text = as_text
-        self._tables = len(job.table_names)
-
-    def _requests(self, block: EventBlock, size: int) -> Sequence[list[Part]]:
-        rows = list_rows(block, self._job)
-        if self._tables == 1:
-            return [[self._part(0, rows[start:stop])] for start, stop in bounds(len(block), size)]
-        return [
-            [
-                self._part(table, rows[own.start : own.stop : own.step])
-                for table, own in deal_rows(block, start, stop, self._tables)
-            ]
-            for start, stop in bounds(len(block), size)
-        ]
-
-    def _part(self, table: int, rows: list[tuple[Any, ...]]) -> Part:
-        return Part(table, len(rows), write_copy(rows) if self._as_text else rows)
-
-
-def write_copy(rows: Sequence[Sequence[Any]]) -> str:
-    """The rows as text of a COPY, made as an application makes it: value by value."""
-    return "".join("\t".join(map(_write_value, row)) + "\n" for row in rows)
+    def list_values(self, block: EventBlock) -> Sequence[str]:
+        return ["\t".join(map(_write_value, row)) + "\n" for row in super().list_values(block)]
 
 
 def _write_value(value: object) -> str:
@@ -190,12 +157,13 @@ class DriverWriter(PostgresWriter):
     DRIVER: ClassVar[Any]
     """The driver's module."""
     COPIES_TEXT: ClassVar[bool]
-    """Whether a COPY is given as a text."""
+    """Whether a COPY is given as text."""
 
     def __init__(self, module: Postgres, batch: int) -> None:
         options, job = module.options, module.job
         self._mode = options.mode(batch)
-        encoder = RowsEncoder(job, as_text=self.COPIES_TEXT and self._mode is InsertMode.COPY)
+        copies_text = self.COPIES_TEXT and self._mode is InsertMode.COPY
+        encoder = (LinesEncoder if copies_text else RowsEncoder)(job)
         super().__init__(encoder, options, job, module.dialect)
         sent = sent_columns(job)
         columns = ", ".join(map(quote_name, sent))
@@ -218,16 +186,16 @@ class DriverWriter(PostgresWriter):
         connection.driver.autocommit = self._mode is InsertMode.SINGLE
         return DriverChannel(connection, self.insert)
 
-    def insert(self, driver: Any, parts: Sequence[Part]) -> None:
+    def insert(self, driver: Any, parts: Sequence[Rows]) -> None:
         """All parts in one transaction."""
         with driver.cursor() as cursor:
             for part in parts:
-                self._insert(cursor, self._statements[part.table], part.data)
+                self._insert(cursor, self._statements[part.table], part.values)
         if self._mode is not InsertMode.SINGLE:
             driver.commit()
 
     @abstractmethod
-    def _insert(self, cursor: Any, statement: str, data: Any) -> None:
+    def _insert(self, cursor: Any, statement: str, rows: Sequence[Any]) -> None:
         """One part, by the driver's documented way."""
 
 
@@ -235,13 +203,13 @@ class DriverChannel(Channel):
     """Requests by a driver, one at a time."""
 
     def __init__(
-        self, connection: DriverConnection, insert: Callable[[Any, Sequence[Part]], None]
+        self, connection: DriverConnection, insert: Callable[[Any, Sequence[Rows]], None]
     ) -> None:
         super().__init__()
         self._connection = connection
         self._insert = insert
 
-    def ask(self, request: Sequence[Part], timeout_s: float) -> Answer:
+    def ask(self, request: Sequence[Rows], timeout_s: float) -> Answer:
         driver = self._connection.driver
         try:
             with self._connection.limit(timeout_s):
@@ -250,7 +218,7 @@ class DriverChannel(Channel):
             with self._connection.limit(timeout_s):
                 driver.rollback()
             return Answer(0, error)
-        return Answer(sum(part.events for part in request), None)
+        return Answer(sum(len(part.rows) for part in request), None)
 
 
 class Psycopg2Writer(DriverWriter):
@@ -259,15 +227,15 @@ class Psycopg2Writer(DriverWriter):
     DRIVER: ClassVar = psycopg2
     COPIES_TEXT = True
 
-    def _insert(self, cursor: Any, statement: str, data: Any) -> None:
+    def _insert(self, cursor: Any, statement: str, rows: Sequence[Any]) -> None:
         if self._mode is InsertMode.COPY:
-            cursor.copy_expert(statement, io.StringIO(data))
+            cursor.copy_expert(statement, io.StringIO("".join(rows)))
         elif self._mode is InsertMode.VALUES_LISTS:
-            execute_values(cursor, statement, data)
+            execute_values(cursor, statement, rows)
         elif self._mode is InsertMode.TRANSACTION:
-            cursor.executemany(statement, data)
+            cursor.executemany(statement, rows)
         else:
-            cursor.execute(statement, data[0])
+            cursor.execute(statement, rows[0])
 
 
 class Psycopg3Writer(DriverWriter):
@@ -276,15 +244,15 @@ class Psycopg3Writer(DriverWriter):
     DRIVER: ClassVar = psycopg
     COPIES_TEXT = False
 
-    def _insert(self, cursor: Any, statement: str, data: Any) -> None:
+    def _insert(self, cursor: Any, statement: str, rows: Sequence[Any]) -> None:
         if self._mode is InsertMode.COPY:
             with cursor.copy(statement) as copy:
-                for row in data:
+                for row in rows:
                     copy.write_row(row)
         elif self._mode is InsertMode.TRANSACTION:
-            cursor.executemany(statement, data)
+            cursor.executemany(statement, rows)
         else:
-            cursor.execute(statement, data[0])
+            cursor.execute(statement, rows[0])
 
 
 # --- questions --------------------------------------------------------------------------------------
@@ -298,7 +266,7 @@ class Question(NamedTuple):
     """A value for each `%s` of the text. None: the text has none, and a `%` in it is just a `%`."""
 
 
-class DriverAsker(Asker):
+class DriverAsker(ClientAsker[Session]):
     """Asks what `Postgres.compile` gives, by a driver."""
 
     DRIVER: ClassVar[Any]
@@ -312,8 +280,6 @@ class DriverAsker(Asker):
         self._connector = Connector(options.dsn, module.job.run_id)
         self._templates: dict[str, tuple[Template, str]] = {}
         self._connections: set[DriverConnection] = set()
-        self._free: SimpleQueue[DriverConnection | None] = SimpleQueue()
-        """A connection for each question that may be asked now; None: it was lost."""
 
     # --- requests
 
@@ -338,10 +304,14 @@ class DriverAsker(Asker):
     # --- connections
 
     def open(self) -> None:
-        for _ in range(self.max_in_flight):
-            self._free.put(self._connect())
+        # Without the module's own: this one lets us in, or says why not.
+        self.recover()
 
-    def _connect(self) -> DriverConnection:
+    def recover(self) -> None:
+        while len(self._connections) < self.max_in_flight:
+            self._idle.append(self.make_client())
+
+    def make_client(self) -> DriverConnection:
         connection = self._connector.connect(
             lambda parameters: DriverConnection(self.DRIVER, parameters, self._timeout_s)
         )
@@ -353,50 +323,29 @@ class DriverAsker(Asker):
         """Set a new connection up as the module's options say."""
 
     def close(self) -> None:
-        idle = set()
-        while not self._free.empty():
-            idle.add(self._free.get())
         for connection in list(self._connections):
-            connection.close(cut=connection not in idle)
+            connection.close(cut=connection not in self._idle)
         self._connections.clear()
+        self._idle.clear()
 
-    def recover(self) -> None:
-        # The others are under way, and come back by themselves.
-        for _ in range(self._free.qsize()):
-            connection = self._free.get()
-            try:
-                connection = connection or self._connect()
-            finally:
-                self._free.put(connection)
+    def close_client(self, client: DriverConnection) -> None:
+        client.close()
+        # `close` may have cut it off.
+        self._connections.discard(client)
+        self._connector.shorten()
 
     # --- asking
 
-    def send(self, request: Question) -> Received:
-        connection = self._free.get()
-        try:
-            connection = connection or self._connect()
-            with connection.limit(self._timeout_s), connection.driver.cursor() as cursor:
-                cursor.execute(request.text, request.values)
-                rows = cursor.fetchall()
-        except (OSError, ServerError) as error:
-            meaning = translate(error, self.module.dialect, self.module.job)
-            if connection is not None and is_lost(meaning):
-                self._lose(connection)
-                connection = None
-            raise meaning from error
-        finally:
-            self._free.put(connection)
-        return Received(len(rows), 0, rows)
+    def ask(self, client: DriverConnection, statement: Question) -> Answers:
+        with client.limit(self._timeout_s), client.driver.cursor() as cursor:
+            cursor.execute(statement.text, statement.values)
+            rows: Answers = cursor.fetchall()
+            return rows
 
-    def _lose(self, connection: DriverConnection) -> None:
-        connection.close()
-        # `close` may have cut it off.
-        self._connections.discard(connection)
-        self._connector.shorten()
-
-    def decode(self, received: Received) -> Rows:
-        rows: Rows = received.data
-        return rows
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        if isinstance(error, OSError | ServerError):
+            return translate(error, self.module.dialect, self.module.job)
+        return None
 
 
 class Psycopg2Asker(DriverAsker):
