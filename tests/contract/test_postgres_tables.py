@@ -32,9 +32,9 @@ def test_a_table_with_other_columns_is_said_before_the_run(server: PostgresUnder
     prepare(server, schema, clean=True)
     prepare(server, schema, clean=False)
     for column, problem in (
-        (Column("absent", ColumnType.FLOAT32), 'column "absent" does not exist'),
-        (Column("select", ColumnType.FLOAT64), "select is not of type double precision"),
-        (Column("in", ColumnType.TEXT), "in is not of type varchar"),
+        (Column("absent", ColumnType.FLOAT32), "it has no column absent"),
+        (Column("select", ColumnType.FLOAT64), "select is real, not double precision"),
+        (Column("in", ColumnType.TEXT), "in is jsonb, not varchar"),
     ):
         others = tuple(other for other in schema.columns if other.name not in ("select", "in"))
         with pytest.raises(SimulatorError, match=f"where was made for other columns: {problem}"):

@@ -202,10 +202,6 @@ class Connection:
         decoder.set_pgresult(result)
         return decoder.load_rows(0, result.ntuples, tuple)
 
-    def ask_types(self, statement: str) -> list[int]:
-        """The types of the columns of a statement's answer, by their OIDs."""
-        return list_types(self._request(self.pg.send_query, statement.encode()))
-
     def prepare(self, name: bytes, statement: bytes, types: Sequence[int]) -> None:
         """Prepare a statement whose parameters have these types (OIDs)."""
         self._request(self.pg.send_prepare, name, statement, types)

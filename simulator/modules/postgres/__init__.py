@@ -63,7 +63,6 @@ from ...errors import OptionError, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Query
 from ...workloads.schema import ID, ColumnType
-from .._base.errors import QUERY_REMEDY, made_otherwise, nothing_to_query
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import Newest, SqlDialect, compile_query, quote_name
 from ..asking import Asker
@@ -74,7 +73,7 @@ from .asking import PostgresAsker
 from .dialects import NEWEST, Dialect
 from .encoding import InsertMode, PostgresEncoder
 from .options import CLIENTS, DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
-from .server import UNDEFINED_COLUMN, Session, code_of, describe, read_indexes, read_storage
+from .server import Session, describe, read_indexes, read_storage
 from .tables import check_row, create_partitions, list_bounds, list_older, list_statements
 from .writer import PostgresWriter
 
@@ -94,15 +93,21 @@ _COLUMN_TYPES = {
 _MOST_COLUMNS = 1600 - 1
 
 _NUMBERED = (PrimaryKey.SQL, PrimaryKey.DB)
-_KEYS_OF_TYPE: Mapping[int | None, Sequence[PrimaryKey]] = {
-    # A bigint, or an integer; a varchar; a uuid; no such column.
-    20: _NUMBERED,
-    23: _NUMBERED,
-    1043: (PrimaryKey.CLIENT,),
-    2950: (PrimaryKey.UUID,),
+_KEYS_OF_TYPE: Mapping[str | None, Sequence[PrimaryKey]] = {
+    "bigint": _NUMBERED,
+    "int4": _NUMBERED,
+    "varchar": (PrimaryKey.CLIENT,),
+    "uuid": (PrimaryKey.UUID,),
     None: (PrimaryKey.NONE,),
 }
-"""The kinds of key that an `id` of this type (by its OID) can be."""
+"""The kinds of key that an `id` of this type can be; None: there is no such column."""
+
+_TYPE_NAMES = {TYPE_OIDS[kind]: name for kind, name in _COLUMN_TYPES.items()} | {2950: "uuid"}
+_COLUMNS = (
+    "SELECT attname, atttypid FROM pg_attribute"
+    " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+)
+"""A table's columns and their types."""
 
 _PARTITIONS = (
     "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
@@ -279,13 +284,7 @@ class Postgres(
         if any(column.name == KEY_COLUMN for column in self.job.schema.row):
             return
         for table in self.job.table_names:
-            try:
-                [stored] = self._ask_types(KEY_COLUMN, table)
-            except SimulatorError as error:
-                if code_of(error) != UNDEFINED_COLUMN:
-                    raise
-                stored = None
-            fitting = _KEYS_OF_TYPE.get(stored, ())
+            fitting = _KEYS_OF_TYPE.get(self.read_columns(table).get(KEY_COLUMN), ())
             if key not in fitting:
                 remedy = " or ".join(f"--primary-key {kind}" for kind in fitting)
                 raise SimulatorError(
@@ -293,35 +292,17 @@ class Postgres(
                     f" run without --no-clean{remedy and f', or with {remedy}'}"
                 )
 
-    def check_columns(self, tables: Sequence[str], remedy: str) -> None:
-        schema = self.job.schema
-        for table in [*tables, *self.job.tags_tables]:
-            columns = schema.tags_row if table in self.job.tags_tables else schema.row
-            names = ", ".join(quote_name(column.name) for column in columns)
-            reason = None
-            try:
-                types = self._ask_types(names, table)
-            except SimulatorError as error:
-                if code_of(error) != UNDEFINED_COLUMN:
-                    raise
-                reason = str(error.__cause__).partition("\n")[0]
-            else:
-                for column, stored in zip(columns, types, strict=True):
-                    if stored != TYPE_OIDS[column.type]:
-                        reason = f"{column.name} is not of type {_COLUMN_TYPES[column.type]}"
-            if reason:
-                raise made_otherwise(table, reason, remedy)
+    def read_columns(self, table: str) -> Mapping[str, str]:
+        rows = self.connection.ask(_COLUMNS, [quote_name(table)])
+        return {name: _TYPE_NAMES.get(kind, f"of type {kind}") for name, kind in rows}
 
-    def _ask_types(self, columns: str, table: str) -> list[int]:
-        """The types of a table's columns, by their OIDs."""
-        return self.connection.ask_types(f"SELECT {columns} FROM {quote_name(table)} LIMIT 0")
+    def expect_columns(self, table: str) -> Mapping[str, str]:
+        schema = self.job.schema
+        columns = schema.tags_row if table in self.job.tags_tables else schema.row
+        return {column.name: self.type_of(column) for column in columns}
 
     def prepare_queries(self) -> None:
-        schema = self.job.schema
-        for table in (schema.table, *self.job.tags_tables):
-            if self.connection.ask("SELECT to_regclass(%s)", [quote_name(table)]) == [(None,)]:
-                raise nothing_to_query(table, self.job)
-        self.check_columns([schema.table], QUERY_REMEDY)
+        super().prepare_queries()
         if self.options.is_indexed:
             self._analyze()
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from ...contract import Allocation, Storage
 from ...errors import Retryable, SimulatorError, one_line
@@ -17,9 +17,6 @@ from ..base import Job
 from .dialects import Dialect, dialect_of
 from .options import ServerOptions
 
-Fetched = TypeVar("Fetched")
-
-UNDEFINED_COLUMN = "42703"
 _NO_SUCH_FUNCTION = {"0A000", "42883"}
 
 # Any 64-bit number will do, as long as all runs use the same: "iotbench" in ASCII.
@@ -144,13 +141,6 @@ class Session:
 
     def ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a statement's answer; Retryable or SimulatorError if there is none."""
-        return self._do(lambda connection: connection.ask(statement, values))
-
-    def ask_types(self, statement: str) -> list[int]:
-        """The types of the columns of a statement's answer, by their OIDs; errors as `ask`."""
-        return self._do(lambda connection: connection.ask_types(statement))
-
-    def _do(self, ask: Callable[[Connection], list[Fetched]]) -> list[Fetched]:
         if self._connection is None:
             try:
                 self.open()
@@ -159,7 +149,7 @@ class Session:
                 raise connection_lost(error) from error
         assert self._connection is not None
         try:
-            return ask(self._connection)
+            return self._connection.ask(statement, values)
         except (OSError, ServerError) as error:
             meaning = translate(error, self._dialect, self._job)
             if is_lost(meaning):
