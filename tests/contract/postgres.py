@@ -342,7 +342,7 @@ class PostgresUnderTest(ServerUnderTest):
         frozen: list[int] = []
         stored: list[int] = []
         with proxy_to(self.dsn) as proxy, pytest.MonkeyPatch.context() as patch:
-            patch.setattr("simulator.modules.postgres.link._BACKEND_END_S", 0.1)
+            patch.setattr("simulator.modules.postgres.writer._BACKEND_END_S", 0.1)
 
             def trigger() -> None:
                 rows = self.ask(

@@ -1,8 +1,7 @@
 """psycopg2 and psycopg 3, as their documentation has it: `client=official`, `client=psycopg3`.
 
 Inserts are one call for each request, in a transaction of its own, with the drivers' defaults. A lost
-connection is treated as that of the lean path: its backend is ended, and the request in doubt looked for
-(`link`).
+connection is treated as that of the lean path: its backend is ended, and the request in doubt looked for.
 
 Questions are `cursor.execute` with parameters for a statement's `%s`, and `fetchall`, which makes a tuple of
 Python values of each row. Each statement is a transaction of its own (autocommit). Several in flight are as

@@ -1,4 +1,5 @@
-"""Sends payloads, one transaction each, one at a time or several in flight."""
+"""Sends payloads, one transaction each, one at a time or several in flight, by connections that are made anew
+when they are lost; finds out then what became of the requests in doubt."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...contract import MAX_IN_FLIGHT
+from ...contract import MAX_IN_FLIGHT, PrimaryKey
+from ...encoding.columns import client_keys
 from ...errors import Retryable, SimulatorError
 from .._base.errors import connection_lost
-from .._base.libpq import Connection, no_answer
+from .._base.libpq import Connection, Connector, ServerError, no_answer, write_constant
 from .._base.libpq_pipeline import Answer, Channel, Pipeline, make_pipeline
+from .._base.sql_queries import quote_name
 from ..base import Job
 from ..sending import (
     LAST_ANSWERS_S,
@@ -25,11 +28,14 @@ from ..sending import (
     find_arrival,
     limit_wait,
 )
+from .dialects import Connection as ServerConnection
 from .dialects import Dialect
 from .encoding import InsertMode
-from .link import Link
 from .options import ServerOptions
-from .server import is_lost
+from .server import is_lost, repeat_refused, translate
+
+_BACKEND_END_S = 10.0
+"""How long the old backend may take to end before the next try."""
 
 _Sent = tuple[Payload, object, float, float]
 """A request under way: its payload, the caller's name for it, when it was sent, and for how long its answer
@@ -54,11 +60,13 @@ class PostgresWriter(Writer):
         self, encoder: Encoder, options: ServerOptions, job: Job, dialect: Dialect
     ) -> None:
         super().__init__(encoder)
-        self._stamped = job.stamps_arrivals
+        self.options = options
+        self.job = job
+        self.dialect = dialect
         self.max_in_flight = options.in_flight(job.load)
         self._timeout_s = options.request_timeout_s
         self._links = [
-            Link(options, job, dialect, self.connect, self.begin)
+            Link(self)
             for _ in range(min(options.connections or self.max_in_flight, self.max_in_flight))
         ]
         self._lost: dict[int, Link] = {}
@@ -74,7 +82,7 @@ class PostgresWriter(Writer):
 
     def connect(self, parameters: Mapping[str, Any]) -> Any:
         """A new connection by libpq's parameters; OSError if nobody lets us in."""
-        return Connection(parameters, self._timeout_s, stamped=self._stamped)
+        return Connection(parameters, self._timeout_s, stamped=self.job.stamps_arrivals)
 
     def begin(self, connection: Any) -> Channel:
         """What takes requests by a connection, once all else is asked. Raises OSError or `ServerError`."""
@@ -245,3 +253,139 @@ def _load_of(link: Link) -> int:
 def _judge(link: Link, answer: Answer) -> int | Retryable | SimulatorError:
     """What an answer means: the events stored, or an error."""
     return answer.rows if answer.error is None else link.explain(answer.error)
+
+
+# --- a connection -----------------------------------------------------------------------------------
+
+
+class Link:
+    """A connection to the server, which is made again when it is asked for after it was lost.
+
+    What became of requests whose answer never came is found out then, for all of them, before anything
+    else is sent.
+    """
+
+    def __init__(self, writer: PostgresWriter) -> None:
+        self._writer = writer
+        self._job = writer.job
+        self._dialect = writer.dialect
+        self._connector = Connector(writer.options.dsn, writer.job.run_id)
+        self._connection: ServerConnection | None = None
+        self.channel: Channel | None = None
+        """What takes requests; None while the connection is lost."""
+        self.held: deque[tuple[Payload, object]] = deque()
+        """Requests (payload, and the caller's name for it) that wait until the connection is there again."""
+        self._backend: Any = None
+        """What tells this connection's backend from all others."""
+        self._lost_backend: Any = None
+        """The backend that may still be at work on requests in doubt."""
+        self._lost_at = 0.0
+        """When the connection was given up, by the monotonic clock."""
+        self._in_doubt: dict[int, Payload] = {}
+        """Id -> payload that may have been committed without our knowing."""
+        self._stored: dict[int, bool] = {}
+        """Id of a payload that was in doubt -> whether it is stored."""
+
+    def open(self) -> None:
+        """Connect. Raises Retryable or SimulatorError."""
+        repeat_refused(self._open, self._writer.options.max_retries)
+
+    def _open(self) -> None:
+        self.close()
+        try:
+            self._connect()
+        except (OSError, ServerError) as error:
+            raise self.explain(error) from error
+
+    def _connect(self) -> None:
+        """Connect, and find out what became of the requests in doubt. Raises OSError, `ServerError`,
+        Retryable or SimulatorError."""
+        connection = self._connection = self._connector.connect(self._writer.connect)
+        self._backend = self._dialect.backend(connection)
+        self._await_end_of_lost_backend(connection)
+        for key, payload in list(self._in_doubt.items()):
+            self._stored[key] = self._is_stored(connection, payload)
+            del self._in_doubt[key]
+        self.channel = self._writer.begin(connection)
+
+    def close(self) -> None:
+        """Disconnect; no error if that was lost already."""
+        if self._connection is not None:
+            self._connection.close(cut=self.is_busy)
+        self._connection = self.channel = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether requests are under way."""
+        return self.channel is not None and bool(self.channel.under_way)
+
+    def take_held(self) -> list[tuple[Payload, object]]:
+        """Take the requests that have waited for the connection."""
+        requests = list(self.held)
+        self.held.clear()
+        return requests
+
+    def lose(self, payloads: list[Payload]) -> None:
+        """Give the connection up; what became of these requests on it is in doubt."""
+        self.close()
+        self._lost_backend, self._lost_at = self._backend, time.monotonic()
+        self._connector.shorten()
+        self._in_doubt.update((id(payload), payload) for payload in payloads)
+
+    def was_stored(self, payload: Payload) -> bool:
+        """Whether a request of `lose` is in the database, asked once. Connects again if need be.
+
+        Raises Retryable if that failed.
+        """
+        if self.channel is None:
+            try:
+                self._connect()
+            except (OSError, ServerError, SimulatorError, Retryable) as error:
+                self.close()
+                raise connection_lost(error) from error
+        return self._stored.pop(id(payload))
+
+    def explain(self, error: ServerError | OSError) -> Retryable | SimulatorError:
+        """What an error that came by the connection means."""
+        return translate(error, self._dialect, self._job)
+
+    # --- after it was lost
+
+    def _await_end_of_lost_backend(self, connection: ServerConnection) -> None:
+        """Make sure that the lost connection's transactions can't be committed any more."""
+        if self._lost_backend is None:
+            return
+        deadline = time.monotonic() + limit_wait(_BACKEND_END_S)
+        while not self._dialect.is_gone(
+            connection,
+            self._lost_backend,
+            time.monotonic() - self._lost_at,
+            self._connector.connect_to,
+        ):
+            if time.monotonic() > deadline:
+                raise connection_lost("the old connection's backend still runs")
+            # The server has no event for the end of a backend to wait for.
+            time.sleep(0.02)
+        self._lost_backend = None
+
+    def _is_stored(self, connection: ServerConnection, payload: Payload) -> bool:
+        """Whether the payload's last event, and so the whole transaction, is in the database. False
+        without a look where sending it again does no harm."""
+        if self._dialect.IS_REPEATABLE:
+            return False
+        schema = self._job.schema
+        block, row = payload.block, payload.last
+        tables = self._job.table_names
+        table = tables[(block.first + row) % len(tables)]
+        if self._job.load.primary_key is PrimaryKey.CLIENT:
+            key = client_keys(block.part(row, row + 1))[0].decode()
+            conditions = [f"id = {write_constant(key)}"]
+        else:
+            conditions = []
+            for name, value in block.key_of(row).items():
+                column = quote_name(name)
+                if name == schema.device and schema.device_path:
+                    column = f"{column} ->> '{schema.device_path}'"
+                conditions.append(f"{column} = {write_constant(value)}")
+        statement = f"SELECT 1 FROM {quote_name(table)} WHERE {' AND '.join(conditions)} LIMIT 1"
+        return bool(connection.ask(statement))

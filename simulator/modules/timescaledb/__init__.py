@@ -17,8 +17,11 @@ timestamp)`.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import OptionError, SimulatorError
 from ...workloads.queries import Query
@@ -26,22 +29,45 @@ from ...workloads.schema import ID, Tags
 from .._base.sql_queries import Newest, quote_name, quote_text
 from ..base import Ageing, Job, Support, support_keys
 from ..postgres import Postgres
+from ..postgres.dialects import Dialect
 from ..postgres.encoding import PostgresEncoder
-from ..postgres.options import EncodingOptions
-from ..postgres.server import code_of
-from .options import DAY_MS, TimescaleOptions
-from .server import (
-    APACHE,
-    CREATE_EXTENSION,
-    describe_hypertables,
-    install_extension,
-    read_hypertables,
-    read_intervals,
-    read_licence,
-    read_version,
+from ..postgres.options import EncodingOptions, ServerOptions
+from ..postgres.server import Session, add_up, ask_size, code_of
+
+_NO_SUCH_FUNCTION, _NO_SUCH_SETTING = "42883", "42704"
+
+_APACHE = "apache"
+"""The licence without the columnstore, among others:
+https://www.tigerdata.com/docs/about/latest/timescaledb-editions/"""
+
+_CREATE_EXTENSION = "CREATE EXTENSION IF NOT EXISTS timescaledb"
+
+_DAY_MS = 86_400_000
+
+# https://www.tigerdata.com/docs/api/latest/hypertable/hypertable_detailed_size/
+_SIZES = (
+    "SELECT sum(total_bytes), sum(index_bytes), 1 FROM hypertable_detailed_size({text}::regclass)"
+)
+_SOURCE = (
+    "hypertable_detailed_size: the chunks' files, compressed ones at their compressed size, with"
+    " TOAST and indexes; without the write-ahead log"
 )
 
-_NO_SUCH_FUNCTION = "42883"
+
+class TimescaleOptions(ServerOptions):
+    """Options of targets with `module: timescaledb`."""
+
+    chunk_time_interval: Annotated[int | None, Condition.SCHEMA] = Field(
+        None,
+        ge=1,
+        description=f"ms of event time in one chunk of the hypertable (default: {_DAY_MS:,}, a day;"
+        " existing tables keep theirs)",
+    )
+    columnstore: Annotated[bool, Condition.SCHEMA] = Field(
+        False,
+        description="enable the columnstore (compression) for the tables, by device and newest"
+        " time, and convert all chunks to it before the queries",
+    )
 
 
 class Timescaledb(Postgres):
@@ -75,8 +101,8 @@ class Timescaledb(Postgres):
 
     def prepare(self) -> None:
         # Before anything is dropped.
-        install_extension(self.connection)
-        if self.options.columnstore and read_licence(self.connection) == APACHE:
+        _install_extension(self.connection)
+        if self.options.columnstore and _read_licence(self.connection) == _APACHE:
             raise SimulatorError(
                 "columnstore=true needs TimescaleDB's Community edition, and this server's"
                 " timescaledb.license is apache: leave columnstore out, or set the licence to timescale"
@@ -92,12 +118,12 @@ class Timescaledb(Postgres):
         for table in self.job.table_names:
             statements.append(self._convert_table(table))
             statements += self._enable_columnstore(table)
-        return [CREATE_EXTENSION, *statements]
+        return [_CREATE_EXTENSION, *statements]
 
     def _check_intervals(self) -> None:
         """SimulatorError if a table that stays has another interval than the one asked for."""
         requested = self.options.chunk_time_interval
-        for table, interval in read_intervals(self.connection, self.job).items():
+        for table, interval in _read_intervals(self.connection, self.job).items():
             if requested not in (None, interval):
                 raise SimulatorError(
                     f"table {table} has chunk_time_interval={interval}, not {requested}: run without"
@@ -110,7 +136,7 @@ class Timescaledb(Postgres):
         except SimulatorError as error:
             if code_of(error) == _NO_SUCH_FUNCTION:
                 raise SimulatorError(
-                    f"the database has TimescaleDB {read_version(self.connection)}, which is older"
+                    f"the database has TimescaleDB {_read_version(self.connection)}, which is older"
                     " than 2.13: run ALTER EXTENSION timescaledb UPDATE, or install a newer"
                     " version on the server"
                 ) from error
@@ -120,7 +146,7 @@ class Timescaledb(Postgres):
 
     def _convert_table(self, table: str) -> str:
         """https://www.tigerdata.com/docs/reference/timescaledb/hypertables/create_hypertable"""
-        own_ms = self.job.retention.step_ms if self.job.retention else DAY_MS
+        own_ms = self.job.retention.step_ms if self.job.retention else _DAY_MS
         interval_ms = self.options.chunk_time_interval or own_ms
         return (
             f"SELECT * FROM create_hypertable({quote_text(quote_name(table))}::regclass,"
@@ -187,8 +213,14 @@ class Timescaledb(Postgres):
         return not self.options.is_indexed or query.where is not None
 
     def storage(self) -> Storage:
-        plain = [table for table in self.tables if table not in self.job.table_names]
-        return read_hypertables(self.connection, self.job.table_names, plain)
+        # The tags' table is a plain one.
+        sizes = [
+            ask_size(
+                self.connection, _SIZES if table in self.job.table_names else Dialect.STORAGE, table
+            )
+            for table in self.tables
+        ]
+        return add_up(sizes, _SOURCE, Dialect.ALLOCATION)
 
     def compact(self) -> bool:
         if not self.options.columnstore:
@@ -199,10 +231,10 @@ class Timescaledb(Postgres):
 
     def server_info(self) -> dict[str, Any]:
         info = super().server_info()
-        version = read_version(self.connection)
+        version = _read_version(self.connection)
         info["version"] += f"; TimescaleDB {version or 'not installed'}"
         if version is not None:
-            info["settings"] |= describe_hypertables(self.connection, self.job)
+            info["settings"] |= _describe_hypertables(self.connection, self.job)
         return info
 
 
@@ -211,3 +243,68 @@ def _without_key(job: Job) -> Job:
     if Timescaledb.CAPABILITIES.primary_keys[job.load.primary_key] is Support.FULL:
         return job
     return replace(job, load=job.load.model_copy(update={"primary_key": PrimaryKey.NONE}))
+
+
+# --- what the extension tells of itself and of its hypertables --------------------------------------
+
+
+def _install_extension(session: Session) -> None:
+    """Make the extension in this database, if it isn't there; SimulatorError with a remedy if that
+    can't be done."""
+    if _read_version(session) is not None:
+        return
+    try:
+        session.execute(_CREATE_EXTENSION)
+    except SimulatorError as error:
+        raise SimulatorError(
+            f"the database has no extension timescaledb, and it can't be made: {error}; install"
+            " TimescaleDB on the server with shared_preload_libraries=timescaledb, and let a user who"
+            " may do so run CREATE EXTENSION timescaledb in this database"
+        ) from error
+
+
+def _read_version(session: Session) -> str | None:
+    """The extension's version; None if this database hasn't got it."""
+    rows = session.ask("SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'")
+    return rows[0][0] if rows else None
+
+
+def _read_licence(session: Session) -> str | None:
+    """`timescale` (Community edition) or `apache`; None if this version has no such setting."""
+    try:
+        return str(session.ask("SHOW timescaledb.license")[0][0])
+    except SimulatorError as error:
+        if code_of(error) == _NO_SUCH_SETTING:
+            return None
+        raise
+
+
+def _read_intervals(session: Session, job: Job) -> dict[str, int]:
+    """The job's tables that are hypertables -> ms of event time in a chunk."""
+    rows = session.ask(
+        "SELECT hypertable_name, integer_interval FROM timescaledb_information.dimensions"
+        " WHERE hypertable_schema = current_schema() AND hypertable_name = ANY(%s)"
+        " AND dimension_number = 1",
+        [job.table_names],
+    )
+    return dict(rows)
+
+
+def _describe_hypertables(session: Session, job: Job) -> dict[str, Any]:
+    """How the job's tables are stored; what isn't there is left out."""
+    columnstore = session.ask(
+        "SELECT DISTINCT compression_enabled FROM timescaledb_information.hypertables"
+        " WHERE hypertable_schema = current_schema() AND hypertable_name = ANY(%s) ORDER BY 1",
+        [job.table_names],
+    )
+    settings: dict[str, list[Any]] = {
+        "timescaledb.license": [licence] if (licence := _read_licence(session)) else [],
+        "chunk_time_interval": sorted(set(_read_intervals(session, job).values())),
+        "columnstore": [enabled for (enabled,) in columnstore],
+    }
+    # Tables that differ are the exception.
+    return {
+        name: values[0] if len(values) == 1 else values
+        for name, values in settings.items()
+        if values
+    }
