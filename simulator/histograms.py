@@ -158,13 +158,9 @@ def encode_histogram(histogram: HdrHistogram) -> str:
     return str(histogram.encode().decode("ascii"))
 
 
-def value_at(histogram: HdrHistogram, percent: float) -> float:
-    """The smallest value that so many percent of all don't exceed; 0 for an empty histogram."""
-    return values_at(histogram, [percent])[0]
-
-
 def values_at(histogram: HdrHistogram, percents: Sequence[float]) -> list[float]:
-    """The same for several percentages, in one pass through the histogram.
+    """For each percentage the smallest value that so many percent of all don't exceed; 0 for an empty
+    histogram.
 
     The library itself rounds the rank to the nearest, so that the slowest of 600 requests, say, would
     be above the percentile 99.9.

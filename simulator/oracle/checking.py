@@ -116,9 +116,7 @@ class Checker:
         stored = Stored(events.workload, events.parts)
         answers = self._choose(answers, stored, frontier_ms, kept_from_ms)
         bounds = list(dict.fromkeys(answer.bound for answer in answers if answer.malformed is None))
-        total = sum(
-            event_range.stop - event_range.start for event_range in find_needed(bounds, stored)
-        )
+        total = sum(map(len, find_needed(bounds, stored)))
         right = dict(
             zip(
                 bounds,
@@ -178,10 +176,7 @@ class Checker:
                     len(answer.workers),
                 )
                 continue
-            needed = find_needed([answer.bound], stored)
-            costs.append(
-                (sum(event_range.stop - event_range.start for event_range in needed), answer)
-            )
+            costs.append((sum(map(len, find_needed([answer.bound], stored))), answer))
         chosen: list[_AnswerToCheck] = []
         work = 0
         for cost, answer in sorted(costs, key=lambda pair: pair[0]):

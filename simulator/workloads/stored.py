@@ -34,6 +34,9 @@ class Range:
     start: int
     stop: int
 
+    def __len__(self) -> int:
+        return self.stop - self.start
+
 
 def unite(ranges: Iterable[Range]) -> list[Range]:
     """The same events, each in one range only."""
@@ -213,9 +216,7 @@ class Stored:
         """All events, or those of `ranges`, in blocks of a size that memory doesn't notice."""
         for event_range in self.find_between(None, None) if ranges is None else ranges:
             part = self.parts[event_range.part]
-            yield from self._generate(
-                StoredPart(part.worker, event_range.start, event_range.stop - event_range.start)
-            )
+            yield from self._generate(StoredPart(part.worker, event_range.start, len(event_range)))
 
     def _generate(self, part: StoredPart) -> Iterator[EventBlock]:
         most = -(-BLOCK_VALUES // len(self.workload.schema.columns))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,11 @@ import pytest
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules._base.exactly_once import (
     Request,
+    SettlingWriter,
     Span,
     Wanted,
     find_missing,
     keep_refused,
-    settle,
 )
 from simulator.modules.sending import Payload
 from simulator.workloads.base import Workload
@@ -65,6 +65,30 @@ def test_a_refusal_for_good_ends_the_run_and_changes_nothing() -> None:
     assert (request.rows, request.stored) == (range(10, 14), 0)
 
 
+class Looking(SettlingWriter[Any]):
+    """A writer whose database has all events but those that `missing` finds."""
+
+    may_repeat = False
+
+    def __init__(self, missing: Callable[[Words], Sequence[int]]) -> None:
+        self._missing = missing
+
+    def send_request(self, request: Words, payload: Payload) -> None:
+        """Nothing is sent."""
+
+    def find(self, request: Words, wanted: Wanted) -> set[tuple[Any, ...]]:
+        return set()
+
+    def find_missing(self, request: Words, payload: Payload) -> Sequence[int]:
+        return self._missing(request)
+
+
+def settle(requests: list[Words], missing: Callable[[Words], Sequence[int]]) -> bool:
+    payload = payload_of(14)
+    payload.data = requests
+    return Looking(missing).settle(payload)
+
+
 def test_only_requests_in_doubt_are_asked_for() -> None:
     doubtful, sure, whole = words(), words(), words()
     doubtful.doubt()
@@ -75,7 +99,7 @@ def test_only_requests_in_doubt_are_asked_for() -> None:
         requests.append(request)
         return [1] if request is doubtful else [0, 1, 2, 3]
 
-    assert not settle([doubtful, sure, whole], payload_of(14), missing)
+    assert not settle([doubtful, sure, whole], missing)
     assert [id(request) for request in requests] == [id(doubtful), id(whole)]
     assert (doubtful.rows, doubtful.body, doubtful.stored) == ([11], ["b"], 3)
     assert (whole.rows, whole.stored) == ([10, 11, 12, 13], 0)
@@ -87,7 +111,7 @@ def test_a_payload_of_which_nothing_is_left_need_not_be_sent() -> None:
     stored, lost = words(), words()
     stored.keep([], payload_of(14))
     lost.doubt()
-    assert settle([stored, lost], payload_of(14), lambda _: [])
+    assert settle([stored, lost], lambda _: [])
 
 
 def test_a_question_that_fails_leaves_the_request_in_doubt() -> None:
@@ -98,7 +122,7 @@ def test_a_question_that_fails_leaves_the_request_in_doubt() -> None:
         raise Retryable("connection_lost", "gone")
 
     with pytest.raises(Retryable):
-        settle([request], payload_of(14), missing)
+        settle([request], missing)
     assert request.in_doubt and request.rows == range(10, 14)
 
 

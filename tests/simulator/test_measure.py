@@ -17,7 +17,7 @@ from simulator.histograms import (
     latency_ms,
     merge_histograms,
     new_histogram,
-    value_at,
+    values_at,
 )
 from simulator.worker.measure import Recorder, throttled_periods, throttled_share
 from simulator.worker.schedule import ClosedLoop, OpenLoop, Schedule
@@ -318,8 +318,8 @@ def test_a_percentile_is_a_value_that_so_many_percent_dont_exceed(count: int) ->
     histogram = merge_histograms([histogram_of(*range(1, count + 1))])
     for percent in ("0", "0.1", "50", "90", "95", "99", "99.9", "100"):
         rank = max(1, math.ceil(Fraction(percent) * count / 100))
-        assert value_at(histogram, float(percent)) == rank, percent
-    assert value_at(new_histogram(), 50) == 0
+        assert values_at(histogram, [float(percent)]) == [rank], percent
+    assert values_at(new_histogram(), [50]) == [0]
 
 
 def test_percentiles_are_milliseconds() -> None:

@@ -24,7 +24,7 @@ from simulator.contract import (
     parse_stages,
     sum_durations_s,
 )
-from simulator.histograms import merge_histograms, value_at
+from simulator.histograms import merge_histograms, values_at
 from simulator.worker.feed import Feed
 from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder
@@ -72,7 +72,7 @@ def begin(load: Load, worker: int = 0) -> tuple[Schedule, Recorder]:
 
 
 def longest_ms(encoded: str) -> float:
-    return value_at(merge_histograms([encoded]), 100) / 1000
+    return values_at(merge_histograms([encoded]), [100])[0] / 1000
 
 
 # --- when requests are sent -----------------------------------------------------------------------

@@ -34,7 +34,7 @@ from simulator.histograms import (
     coarsen_histogram,
     merge_histograms,
     new_histogram,
-    value_at,
+    values_at,
 )
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import Schedule, make_schedule
@@ -209,7 +209,9 @@ def test_a_worker_tells_of_each_stage() -> None:
     first, second = recorder.result().stages
     # Two were due in the warm-up, one of which was answered after it.
     assert (first.due, first.achieved, first.backlog) == (20, 20, 10)
-    assert value_at(merge_histograms([first.histogram]), 100) == pytest.approx(400_000, rel=1e-3)
+    assert values_at(merge_histograms([first.histogram]), [100])[0] == pytest.approx(
+        400_000, rel=1e-3
+    )
     own = merge_histograms([second.histogram])
     # Those at 2 s and 2.5 s, and those that were never sent: from 3 s on, ten in a second.
     unsent = second.due // 10 - 2

@@ -8,9 +8,9 @@ known of each request is kept in a `Request` while it is tried again:
   `rows` to be sent again (`keep_refused`).
 * sent, and not answered, or answered with an error that may have come in the middle: `doubt()`. Before
   it is sent again, the writer has to make sure that the server is not at work on it any more, and then
-  ask which of its events are stored: `settle`, which asks by `find_missing`, which looks the events up
-  by their natural keys. That takes seconds, so it is the first part of the writer's `send`, which the
-  other requests in flight don't wait for, and not of its `recover`.
+  ask which of its events are stored: `SettlingWriter.settle`, which asks by `find_missing`, which looks the
+  events up by their natural keys. That takes seconds, so it is the first part of the writer's `send`, which
+  the other requests in flight don't wait for, and not of its `recover`.
 * sent again: an event that the database has by now is no error, as the earlier try may have stored it
   (`sent_before`).
 
@@ -23,7 +23,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds
@@ -68,9 +68,6 @@ class Request(ABC):
         self.rows = [self.rows[position] for position in positions]
 
 
-RequestT = TypeVar("RequestT", bound=Request)
-
-
 def keep_refused(
     request: Request, payload: Payload, meanings: Iterable[Retryable | SimulatorError | None]
 ) -> Retryable | None:
@@ -89,25 +86,6 @@ def keep_refused(
             refused.append(position)
     request.keep(refused, payload)
     return reason
-
-
-def settle(
-    requests: Iterable[RequestT],
-    payload: Payload,
-    missing: Callable[[RequestT], Sequence[int]],
-) -> bool:
-    """Settle the requests in doubt; returns whether nothing of the payload is left to be sent.
-
-    `missing`: asks the database for the positions of a request's rows that it doesn't have, when it
-    is certain that the server isn't at work on the request any more.
-    """
-    is_left = False
-    for request in requests:
-        if request.in_doubt:
-            request.keep(missing(request), payload)
-            request.in_doubt = False
-        is_left = is_left or bool(request.rows)
-    return not is_left
 
 
 class Span(NamedTuple):
@@ -191,10 +169,18 @@ class SettlingWriter(ConnectedWriter[ConnectionT]):
     def settle(self, payload: Payload) -> bool:
         """Find out what is stored of requests in doubt; returns whether nothing of them is left to be
         sent."""
-        if self.may_repeat:
-            return settle(payload.data, payload, lambda request: range(len(request.rows)))
-        self.await_end(payload)
-        return settle(payload.data, payload, lambda request: self.find_missing(request, payload))
+        if not self.may_repeat:
+            self.await_end(payload)
+        is_left = False
+        for request in payload.data:
+            if request.in_doubt:
+                every = range(len(request.rows))
+                request.keep(
+                    every if self.may_repeat else self.find_missing(request, payload), payload
+                )
+                request.in_doubt = False
+            is_left = is_left or bool(request.rows)
+        return not is_left
 
     def await_end(self, payload: Payload) -> None:
         """Wait until the server isn't at work any more on requests in doubt, if it tells; Retryable if that

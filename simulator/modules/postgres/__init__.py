@@ -367,8 +367,7 @@ class Postgres(
     # --- queries ----------------------------------------------------------------------------------
 
     def compile(self, bound: BoundQuery) -> str:
-        newest = self._indexed_newest if self.options.is_indexed else self._plain_newest
-        newest = newest or NEWEST.get(bound.query.name, Newest.DIALECT)
+        newest = self.choose_newest() or NEWEST.get(bound.query.name, Newest.DIALECT)
         return compile_query(bound, self.job.schema, self.dialect.SQL, newest)
 
     @property
@@ -378,15 +377,10 @@ class Postgres(
     def make_asker(self, in_flight: int) -> Asker:
         return PostgresAsker(self, in_flight)
 
-    @property
-    def _indexed_newest(self) -> Newest | None:
-        """How each device's newest event is asked for where an index serves it; None: as `NEWEST` says."""
-        return self.dialect.INDEXED_NEWEST
-
-    @property
-    def _plain_newest(self) -> Newest | None:
-        """How it is asked for without an index; None: as `NEWEST` says."""
-        return self.dialect.PLAIN_NEWEST
+    def choose_newest(self) -> Newest | None:
+        """How each device's newest event is asked for; None: as `NEWEST` says."""
+        dialect = self.dialect
+        return dialect.INDEXED_NEWEST if self.options.is_indexed else dialect.PLAIN_NEWEST
 
     def reads_window_by_time(self, query: Query) -> bool:
         """Whether a plan for all windows may read those of some devices by an index on time alone."""
