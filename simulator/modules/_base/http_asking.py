@@ -195,19 +195,6 @@ class AnyHttpAsker(PolledAsker, Generic[DatabaseT]):
         return self._asked.pop(descriptor)
 
 
-class HttpAsker(AnyHttpAsker[DatabaseT]):
-    """Asks by one request, whose answer's body is counted and decoded."""
-
-    def converse(self, request: Any) -> Conversation:
-        body = yield request
-        return Received(self.count_rows(body), len(body), body)
-
-    @abstractmethod
-    def count_rows(self, body: bytes) -> int:
-        """The rows of a complete answer, by what the protocol says or by a scan that costs nanoseconds a
-        byte. Retryable or SimulatorError if it holds an error, whatever its status, or is cut off."""
-
-
 def read_json(body: bytes, *path: str) -> Any:
     """An answer's JSON, or what it has below these keys; SimulatorError if it isn't that."""
     try:
@@ -220,8 +207,9 @@ def read_json(body: bytes, *path: str) -> Any:
     return document
 
 
-class SqlAsker(HttpAsker[DatabaseT]):
-    """Asks statements, in which the parameters stand."""
+class SqlAsker(AnyHttpAsker[DatabaseT]):
+    """Asks statements, in which the parameters stand, by one request, whose answer's body is counted and
+    decoded."""
 
     def __init__(
         self,
@@ -265,6 +253,15 @@ class SqlAsker(HttpAsker[DatabaseT]):
     def write_instant(self, time_ms: int) -> str:
         """A time, in ms since 1970, as it stands in a request."""
         return self.escape(self._dialect.instant(time_ms))
+
+    def converse(self, request: Any) -> Conversation:
+        body = yield request
+        return Received(self.count_rows(body), len(body), body)
+
+    @abstractmethod
+    def count_rows(self, body: bytes) -> int:
+        """The rows of a complete answer, by what the protocol says or by a scan that costs nanoseconds a
+        byte. Retryable or SimulatorError if it holds an error, whatever its status, or is cut off."""
 
     @abstractmethod
     def escape(self, part: str) -> str:

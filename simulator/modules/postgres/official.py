@@ -22,10 +22,9 @@ import os
 import socket
 import threading
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 import psycopg2
@@ -35,7 +34,7 @@ from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
 from ...workloads.schema import EventBlock
 from .._base.libpq import Connector, ServerError, fill, lost, no_answer
-from .._base.libpq_pipeline import Answer, Channel
+from .._base.libpq_pipeline import Answer
 from .._base.official import ClientAsker, Rows, RowsEncoder, sent_columns
 from .._base.sql_queries import Template, make_template, quote_name
 from ..asking import Rows as Answers
@@ -46,6 +45,9 @@ from .writer import PostgresWriter
 
 if TYPE_CHECKING:
     from . import Postgres
+
+DRIVERS: Mapping[str, Any] = {"official": psycopg2, "psycopg3": psycopg}
+"""Value of the option `client` -> the driver's module."""
 
 _LONGEST_PAUSE_S = 1.0
 
@@ -151,17 +153,14 @@ def _write_value(value: object) -> str:
 
 
 class DriverWriter(PostgresWriter):
-    """Inserts by a driver."""
-
-    DRIVER: ClassVar[Any]
-    """The driver's module."""
-    COPIES_TEXT: ClassVar[bool]
-    """Whether a COPY is given as text."""
+    """Inserts by a driver: psycopg2's `copy_expert`, `execute_values`, `executemany` and `execute`, or
+    psycopg 3's `copy` with `write_row`, `executemany` and `execute`."""
 
     def __init__(self, module: Postgres, batch: int) -> None:
         options, job = module.options, module.job
+        self._driver = DRIVERS[options.client]
         self._mode = options.mode(batch)
-        copies_text = self.COPIES_TEXT and self._mode is InsertMode.COPY
+        copies_text = self._driver is psycopg2 and self._mode is InsertMode.COPY
         encoder = (LinesEncoder if copies_text else RowsEncoder)(job)
         super().__init__(encoder, options, job, module.dialect)
         sent = sent_columns(job)
@@ -178,7 +177,7 @@ class DriverWriter(PostgresWriter):
         self._statements = [form.format(table=table, columns=own) for table, own in names]
 
     def connect(self, parameters: Mapping[str, Any]) -> DriverConnection:
-        return DriverConnection(self.DRIVER, parameters, self._timeout_s)
+        return DriverConnection(self._driver, parameters, self._timeout_s)
 
     def begin(self, connection: DriverConnection) -> DriverChannel:
         # As the drivers have it by default; single inserts are committed each at once.
@@ -193,18 +192,30 @@ class DriverWriter(PostgresWriter):
         if self._mode is not InsertMode.SINGLE:
             driver.commit()
 
-    @abstractmethod
     def _insert(self, cursor: Any, statement: str, rows: Sequence[Any]) -> None:
         """One part, by the driver's documented way."""
+        if self._mode is InsertMode.VALUES_LISTS:
+            execute_values(cursor, statement, rows)
+        elif self._mode is InsertMode.TRANSACTION:
+            cursor.executemany(statement, rows)
+        elif self._mode is InsertMode.SINGLE:
+            cursor.execute(statement, rows[0])
+        elif self._driver is psycopg2:
+            cursor.copy_expert(statement, io.StringIO("".join(rows)))
+        else:
+            with cursor.copy(statement) as copy:
+                for row in rows:
+                    copy.write_row(row)
 
 
-class DriverChannel(Channel):
-    """Requests by a driver, one at a time."""
+class DriverChannel:
+    """Requests by a driver, one at a time, asked as by a `Pipeline`."""
+
+    under_way = ()
 
     def __init__(
         self, connection: DriverConnection, insert: Callable[[Any, Sequence[Rows]], None]
     ) -> None:
-        super().__init__()
         self._connection = connection
         self._insert = insert
 
@@ -220,40 +231,6 @@ class DriverChannel(Channel):
         return Answer(sum(len(part.rows) for part in request), None)
 
 
-class Psycopg2Writer(DriverWriter):
-    """psycopg2: `copy_expert`, `execute_values`, `executemany` and `execute`."""
-
-    DRIVER: ClassVar = psycopg2
-    COPIES_TEXT = True
-
-    def _insert(self, cursor: Any, statement: str, rows: Sequence[Any]) -> None:
-        if self._mode is InsertMode.COPY:
-            cursor.copy_expert(statement, io.StringIO("".join(rows)))
-        elif self._mode is InsertMode.VALUES_LISTS:
-            execute_values(cursor, statement, rows)
-        elif self._mode is InsertMode.TRANSACTION:
-            cursor.executemany(statement, rows)
-        else:
-            cursor.execute(statement, rows[0])
-
-
-class Psycopg3Writer(DriverWriter):
-    """psycopg 3: `copy` with `write_row`, `executemany` and `execute`."""
-
-    DRIVER: ClassVar = psycopg
-    COPIES_TEXT = False
-
-    def _insert(self, cursor: Any, statement: str, rows: Sequence[Any]) -> None:
-        if self._mode is InsertMode.COPY:
-            with cursor.copy(statement) as copy:
-                for row in rows:
-                    copy.write_row(row)
-        elif self._mode is InsertMode.TRANSACTION:
-            cursor.executemany(statement, rows)
-        else:
-            cursor.execute(statement, rows[0])
-
-
 # --- questions --------------------------------------------------------------------------------------
 
 
@@ -266,10 +243,9 @@ class Question(NamedTuple):
 
 
 class DriverAsker(ClientAsker[Session]):
-    """Asks what `Postgres.compile` gives, by a driver."""
+    """Asks what `Postgres.compile` gives, by a driver: psycopg2, which writes the parameters into the
+    statement, or psycopg 3, which sends them apart, and prepares what it has executed five times."""
 
-    DRIVER: ClassVar[Any]
-    """The driver's module."""
     module: Postgres
 
     def __init__(self, module: Postgres, in_flight: int) -> None:
@@ -311,15 +287,14 @@ class DriverAsker(ClientAsker[Session]):
             self._idle.append(self.make_client())
 
     def make_client(self) -> DriverConnection:
+        driver, options = DRIVERS[self.module.options.client], self.module.options
         connection = self._connector.connect(
-            lambda parameters: DriverConnection(self.DRIVER, parameters, self._timeout_s)
+            lambda parameters: DriverConnection(driver, parameters, self._timeout_s)
         )
-        self.prepare(connection.driver)
+        if driver is psycopg and not options.prepared_statements:
+            connection.driver.prepare_threshold = None
         self._connections.add(connection)
         return connection
-
-    def prepare(self, driver: Any) -> None:
-        """Set a new connection up as the module's options say."""
 
     def close(self) -> None:
         for connection in list(self._connections):
@@ -345,19 +320,3 @@ class DriverAsker(ClientAsker[Session]):
         if isinstance(error, OSError | ServerError):
             return translate(error, self.module.dialect, self.module.job)
         return None
-
-
-class Psycopg2Asker(DriverAsker):
-    """psycopg2, which writes the parameters into the statement."""
-
-    DRIVER: ClassVar = psycopg2
-
-
-class Psycopg3Asker(DriverAsker):
-    """psycopg 3, which sends the parameters apart, and prepares what it has executed five times."""
-
-    DRIVER: ClassVar = psycopg
-
-    def prepare(self, driver: Any) -> None:
-        if not self.module.options.prepared_statements:
-            driver.prepare_threshold = None

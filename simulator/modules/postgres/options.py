@@ -28,8 +28,8 @@ CLIENTS = {
             InsertMode.TRANSACTION: "psycopg2's executemany",
             InsertMode.SINGLE: "psycopg2's execute",
         },
-        writer=f"{__package__}.official:Psycopg2Writer",
-        asker=f"{__package__}.official:Psycopg2Asker",
+        writer=f"{__package__}.official:DriverWriter",
+        asker=f"{__package__}.official:DriverAsker",
     ),
     "psycopg3": OfficialClient(
         ("psycopg", "psycopg-binary"),
@@ -38,8 +38,8 @@ CLIENTS = {
             InsertMode.TRANSACTION: "psycopg 3's executemany",
             InsertMode.SINGLE: "psycopg 3's execute",
         },
-        writer=f"{__package__}.official:Psycopg3Writer",
-        asker=f"{__package__}.official:Psycopg3Asker",
+        writer=f"{__package__}.official:DriverWriter",
+        asker=f"{__package__}.official:DriverAsker",
     ),
 }
 """What the option `client` can be."""

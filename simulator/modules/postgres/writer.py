@@ -8,14 +8,14 @@ import select
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...contract import MAX_IN_FLIGHT, PrimaryKey
 from ...encoding.columns import client_keys
 from ...errors import Retryable, SimulatorError
 from .._base.errors import connection_lost
 from .._base.libpq import Connection, Connector, ServerError, no_answer, write_constant
-from .._base.libpq_pipeline import Answer, Channel, Pipeline, make_pipeline
+from .._base.libpq_pipeline import Answer, Pipeline, make_pipeline
 from .._base.sql_queries import quote_name
 from ..base import Job
 from ..sending import (
@@ -33,6 +33,9 @@ from .dialects import Dialect
 from .encoding import InsertMode
 from .options import ServerOptions
 from .server import is_lost, repeat_refused, translate
+
+if TYPE_CHECKING:
+    from .official import DriverChannel
 
 _BACKEND_END_S = 10.0
 """How long the old backend may take to end before the next try."""
@@ -84,7 +87,7 @@ class PostgresWriter(Writer):
         """A new connection by libpq's parameters; OSError if nobody lets us in."""
         return Connection(parameters, self._timeout_s, stamped=self.job.stamps_arrivals)
 
-    def begin(self, connection: Any) -> Channel:
+    def begin(self, connection: Any) -> Pipeline | DriverChannel:
         """What takes requests by a connection, once all else is asked. Raises OSError or `ServerError`."""
         for statement in self.encoder.list_prepared():
             connection.prepare(*statement)
@@ -271,7 +274,7 @@ class Link:
         self._dialect = writer.dialect
         self._connector = Connector(writer.options.dsn, writer.job.run_id)
         self._connection: ServerConnection | None = None
-        self.channel: Channel | None = None
+        self.channel: Pipeline | DriverChannel | None = None
         """What takes requests; None while the connection is lost."""
         self.held: deque[tuple[Payload, object]] = deque()
         """Requests (payload, and the caller's name for it) that wait until the connection is there again."""

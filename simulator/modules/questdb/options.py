@@ -162,6 +162,7 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
             )
         names = parse_dsn(self.connection_string)
         return PostgresOptions(
+            client="psycopg3",  # for questions with client=official
             connection_string=self.connection_string,
             password=None if "password" in names else self.password,
             connections=self.connections,

@@ -30,7 +30,7 @@ from ..postgres.asking import PostgresAsker
 from ..postgres.dialects import Dialect
 from ..postgres.encoding import CopyFormat, PostgresEncoder
 from ..postgres.encoding import InsertMode as PgMode
-from ..postgres.official import Psycopg3Asker, Question
+from ..postgres.official import DriverAsker, Question
 from ..postgres.options import PostgresOptions
 from ..postgres.writer import PostgresWriter
 from .encoding import as_sent, find_sent_values
@@ -158,7 +158,7 @@ class PgWireAsker(PostgresAsker):
         return _read_times(super().decode(received))
 
 
-class OfficialQuestdbAsker(Psycopg3Asker):
+class OfficialQuestdbAsker(DriverAsker):
     """Asks by psycopg 3."""
 
     def __init__(self, module: Questdb, in_flight: int) -> None:
