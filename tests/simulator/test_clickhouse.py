@@ -322,7 +322,8 @@ def connection_after(
 ) -> Connection:
     """A connection that gets this answer, which no server gives at will."""
     answers = Answers(status, body, code)
-    monkeypatch.setattr("simulator.modules._base.http_database.HttpPool", lambda *_, **__: answers)
+    monkeypatch.setattr(Connection, "begin", answers.begin)
+    monkeypatch.setattr(Connection, "finish", answers.finish)
     return Connection(options_of(), JOB)
 
 

@@ -110,9 +110,6 @@ class Answers:
     def finish(self, *_: object) -> Answer:
         return self._answer
 
-    def close(self) -> None:
-        """Nothing to close."""
-
 
 def after(
     answer: object,
@@ -123,9 +120,9 @@ def after(
     first: bool = True,
 ) -> Part:
     """A bulk statement of three events after this answer, which no server gives at will."""
-    monkeypatch.setattr(
-        "simulator.modules._base.http_database.HttpPool", lambda *_, **__: Answers(status, answer)
-    )
+    answers = Answers(status, answer)
+    monkeypatch.setattr("simulator.modules.cratedb.server.Connection.begin", answers.begin)
+    monkeypatch.setattr("simulator.modules.cratedb.server.Connection.finish", answers.finish)
     options = parse_options(CratedbOptions, {"endpoint": "http://nowhere"}, str)
     job = Job(Temperature.schema, Load(batch=3))
     writer = CratedbWriter(StatementEncoder(job, InsertMode.BULK), Cratedb(options, job))

@@ -174,7 +174,7 @@ def asking(*bodies: bytes) -> Iterator[ElasticsearchAsker]:
         module = make_module(Temperature.schema, f"http://{server.address}")
         with closing(ElasticsearchAsker(module, 1)) as asker:
             asker.open()
-            asker.database.pool.close()
+            asker.database.close()
             yield asker
 
 

@@ -122,7 +122,7 @@ def asking(name: str, *scripts: Script) -> Iterator[SqlAsker[Any]]:
         with closing(module.make_asker(1)) as asker:
             asker.open()
             # The connection that let it in isn't used again.
-            asker.database.pool.close()
+            asker.database.close()
             yield asker
 
 

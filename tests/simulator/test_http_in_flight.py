@@ -263,7 +263,7 @@ def test_what_is_under_way_in_the_end_is_cut_off(in_flight: int) -> None:
 
 def test_who_asks_nobody_is_told_so() -> None:
     with asking(answer_by_name, 2) as (asker, server):
-        asker.database.pool.close()
+        asker.database.close()
         server.close()
         submit(asker, "a")
         lost = collect(asker, 1)["a"].result

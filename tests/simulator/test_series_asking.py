@@ -227,7 +227,7 @@ def asking(*bodies: bytes, role: Role = Role.WRITE) -> Iterator[VictoriaMetricsA
         )
         with closing(VictoriaMetricsAsker(module, 1)) as asker:
             asker.open()
-            asker.database.pool.close()
+            asker.database.close()
             yield asker
 
 

@@ -92,7 +92,7 @@ def test_a_node_of_cratedb_is_back_when_it_knows_the_table(
 ) -> None:
     connection = cratedb()
     connection.expect_tables()
-    probe = connection.pool.probe
+    probe = connection.probe
     assert orjson.loads(probe.body)["args"] == ["doc", "events"]
     assert probe.passes(Answer(status, orjson.dumps(answer), [])) is passes
 
@@ -106,7 +106,7 @@ def test_an_index_that_the_run_has_made_may_come_back() -> None:
     assert isinstance(failure, Retryable)
     assert failure.kind == "missing_table"
     # It waits for the node that leads, so a node that has not joined doesn't answer it in time, or by 503.
-    probe = connection.pool.probe
+    probe = connection.probe
     assert probe.target == "/_cluster/health"
     assert [probe.passes(Answer(status, b"", [])) for status in (200, 403, 503)] == [
         True, True, False,
@@ -119,7 +119,7 @@ def test_a_collection_that_the_run_has_made_may_come_back() -> None:
     assert isinstance(connection.interpret(404, unknown), MissingTable)
     connection.expects_tables = True
     assert isinstance(connection.interpret(404, unknown), Retryable)
-    assert connection.pool.probe.target == "/_admin/server/availability"
+    assert connection.probe.target == "/_admin/server/availability"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import logging
 import ssl
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +47,6 @@ __all__ = [
     "AnswerTimeout",
     "Connection",
     "ConnectionLost",
-    "HttpClient",
     "HttpPool",
     "HttpRequest",
     "NoAnswer",
@@ -117,47 +115,9 @@ class Probe:
     passes: Callable[[Answer], bool] = _is_served
 
 
-class HttpClient(ABC):
-    """Sends requests. Each is sent once; its answer is whatever a server says."""
-
-    @abstractmethod
-    def begin(self, request: HttpRequest, timeout_s: float | None = None) -> Connection:
-        """Send a request by a connection, which then is the caller's. `timeout_s`: how long to wait for a
-        server to take it, and for each part of its answer."""
-
-    @abstractmethod
-    def receive(self, connection: Connection) -> Answer | None:
-        """Wait for something to read, and read it: the answer, if that was the rest of it. The connection is
-        the caller's no more once there is an answer, or an error."""
-
-    @abstractmethod
-    def give_up(self, connection: Connection) -> Exception:
-        """Wait no longer for an answer; returns what that means."""
-
-    def finish(self, connection: Connection) -> Answer:
-        """Wait for the whole answer to what was begun."""
-        while (answer := self.receive(connection)) is None:
-            pass
-        return answer
-
-    def exchange(self, request: HttpRequest, timeout_s: float | None = None) -> Answer:
-        """Send a request and wait for its answer."""
-        return self.finish(self.begin(request, timeout_s))
-
-    def request(
-        self,
-        method: str,
-        target: str,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> Answer:
-        """As `exchange`, with a request that is put together here."""
-        return self.exchange(HttpRequest(method, target, body, headers), timeout_s)
-
-
-class HttpPool(HttpClient):
-    """Connections to the nodes of a server, which are asked in turn; as many as threads need at once."""
+class HttpPool:
+    """Connections to the nodes of a server, which are asked in turn; as many as threads need at once. Each
+    request is sent once; its answer is whatever a server says."""
 
     def __init__(
         self,
@@ -196,7 +156,8 @@ class HttpPool(HttpClient):
                 node.close_idle()
 
     def begin(self, request: HttpRequest, timeout_s: float | None = None) -> Connection:
-        """NoAnswer if it can't be sent."""
+        """Send a request by a connection, which then is the caller's; NoAnswer if it can't be sent.
+        `timeout_s`: how long to wait for a server to take it, and for each part of its answer."""
         timeout_s = limit_wait(timeout_s or self._timeout_s)
         live = self._live
         node = live[next(self._turn) % len(live)] if live else self._choose(())
@@ -214,7 +175,8 @@ class HttpPool(HttpClient):
         return connection
 
     def receive(self, connection: Connection) -> Answer | None:
-        """NoAnswer if there is none."""
+        """Wait for something to read, and read it: the answer, if that was the rest of it; NoAnswer if there
+        is none. The connection is the caller's no more once there is an answer, or an error."""
         try:
             answer = connection.receive()
         except BaseException as error:
@@ -227,8 +189,29 @@ class HttpPool(HttpClient):
             node.give_back(connection)
         return answer
 
-    def give_up(self, connection: Connection) -> AnswerTimeout:
-        """Its node is dead until it has answered a probe."""
+    def finish(self, connection: Connection) -> Answer:
+        """Wait for the whole answer to what was begun."""
+        while (answer := self.receive(connection)) is None:
+            pass
+        return answer
+
+    def exchange(self, request: HttpRequest, timeout_s: float | None = None) -> Answer:
+        """Send a request and wait for its answer."""
+        return self.finish(self.begin(request, timeout_s))
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """As `exchange`, with a request that is put together here."""
+        return self.exchange(HttpRequest(method, target, body, headers), timeout_s)
+
+    def drop(self, connection: Connection) -> AnswerTimeout:
+        """Wait no longer for an answer; the error that this is. Its node is dead until it answers a probe."""
         error = connection.explain_delay()
         self._lose(connection, error)
         return error

@@ -33,16 +33,16 @@ class Database(Closable, Protocol):
     """What an asker asks: an `HttpDatabase`, or the like. Its errors are Retryable or SimulatorError."""
 
     def begin(self, request: HttpRequest, timeout_s: float | None = None) -> Connection:
-        """As `HttpClient.begin`."""
+        """As `HttpPool.begin`."""
 
     def receive(self, connection: Connection) -> Answer | None:
-        """As `HttpClient.receive`."""
+        """As `HttpPool.receive`."""
 
     def finish(self, connection: Connection) -> Answer:
-        """As `HttpClient.finish`."""
+        """As `HttpPool.finish`."""
 
     def give_up(self, connection: Connection) -> Exception:
-        """As `HttpClient.give_up`."""
+        """As `HttpDatabase.give_up`."""
 
     def explain(self, answer: Answer) -> Retryable | SimulatorError:
         """What an answer that is no success means."""

@@ -7,7 +7,7 @@ what HTTP's own statuses mean are here.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -21,7 +21,6 @@ from .http import (
     CONNECT_TIMEOUT_S,
     Answer,
     Connection,
-    HttpClient,
     HttpPool,
     HttpRequest,
     NoAnswer,
@@ -37,7 +36,7 @@ SHOWN = 500
 HttpOptionsT = TypeVar("HttpOptionsT", bound=HttpOptions)
 
 
-class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
+class HttpDatabase(HttpPool, ABC, Generic[HttpOptionsT]):
     """The nodes in turn: requests in, answers out, errors translated. May be shared by threads."""
 
     SYSTEM: ClassVar[str]
@@ -65,7 +64,7 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
             **options.login(),
             **(headers or {}),
         }
-        self.pool = HttpPool(
+        super().__init__(
             options.endpoint,
             options.DEFAULT_PORT or scheme_port(options.endpoint[0]),
             self.headers,
@@ -114,33 +113,23 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
         """Ask the node whose turn it is something that needs no data, but the login; Retryable or
         SimulatorError."""
 
-    def close(self) -> None:
-        """Close all connections that nobody uses."""
-        self.pool.close()
-
     def begin(self, request: HttpRequest, timeout_s: float | None = None) -> Connection:
         """Retryable if it can't be sent, or SimulatorError without TLS."""
         try:
-            return self.pool.begin(request, timeout_s)
+            return super().begin(request, timeout_s)
         except NoAnswer as error:
             raise self.explain_silence(error) from error
 
     def receive(self, connection: Connection) -> Answer | None:
         """Retryable if there is no answer."""
         try:
-            return self.pool.receive(connection)
-        except NoAnswer as error:
-            raise self.explain_silence(error) from error
-
-    def finish(self, connection: Connection) -> Answer:
-        """Retryable if there is no answer."""
-        try:
-            return self.pool.finish(connection)
+            return super().receive(connection)
         except NoAnswer as error:
             raise self.explain_silence(error) from error
 
     def give_up(self, connection: Connection) -> Retryable | SimulatorError:
-        return self.explain_silence(self.pool.give_up(connection))
+        """Wait no longer for an answer; returns what that means."""
+        return self.explain_silence(self.drop(connection))
 
     def fetch(
         self,

@@ -4,11 +4,11 @@ measured, and go over connections of our own (`_base/http.py`)."""
 from __future__ import annotations
 
 import os
+import ssl
 import threading
 import time
 import uuid
 from base64 import b64encode
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import formatdate
@@ -38,12 +38,10 @@ _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
 _SERVER_ERROR, _SERVER_BUSY = 500, 503
 
 
-def make_pool(uri: str, headers: Mapping[str, str], timeout_s: float) -> HttpPool:
-    """Connections; the authorities that Microsoft's clients trust are trusted. No proxy that the environment
-    names is used."""
+def make_context(uri: str) -> ssl.SSLContext | None:
+    """Whom to trust: the authorities that Microsoft's clients trust."""
     authorities = os.environ.get("REQUESTS_CA_BUNDLE") or certifi.where()
-    tls = make_tls_context(authorities) if any_encrypted([uri]) else None
-    return HttpPool([uri], scheme_port(uri), headers, timeout_s, tls)
+    return make_tls_context(authorities) if any_encrypted([uri]) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,9 @@ class QueuedIngestion:
         if origin not in self._pools:
             app = self._client.client_details.application_for_tracing
             headers = {"user-agent": app, "x-ms-version": _STORAGE_VERSION}
-            self._pools[origin] = make_pool(origin, headers, self._timeout_s)
+            self._pools[origin] = HttpPool(
+                [origin], scheme_port(origin), headers, self._timeout_s, make_context(origin)
+            )
         path = parts.path.rstrip("/")
         return _Resource(self._pools[origin], parts.netloc, f"{origin}{path}", path, parts.query)
 

@@ -35,16 +35,17 @@ from .._base.errors import connection_lost, missing_table
 from .._base.http import (
     CONNECT_TIMEOUT_S,
     Answer,
-    HttpClient,
+    HttpPool,
     HttpRequest,
     NoAnswer,
     interpret_no_answer,
+    scheme_port,
 )
 from .._base.http import Connection as HttpConnection
 from .._base.http_database import SHOWN
 from ..base import Job
 from .encoding import MAPPING
-from .ingestion import QueuedIngestion, make_pool
+from .ingestion import QueuedIngestion, make_context
 from .options import AdxOptions
 from .queries import quote_name
 
@@ -65,7 +66,7 @@ _UNAUTHORIZED, _NOT_FOUND, _TOO_MANY_REQUESTS = 401, 404, 429
 _ResultT = TypeVar("_ResultT")
 
 
-class Connection(HttpClient):
+class Connection(HttpPool):
     """The official clients, and our own requests with their login; errors are translated."""
 
     def __init__(self, options: AdxOptions, job: Job) -> None:
@@ -90,7 +91,11 @@ class Connection(HttpClient):
         ascii_only = {
             name: value.encode("ascii", "replace").decode() for name, value in headers.items()
         }
-        self._pool = make_pool(options.kusto_uri, ascii_only, options.request_timeout_s)
+        uri = options.kusto_uri
+        # No proxy that the environment names is used.
+        super().__init__(
+            [uri], scheme_port(uri), ascii_only, options.request_timeout_s, make_context(uri)
+        )
         self._stream_path = f"/v1/rest/ingest/{quote(options.kusto_db, safe='')}/"
         self._queue: QueuedIngestion | None = None
         self.properties = make_properties(options)
@@ -111,7 +116,7 @@ class Connection(HttpClient):
     def close(self) -> None:
         """Close all connections."""
         self._client.close()
-        self._pool.close()
+        super().close()
         if self._queue is not None:
             self._queue.close()
 
@@ -156,7 +161,7 @@ class Connection(HttpClient):
         self._authorize()
         # The client asks this, too, before it logs in.
         request = HttpRequest("GET", "/v1/rest/auth/metadata")
-        self.call(self._pool.exchange, request, CONNECT_TIMEOUT_S)
+        self.finish(self.call(super().begin, request, CONNECT_TIMEOUT_S))
 
     def _authorize(self) -> dict[str, str]:
         """The header that lets a request in, from the client, which renews its token in time."""
@@ -170,19 +175,20 @@ class Connection(HttpClient):
         """Retryable or SimulatorError if it can't be sent."""
         headers = {**(request.headers or {}), **self._authorize()}
         try:
-            return self._pool.begin(request._replace(headers=headers), timeout_s)
+            return super().begin(request._replace(headers=headers), timeout_s)
         except NoAnswer as error:
             raise self._explain_silence(error) from error
 
     def receive(self, connection: HttpConnection) -> Answer | None:
         """Retryable or SimulatorError if there is no answer."""
         try:
-            return self._pool.receive(connection)
+            return super().receive(connection)
         except NoAnswer as error:
             raise self._explain_silence(error) from error
 
     def give_up(self, connection: HttpConnection) -> Retryable | SimulatorError:
-        return self._explain_silence(self._pool.give_up(connection))
+        """Wait no longer for an answer; returns what that means."""
+        return self._explain_silence(self.drop(connection))
 
     def _explain_silence(self, error: NoAnswer) -> Retryable | SimulatorError:
         host = urlsplit(self.options.kusto_uri).netloc

@@ -81,7 +81,7 @@ class Connection(HttpDatabase[CratedbOptions]):
             " WHERE table_schema = ? AND table_name = ?",
             "args": [self.options.default_schema, self.job.table_names[0]],
         }
-        self.pool.probe = Probe("POST", "/_sql", orjson.dumps(question), _is_known)
+        self.probe = Probe("POST", "/_sql", orjson.dumps(question), _is_known)
 
     def send(self, body: bytes, timeout_s: float | None = None) -> Answer:
         """Send a request; its answer, whatever that says. Retryable if there is none."""
