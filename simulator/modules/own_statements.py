@@ -17,7 +17,6 @@ from ..workloads.statements import parse_statement
 if TYPE_CHECKING:
     from ._base.sql_queries import SqlDialect
     from .base import AnyModule
-    from .querying import QueryingModule
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ Drawn: TypeAlias = "Literals | SqlDialect"
 """How a language writes what is drawn."""
 
 
-def find_own_statement(module: type[QueryingModule], query: Query) -> str | None:
+def find_own_statement(module: type[AnyModule], query: Query) -> str | None:
     """The statement that the workload has of its own for a query: for this module, or else for the one
     that it extends. None: the module makes one of the description."""
     names = (vars(kind).get("name", "") for kind in module.__mro__)
