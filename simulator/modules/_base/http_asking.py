@@ -8,7 +8,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import orjson
 
@@ -17,9 +17,9 @@ from ...workloads.drawing import BoundQueries, BoundQuery
 from ..asking import PolledAsker, Received
 from ..own_statements import Drawn
 from ..sending import Outcome, find_arrival, find_sending, note_sending
-from .connected import Closable, ConnectedModule
+from .connected import ConnectedModule
 from .http import Answer, Connection, HttpRequest
-from .http_database import SHOWN
+from .http_database import SHOWN, HttpClient
 from .sql_queries import Template, make_template
 
 _SUCCESS = range(200, 300)
@@ -29,26 +29,7 @@ Conversation = Generator[HttpRequest, bytes, Received]
 returns what was received. Retryable or SimulatorError if an answer can't be used."""
 
 
-class Database(Closable, Protocol):
-    """What an asker asks: an `HttpDatabase`, or the like. Its errors are Retryable or SimulatorError."""
-
-    def begin(self, request: HttpRequest, timeout_s: float | None = None) -> Connection:
-        """As `HttpPool.begin`."""
-
-    def receive(self, connection: Connection) -> Answer | None:
-        """As `HttpPool.receive`."""
-
-    def finish(self, connection: Connection) -> Answer:
-        """As `HttpPool.finish`."""
-
-    def give_up(self, connection: Connection) -> Exception:
-        """As `HttpDatabase.give_up`."""
-
-    def explain(self, answer: Answer) -> Retryable | SimulatorError:
-        """What an answer that is no success means."""
-
-
-DatabaseT = TypeVar("DatabaseT", bound=Database)
+DatabaseT = TypeVar("DatabaseT", bound=HttpClient)
 
 
 @dataclass(slots=True)

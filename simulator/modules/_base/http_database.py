@@ -36,7 +36,37 @@ SHOWN = 500
 HttpOptionsT = TypeVar("HttpOptionsT", bound=HttpOptions)
 
 
-class HttpDatabase(HttpPool, ABC, Generic[HttpOptionsT]):
+class HttpClient(HttpPool, ABC):
+    """A pool whose errors are what they mean for a run."""
+
+    def begin(self, request: HttpRequest, timeout_s: float | None = None) -> Connection:
+        """Retryable if it can't be sent, or SimulatorError without TLS."""
+        try:
+            return super().begin(request, timeout_s)
+        except NoAnswer as error:
+            raise self.explain_silence(error) from error
+
+    def receive(self, connection: Connection) -> Answer | None:
+        """Retryable if there is no answer."""
+        try:
+            return super().receive(connection)
+        except NoAnswer as error:
+            raise self.explain_silence(error) from error
+
+    def give_up(self, connection: Connection) -> Retryable | SimulatorError:
+        """Wait no longer for an answer; returns what that means."""
+        return self.explain_silence(self.drop(connection))
+
+    @abstractmethod
+    def explain(self, answer: Answer) -> Retryable | SimulatorError:
+        """What an answer that is no success means: worth another try, or the end of the run."""
+
+    @abstractmethod
+    def explain_silence(self, error: NoAnswer) -> Retryable | SimulatorError:
+        """What it means that there was no answer."""
+
+
+class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
     """The nodes in turn: requests in, answers out, errors translated. May be shared by threads."""
 
     SYSTEM: ClassVar[str]
@@ -113,24 +143,6 @@ class HttpDatabase(HttpPool, ABC, Generic[HttpOptionsT]):
         """Ask the node whose turn it is something that needs no data, but the login; Retryable or
         SimulatorError."""
 
-    def begin(self, request: HttpRequest, timeout_s: float | None = None) -> Connection:
-        """Retryable if it can't be sent, or SimulatorError without TLS."""
-        try:
-            return super().begin(request, timeout_s)
-        except NoAnswer as error:
-            raise self.explain_silence(error) from error
-
-    def receive(self, connection: Connection) -> Answer | None:
-        """Retryable if there is no answer."""
-        try:
-            return super().receive(connection)
-        except NoAnswer as error:
-            raise self.explain_silence(error) from error
-
-    def give_up(self, connection: Connection) -> Retryable | SimulatorError:
-        """Wait no longer for an answer; returns what that means."""
-        return self.explain_silence(self.drop(connection))
-
     def fetch(
         self,
         method: str,
@@ -163,10 +175,6 @@ class HttpDatabase(HttpPool, ABC, Generic[HttpOptionsT]):
 
     # --- errors -----------------------------------------------------------------------------------
 
-    @abstractmethod
-    def explain(self, answer: Answer) -> Retryable | SimulatorError:
-        """What an answer that is no success means: worth another try, or the end of the run."""
-
     def explain_status(
         self, answer: Answer, text: str, kind: str | None = None
     ) -> Retryable | SimulatorError:
@@ -184,7 +192,6 @@ class HttpDatabase(HttpPool, ABC, Generic[HttpOptionsT]):
         return SimulatorError(text)
 
     def explain_silence(self, error: NoAnswer) -> Retryable | SimulatorError:
-        """What it means that there was no answer."""
         options = self.options
         return interpret_no_answer(error, self.system, options.server, options.TRUST_REMEDY)
 

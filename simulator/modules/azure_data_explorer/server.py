@@ -35,14 +35,13 @@ from .._base.errors import connection_lost, missing_table
 from .._base.http import (
     CONNECT_TIMEOUT_S,
     Answer,
-    HttpPool,
     HttpRequest,
     NoAnswer,
     interpret_no_answer,
     scheme_port,
 )
 from .._base.http import Connection as HttpConnection
-from .._base.http_database import SHOWN
+from .._base.http_database import SHOWN, HttpClient
 from ..base import Job
 from .encoding import MAPPING
 from .ingestion import QueuedIngestion, make_context
@@ -66,7 +65,7 @@ _UNAUTHORIZED, _NOT_FOUND, _TOO_MANY_REQUESTS = 401, 404, 429
 _ResultT = TypeVar("_ResultT")
 
 
-class Connection(HttpPool):
+class Connection(HttpClient):
     """The official clients, and our own requests with their login; errors are translated."""
 
     def __init__(self, options: AdxOptions, job: Job) -> None:
@@ -128,7 +127,7 @@ class Connection(HttpPool):
         try:
             return call(*arguments)
         except NoAnswer as error:
-            raise self._explain_silence(error) from error
+            raise self.explain_silence(error) from error
         except KustoError as error:
             raise self.interpret(error, uri) from error
 
@@ -161,7 +160,7 @@ class Connection(HttpPool):
         self._authorize()
         # The client asks this, too, before it logs in.
         request = HttpRequest("GET", "/v1/rest/auth/metadata")
-        self.finish(self.call(super().begin, request, CONNECT_TIMEOUT_S))
+        self.finish(super().begin(request, CONNECT_TIMEOUT_S))
 
     def _authorize(self) -> dict[str, str]:
         """The header that lets a request in, from the client, which renews its token in time."""
@@ -174,28 +173,13 @@ class Connection(HttpPool):
     def begin(self, request: HttpRequest, timeout_s: float | None = None) -> HttpConnection:
         """Retryable or SimulatorError if it can't be sent."""
         headers = {**(request.headers or {}), **self._authorize()}
-        try:
-            return super().begin(request._replace(headers=headers), timeout_s)
-        except NoAnswer as error:
-            raise self._explain_silence(error) from error
+        return super().begin(request._replace(headers=headers), timeout_s)
 
-    def receive(self, connection: HttpConnection) -> Answer | None:
-        """Retryable or SimulatorError if there is no answer."""
-        try:
-            return super().receive(connection)
-        except NoAnswer as error:
-            raise self._explain_silence(error) from error
-
-    def give_up(self, connection: HttpConnection) -> Retryable | SimulatorError:
-        """Wait no longer for an answer; returns what that means."""
-        return self._explain_silence(self.drop(connection))
-
-    def _explain_silence(self, error: NoAnswer) -> Retryable | SimulatorError:
+    def explain_silence(self, error: NoAnswer) -> Retryable | SimulatorError:
         host = urlsplit(self.options.kusto_uri).netloc
         return interpret_no_answer(error, "Azure Data Explorer", host, "REQUESTS_CA_BUNDLE")
 
     def explain(self, answer: Answer) -> Retryable | SimulatorError:
-        """What an answer means whose status is no success."""
         return self.interpret(read_error(answer))
 
     def stream(self, table: str, body: bytes) -> None:

@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from ...contract import MIB, Allocation
 from ...errors import OptionError, Retryable
 from .._base.sql_queries import Newest, SqlDialect
 from .encoding import InsertMode
 from .tables import MOST_ROW_BYTES
+
+if TYPE_CHECKING:
+    from .._base.libpq import Connection
+    from .official import DriverConnection
+
+ServerConnection: TypeAlias = "Connection | DriverConnection"
+"""A connection that takes statements."""
 
 NEWEST = {"newest-per-device": Newest.WINDOW}
 """What is asked otherwise than by DISTINCT ON, which sorts all events where no index serves it."""
@@ -35,16 +42,6 @@ class PostgresSql(SqlDialect):
         if count is not None and 1 < count <= MOST_IN_ARRAY:
             return f"{column} = ANY (ARRAY({statement}))"
         return super().among(column, statement, count)
-
-
-class Connection(Protocol):
-    """A connection that takes statements."""
-
-    def ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a statement's answer. Raises OSError if the connection is lost, or `ServerError`."""
-
-    def close(self, *, cut: bool = False) -> None:
-        """Disconnect; must not fail on a broken connection. `cut`: something is under way."""
 
 
 class DialectName(StrEnum):
@@ -117,17 +114,17 @@ class Dialect:
             raise OptionError("options tablets and colocation need dialect=yugabytedb")
         return ""
 
-    def backend(self, connection: Connection) -> Any:
+    def backend(self, connection: ServerConnection) -> Any:
         """What tells this connection's server process from all others, by `BACKEND`; None if nothing does."""
         rows = connection.ask(self.BACKEND) if self.BACKEND else []
         return rows[0] if rows else None
 
     def is_gone(
         self,
-        connection: Connection,
+        connection: ServerConnection,
         backend: Any,
         lost_for_s: float,
-        connect_to: Callable[[str, int], Connection],
+        connect_to: Callable[[str, int], ServerConnection],
     ) -> bool:
         """End a lost connection's `backend`; returns whether it has ended, so that nothing of it can be
         committed any more. `connect_to(host, port)` connects to another node of a cluster, or raises
@@ -236,10 +233,10 @@ class YugabyteDB(Dialect):
 
     def is_gone(
         self,
-        connection: Connection,
+        connection: ServerConnection,
         backend: Any,
         lost_for_s: float,
-        connect_to: Callable[[str, int], Connection],
+        connect_to: Callable[[str, int], ServerConnection],
     ) -> bool:
         *process, host, port = backend
         here = connection.ask("SELECT host(inet_server_addr()), inet_server_port()")

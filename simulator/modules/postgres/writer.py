@@ -28,8 +28,7 @@ from ..sending import (
     find_arrival,
     limit_wait,
 )
-from .dialects import Connection as ServerConnection
-from .dialects import Dialect
+from .dialects import Dialect, ServerConnection
 from .encoding import InsertMode
 from .options import ServerOptions
 from .server import is_lost, repeat_refused, translate
