@@ -91,7 +91,7 @@ def draw_block(query: Query, stored: Stored, reader: int, first: int, count: int
         (stored.seed, reader), range(first, first + count), crc32(query.name.encode()), size
     )
     if query.instant:
-        places, times = _draw_events(stored, streams, count)
+        places, times = _draw_events(stored, streams)
         return BoundQueries(query, count, places[:, None], times, times + 1)
     devices = None
     if size:
@@ -109,9 +109,7 @@ _TRIES = 30
 """How many events are drawn at most until one is within the time that is to be asked about."""
 
 
-def _draw_events(
-    stored: Stored, streams: Streams, count: int
-) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
+def _draw_events(stored: Stored, streams: Streams) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
     """Device and time of an event each. Where a few are late, one of them may be too new to be asked about:
     then another is drawn."""
     _, end = stored.span_ms

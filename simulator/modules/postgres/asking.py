@@ -25,7 +25,7 @@ from .._base.libpq_lines import (
     make_text_question,
     read_rows,
 )
-from .._base.sql_queries import Template, make_template
+from .._base.sql_queries import make_template
 from ..asking import PolledAsker, Received, Rows
 from ..sending import Outcome, find_arrival
 from .server import is_lost, translate
@@ -69,7 +69,7 @@ class PostgresAsker(PolledAsker):
         template = make_template(bounds, self.module.make_statement, dialect)
         if self.plans_anew(bounds) or not self._is_prepared:
             return lambda *values: make_text_question(
-                template.join(lambda place: self._write(template, values[place]))
+                template.join(lambda place: self._write(values[place]))
             )
         used = sorted(set(template.places))
         numbers = {place: f"${number}" for number, place in enumerate(used, 1)}
@@ -87,7 +87,7 @@ class PostgresAsker(PolledAsker):
             return False
         return bounds.devices is None or self.module.reads_window_by_time(bounds.query)
 
-    def _write(self, template: Template, value: Any) -> str:
+    def _write(self, value: Any) -> str:
         dialect = self.module.dialect.SQL
         return dialect.text(value.decode()) if isinstance(value, bytes) else dialect.instant(value)
 
