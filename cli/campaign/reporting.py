@@ -10,7 +10,7 @@ from ..errors import EXIT_FAILED, EXIT_LIMIT, RunFailed
 from ..experiments.experiment import choose_status
 from ..installation import program
 from ..output import print_prose, print_text, terminal_width, write_whole
-from ..render.campaign import CampaignPage, Cell, Summary, make_campaign_report
+from ..render.campaign import CampaignPage, make_campaign_report
 from ..render.candidates import DoneJob, make_section
 from ..render.chart import NamedResult
 from ..render.comparison import list_differences
@@ -212,6 +212,7 @@ def make_page(
         else f"The tables of {len(done):,} results would be too long for a page:"
         f" {program()} results show ID --results {campaign.folder.results}",
         verdict=verdict,
+        steps=list(rankings),
         summary=_summarize(names, rankings),
         doubts=list_doubts(results, "candidates"),
         hardware=describe_hardware([NamedResult(*pair) for pair in beside.items()], "candidates"),
@@ -256,19 +257,19 @@ def _choose_alike(steps: Mapping[str, Measured]) -> dict[str, Result]:
     return {name: results[0] for name, results in most.items() if results}
 
 
-def _summarize(names: Sequence[str], rankings: Mapping[str, Ranking]) -> Summary:
-    """What each candidate measured in each step, with its rank."""
-    rows: dict[str, list[Cell]] = {name: [] for name in names}
+def _summarize(
+    names: Sequence[str], rankings: Mapping[str, Ranking]
+) -> dict[str, list[tuple[str, str]]]:
+    """Candidate -> its rank and what it measured in each step."""
+    rows: dict[str, list[tuple[str, str]]] = {name: [] for name in names}
     for ranking in rankings.values():
         standings = {standing.name: standing for standing in ranking.standings}
         for name, cells in rows.items():
             standing = standings.get(name)
             cells.append(
-                Cell(standing.rank, standing.figure or standing.beside)
-                if standing
-                else Cell("", "-")
+                (standing.rank, standing.figure or standing.beside) if standing else ("", "-")
             )
-    return Summary(list(rankings), rows)
+    return rows
 
 
 def tabulate_step(measured: Measured) -> Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -15,9 +14,9 @@ from ..render.campaign import draw_swatch
 from ..render.candidates import DoneJob, make_section
 from ..render.chart import NamedResult
 from ..render.comparison import list_differences
-from ..render.matrix import make_matrix
 from ..render.pages import place_figure, render_page
 from ..render.ratios import format_factor, format_speed_interval
+from ..render.requirements import make_matrix
 from ..render.tables import Table, format_ms
 from ..render.verdict import list_doubts
 from ..results.figures import FIGURES
@@ -43,18 +42,6 @@ from .sources import Sources
 
 MOST_TABULATED = 40
 """The most results of a candidate whose runs have tables on its page."""
-
-
-@dataclass(frozen=True)
-class QuestionPage:
-    """A question, and the candidates that were asked it."""
-
-    field: Field
-    query: str
-    slug: str
-    table: Table
-    statements: Mapping[str, Sequence[Candidate]]
-    """Statement -> the candidates that were asked by it."""
 
 
 def make_site(sources: Sources, title: str) -> dict[str, bytes]:
@@ -131,7 +118,7 @@ def make_site(sources: Sources, title: str) -> dict[str, bytes]:
             campaigns=sources.campaigns, **shared,
         )  # fmt: skip
     for page in questions:
-        pages[f"questions/{page.slug}.html"] = render_page(
+        pages[f"questions/{page['slug']}.html"] = render_page(
             "site_question.html", root="../", page=page, **shared
         )
     files = {path: text.encode() for path, text in pages.items()}
@@ -294,7 +281,8 @@ def describe_ratio(ratio: Ratio | None) -> str:
 # --- a question -----------------------------------------------------------------------------------
 
 
-def _make_questions(field: Field) -> list[QuestionPage]:
+def _make_questions(field: Field) -> list[dict[str, Any]]:
+    """Each question, and the candidates that were asked it."""
     columns = [
         (number, column)
         for number, column in enumerate(field.columns)
@@ -310,12 +298,15 @@ def _make_questions(field: Field) -> list[QuestionPage]:
     slugs = name_slugs(f"{field.slug} {query}" for query in queries)
     tests = field.list_tests()
     return [
-        QuestionPage(
-            field, query, slug, _tabulate_question(field, tests, columns, query),
-            _list_statements(field, query),
-        )
+        {
+            "field": field,
+            "query": query,
+            "slug": slug,
+            "table": _tabulate_question(field, tests, columns, query),
+            "statements": _list_statements(field, query),
+        }
         for query, slug in zip(queries, slugs, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _tabulate_question(

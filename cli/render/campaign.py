@@ -11,28 +11,10 @@ from simulator.units import format_count
 from ..results.decision import VerdictMatrix
 from .candidates import CandidateSection
 from .chart import Chart
-from .matrix import make_matrix
 from .pages import place_figure, render_page
+from .requirements import make_matrix
 from .tables import Table
 from .vega import PAPER, choose_colour, choose_shape
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A candidate's figure in a step."""
-
-    rank: str
-    """`1.`; empty if nobody is ranked."""
-    figure: str
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What each candidate measured in each step."""
-
-    steps: Sequence[str]
-    rows: Mapping[str, Sequence[Cell]]
-    """Candidate -> a cell for each step."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +27,9 @@ class CampaignPage:
     """Why there are no tables of runs, and where they are; empty if they are here."""
     verdict: VerdictMatrix | None
     """What the page begins with; None without requirements."""
-    summary: Summary
+    steps: Sequence[str]
+    summary: Mapping[str, Sequence[tuple[str, str]]]
+    """Candidate -> its rank (`1.`; empty if nobody is ranked) and its figure in each step."""
     doubts: str
     """Which results to doubt, in one sentence."""
     hardware: Sequence[str]
@@ -66,13 +50,13 @@ class CampaignPage:
     @property
     def ranked(self) -> bool:
         """Whether there are ranks in the summary."""
-        return any(cell.rank for cells in self.summary.rows.values() for cell in cells)
+        return any(rank for cells in self.summary.values() for rank, _ in cells)
 
 
 def make_campaign_report(page: CampaignPage) -> str:
     """The page."""
     ids = {section.name: f"candidate-{section.place + 1}" for section in page.candidates}
-    count = sum(len(step.jobs) for section in page.candidates for step in section.steps)
+    count = sum(len(step["jobs"]) for section in page.candidates for step in section.steps)
     return render_page(
         "campaign.html",
         title=page.title,

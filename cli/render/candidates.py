@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 from simulator.conditions import Condition
 from simulator.units import format_count, join_words
@@ -15,7 +16,7 @@ from ..results.model import Result, SentStatements, as_mapping
 from ..results.naming import format_value
 from ..results.store import StoredResult
 from . import words
-from .notes import describe_answers, describe_caveats, list_interventions
+from .notes import describe_answers, describe_caveats, list_interventions, sum_up_answers
 from .stored import tabulate_result
 from .tables import Table
 
@@ -42,38 +43,6 @@ class DoneJob:
 
 
 @dataclass(frozen=True)
-class Doubt:
-    """A kind of caveat, with the jobs that have it."""
-
-    kind: str
-    where: str
-    text: str
-    """The text of the first of them."""
-
-
-@dataclass(frozen=True)
-class JobNotes:
-    """One job in words."""
-
-    name: str
-    id: str
-    measured: str
-    answer: str
-    caveats: Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class StepTables:
-    """A step of a candidate, with the tables of all of its repetitions."""
-
-    name: str
-    count: str
-    """How many repetitions there are."""
-    jobs: Sequence[JobNotes]
-    tables: Mapping[str, Table]
-
-
-@dataclass(frozen=True)
 class CandidateSection:
     """One candidate in the report."""
 
@@ -87,10 +56,12 @@ class CandidateSection:
     more: int
     """How many of these are only in the folded parts."""
     answers: str
-    doubts: Sequence[Doubt]
+    doubts: Sequence[tuple[str, str, str]]
+    """Kind of caveat, the jobs that have it, the text of the first of them."""
     conditions: Mapping[str, Table]
     """Kind of condition -> its settings."""
-    steps: Sequence[StepTables]
+    steps: Sequence[Mapping[str, Any]]
+    """Each with its jobs in words, and the tables of all of its repetitions."""
     statements: Sequence[SentStatements]
     """Its schema, and the statement of each query."""
 
@@ -134,17 +105,12 @@ def _count_answers(jobs: Sequence[DoneJob]) -> str:
     all_answers = [answers for job in jobs for answers in job.result.answers]
     if not all_answers:
         return ""
-    checked, unchecked = (
-        sum(answers.checked for answers in all_answers),
-        sum(answers.unchecked for answers in all_answers),
-    )
-    wrong = sum(len(answer.workers) for answers in all_answers for answer in answers.wrong)
-    verdict = f"{wrong:,} of them wrong" if wrong else "all right"
-    text = f"Answers: {checked:,} checked, {verdict}" if checked else "Answers: none was checked"
+    checked, unchecked = sum_up_answers(all_answers)
+    text = f"Answers: {checked}" if checked else "Answers: none was checked"
     return f"{text}; {unchecked:,} not checked." if unchecked else f"{text}."
 
 
-def pool_doubts(jobs: Sequence[DoneJob]) -> list[Doubt]:
+def pool_doubts(jobs: Sequence[DoneJob]) -> list[tuple[str, str, str]]:
     """Each kind of caveat once, the gravest first, with the jobs that have it."""
     by_kind: dict[str, dict[str, str]] = {}
     for job in jobs:
@@ -157,9 +123,7 @@ def pool_doubts(jobs: Sequence[DoneJob]) -> list[Doubt]:
         first = next(iter(texts))
         where = f"all {len(jobs)} jobs" if len(texts) == len(jobs) > 1 else join_words(list(texts))
         same = len(set(texts.values())) == 1
-        doubts.append(
-            Doubt(kind, where, texts[first] if same else f"as in {first}: {texts[first]}")
-        )
+        doubts.append((kind, where, texts[first] if same else f"as in {first}: {texts[first]}"))
     return doubts
 
 
@@ -218,19 +182,24 @@ _PAIRS = ("Options", "Environment")
 """Tables of names and values, which hardly differ between repetitions."""
 
 
-def _make_step(step: str, jobs: Sequence[DoneJob], tabulated: bool) -> StepTables:
-    count = "" if jobs[0].repetition is None else format_count(len(jobs), "repetition")
-    tables = join_tables(jobs) if tabulated else {}
-    return StepTables(step, count, [_describe_job(job) for job in jobs], tables)
+def _make_step(step: str, jobs: Sequence[DoneJob], tabulated: bool) -> dict[str, Any]:
+    return {
+        "name": step,
+        "count": "" if jobs[0].repetition is None else format_count(len(jobs), "repetition"),
+        "jobs": [_describe_job(job) for job in jobs],
+        "tables": join_tables(jobs) if tabulated else {},
+    }
 
 
-def _describe_job(job: DoneJob) -> JobNotes:
+def _describe_job(job: DoneJob) -> dict[str, Any]:
     answer = filter(None, [words.give_answer(job.result), describe_answers(job.result)])
-    sentences = [*answer, *list_interventions(job.result)]
-    measured = words.describe_measurement(job.result)
-    return JobNotes(
-        str(job), job.stored.id, measured, " ".join(sentences), describe_caveats(job.result)
-    )
+    return {
+        "name": str(job),
+        "id": job.stored.id,
+        "measured": words.describe_measurement(job.result),
+        "answer": " ".join([*answer, *list_interventions(job.result)]),
+        "caveats": describe_caveats(job.result),
+    }
 
 
 def join_tables(jobs: Sequence[DoneJob]) -> dict[str, Table]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulator.contract import Phase
+from simulator.contract import Answers, Phase
 from simulator.units import format_duration, join_words
 
 from ..results.bottleneck import find_bottlenecks
@@ -241,19 +241,20 @@ def describe_answers(result: Result) -> str | None:
     all_answers = result.answers
     if not all_answers:
         return None
-    checked, unchecked = (
-        sum(answers.checked for answers in all_answers),
-        sum(answers.unchecked for answers in all_answers),
-    )
-    wrong = sum(len(answer.workers) for answers in all_answers for answer in answers.wrong)
-    if not checked and not unchecked:
-        return "Answers: none to check."
-    parts = []
-    if checked:
-        parts.append(f"{checked:,} checked, {f'{wrong:,} of them wrong' if wrong else 'all right'}")
+    checked, unchecked = sum_up_answers(all_answers)
+    parts = [checked] if checked else []
     if unchecked:
         parts.append(f"{unchecked:,} not checked: {_list_reasons(result)}")
-    return f"Answers: {'; '.join(parts)}."
+    return f"Answers: {'; '.join(parts) or 'none to check'}."
+
+
+def sum_up_answers(all_answers: Sequence[Answers]) -> tuple[str, int]:
+    """How many were checked, and with which outcome, or empty if none was; and how many weren't."""
+    checked = sum(answers.checked for answers in all_answers)
+    wrong = sum(len(answer.workers) for answers in all_answers for answer in answers.wrong)
+    outcome = f"{wrong:,} of them wrong" if wrong else "all right"
+    unchecked = sum(answers.unchecked for answers in all_answers)
+    return f"{checked:,} checked, {outcome}" if checked else "", unchecked
 
 
 def _list_reasons(result: Result) -> str:

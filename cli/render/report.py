@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from typing import Any
 
 from ..results.comparison import compare
-from ..results.model import SentStatements
 from ..results.naming import name_results
 from ..results.store import StoredResult
 from . import words
@@ -19,39 +18,7 @@ from .notes import describe_answers, describe_caveats, list_interventions
 from .pages import place_figure, render_page
 from .ratios import describe_ratios, lead_comparison
 from .stored import describe_name, tabulate_result
-from .tables import Table
 from .verdict import describe_hardware, judge_results, list_doubts
-
-
-@dataclass(frozen=True)
-class _Comparison:
-    """Results of one kind, compared."""
-
-    title: str
-    base: str
-    sentences: Sequence[str]
-    notes: Sequence[str]
-    overview: Table
-    ratios: Table
-
-
-@dataclass(frozen=True)
-class _Section:
-    """One result in the report."""
-
-    id: str
-    name: str
-    called: str
-    """Its label and tags."""
-    measured: str
-    answer: str
-    outages: Sequence[str]
-    """What was done to the database, and what came of it."""
-    caveats: Sequence[tuple[str, str]]
-    """(kind, text)."""
-    tables: dict[str, Table]
-    statements: Sequence[SentStatements]
-    """The schema, and the statement of each query."""
 
 
 def make_report(stored: Sequence[StoredResult], title: str) -> str:
@@ -85,22 +52,23 @@ def make_report(stored: Sequence[StoredResult], title: str) -> str:
         )
 
 
-def _make_section(stored: StoredResult, name: str) -> _Section:
+def _make_section(stored: StoredResult, name: str) -> dict[str, Any]:
+    """One result in the report."""
     result = stored.result
-    return _Section(
-        stored.id,
-        name,
-        describe_name(result).strip(),
-        words.describe_measurement(result),
-        " ".join(filter(None, [words.give_answer(result), describe_answers(result)])),
-        list_interventions(result),
-        describe_caveats(result),
-        tabulate_result(result, terminal=False),
-        result.statements,
-    )
+    return {
+        "id": stored.id,
+        "name": name,
+        "called": describe_name(result).strip(),
+        "measured": words.describe_measurement(result),
+        "answer": " ".join(filter(None, [words.give_answer(result), describe_answers(result)])),
+        "outages": list_interventions(result),
+        "caveats": describe_caveats(result),
+        "tables": tabulate_result(result, terminal=False),
+        "statements": result.statements,
+    }
 
 
-def _make_comparisons(stored: Sequence[StoredResult], names: Sequence[str]) -> list[_Comparison]:
+def _make_comparisons(stored: Sequence[StoredResult], names: Sequence[str]) -> list[dict[str, Any]]:
     """A comparison for each kind with two results or more."""
     comparisons = []
     for kind in dict.fromkeys(stored_result.result.kind for stored_result in stored):
@@ -115,14 +83,15 @@ def _make_comparisons(stored: Sequence[StoredResult], names: Sequence[str]) -> l
         own_names = [names[number] for number in numbers]
         ratios = compare(results)
         comparisons.append(
-            _Comparison(
-                f"Compared: {kind}",
-                own_names[0],
-                lead_comparison(own_names, ratios) + describe_ratios(own_names, ratios),
-                list_remarks(own_names, results),
-                tabulate_overview(own_names, results),
-                tabulate_ratios(own_names, ratios),
-            )
+            {
+                "title": f"Compared: {kind}",
+                "base": own_names[0],
+                "sentences": lead_comparison(own_names, ratios)
+                + describe_ratios(own_names, ratios),
+                "notes": list_remarks(own_names, results),
+                "overview": tabulate_overview(own_names, results),
+                "ratios": tabulate_ratios(own_names, ratios),
+            }
         )
     return comparisons
 

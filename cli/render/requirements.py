@@ -1,13 +1,16 @@
-"""The verdict on a campaign's requirements as text: the matrix, then what each candidate's cells say."""
+"""The verdict on a campaign's requirements as text, and as a page shows it: the matrix, then what each
+candidate's cells say."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from simulator.units import format_bytes, format_count, format_digits
+from simulator.units import format_bytes, format_count, format_digits, join_words
 
 from ..output import wrap_lines
-from ..results.decision import CandidateVerdict, Cell, Requirement, Status, VerdictMatrix
+from ..results.decision import CandidateVerdict, Cell, Requirement, Status, Unit, VerdictMatrix
+from ..results.requirements import COST, DISK
 from .tables import Table
 
 
@@ -27,8 +30,11 @@ def tabulate_verdict(verdict: VerdictMatrix) -> Table:
 def show_cell(cell: Cell) -> str:
     """`met: 112 ms (2.2×)`, `undecided`."""
     figure = "" if cell.shown == "-" else f": {cell.shown}"
-    headroom = "" if cell.headroom is None else f" ({format_headroom(cell.headroom)})"
-    return f"{cell.status}{figure}{headroom}"
+    return f"{cell.status}{figure}{_add_headroom(cell)}"
+
+
+def _add_headroom(cell: Cell) -> str:
+    return "" if cell.headroom is None else f" ({format_headroom(cell.headroom)})"
 
 
 def format_headroom(headroom: float) -> str:
@@ -52,16 +58,20 @@ def describe_verdict(verdict: VerdictMatrix) -> list[str]:
 def describe_candidate(verdict: VerdictMatrix, candidate: CandidateVerdict) -> str:
     """`questdb: all met; narrowest: disk (1.3×); 1.83 TB stored; 812 a month (1.2 an hour).`"""
     parts = [f"{candidate.candidate}: {_sum_up(candidate)}"]
-    if candidate.narrowest is not None:
-        cell = candidate.find(candidate.narrowest)
-        headroom = "" if cell.headroom is None else f" ({format_headroom(cell.headroom)})"
-        parts.append(f"narrowest: {_find_row(verdict, candidate.narrowest).heading}{headroom}")
+    if narrowest := _name_narrowest(verdict, candidate):
+        parts.append(f"narrowest: {narrowest}")
     if candidate.disk_bytes is not None:
         parts.append(f"{format_bytes(candidate.disk_bytes)} stored at full retention")
     if candidate.cost_per_month is not None:
         price = f" ({candidate.price})" if candidate.price else ""
         parts.append(f"{candidate.cost_per_month:,.0f} a month{price}")
     return "; ".join(parts) + "."
+
+
+def _name_narrowest(verdict: VerdictMatrix, candidate: CandidateVerdict) -> str:
+    """`disk (1.3×)`; empty if not known."""
+    rows = (row for row in verdict.requirements if row.key == candidate.narrowest)
+    return next((row.heading + _add_headroom(candidate.find(row.key)) for row in rows), "")
 
 
 def _sum_up(candidate: CandidateVerdict) -> str:
@@ -120,3 +130,98 @@ def _list_samples(verdict: VerdictMatrix, cell: Cell) -> str:
         ]
         texts.append(f"{figure} ({', '.join(names) or 'no result'})")
     return "; ".join(texts)
+
+
+# --- on a page ------------------------------------------------------------------------------------
+
+
+SYMBOLS = {Status.MET: "✓", Status.MISSED: "✗", Status.UNDECIDED: "?"}
+
+
+def make_matrix(verdict: VerdictMatrix) -> dict[str, Any]:
+    """What the macro `as_verdict` shows: candidates × requirements, each state with a symbol and a word."""
+    # Disk and price have a column even where they aren't required, if they are known.
+    known = {
+        DISK: ("Disk", Unit.BYTES, [candidate.disk_bytes for candidate in verdict.candidates]),
+        COST: ("A month", Unit.MONEY, [candidate.cost_per_month for candidate in verdict.candidates]),
+    }  # fmt: skip
+    required = {row.key for row in verdict.requirements}
+    paid = {
+        heading: ["-" if value is None else unit.show(value) for value in values]
+        for key, (heading, unit, values) in known.items()
+        if any(values) and key not in required
+    }
+    notes = list(verdict.notes)
+    if verdict.jobs_left:
+        notes.insert(0, f"Not finished: {verdict.jobs_left} jobs are left.")
+    return {
+        "symbols": SYMBOLS,
+        "requirements": verdict.requirements,
+        "paid": paid,
+        "rows": [
+            {
+                "candidate": candidate,
+                "summary": _summarize(candidate),
+                "narrowest": _name_narrowest(verdict, candidate),
+                "cells": [_make_cell(row, candidate) for row in verdict.requirements],
+            }
+            for candidate in verdict.candidates
+        ],
+        "reasons": _list_reasons(verdict),
+        "notes": notes,
+        "evidence": _list_repetitions(verdict),
+    }
+
+
+def _make_cell(row: Requirement, candidate: CandidateVerdict) -> tuple[Requirement, Cell, str]:
+    """With the headroom in words; empty if it isn't known."""
+    cell = candidate.find(row.key)
+    return row, cell, "" if cell.headroom is None else format_headroom(cell.headroom)
+
+
+def _summarize(candidate: CandidateVerdict) -> str:
+    """How many requirements are met, or missed, or undecided."""
+    total = len(candidate.cells)
+    count = sum(cell.status is candidate.status for cell in candidate.cells)
+    return {
+        Status.MET: f"meets all {total}",
+        Status.MISSED: f"misses {count} of {total}",
+        Status.UNDECIDED: f"{count} of {total} undecided",
+    }[candidate.status]
+
+
+def _list_reasons(verdict: VerdictMatrix) -> list[str]:
+    """A sentence for each reason why something is missed or undecided, with all that it applies to."""
+    by_reason: dict[tuple[Status, str], dict[str, list[str]]] = {}
+    for candidate in verdict.candidates:
+        for cell in candidate.cells:
+            if cell.reason:
+                where = by_reason.setdefault((cell.status, cell.reason), {})
+                heading = _find_row(verdict, cell.requirement).heading
+                where.setdefault(candidate.candidate, []).append(heading)
+    return [
+        f"{SYMBOLS[status]} {status}: "
+        + "; ".join(f"{name}: {join_words(required)}" for name, required in where.items())
+        + f": {reason}."
+        for (status, reason), where in by_reason.items()
+    ]
+
+
+def _list_repetitions(verdict: VerdictMatrix) -> list[tuple[list[str], list[str]]]:
+    """Each repetition of each cell, in words, with the IDs of the results that it is from."""
+    words = {True: "kept", False: "broken", None: "-"}
+    rows = []
+    for candidate in verdict.candidates:
+        for cell in candidate.cells:
+            row = _find_row(verdict, cell.requirement)
+            for sample in cell.samples:
+                texts = [
+                    candidate.candidate,
+                    f"{row.heading} {row.limit}",
+                    f"{sample.repetition}",
+                    "-" if sample.value is None else row.unit.show(sample.value),
+                    words[sample.keeps],
+                    sample.why or "-",
+                ]
+                rows.append((texts, [evidence.result for evidence in sample.evidence]))
+    return rows
