@@ -193,17 +193,12 @@ def find_ranks(measured: Mapping[str, CandidateFigures]) -> list[Rank]:
     error = share_error(len(measured))
     ranks = []
     for name, figures in measured.items():
-        ratios = [
+        rivals = [
             estimate_speed(rival, figures, error)
             for other, rival in measured.items()
             if other != name
         ]
-        faster = sum(_is_faster(ratio) for ratio in ratios)
-        open_pairs = sum(
-            ratio is None or ratio.interval is None or not (ratio.differs or ratio.alike)
-            for ratio in ratios
-        )
-        ranks.append(Rank(name, 1 + faster, 1 + faster + open_pairs))
+        ranks.append(Rank(name, *bound_rank(rivals)))
     base = next(iter(measured.values()), None)
     speeds = {
         name: ratio.value if base and (ratio := estimate_speed(figures, base, error)) else 0.0
@@ -216,13 +211,17 @@ def share_error(candidates: int) -> float:
     return RANKING_ERROR / max(1, candidates * (candidates - 1) // 2)
 
 
-def _is_faster(ratio: Ratio | None) -> bool:
-    return (
-        ratio is not None
-        and bool(ratio.differs)
-        and ratio.interval is not None
-        and ratio.interval[0] > 1
-    )
+def bound_rank(rivals: Sequence[Ratio | None]) -> tuple[int, int]:
+    """The best and the worst rank that a candidate may have. `rivals`: how many times as fast as it each of
+    the others is."""
+    faster = sum(map(is_faster, rivals))
+    open_pairs = sum(ratio is None or not (ratio.differs or ratio.alike) for ratio in rivals)
+    return 1 + faster, 1 + faster + open_pairs
+
+
+def is_faster(ratio: Ratio | None) -> bool:
+    """Whether the first of a pair is shown to be faster."""
+    return ratio is not None and ratio.interval is not None and ratio.interval[0] > 1
 
 
 def _list_ranks(measured: Mapping[str, CandidateFigures]) -> list[RankedCandidate]:

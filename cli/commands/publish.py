@@ -33,8 +33,7 @@ def publish(
     from simulator.units import format_count
 
     from ..output import note
-    from ..publishing.folder import check_folder, write_site
-    from ..publishing.pages import make_site
+    from ..publishing.pages import check_folder, make_site, write_site
     from ..publishing.sources import find_sources
 
     check_folder(output)

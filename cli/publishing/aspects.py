@@ -18,6 +18,7 @@ from ..results.caveats import Place
 from ..results.comparison import collect_samples
 from ..results.figures import FIGURES, Entry, Form, list_entries
 from ..results.model import Result
+from ..results.student import t_quantile
 from ..results.summaries import weigh_each, weigh_together
 
 OUTAGE_SHIFT_S = 1.0
@@ -246,11 +247,12 @@ def _describe(figures: CandidateFigures) -> str:
     return ", ".join(filter(None, [least, coverage]))
 
 
-def find_interval(shown: Shown, quantile: Callable[[int], float]) -> tuple[float, float] | None:
-    """The interval of the value's speed, by Student's t on the logarithms; None with only one repetition."""
+def find_interval(shown: Shown) -> tuple[float, float] | None:
+    """The 95 % interval of the value's speed, by Student's t on the logarithms; None with only one
+    repetition."""
     variance = shown.variance
     if variance is None:
         return None
-    half = min(20.0, quantile(len(shown.scores) - 1) * variance**0.5)
+    half = min(20.0, t_quantile(0.975, len(shown.scores) - 1) * variance**0.5)
     middle = log(geometric_mean(shown.scores))
     return exp(middle - half), exp(middle + half)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import exp, log
 from statistics import fmean
 
-from ..campaign.ranking import share_error
+from ..campaign.ranking import bound_rank, is_faster, share_error
 from ..campaign.samples import CandidateFigures, estimate_speed
 from ..render.words import name_database
 from ..results.caveats import Place
@@ -402,11 +402,6 @@ def _compare(column: Sequence[Shown | None]) -> dict[tuple[int, int], Ratio | No
     }
 
 
-def is_better(ratio: Ratio | None) -> bool:
-    """Whether the first of a pair is shown to be better."""
-    return ratio is not None and ratio.interval is not None and ratio.interval[0] > 1
-
-
 def _make_cells(
     column: Sequence[Shown | None], ratios: Mapping[tuple[int, int], Ratio | None]
 ) -> list[Cell | None]:
@@ -424,22 +419,21 @@ def _make_cells(
             cells.append(None)
             continue
         others = [other for other, each in enumerate(column) if each is not None and other != row]
-        better = [other for other in others if is_better(ratios[row, other])]
-        worse = sum(is_better(ratios[other, row]) for other in others)
+        better = [other for other in others if is_faster(ratios[row, other])]
         alike = [
             other for other in others if (ratio := ratios[row, other]) is not None and ratio.alike
         ]
-        undecided = len(others) - len(better) - worse - len(alike)
-        rank = f"{1 + worse}" if not undecided else f"{1 + worse} to {1 + worse + undecided}"
+        first, last = bound_rank([ratios[other, row] for other in others])
+        rank = f"{first}" if first == last else f"{first} to {last}"
         shares = [shown.logs.get(place, missing[place]) - best[place] for place in places]
-        interval = find_interval(shown, lambda freedom: t_quantile(0.975, freedom))
+        interval = find_interval(shown)
         spread = None if interval is None else (interval[1] / interval[0]) ** 0.5
         note = shown.detail
         if len(shown.logs) < len(places):
             note = ", ".join(filter(None, [f"{len(shown.logs)} of {len(places)} questions", note]))
         cells.append(
             Cell(
-                shown, better, alike, "" if alone or len(others) == 0 else rank, worse == 0,
+                shown, better, alike, "" if alone or len(others) == 0 else rank, first == 1,
                 exp(fmean(shares)), spread, note,
             )
         )  # fmt: skip

@@ -1,15 +1,22 @@
-"""The pages of a site: what stands on each, and their files. Decides nothing."""
+"""The pages of a site: what stands on each, and their files, in a folder that is remade as a whole, and never
+over somebody else's files. Decides nothing."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
+from simulator.documents import DocumentError, read_json
 from simulator.units import format_count
 
 from ..campaign.charts import draw_campaign
+from ..campaign.ranking import is_faster
+from ..errors import ConfigError, RunFailed
+from ..output import explain
 from ..render.campaign import draw_swatch
 from ..render.candidates import DoneJob, make_section
 from ..render.chart import NamedResult
@@ -22,7 +29,6 @@ from ..render.verdict import list_doubts
 from ..results.figures import FIGURES
 from ..results.model import Result
 from ..results.statistics import Ratio
-from ..results.student import t_quantile
 from .aspects import ASPECTS, OUTAGE_SHIFT_S, Aspect, Shown, find_interval
 from .matrix import (
     Candidate,
@@ -32,13 +38,12 @@ from .matrix import (
     Row,
     find_candidates,
     find_families,
-    is_better,
     judge_alone,
     make_fields,
     name_slugs,
     restrict,
 )
-from .sources import Sources
+from .sources import MANIFEST, Sources
 
 MOST_TABULATED = 40
 """The most results of a candidate whose runs have tables on its page."""
@@ -126,6 +131,51 @@ def make_site(sources: Sources, title: str) -> dict[str, bytes]:
         files[f"results/{source.name}.json"] = source.result.model_dump_json(indent=1).encode()
     files |= {f"campaigns/{name}.yaml": text.encode() for name, text in sources.campaigns.items()}
     return dict(sorted(files.items()))
+
+
+# --- its folder ---------------------------------------------------------------------------------
+
+
+def write_site(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files, and remove those of an earlier site. ConfigError if the folder has other files."""
+    earlier = check_folder(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # The manifest comes first, so that a site that was only partly written is known as one.
+        (folder / MANIFEST).write_bytes(list_digests(files))
+        for path, content in files.items():
+            (folder / path).parent.mkdir(exist_ok=True)
+            (folder / path).write_bytes(content)
+        for path in sorted(earlier - files.keys()):
+            (folder / path).unlink(missing_ok=True)
+            if (folder / path).parent != folder:
+                with suppress(OSError):  # Other files are still in it.
+                    (folder / path).parent.rmdir()
+    except OSError as error:
+        raise RunFailed(f"can't write the site to {folder}: {explain(error)}") from error
+
+
+def check_folder(folder: Path) -> set[str]:
+    """The files of an earlier site in the folder. ConfigError if there is anything else."""
+    if not folder.exists():
+        return set()
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} isn't a folder: name another one with --output")
+    present = {
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()
+    }
+    listed: set[str] = set()
+    if MANIFEST in present:
+        with suppress(DocumentError):
+            listed = {MANIFEST, *read_json(folder / MANIFEST)}
+    foreign = sorted(present - listed)
+    if foreign:
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        raise ConfigError(
+            f"{folder} has files that publish didn't make ({foreign[0]}{more}): it writes only to a new or"
+            " empty folder, or over an earlier site; name another one with --output"
+        )
+    return present - {MANIFEST}
 
 
 def list_digests(files: Mapping[str, bytes]) -> bytes:
@@ -228,7 +278,7 @@ def _tabulate_figures(field: Field, row: Row) -> Table:
 
 def format_interval(shown: Shown) -> str:
     """The 95 % interval of the mean; `-` if there is only one repetition."""
-    interval = find_interval(shown, lambda freedom: t_quantile(0.975, freedom))
+    interval = find_interval(shown)
     if interval is None:
         return "-"
     ends = sorted(map(shown.aspect.from_speed, interval))
@@ -272,7 +322,7 @@ def describe_ratio(ratio: Ratio | None) -> str:
     if ratio is None or ratio.interval is None:
         return "unknown: needs 2 repetitions"
     if ratio.differs:
-        side = "better" if is_better(ratio) else "worse"
+        side = "better" if is_faster(ratio) else "worse"
         factor = format_factor(max(ratio.value, 1 / ratio.value))
         return f"{factor}× {side}, {format_speed_interval(*ratio.interval)}"
     return "no difference shown" if ratio.alike else "undecided"

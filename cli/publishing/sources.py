@@ -24,6 +24,7 @@ from ..results.decision import VerdictMatrix
 from ..results.model import Result, as_mapping
 from ..results.naming import find_changed_options, format_options
 from ..results.publication import read_notes
+from ..results.secrets import redact_result, redact_text
 from ..results.store import (
     CAMPAIGN,
     FAILED,
@@ -36,7 +37,6 @@ from ..results.store import (
     open_verdict,
     read_result,
 )
-from .redaction import redact_result, redact_text
 
 MANIFEST = "site-files.json"
 """The file in a site's folder that lists what the site has. No results are looked for below such a folder."""

@@ -11,8 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
-from cli.publishing.folder import write_site
-from cli.publishing.pages import make_site
+from cli.publishing.pages import make_site, write_site
 from cli.publishing.sources import find_sources
 
 from ..cli.publishing.published import (

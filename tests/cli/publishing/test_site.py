@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.errors import ConfigError
-from cli.publishing.folder import check_folder, write_site
-from cli.publishing.pages import make_site
+from cli.publishing.pages import check_folder, make_site, write_site
 from cli.publishing.sources import MANIFEST, find_sources
 from cli.results.store import NOTES
 

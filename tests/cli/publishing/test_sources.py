@@ -9,8 +9,8 @@ import pytest
 
 from cli.errors import ConfigError
 from cli.main import commands
-from cli.publishing.redaction import redact_result, redact_text
 from cli.publishing.sources import MANIFEST, find_sources
+from cli.results.secrets import redact_result, redact_text
 from cli.results.store import NOTES
 
 from ..made import inserts
