@@ -12,8 +12,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, Metric, generate_latest
 from simulator import __version__
 from simulator.contract import GroupStatus, Phase, Role
 
-from ..results.live_figures import LIVE, LiveFigure
-from .state import Figures
+from .state import LIVE, Figures, LiveFigure
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -79,14 +78,14 @@ def _list_totals(figures: Figures) -> Iterator[Metric]:
     }
     for role, (name, text) in texts.items():
         totals = [figures.totals[role]] if role in figures.totals else []
-        yield _make_metric(name, "counter", text, [({}, total.done) for total in totals])
+        yield _make_metric(name, "counter", text, [({}, total["done"]) for total in totals])
     yield _make_metric(
         "retries_total", "counter", "Requests that were sent again after an error.",
-        [({"role": role}, total.retries) for role, total in figures.totals.items()],
+        [({"role": role}, total["retries"]) for role, total in figures.totals.items()],
     )  # fmt: skip
     yield _make_metric(
         "failed_queries_total", "counter", "Queries without an answer.",
-        [({}, total.failed) for role, total in figures.totals.items() if role is Role.READ],
+        [({}, total["failed"]) for role, total in figures.totals.items() if role is Role.READ],
     )  # fmt: skip
     yield _make_metric(
         "runs_total", "counter", "Runs that have ended, valid or not.",

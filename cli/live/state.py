@@ -5,25 +5,62 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from simulator.contract import Mark, Phase, Role, Status
+from simulator.contract import GroupStatus, Mark, Phase, Role, Status
 
 from ..render.status import describe_extent, describe_phase, describe_quiet, find_share
-from ..results.live_figures import LIVE
 
 MOST_POINTS = 1200
 """Ten minutes, at two points a second."""
 MOST_LISTED = 100
 """Runs and marks: the latest."""
 
+Totals = Counter[str]
+"""What a group has `done`, its `retries`, and what `failed`."""
+
 _COUNTED = (Phase.PREFILL, Phase.RUN)
 """Phases in which groups insert or ask; in others they do something else."""
+
+
+@dataclass(frozen=True)
+class LiveFigure:
+    """A figure of a group in the run under way."""
+
+    key: str
+    """Its name on the live page."""
+    metric: str
+    """Its name at `/metrics`; `{unit}`: events or queries."""
+    about: str
+    read: Callable[[GroupStatus], float | None]
+    scale: float = 1.0
+    """Metrics are in base units."""
+
+
+LIVE = (
+    LiveFigure("rate", "{unit}_per_second", "{Unit} per second over the last seconds.",
+               lambda group: group.rate_per_s),
+    LiveFigure("backlog", "backlog_{unit}", "{Unit} that are due and not done (open loop).",
+               lambda group: group.backlog),
+    LiveFigure("p50", "recent_p50_seconds",
+               "p50 of the last seconds: response times, in a closed loop service times.",
+               lambda group: group.recent_p50_ms, 1e-3),
+    LiveFigure("p99", "recent_p99_seconds",
+               "p99 of the last seconds: response times, in a closed loop service times.",
+               lambda group: group.recent_p99_ms, 1e-3),
+    LiveFigure("rows", "answer_rows_per_second",
+               "Rows per second of queries' answers, over the last seconds.",
+               lambda group: group.rows_per_s),
+    LiveFigure("bytes", "answer_bytes_per_second",
+               "Bytes per second of queries' answers, over the last seconds.",
+               lambda group: group.bytes_per_s),
+)  # fmt: skip
+"""The figures of a run under way, once: those of the page and of `/metrics`."""
 
 
 class JobState(StrEnum):
@@ -35,20 +72,6 @@ class JobState(StrEnum):
     FAILED = "failed"
 
 
-@dataclass
-class Totals:
-    """What a group did in all runs of the command: it only rises."""
-
-    done: int = 0
-    retries: int = 0
-    failed: int = 0
-
-    def __add__(self, other: Totals) -> Totals:
-        return Totals(
-            self.done + other.done, self.retries + other.retries, self.failed + other.failed
-        )
-
-
 @dataclass(frozen=True)
 class Figures:
     """What a scrape reads: all at one instant."""
@@ -58,6 +81,7 @@ class Figures:
     status: Status | None
     """That of the run under way."""
     totals: Mapping[Role, Totals]
+    """What each group did in all runs of the command: it only rises."""
     runs_ended: int
     marks: int
     jobs: Mapping[JobState, int]
@@ -134,12 +158,9 @@ class LiveState:
                 run.origin = now - status.elapsed_s
             if status.phase in _COUNTED:
                 for group in status.groups:
-                    totals = run.totals.get(group.role, Totals())
-                    run.totals[group.role] = Totals(
-                        max(totals.done, group.done),
-                        max(totals.retries, group.retries),
-                        max(totals.failed, group.failed),
-                    )
+                    own = Totals(done=group.done, retries=group.retries, failed=group.failed)
+                    # The maximum of each.
+                    run.totals[group.role] = run.totals.get(group.role, Totals()) | own
             self._note_marks(run, status.marks)
             self._points.append(_make_point(self.serial, now, status))
 

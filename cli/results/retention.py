@@ -40,13 +40,6 @@ def find_loss(cost: DeletionCost | None) -> Loss | None:
     return Loss(cost.during, beside) if beside.seconds else None
 
 
-def find_rise(loss: Loss) -> float | None:
-    """How many times as high p99 was while deletions ran; None if it isn't known."""
-    if loss.during.p99_ms is None or not loss.beside.p99_ms:
-        return None
-    return loss.during.p99_ms / loss.beside.p99_ms
-
-
 def describe_deletions(result: Result) -> list[str]:
     """What was deleted in the runs of the most workers, and what it cost inserts, and questions: a line each
     at most."""

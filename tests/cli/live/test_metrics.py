@@ -29,7 +29,7 @@ FIGURES = Figures(
         quiet_s=0.25,
         database=DatabaseUse(cpus_used=1.5, cpus=2.0),
     ),
-    totals={Role.WRITE: Totals(10, 3, 0), Role.READ: Totals(4, 0, 1)},
+    totals={Role.WRITE: Totals(done=10, retries=3), Role.READ: Totals(done=4, failed=1)},
     runs_ended=2,
     marks=1,
     jobs={JobState.DONE: 3, JobState.LEFT: 0},

@@ -43,8 +43,8 @@ def test_totals_only_rise_over_all_runs() -> None:
         # Here a group makes the right answers, and those are no queries.
         state.follow(status(Phase.CHECK, GroupStatus(role=Role.READ, done=500)))
         state.end_run("done")
-    assert [total.done for total in totals] == [10, 30, 30, 40, 60, 60]
-    assert state.read_figures().totals == {Role.WRITE: Totals(60, 4, 0)}
+    assert [total["done"] for total in totals] == [10, 30, 30, 40, 60, 60]
+    assert state.read_figures().totals == {Role.WRITE: Totals(done=60, retries=4)}
     assert state.read_figures().runs_ended == 2
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cli.results.model import GroupRun
-from cli.results.retention import describe_cost, find_loss, find_rise
+from cli.results.retention import describe_cost, find_loss
 from simulator.contract import DeletionCost, GroupResult, IntervalFigures, Role, RunResult
 
 
@@ -32,7 +32,7 @@ def test_what_is_lost_is_told_beside_the_seconds_between() -> None:
     loss = find_loss(run.group.deletion_cost)
     assert loss is not None
     assert loss.share == pytest.approx(0.1)
-    assert find_rise(loss) == pytest.approx(2.5)
+    assert (loss.during.p99_ms, loss.beside.p99_ms) == (12.5, 5)
     assert describe_cost([run], "inserts") == (
         "inserts lost 10% in the 4 s in which one ran (90/s, p99 12.5 ms, beside 100/s, p99 5 ms)"
     )
