@@ -142,3 +142,10 @@ def format_span(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 180 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def format_in_unit(seconds: float) -> str:
+    """A duration in the largest unit of which it has at least one: `1.5 d`."""
+    units = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
+    unit = next((name for name, length_s in units.items() if seconds >= length_s), "s")
+    return f"{seconds / units[unit]:.3g} {unit}"

@@ -18,7 +18,7 @@ from ..results.caveats import Place
 from ..results.comparison import collect_samples
 from ..results.figures import FIGURES, Entry, Form, list_entries
 from ..results.model import Result
-from ..results.student import t_quantile
+from ..results.statistics import t_quantile
 from ..results.summaries import weigh_each, weigh_together
 
 OUTAGE_SHIFT_S = 1.0

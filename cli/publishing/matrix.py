@@ -17,8 +17,7 @@ from ..results.caveats import Place
 from ..results.conditions import find_durability
 from ..results.model import Result, as_mapping
 from ..results.naming import format_options, format_value
-from ..results.statistics import Ratio
-from ..results.student import t_quantile
+from ..results.statistics import Ratio, t_quantile
 from .aspects import ASPECTS, Aspect, Shown, find_interval, measure
 from .sources import Source, Sources
 

@@ -16,6 +16,7 @@ from simulator.histograms import (
 )
 
 from ..results.faults import describe_outages, name_mark
+from ..results.figures import PERCENTILES
 from ..results.model import GroupRun
 from ..results.summaries import list_queries, list_valid
 from .chart import Chart, NamedResult, choose_examples, choose_slowest, describe_places
@@ -244,7 +245,6 @@ def _make_use(name: str, used: Resources) -> list[Row]:
     return rows
 
 
-PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99_9": "p99.9", "max": "max"}
 _PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9}
 
 MOST_QUERIES = 7

@@ -16,7 +16,7 @@ from simulator.units import format_digits
 
 from .caveats import Place
 from .model import GroupRun, Result
-from .rules import is_judged
+from .rules import find_place, is_judged
 
 BUSY_CPU = 0.85
 """From this share on, CPUs hardly give more."""
@@ -86,7 +86,7 @@ def find_bottlenecks(result: Result) -> dict[Place, Bottleneck]:
     for group_run in (*result.writers, *result.readers):
         rate = group_run.group.rate_per_s
         if group_run.group.valid and rate:
-            place = _locate(result, group_run)
+            place = find_place(result, group_run)
             previous = slowest.get(place)
             if previous is None or rate < (previous.group.rate_per_s or 0):
                 slowest[place] = group_run
@@ -98,14 +98,6 @@ def find_bottlenecks(result: Result) -> dict[Place, Bottleneck]:
     return {
         place: bottleneck for place, bottleneck in bottlenecks.items() if bottleneck is not None
     }
-
-
-def _locate(result: Result, group_run: GroupRun) -> Place:
-    if group_run.group.role is Role.READ:
-        return Place(workers=group_run.group.workers, group="reader")
-    if result.by_fill_level:
-        return Place(level=group_run.run.fill_level)
-    return Place(workers=group_run.group.workers)
 
 
 def _find_client(run: RunResult, group: GroupResult) -> Bottleneck | None:

@@ -12,6 +12,7 @@ from ..errors import ConfigError
 from .caveats import Place
 from .figures import COMPARED, list_entries
 from .model import GroupRun, Result
+from .rules import find_place
 from .statistics import (
     Ratio,
     combine_cv,
@@ -63,8 +64,7 @@ def collect_samples(result: Result) -> dict[Place, list[float]]:
     if result.command in ("capacity", "tune", "clients"):
         return figures  # its runs are at rates of their own: only the answer can be compared
     for entry in list_entries(result.writers):
-        group, level = entry.group, entry.group_run.run.fill_level
-        at = Place(level=level) if result.by_fill_level else Place(workers=group.workers)
+        group, at = entry.group, find_place(result, entry.group_run)
         for figure in COMPARED if group.valid and group.rate_per_s else ():
             is_time = figure.unit == "ms"
             value = figure.read(entry)

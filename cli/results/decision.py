@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from simulator.contract import Bounded
 from simulator.units import format_bytes, format_count, format_digits, format_span
 
-from .student import t_quantile
+from .statistics import t_quantile
 
 CERTAINTY = 0.95
 """How often the bound lies on the right side of the truth."""

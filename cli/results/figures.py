@@ -233,7 +233,7 @@ def _find_events_per_cost(entry: Entry) -> float | None:
     return count_events_per_cost(rate, cost) if rate and cost else None
 
 
-_PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99_9": "p99.9", "max": "max"}
+PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99_9": "p99.9", "max": "max"}
 _SINCE = {
     "latency": "from when a request was due (open loop) or sent (closed loop)",
     "service": "from when a request was sent (open loop)",
@@ -242,7 +242,7 @@ _SINCE = {
 
 def _list_times() -> Iterator[Figure]:
     for which, since in _SINCE.items():
-        for name, text in _PERCENTILES.items():
+        for name, text in PERCENTILES.items():
             yield Figure(
                 f"{which}_{name}_ms", text, f"{text} of the requests' times, {since}", "ms", Form.DIGITS,
                 _of_times(f"{which}_ms", name), better=Better.LESS, struck=True,
@@ -467,8 +467,8 @@ TABLES: dict[str, tuple[str, ...]] = {
         "valid", "inserts_per_s", "inserts_per_s_mean_duration", "window_s", "overlap", "events", "stored",
         "client_cpu_share",
     ),
-    "Latencies": tuple(f"latency_{name}_ms" for name in _PERCENTILES),
-    "Service times": tuple(f"service_{name}_ms" for name in _PERCENTILES),
+    "Latencies": tuple(f"latency_{name}_ms" for name in PERCENTILES),
+    "Service times": tuple(f"service_{name}_ms" for name in PERCENTILES),
     "What was due": (
         "saturated", "due", "achieved", "unsent", "backlog_max", "backlog_growth", "own_delay_p99_ms",
     ),

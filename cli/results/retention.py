@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.contract import DeletionCost, IntervalFigures, Role
-from simulator.units import format_digits
+from simulator.units import format_digits, format_in_unit
 
 from .model import GroupRun, Result
 
@@ -60,7 +60,7 @@ def _describe_deleted(runs: Sequence[GroupRun]) -> str:
     times_ms = [1000 * deletion.took_s for result in results for deletion in result.deletions]
     first = results[0]
     deleted = sum(result.deleted for result in results)
-    text = f"{_name_span(first.period_s)} kept, in steps of {_name_span(first.step_s)}"
+    text = f"{format_in_unit(first.period_s)} kept, in steps of {format_in_unit(first.step_s)}"
     if first.clock_factor > 1:
         text += f", at {first.clock_factor:,} times the speed"
     if not times_ms:
@@ -91,12 +91,6 @@ def describe_cost(runs: Sequence[GroupRun], subject: str) -> str:
 def _show(stretch: IntervalFigures) -> str:
     p99 = "" if stretch.p99_ms is None else f", p99 {format_digits(stretch.p99_ms)} ms"
     return f"{stretch.rate_per_s or 0:,.0f}/s{p99}"
-
-
-def _name_span(seconds: float) -> str:
-    units = {"d": 86_400, "h": 3_600, "min": 60}
-    unit = next((name for name, length_s in units.items() if seconds >= length_s), "s")
-    return f"{seconds / units.get(unit, 1):.3g} {unit}"
 
 
 def of_retention(name: str) -> Any:

@@ -13,7 +13,7 @@ from simulator.contract import (
     Machine,
     Role,
 )
-from simulator.units import join_words
+from simulator.units import format_in_unit, join_words
 
 from .caveats import Caveat, Kind, Place
 from .model import GroupRun, InsertSummary, Result
@@ -156,23 +156,16 @@ def find_not_as_asked(result: Result) -> Iterator[Caveat]:
     long_windows = (group_run.group.long_windows for group_run in result.readers)
     first = next((windows for windows in long_windows if windows), None)
     if first:
-        named = [f"{name} ({_format_span(ms)})" for name, ms in first.queries.items()]
+        named = [f"{name} ({format_in_unit(ms / 1000)})" for name, ms in first.queries.items()]
         more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
         text = (
-            f"the stored events span {_format_span(first.stored_ms)}, less than the windows of"
+            f"the stored events span {format_in_unit(first.stored_ms / 1000)}, less than the windows of"
             f" {', '.join(named[:_MOST_NAMED])}{more}: store more"
         )
         yield Caveat(Kind.NOT_AS_ASKED, text)
 
 
 _MOST_NAMED = 3
-
-
-def _format_span(span_ms: float) -> str:
-    """The span in the largest unit of which it has at least one."""
-    units = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1000}
-    unit = next((name for name, ms in units.items() if span_ms >= ms), "s")
-    return f"{span_ms / units[unit]:.3g} {unit}"
 
 
 def find_unknown_use(result: Result) -> Iterator[Caveat]:
@@ -296,11 +289,19 @@ def _find_taken(runs: Sequence[Sequence[Machine]], where: Place | None) -> Itera
         yield Caveat(Kind.BUSY, text, where)
 
 
-def _locate(result: Result, group_run: GroupRun) -> Place:
-    """The place of a run of writers."""
+def find_place(result: Result, group_run: GroupRun) -> Place:
+    """Where figures stand beside those of other runs: a number of workers or, on growing data, a level."""
+    if group_run.group.role is Role.READ:
+        return Place(workers=group_run.group.workers, group="reader")
     if result.by_fill_level:
         return Place(level=group_run.run.fill_level)
-    return Place(workers=group_run.group.workers, run=group_run.run.run)
+    return Place(workers=group_run.group.workers)
+
+
+def _locate(result: Result, group_run: GroupRun) -> Place:
+    """The place of a run of writers; a level has only one."""
+    place = find_place(result, group_run)
+    return place if result.by_fill_level else replace(place, run=group_run.run.run)
 
 
 def _locate_group(group_run: GroupRun) -> Place:
@@ -381,8 +382,7 @@ def _find_few(result: Result) -> Iterator[Caveat]:
         )
     single = [entry.workers for entry in summary if entry.runs == 1]
     if single:
-        *others, last = [f"{count:,}" for count in single]
-        counts = f"{', '.join(others)} and {last}" if others else last
+        counts = join_words([f"{count:,}" for count in single])
         word = "worker" if single == [1] else "workers"
         yield Caveat(
             Kind.FEW_RUNS, f"a single valid run with {counts} {word} says nothing about its spread"

@@ -14,8 +14,9 @@ from ..errors import ConfigError
 from .asking import QUERY_TIMES
 from .caveats import Place
 from .comparison import MetricComparison, collect_samples, compare
-from .figures import LIMITED, Better, Entry, list_entries
+from .figures import LIMITED, Better, list_entries
 from .model import Result
+from .rules import find_place
 
 METRICS = tuple(LIMITED)
 """What a limit may be about, besides `query:NAME`, a query's mean time."""
@@ -130,18 +131,10 @@ def collect_values(result: Result, metric: str) -> dict[Place, float]:
     for entry in list_entries(result.readers if Role.WRITE not in figure.roles else result.writers):
         value = figure.read(entry)
         if entry.group.valid and value is not None:
-            place = _locate(result, entry)
+            place = find_place(result, entry.group_run)
             worst = min if figure.better is Better.MORE else max
             values[place] = worst(value, values.get(place, value))
     return values
-
-
-def _locate(result: Result, entry: Entry) -> Place:
-    if entry.group.role is Role.READ:
-        return Place(workers=entry.group.workers, group="reader")
-    if result.by_fill_level:
-        return Place(level=entry.group_run.run.fill_level)
-    return Place(workers=entry.group.workers)
 
 
 def _format(limit: Threshold, measured: float) -> str:

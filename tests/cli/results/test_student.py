@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from cli.results.student import noncentrality, t_probability, t_quantile
+from cli.results.statistics import noncentrality, t_probability, t_quantile
 
 # Those of two runs each (Welch's can be anything from 1 on) to those of ten thousand.
 FREEDOMS = (1, 1.0001, 1.5, 2, 2.7, 3, 4, 7.3, 10, 30, 98, 1998, 19998)
