@@ -10,8 +10,7 @@ from ..errors import EXIT_FAILED, EXIT_LIMIT, RunFailed
 from ..experiments.experiment import choose_status
 from ..installation import program
 from ..output import print_prose, print_text, terminal_width, write_whole
-from ..render.campaign import CampaignPage, make_campaign_report
-from ..render.candidates import DoneJob, make_section
+from ..render.campaign import CampaignPage, DoneJob, make_campaign_report, make_section
 from ..render.chart import NamedResult
 from ..render.comparison import list_differences
 from ..render.requirements import describe_verdict, tabulate_verdict

@@ -17,8 +17,7 @@ from ..campaign.charts import draw_campaign
 from ..campaign.ranking import is_faster
 from ..errors import ConfigError, RunFailed
 from ..output import explain
-from ..render.campaign import draw_swatch
-from ..render.candidates import DoneJob, make_section
+from ..render.campaign import DoneJob, draw_swatch, make_section
 from ..render.chart import NamedResult
 from ..render.comparison import list_differences
 from ..render.pages import place_figure, render_page

@@ -48,20 +48,20 @@ class Bar:
 def draw_answer(results: Sequence[NamedResult]) -> Chart | None:
     """The figure that answers the question: the first of capacity, inserts, mixed runs, fill levels, queries,
     tunings and clients that was measured. Several results each show their best, the fastest first."""
-    for kind, collect in _COLLECTORS.items():
+    for kind, (title, usual_unit, collect) in _KINDS.items():
         of_kind = [named for named in results if named.result.kind == kind]
         bars = collect(of_kind)
         if bars:
             if len(of_kind) > 1 and kind not in _IN_ORDER:
                 bars = rank(bars)
-            unit = MILLISECONDS if kind == "queries" else _UNITS[kind]
+            unit = usual_unit
             if kind == "tunings" and any(
                 named.result.tuning and named.result.tuning.limits for named in of_kind
             ):
                 unit = WITHIN_LIMITS
             if kind == "clients" and _are_asked(of_kind):
                 unit = QUERY_RATE
-            return draw_bars("answer", _TITLES[kind], bars, unit, count_fitting(bars))
+            return draw_bars("answer", title, bars, unit, count_fitting(bars))
     return None
 
 
@@ -212,28 +212,19 @@ def _are_asked(results: Sequence[NamedResult]) -> bool:
     return bool(comparisons) and all(comparison.asks for comparison in comparisons)
 
 
-_COLLECTORS: dict[str, Callable[[Sequence[NamedResult]], list[Bar]]] = {
-    "capacities": _collect_capacities,
-    "inserts": _collect_inserts,
-    "mixed runs": _collect_inserts,
-    "fill levels": _collect_inserts,
-    "queries": _collect_queries,
-    "tunings": _collect_tunings,
-    "clients": collect_clients,
+_CAPACITY = "Events/s"
+_KINDS: dict[str, tuple[str, str, Callable[[Sequence[NamedResult]], list[Bar]]]] = {
+    "capacities": ("Capacity", _CAPACITY, _collect_capacities),
+    "inserts": ("Throughput of inserts", RATE, _collect_inserts),
+    "mixed runs": ("Throughput of inserts beside readers", RATE, _collect_inserts),
+    "fill levels": ("Throughput of inserts by fill level", RATE, _collect_inserts),
+    "queries": ("Query times", MILLISECONDS, _collect_queries),
+    "tunings": ("Throughput with the best settings", RATE, _collect_tunings),
+    "clients": ("Throughput by client", RATE, collect_clients),
 }
+"""Kind of result -> the figure of its answer: title, unit, and what collects its bars."""
 _IN_ORDER = ("queries", "clients")
 """Kinds whose bars of one result belong together, and are not ranked."""
-_TITLES = {
-    "capacities": "Capacity",
-    "inserts": "Throughput of inserts",
-    "mixed runs": "Throughput of inserts beside readers",
-    "fill levels": "Throughput of inserts by fill level",
-    "queries": "Query times",
-    "tunings": "Throughput with the best settings",
-    "clients": "Throughput by client",
-}
-_CAPACITY = "Events/s"
-_UNITS = {kind: _CAPACITY if kind == "capacities" else RATE for kind in _COLLECTORS}
 
 
 def _make_spec(bars: Sequence[Bar], unit: str, log: bool, sample: str) -> dict[str, Any]:

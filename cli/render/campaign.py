@@ -3,18 +3,73 @@ repetitions pooled, each in one colour throughout; what is known of single runs 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
-from simulator.units import format_count
+from simulator.conditions import Condition
+from simulator.units import format_count, join_words
 
+from ..results.caveats import Kind
+from ..results.conditions import find_declared, list_settings
 from ..results.decision import VerdictMatrix
-from .candidates import CandidateSection
+from ..results.model import Result, SentStatements, as_mapping
+from ..results.naming import format_value
+from ..results.store import StoredResult
+from . import words
 from .chart import Chart
+from .notes import describe_answers, describe_caveats, list_interventions, sum_up_answers
 from .pages import place_figure, render_page
 from .requirements import make_matrix
+from .stored import tabulate_result
 from .tables import Table
 from .vega import PAPER, choose_colour, choose_shape
+
+MOST_TOLD = 4
+"""Sentences on disturbances and indexes that are not folded."""
+
+
+@dataclass(frozen=True)
+class DoneJob:
+    """A job of a candidate that has a result."""
+
+    step: str
+    repetition: int | None
+    """None if there is only one of each step."""
+    stored: StoredResult
+
+    @property
+    def result(self) -> Result:
+        """What it measured."""
+        return self.stored.result
+
+    def __str__(self) -> str:
+        return self.step if self.repetition is None else f"{self.step} {self.repetition}"
+
+
+@dataclass(frozen=True)
+class CandidateSection:
+    """One candidate in the report."""
+
+    place: int
+    """Its place among all, from 0 on, which decides its colour."""
+    name: str
+    about: str
+    """Its database and version, and how many results it has."""
+    interventions: Sequence[str]
+    """What was done to the database, and what came of it."""
+    more: int
+    """How many of these are only in the folded parts."""
+    answers: str
+    doubts: Sequence[tuple[str, str, str]]
+    """Kind of caveat, the jobs that have it, the text of the first of them."""
+    conditions: Mapping[str, Table]
+    """Kind of condition -> its settings."""
+    steps: Sequence[Mapping[str, Any]]
+    """Each with its jobs in words, and the tables of all of its repetitions."""
+    statements: Sequence[SentStatements]
+    """Its schema, and the statement of each query."""
 
 
 @dataclass(frozen=True)
@@ -92,3 +147,178 @@ def draw_swatch(place: int) -> str:
         f'<path d="{_PATHS[choose_shape(place)]}" fill="{PAPER}" stroke="{choose_colour(place)}"'
         ' stroke-width="2"/></svg>'
     )
+
+
+# --- a candidate, its repetitions together --------------------------------------------------------
+
+
+def make_section(
+    place: int, name: str, jobs: Sequence[DoneJob], tabulated: bool = True
+) -> CandidateSection:
+    """The section of a candidate, made from its jobs; it may have none. `tabulated`: with the tables of their
+    runs."""
+    servers = dict.fromkeys(words.name_database(job.result) or job.result.module for job in jobs)
+    about = [*servers, format_count(len(jobs), "result")] if jobs else ["nothing was measured"]
+    sentences = [f"{job}: {text}" for job in jobs for text in list_interventions(job.result)]
+    return CandidateSection(
+        place,
+        name,
+        ", ".join(about),
+        sentences[:MOST_TOLD],
+        max(0, len(sentences) - MOST_TOLD),
+        _count_answers(jobs),
+        pool_doubts(jobs),
+        tabulate_conditions(jobs),
+        [
+            _make_step(step, [job for job in jobs if job.step == step], tabulated)
+            for step in dict.fromkeys(job.step for job in jobs)
+        ],
+        pool_statements(job.result.statements for job in jobs),
+    )
+
+
+def pool_statements(results: Iterable[Iterable[SentStatements]]) -> list[SentStatements]:
+    """The statements of a candidate's results, each once: a query's with the parameters of the first."""
+    parts: dict[object, SentStatements] = {}
+    for part in chain.from_iterable(results):
+        same = part.title if part.query else (part.title, *part.lines)
+        parts.setdefault(same, part)
+    return sorted(parts.values(), key=lambda part: part.query is not None)
+
+
+def _count_answers(jobs: Sequence[DoneJob]) -> str:
+    """How many answers to queries were checked; empty if none were to be."""
+    all_answers = [answers for job in jobs for answers in job.result.answers]
+    if not all_answers:
+        return ""
+    checked, unchecked = sum_up_answers(all_answers)
+    text = f"Answers: {checked}" if checked else "Answers: none was checked"
+    return f"{text}; {unchecked:,} not checked." if unchecked else f"{text}."
+
+
+def pool_doubts(jobs: Sequence[DoneJob]) -> list[tuple[str, str, str]]:
+    """Each kind of caveat once, the gravest first, with the jobs that have it."""
+    by_kind: dict[str, dict[str, str]] = {}
+    for job in jobs:
+        for kind, text in describe_caveats(job.result):
+            by_kind.setdefault(kind, {}).setdefault(str(job), text)
+    order = [str(kind) for kind in Kind]
+    doubts = []
+    for kind in sorted(by_kind, key=order.index):
+        texts = by_kind[kind]
+        first = next(iter(texts))
+        where = f"all {len(jobs)} jobs" if len(texts) == len(jobs) > 1 else join_words(list(texts))
+        same = len(set(texts.values())) == 1
+        doubts.append((kind, where, texts[first] if same else f"as in {first}: {texts[first]}"))
+    return doubts
+
+
+_KINDS = {
+    "Schema": (Condition.SCHEMA,),
+    "Durability and replication": (Condition.DURABILITY, Condition.REPLICATION),
+    "Settings of the database": (Condition.DATABASE,),
+    "Client and load": (Condition.CLIENT, Condition.BATCH, Condition.LOAD),
+    "Data and workload": (Condition.DATA, Condition.WORKLOAD),
+    "Machines": (Condition.HARDWARE,),
+}
+"""Title -> the conditions whose settings are in its table."""
+
+
+def tabulate_conditions(jobs: Sequence[DoneJob]) -> dict[str, Table]:
+    """Title -> settings with their values; where jobs differ, with the steps that have each value."""
+    by_condition: dict[Condition, dict[str, dict[str, list[str]]]] = {}
+    for job in jobs:
+        for condition, name, value in _list_stated(job.result):
+            steps = by_condition.setdefault(condition, {}).setdefault(name, {})
+            steps.setdefault(format_value(value), []).append(job.step)
+    tables = {}
+    for title, conditions in _KINDS.items():
+        rows = [
+            [name, _join_values(values)]
+            for condition in conditions
+            for name, values in by_condition.get(condition, {}).items()
+            if set(values) != {format_value(None)}
+        ]
+        if rows:
+            tables[title] = Table(["Setting", "Value"], rows, left=("Setting", "Value"))
+    return tables
+
+
+def _list_stated(result: Result) -> Iterable[tuple[Condition, str, object]]:
+    for setting, stated in list_settings(result, find_declared(result)).items():
+        yield stated.condition, setting.name, stated.value
+    # The schema as it was found; its indexes are among `list_settings`.
+    for name, value in as_mapping(result.describe("database").get("schema")).items():
+        if name != "indexes":
+            yield Condition.SCHEMA, f"{name} (as found)".replace("_", " "), value
+
+
+def _join_values(values: Mapping[str, Sequence[str]]) -> str:
+    if len(values) == 1:
+        return next(iter(values))
+    return "; ".join(
+        f"{value} ({', '.join(dict.fromkeys(steps))})" for value, steps in values.items()
+    )
+
+
+# --- tables of single runs ------------------------------------------------------------------------
+
+
+_PAIRS = ("Options", "Environment")
+"""Tables of names and values, which hardly differ between repetitions."""
+
+
+def _make_step(step: str, jobs: Sequence[DoneJob], tabulated: bool) -> dict[str, Any]:
+    return {
+        "name": step,
+        "count": "" if jobs[0].repetition is None else format_count(len(jobs), "repetition"),
+        "jobs": [_describe_job(job) for job in jobs],
+        "tables": join_tables(jobs) if tabulated else {},
+    }
+
+
+def _describe_job(job: DoneJob) -> dict[str, Any]:
+    answer = filter(None, [words.give_answer(job.result), describe_answers(job.result)])
+    return {
+        "name": str(job),
+        "id": job.stored.id,
+        "measured": words.describe_measurement(job.result),
+        "answer": " ".join([*answer, *list_interventions(job.result)]),
+        "caveats": describe_caveats(job.result),
+    }
+
+
+def join_tables(jobs: Sequence[DoneJob]) -> dict[str, Table]:
+    """Title -> the rows of all repetitions of a step, each with its number."""
+    tables_of_jobs = [(job, tabulate_result(job.result, terminal=False)) for job in jobs]
+    titles = dict.fromkeys(title for _, tables in tables_of_jobs for title in tables)
+    joined = {}
+    for title in titles:
+        parts = [(job, tables[title]) for job, tables in tables_of_jobs if title in tables]
+        if title in _PAIRS:
+            joined[title] = _join_pairs([table for _, table in parts])
+        elif parts[0][0].repetition is None:
+            joined[title] = parts[0][1]
+        else:
+            joined[title] = _join_rows(parts)
+    return joined
+
+
+def _join_rows(parts: Sequence[tuple[DoneJob, Table]]) -> Table:
+    """The rows of all tables. A table may lack a column of another, for which it has no figures."""
+    headers = list(dict.fromkeys(header for _, table in parts for header in table.headers))
+    rows = []
+    for job, table in parts:
+        for row in table.rows:
+            cells = dict(zip(table.headers, row, strict=True))
+            rows.append([f"{job.repetition}", *(cells.get(header, "-") for header in headers)])
+    return Table(["Repetition", *headers], rows, parts[0][1].left)
+
+
+def _join_pairs(tables: Sequence[Table]) -> Table:
+    values: dict[str, list[str]] = {}
+    for table in tables:
+        for name, value in table.rows:
+            values.setdefault(str(name), []).append(str(value))
+    rows = [[name, " / ".join(dict.fromkeys(texts))] for name, texts in values.items()]
+    return Table(tables[0].headers, rows, tables[0].left)

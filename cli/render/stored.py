@@ -20,9 +20,8 @@ from ..results.store import StoredResult, make_line, read_or_skip
 from . import words
 from .capacity import describe_steps, tabulate_capacity
 from .clients import tabulate_clients, tabulate_questions, tabulate_turns
-from .limits import tabulate_limits
 from .listing import HEADLINE, LABEL, OPTIONS
-from .notes import describe_answers, list_notes
+from .notes import describe_answers, list_notes, tabulate_limits
 from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
 from .statements import describe_statements
 from .tables import (

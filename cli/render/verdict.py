@@ -12,7 +12,7 @@ from ..results.model import Result, as_mapping
 from ..results.verdicts import list_kinds
 from . import words
 from .chart import NamedResult
-from .limits import describe_limits
+from .notes import describe_limits
 from .ratios import lead_comparison
 from .tables import format_ms
 

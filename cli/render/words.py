@@ -14,7 +14,7 @@ from ..results.summaries import choose_slowest, list_counted, list_valid
 from ..results.verdicts import is_stable
 from .capacity import describe_capacity, describe_search, write_capacity_headline
 from .clients import describe_clients, write_clients_headline
-from .limits import describe_limits
+from .notes import describe_limits
 from .tables import describe_in_flight, format_cost, format_ms, format_tail
 from .tuning import describe_trials, describe_tuning, write_tuning_headline
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from cli.campaign.ranking import rank_candidates
 from cli.main import commands
-from cli.render.candidates import DoneJob, make_section, pool_statements
+from cli.render.campaign import DoneJob, make_section, pool_statements
 from cli.render.comparison import list_remarks
 from cli.render.report import make_report
 from cli.render.stored import describe_result

@@ -19,7 +19,7 @@ from cli.experiments.limits import (
 )
 from cli.experiments.measuring import InsertExperiment
 from cli.plan import Sweep
-from cli.render.limits import describe_limits, tabulate_limits
+from cli.render.notes import describe_limits, tabulate_limits
 from cli.render.words import give_answer, write_headline
 from cli.results.conditions import compare_conditions
 from cli.results.export import list_rows
