@@ -9,7 +9,6 @@ at a time can use them.
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import os
 import pwd
@@ -21,14 +20,14 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
 import psutil
 
 from .errors import RunFailed
-from .processes import kill_tree, list_tree, run_program
+from .processes import kill_tree, list_tree, lock_file, run_program
 from .signals import Interrupts
 
 _START_PATIENCE_S = 60
@@ -46,7 +45,7 @@ class EmbeddedPostgres:
     def __init__(self, data_dir: str, interrupts: Interrupts) -> None:
         self._home = Path(data_dir).expanduser().resolve()
         self._interrupts = interrupts
-        self._lock: IO[str] | None = None
+        self._lock = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
         self._socket_folder: Path | None = None
@@ -79,9 +78,7 @@ class EmbeddedPostgres:
 
     def _create_home(self) -> None:
         try:
-            self._home.mkdir(parents=True, exist_ok=True)
-            self._lock = (self._home / "lock").open("a")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock.enter_context(lock_file(self._home / "lock"))
         except BlockingIOError:
             raise RunFailed(
                 f"another run is using the embedded PostgreSQL in {self._home}: wait for it to end,"
@@ -240,9 +237,7 @@ class EmbeddedPostgres:
             if self._socket_folder not in (None, self._home / "data"):
                 assert self._socket_folder is not None
                 shutil.rmtree(self._socket_folder, ignore_errors=True)
-            if self._lock is not None:
-                self._lock.close()
-                self._lock = None
+            self._lock.close()
 
     def _wait(self, in_a_hurry: Callable[[], bool]) -> None:
         """Wait for the end: up to 30 s, or 1 s once the user is in a hurry."""

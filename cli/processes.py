@@ -1,20 +1,27 @@
-"""Processes that other processes have started, and their end whatever state they are in."""
+"""Other processes: run to their end, ended whatever state they are in, and kept off by locked files."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
+import stat
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import IO
 
 import psutil
 
 _POLL_S = 0.2
+_FOR_ALL = stat.S_ISVTX | stat.S_IWOTH
+_LONGEST = 4096
+"""Bytes of a lock's holder: a path is no longer."""
 
 
 def run_program(
@@ -84,3 +91,57 @@ def list_tree(root: int) -> list[psutil.Process]:
         process = psutil.Process(root)
         return [*process.children(recursive=True), process]
     return []
+
+
+@contextmanager
+def lock_file(path: Path, holder: str = "") -> Iterator[None]:
+    """Keep other processes, whichever user's, out of what this file stands for. BlockingIOError if one has
+    locked it, with its `holder` as the text; another OSError if it can't be locked. The kernel drops the lock
+    of a process that is killed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        links = 0
+        while not links:  # its last holder may have removed it since it was opened
+            file = stack.enter_context(_open_for_all(path))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                name = (file.read(_LONGEST) or b"").decode(errors="replace")
+                raise BlockingIOError(errno.EWOULDBLOCK, name) from error
+            links = os.fstat(file.fileno()).st_nlink
+        try:
+            with suppress(OSError):  # without room for a name the lock holds all the same
+                file.truncate(0)
+                file.write(holder.encode()[:_LONGEST])
+            yield
+        finally:
+            file.truncate(0)
+            with suppress(PermissionError):  # another user's stays: only its owner may remove it
+                path.unlink(missing_ok=True)
+
+
+def is_for_all(folder: Path) -> bool:
+    """Whether all users can make files in a folder, and nobody remove what is another's."""
+    with suppress(OSError):
+        found = folder.stat()
+        return found.st_uid == 0 and found.st_mode & _FOR_ALL == _FOR_ALL
+    return False
+
+
+def _open_for_all(path: Path) -> FileIO:
+    """A file that all users can write to. Whatever somebody has put there instead: nothing is followed, and
+    nothing but a plain file of one name is written to."""
+    mask = os.umask(0)  # for everybody from the moment it can be found
+    try:
+        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    except FileExistsError:
+        # Without O_CREAT, with which Linux refuses to open what is another user's in such a folder
+        # (https://docs.kernel.org/admin-guide/sysctl/fs.html#protected-regular).
+        number = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    finally:
+        os.umask(mask)
+    file = FileIO(number, "r+")
+    if not stat.S_ISREG(os.fstat(number).st_mode) or os.fstat(number).st_nlink > 1:
+        file.close()
+        raise OSError(errno.EINVAL, "it isn't a regular file")
+    return file

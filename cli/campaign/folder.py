@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from simulator.documents import DocumentError, printable_line, read_json
 
 from ..errors import ConfigError, RunFailed
 from ..output import explain, write_whole
+from ..processes import lock_file
 from ..results.store import (
     CAMPAIGN,
     FAILED,
@@ -54,22 +54,19 @@ class CampaignFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Make the folder, and keep other campaigns out of it; ConfigError if one is at work there. A
-        process that is killed leaves no lock."""
-        try:
-            self.results.mkdir(parents=True, exist_ok=True)
-            file = (self.path / ".lock").open("w")
-        except OSError as error:
-            raise ConfigError(
-                f"can't write to {self.path}: {error.strerror}; name another folder with --output"
-            ) from error
-        with file:
+        """Make the folder, and keep other campaigns out of it; ConfigError if one is at work there."""
+        with ExitStack() as stack:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+                self.results.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(lock_file(self.path / ".lock"))
+            except BlockingIOError as error:
                 raise ConfigError(
                     f"another campaign is running in {self.path}: wait for it to end, or name another"
                     " folder with --output"
+                ) from error
+            except OSError as error:
+                raise ConfigError(
+                    f"can't write to {self.path}: {error.strerror}; name another folder with --output"
                 ) from error
             yield
 

@@ -93,6 +93,32 @@ def test_who_is_killed_leaves_it_to_others(
         assert "still running: somebody who was killed" in capsys.readouterr().err
 
 
+def test_only_one_of_two_that_come_at_once_gets_it(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Lease._read
+
+    def read_and_be_late(lease: Lease) -> tuple[str, str]:
+        found = read(lease)
+        namespace.give("the faster one")
+        return found
+
+    monkeypatch.setattr(Lease, "_read", read_and_be_late)
+    with pytest.raises(ConfigError, match=r"^another run is using"), claim("night"):
+        pass
+    assert namespace.lease is not None
+    assert namespace.lease["spec"] == {"holderIdentity": "the faster one"}
+
+
+def test_what_is_given_back_is_free_at_once(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace.give("somebody at the end")
+    monkeypatch.setattr("cli.exclusion.note", lambda _: setattr(namespace, "lease", None))
+    with claim("night"):
+        assert namespace.version
+
+
 def test_somebody_else_may_have_taken_it_meanwhile(namespace: Namespace) -> None:
     with claim("first") as (lease,):
         namespace.give("somebody else")
