@@ -94,17 +94,12 @@ class Campaign:
                 digests[f"{WORKLOAD}{name}"] = sha256(text.encode()).hexdigest()
         return digests
 
-    def arguments_of(self, job: Job) -> list[str]:
-        """All arguments of a job, as they follow the command."""
-        shared = (f"--config={self.config_file}", f"--output={self.folder.results}")
-        return [*job.arguments, *shared, f"--label={job.name}"]
-
     def run(self, job: Job) -> int:
         """Run a job as the command line does; its exit status. It runs below the campaign's own context, so
         that a warning is given once for all jobs."""
-        command = find_command(job.command)
-        status = command.main(
-            self.arguments_of(job),
+        shared = (f"--config={self.config_file}", f"--output={self.folder.results}")
+        status = find_command(job.command).main(
+            [*job.arguments, *shared, f"--label={job.name}"],
             job.command,
             standalone_mode=False,
             obj=self.interrupts,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from statistics import fmean
 
-from simulator.contract import GroupResult
 from simulator.histograms import latency_ms, merge_histograms
 
 from ..render.bars import MILLISECONDS, RATE, WITHIN_LIMITS, Bar, draw_bars, rank
@@ -36,19 +35,11 @@ SAMPLE = "repetition"
 """What figures are the mean of."""
 
 
-@dataclass(frozen=True)
-class CampaignCharts:
-    """A campaign's figures."""
-
-    first: Sequence[Chart]
-    """Charts that answer what was asked."""
-    more: Sequence[Chart]
-    """Charts of single runs."""
-
-
-def draw_campaign(steps: Mapping[str, Measured], required_per_s: float | None) -> CampaignCharts:
-    """Every figure that the steps have data for, of the first `MOST_DRAWN` candidates. `required_per_s`: a
-    rate that is to be held, if there is one."""
+def draw_campaign(
+    steps: Mapping[str, Measured], required_per_s: float | None
+) -> tuple[list[Chart], list[Chart]]:
+    """Every figure that the steps have data for, of the first `MOST_DRAWN` candidates: those that answer what
+    was asked, and those of single runs. `required_per_s`: a rate that is to be held, if there is one."""
     names = list(dict.fromkeys(chain.from_iterable(steps.values())))
     shown = {
         step: {
@@ -72,12 +63,12 @@ def draw_campaign(steps: Mapping[str, Measured], required_per_s: float | None) -
             draw_clients(step, measured),
             draw_levels(step, measured),
             over_time if disturbed else None,
-            draw_response_times(step, measured),
-            draw_queries(step, measured),
+            draw_times(step, measured, response=True),
+            draw_times(step, measured, response=False),
         ]
         more += [draw_latencies(step, measured), None if disturbed else over_time]
     first += [draw_query_levels(shown), draw_storage(shown)]
-    return CampaignCharts(_finish(first, names, 0), _finish(more, names, len(first)))
+    return _finish(first, names, 0), _finish(more, names, len(first))
 
 
 def _finish(charts: Sequence[Chart | None], names: Sequence[str], place: int) -> list[Chart]:
@@ -148,17 +139,8 @@ def draw_clients(step: str, measured: Measured) -> Chart | None:
     return draw_bars("clients", f"{step}: inserts per second by client", bars, RATE, len(bars))
 
 
-def draw_queries(step: str, measured: Measured) -> Chart | None:
-    """How long each query took."""
-    return _draw_times(step, measured, response=False)
-
-
-def draw_response_times(step: str, measured: Measured) -> Chart | None:
-    """How long requests took where they were due at a rate."""
-    return _draw_times(step, measured, response=True)
-
-
-def _draw_times(step: str, measured: Measured, response: bool) -> Chart | None:
+def draw_times(step: str, measured: Measured, response: bool) -> Chart | None:
+    """How long each query took or, for `response`, requests that were due at a rate."""
     rows: list[Row] = []
     for name, places in pool_samples(measured).items():
         for place, values in places.items():
@@ -232,10 +214,6 @@ def _list_best_runs(results: Sequence[Result]) -> list[GroupRun]:
     ]
     rates: dict[int, list[float]] = {}
     for run in runs:
-        rates.setdefault(run.group.workers, []).append(_get_rate(run.group))
+        rates.setdefault(run.group.workers, []).append(run.group.rate_per_s or 0.0)
     best = max(rates, key=lambda workers: fmean(rates[workers]), default=None)
     return [run for run in runs if run.group.workers == best]
-
-
-def _get_rate(group: GroupResult) -> float:
-    return group.rate_per_s or 0.0

@@ -43,7 +43,6 @@ EXAMPLES = {
     "requirements": Path(__file__).with_name("requirements.yaml"),
 }
 """Files to begin with: what they show -> where they are."""
-EXAMPLE = EXAMPLES["steps"]
 REPEATS_OF_VERDICT = 3
 """The repetitions of a campaign with requirements, unless the file says otherwise: one decides nothing."""
 

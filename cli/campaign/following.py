@@ -32,7 +32,7 @@ from ..results.evidence import Question
 from ..results.requirements import Requirements, find_pause_s
 from ..workloads import begin, choose_workload, read_options
 from .definition import Definition, Step, locate_key
-from .plan import Candidate, name_target
+from .plan import name_targets, normalize
 
 WORKERS = 4
 """The workers of a step for which the file names none."""
@@ -118,18 +118,15 @@ def _check_history(definition: Definition, kind: Any, file: Path) -> None:
 def _read_workload(definition: Definition, config: Config) -> Any:
     """The one workload of all jobs. ConfigError if there are several."""
     general = [
-        _normalize(definition.options),
-        *(_normalize(step.options) for step in definition.steps),
+        normalize(definition.options),
+        *(normalize(step.options) for step in definition.steps),
     ]
     others = [
         *(target.options for target in definition.targets.values()),
         *definition.variants.values(),
     ]
     named = [options["workload"] for options in general if "workload" in options]
-    if (
-        any("workload" in _normalize(options) for options in others)
-        or len(set(map(str, named))) > 1
-    ):
+    if any("workload" in normalize(options) for options in others) or len(set(map(str, named))) > 1:
         raise ConfigError(
             "requirements are about one workload: name it below `options`, and nowhere else"
         )
@@ -165,7 +162,7 @@ def _check_options(definition: Definition, needed: Requirements) -> None:
     places |= {f"target {name}": target.options for name, target in definition.targets.items()}
     places |= {f"variant {name}": options for name, options in definition.variants.items()}
     for place, options in places.items():
-        for key in _normalize(options):
+        for key in normalize(options):
             if key in fixed:
                 raise ConfigError(
                     f"{place}: {key} follows from requirements ({fixed[key]}): leave it out, or write `steps`"
@@ -177,8 +174,7 @@ def _check_options(definition: Definition, needed: Requirements) -> None:
 def _check_disturbances(definition: Definition, config: Config) -> None:
     """ConfigError if the config file has disturbances: they would strike in every step."""
     for label in definition.targets:
-        for nodes in definition.list_nodes(label):
-            name = name_target(definition, Candidate(label, nodes=nodes))
+        for name in name_targets(definition, label):
             if config.target(name).disturbances:
                 where = config.where("targets", name, "disturbances")
                 raise ConfigError(
@@ -187,13 +183,9 @@ def _check_disturbances(definition: Definition, config: Config) -> None:
                 )
 
 
-def _normalize(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(key).replace("_", "-"): value for key, value in options.items()}
-
-
 def _list_workload_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The workload's options, whether they are written as keys or as texts."""
-    written = _normalize(options).get("workload-option") or {}
+    written = normalize(options).get("workload-option") or {}
     if isinstance(written, Mapping):
         return dict(written)
     texts = written if isinstance(written, list) else [written]
@@ -279,7 +271,7 @@ class _Follow:
     @property
     def _said(self) -> dict[str, Any]:
         """What the file says for all steps."""
-        return _normalize(self.definition.options)
+        return normalize(self.definition.options)
 
     @property
     def _batch(self) -> int:
@@ -361,8 +353,7 @@ class _Follow:
         retention = Retention(
             period_ms=round(retention_s * 1000), step_ms=find_step_ms(round(retention_s * 1000))
         )
-        for nodes in self.definition.list_nodes(label):
-            name = name_target(self.definition, Candidate(label, nodes=nodes))
+        for name in name_targets(self.definition, label):
             module = find_module(self.config, self.config.target(name))
             try:
                 module.CAPABILITIES.ageing.require(retention, module.name)
@@ -376,8 +367,7 @@ class _Follow:
         size = Storage(event_bytes=_VALUE_BYTES * len(schema.columns))
         events = LEAST_ON_DISK
         for label in self.definition.targets:
-            for nodes in self.definition.list_nodes(label):
-                name = name_target(self.definition, Candidate(label, nodes=nodes))
+            for name in name_targets(self.definition, label):
                 target = self.config.target(name)
                 allocation = find_module(self.config, target).CAPABILITIES.allocation
                 events = max(events, DISK_MARGIN * (estimate_events(size, allocation) or 0))

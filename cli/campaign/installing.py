@@ -1,8 +1,12 @@
-"""Databases that a campaign installs before their turns, and removes with their data after them."""
+"""What a campaign has only for its turns: databases that it installs and removes with their data, and servers
+that commands of its file start and stop. At most one is there at a time, and the campaign's folder notes
+which, so that whoever goes on with a campaign that was killed knows what is its own. No measured time has
+any of it."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +17,10 @@ from simulator.units import format_count
 
 from ..cluster import Place
 from ..config import Config
-from ..errors import CliError, ConfigError
+from ..diagnosis import check_database
+from ..errors import CliError, ConfigError, RunFailed
 from ..experiments.experiment import AnyExperiment
+from ..faults.injector import run_command
 from ..install.recipes import Choice, choose, recipe_of
 from ..install.work import Consent, Database, Installed, confirm, removal_arguments
 from ..output import note, write_whole
@@ -22,6 +28,12 @@ from ..signals import Interrupts
 from ..target import ExecutorName
 from .definition import Definition
 from .plan import Job, Turn, name_target
+
+_REMOVAL_TIMEOUT_S = 900
+START_TIMEOUT_S, STOP_TIMEOUT_S = 600.0, 120.0
+"""How long a server may take to start and to answer, and to stop."""
+_PAUSE_S = 1.0
+"""The pause between two checks whether it answers."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +103,8 @@ def _complete(job: Job, site: Site, config: Config) -> tuple[str, ...]:
 
 
 class Installer:
-    """Keeps at most one database installed: the one that the next turn needs.
-
-    The campaign's folder notes what it has installed, so that whoever goes on with a campaign knows what is
-    its own; a database that somebody else has installed is never touched.
-    """
+    """Keeps at most one database installed: the one that the next turn needs. A database that somebody else
+    has installed is never touched."""
 
     def __init__(
         self,
@@ -125,7 +134,7 @@ class Installer:
     @property
     def present(self) -> str | None:
         """The key of the site that was installed last and not removed since."""
-        return self._read_note().get("site")
+        return _read_note(self._note_file).get("site")
 
     def check(self, consent: Consent, jobs: Iterable[Job]) -> bool:
         """Whether the user means this cluster. ConfigError if a database is there already that isn't the
@@ -139,7 +148,7 @@ class Installer:
             database = self._open(site, place)
             database.check()
             installed = database.read_state()
-            if _is_there(installed) and self._read_note().get("recipe") != site.recipe:
+            if _is_there(installed) and _read_note(self._note_file).get("recipe") != site.recipe:
                 raise ConfigError(
                     f"{site.recipe} is in namespace {place.namespace} already ({installed.state}):"
                     " this campaign would remove it with its data. Uninstall it first, or set"
@@ -176,9 +185,11 @@ class Installer:
         self.remove()
         place = self._places[job.name]
         note(f"installing {site}: variant {site.choice.variant}, size {site.choice.size}")
-        self._write_note({"site": site.key, "recipe": site.recipe, "target": site.target,
-                          "namespace": place.namespace, "kubeconfig": place.kubeconfig,
-                          "context": place.context})  # fmt: skip
+        noted = {
+            "site": site.key, "recipe": site.recipe, "target": site.target,
+            "namespace": place.namespace, "kubeconfig": place.kubeconfig, "context": place.context,
+        }  # fmt: skip
+        write_whole(self._note_file, json.dumps(noted))
         try:
             self._open(site, place).install(site.choice, self._interrupts)
         except CliError as error:
@@ -190,7 +201,7 @@ class Installer:
 
     def remove(self) -> None:
         """Remove the campaign's own database, if any, with its data. What fails is kept in `left`."""
-        noted = self._read_note()
+        noted = _read_note(self._note_file)
         if not noted:
             return
         place = Place(noted["namespace"], noted["kubeconfig"], noted["context"])
@@ -208,19 +219,102 @@ class Installer:
     def _open(self, site: Site, place: Place) -> Database:
         return Database(self._config, site.target, place, round(site.timeout_s))
 
-    def _read_note(self) -> dict[str, str]:
-        try:
-            document = read_json(self._note_file)
-        except (FileNotFoundError, DocumentError):
-            return {}
-        return document if isinstance(document, dict) else {}
-
-    def _write_note(self, noted: Mapping[str, str | None]) -> None:
-        write_whole(self._note_file, json.dumps(noted))
-
-
-_REMOVAL_TIMEOUT_S = 900
-
 
 def _is_there(installed: Installed) -> bool:
     return bool(installed.choice or installed.pods or installed.volumes)
+
+
+class TurnServer:
+    """Keeps at most one server running: that of the turn, which is started anew for each turn."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        note_file: Path,
+        prepared: Mapping[str, AnyExperiment],
+        interrupts: Interrupts,
+        timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        self._targets = definition.targets
+        self._note_file = note_file
+        self._prepared = prepared
+        self._interrupts = interrupts
+        self._timeout_s = timeout_s
+        self._turn: object = None
+        """The turn whose server runs."""
+        self.left: list[str] = []
+        """What couldn't be stopped, and why."""
+
+    def provide(self, job: Job) -> str | None:
+        """Make sure that the server of the job's turn answers, and that the one of the turn before is
+        stopped; why that can't be done, or None."""
+        turn = (job.candidate, job.repeat)
+        if turn == self._turn:
+            return None
+        self.stop()
+        label = job.candidate.target
+        command = self._targets[label].start
+        if command is None:
+            return None
+        self._turn = turn
+        write_whole(self._note_file, json.dumps({"target": label}))
+        note(f"starting the server of {label}")
+        deadline = time.monotonic() + self._timeout_s
+        try:
+            self._run(command, self._timeout_s)
+            self._await_answer(job, deadline)
+        except CliError as error:
+            self.stop()
+            return f"its server can't be started: {one_line(error.message, 300)}"
+        return None
+
+    def stop(self) -> None:
+        """Stop the server that runs, whatever comes in between. What fails is kept in `left`."""
+        with self._interrupts.shield():
+            self._turn = None
+            label = _read_note(self._note_file).get("target")
+            if label is None:
+                return
+            command = self._targets[label].stop if label in self._targets else None
+            why = "it is no longer a target of the file"
+            if command is not None:
+                note(f"stopping the server of {label}")
+                try:
+                    self._run(command, STOP_TIMEOUT_S)
+                    why = ""
+                except RunFailed as error:
+                    why = error.message
+            if why:
+                self.left.append(f"the server of {label} was not stopped: {one_line(why, 300)}")
+                note(self.left[-1])
+            self._note_file.unlink(missing_ok=True)
+
+    def _run(self, command: str, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        try:
+            run_command(command, self._interrupts, lambda: time.monotonic() > deadline)
+        except RunFailed as error:
+            if time.monotonic() > deadline:
+                raise RunFailed(f"{command} had not ended after {timeout_s:g} s") from error
+            raise RunFailed(f"{command}: {error.message}") from error
+
+    def _await_answer(self, job: Job, deadline: float) -> None:
+        """RunFailed if the database doesn't answer in time."""
+        request = replace(self._prepared[job.name].session.request, live=None, disturb=())
+        noted = None
+        while not (finding := check_database(request, self._interrupts)).ok:
+            if time.monotonic() + _PAUSE_S > deadline:
+                raise RunFailed(f"it doesn't answer: {finding.text}")
+            if finding.text != noted:
+                noted = finding.text
+                note(f"it doesn't answer yet: {one_line(noted, 300)}")
+            time.sleep(_PAUSE_S)
+
+
+def _read_note(file: Path) -> dict[str, str]:
+    """What is there of the campaign's own; empty if nothing is."""
+    try:
+        document = read_json(file)
+    except (FileNotFoundError, DocumentError):
+        return {}
+    return document if isinstance(document, dict) else {}

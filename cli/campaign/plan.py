@@ -217,7 +217,7 @@ def _write_arguments(definition: Definition, candidate: Candidate, step: Step) -
     variant = definition.variants[candidate.variant] if candidate.variant else {}
     merged: dict[str, Any] = {}
     for options in (definition.options, step.options, target.options, variant):
-        for key, value in _normalize(options).items():
+        for key, value in normalize(options).items():
             if key not in declared:
                 continue  # of another step: `_check_shared` has seen to that
             before = merged.get(key)
@@ -239,8 +239,17 @@ def name_target(definition: Definition, candidate: Candidate) -> str:
     return target.target or candidate.target
 
 
-def _normalize(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {key.replace("_", "-"): value for key, value in options.items()}
+def name_targets(definition: Definition, label: str) -> list[str]:
+    """The targets in the config file that a labelled one has, for all numbers of nodes."""
+    return [
+        name_target(definition, Candidate(label, nodes=nodes))
+        for nodes in definition.list_nodes(label)
+    ]
+
+
+def normalize(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by their long names, however the file writes them."""
+    return {str(key).replace("_", "-"): value for key, value in options.items()}
 
 
 def _check_shared(definition: Definition) -> None:
@@ -260,7 +269,7 @@ def _check_shared(definition: Definition) -> None:
 
 
 def _check_options(place: str, options: Mapping[str, Any], allowed: set[str], kind: str) -> None:
-    for key in _normalize(options):
+    for key in normalize(options):
         if key in OWN:
             raise ConfigError(f"{place}: {key} can't be given here: {OWN[key]}")
         if key not in allowed:
@@ -328,22 +337,10 @@ def list_schema(prepared: AnyExperiment) -> dict[str, Any]:
 # --- how long jobs take: at first by a model, then by those that were measured ---------------------
 
 
-@dataclass(frozen=True)
-class JobOverhead:
-    """The time around a run's window, in seconds, at most, on a machine that isn't idle."""
-
-    job_s: float
-    """Once in each job: a server that the tool starts, the executor, the result."""
-    run_s: float
-    """In each run: processes or pods, tables, the connection barrier, the count, the end."""
-    worker_s: float
-    """In addition, for each worker."""
-
-
-JOB_OVERHEADS = {
-    ExecutorName.LOCAL: JobOverhead(5.0, 3.0, 0.3),
-    ExecutorName.KUBERNETES: JobOverhead(10.0, 15.0, 0.5),
-}
+JOB_OVERHEADS = {ExecutorName.LOCAL: (5.0, 3.0, 0.3), ExecutorName.KUBERNETES: (10.0, 15.0, 0.5)}
+"""The seconds around a run's window, at most, on a machine that isn't idle: once in each job (a server that
+the tool starts, the executor, the result), in each run (processes or pods, tables, the connection barrier,
+the count, the end), and for each worker of it."""
 VERIFY_SHARE = 0.1
 """Counting what was stored takes this share of the window, since it is about what was inserted."""
 FILL_PER_S = 20_000
@@ -364,8 +361,7 @@ class Estimate:
 def model_job(loads: Sequence[Load], prefills: Sequence[int], executor: ExecutorName) -> Estimate:
     """How long a job takes, by the loads of its runs and the events that are inserted before each: rather too
     long than too short."""
-    overhead = JOB_OVERHEADS[executor]
-    known_s = overhead.job_s
+    known_s, run_s, worker_s = JOB_OVERHEADS[executor]
     open_runs = 0
     for load, prefill in zip(loads, prefills, strict=True):
         window_s = load.duration_s
@@ -373,7 +369,7 @@ def model_job(loads: Sequence[Load], prefills: Sequence[int], executor: Executor
             window_s = load.workers * load.events / FILL_PER_S
         open_runs += window_s is None
         known_s += (window_s or 0.0) * (1 + VERIFY_SHARE) + prefill / FILL_PER_S
-        known_s += overhead.run_s + load.workers * overhead.worker_s
+        known_s += run_s + load.workers * worker_s
     return Estimate(known_s, open_runs)
 
 

@@ -1,10 +1,12 @@
-"""A campaign's end: the report, the rankings, and what failed."""
+"""A campaign's end: the report, the rankings, the verdict, and what failed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
+
+from simulator.errors import one_line
 
 from ..errors import EXIT_FAILED, EXIT_LIMIT, RunFailed
 from ..experiments.experiment import choose_status
@@ -18,15 +20,20 @@ from ..render.tables import Table, format_ms, format_rate
 from ..render.verdict import describe_hardware, list_doubts
 from ..results.caveats import Place
 from ..results.decision import VerdictMatrix
+from ..results.evidence import Measured as MeasuredCandidate
+from ..results.evidence import Repetition
+from ..results.judging import judge
 from ..results.model import Result
 from ..results.store import StoredResult
 from .campaign import Campaign
 from .charts import draw_campaign
-from .plan import Candidate, Job
+from .level_charts import find_scaling
+from .plan import Candidate, Job, Turn, name_target
 from .ranking import Ranking, describe_client_costs_of, pool_samples, rank_candidates
 from .samples import Measured
-from .scaling import Scaling, find_scaling
-from .verdict import judge_campaign, keep_verdict
+
+_LONGEST = 150
+"""The most characters of the reason for which a job failed."""
 
 
 def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
@@ -73,7 +80,7 @@ def write_report(campaign: Campaign) -> dict[str, StoredResult]:
 
 def _show_verdict(campaign: Campaign, verdict: VerdictMatrix) -> None:
     """Print the verdict and keep it."""
-    keep_verdict(campaign, verdict)
+    write_whole(campaign.folder.verdict, verdict.model_dump_json(indent=1))
     print_text("\nVerdict")
     print_text(tabulate_verdict(verdict).text(width=terminal_width()))
     for line in describe_verdict(verdict):
@@ -82,6 +89,54 @@ def _show_verdict(campaign: Campaign, verdict: VerdictMatrix) -> None:
         f"Each figure with its runs: {program()} results show {campaign.folder.path}, or"
         f" {campaign.folder.verdict}"
     )
+
+
+def judge_campaign(campaign: Campaign, done: Mapping[str, StoredResult]) -> VerdictMatrix | None:
+    """The verdict on what there is so far; None if nothing is required. `done`: job -> its result."""
+    if campaign.question is None:
+        return None
+    failed = campaign.folder.find_failed(campaign.names)
+    turns: dict[Candidate, list[Turn]] = {}
+    for turn in sorted(campaign.turns, key=lambda turn: turn[0].repeat):
+        turns.setdefault(turn[0].candidate, []).append(turn)
+    measured = [
+        MeasuredCandidate(
+            str(candidate),
+            [_read_turn(turn, done, failed) for turn in turns[candidate]],
+            campaign.config.target(name_target(campaign.definition, candidate)).price.over(
+                campaign.definition.prices
+            ),
+        )
+        for candidate in campaign.list_candidates()
+    ]
+    ended = sum(
+        len(repetition.stored) + len(repetition.failed)
+        for candidate in measured
+        for repetition in candidate.repetitions
+    )
+    return judge(
+        campaign.question,
+        campaign.definition.title,
+        measured,
+        campaign.definition.repeats,
+        len(campaign.jobs) - ended,
+    )
+
+
+def _read_turn(
+    turn: Turn, done: Mapping[str, StoredResult], failed: Mapping[str, str]
+) -> Repetition:
+    """What one turn gave. A job after one that failed was left out, and failed for the same reason."""
+    stored, reasons = [], []
+    for job in turn:
+        if job.name in done:
+            stored.append(done[job.name])
+        elif job.name in failed:
+            reasons.append(f"{job.name} failed: {one_line(failed[job.name], _LONGEST)}")
+        elif reasons:
+            reasons.append(reasons[0])
+    ended = len(stored) + len(reasons) == len(turn)
+    return Repetition(turn[0].repeat, stored, reasons, ended)
 
 
 def _list_changes(campaign: Campaign) -> list[Ranking]:
@@ -97,19 +152,6 @@ def _list_changes(campaign: Campaign) -> list[Ranking]:
     if campaign.without:
         lines.append(f"{', '.join(campaign.without)}: left out by --without; {notice}")
     return [Ranking("Left out", lines)] if lines else []
-
-
-def find_scalings(campaign: Campaign, done: Mapping[str, StoredResult]) -> list[Scaling]:
-    """Each step over the number of nodes, where several were tried."""
-    scalings: list[Scaling] = []
-    for step in campaign.definition.steps:
-        measured = {
-            candidate: results
-            for candidate, results in _collect(campaign, done, step.name).items()
-            if results
-        }
-        scalings += find_scaling(step.name, measured)
-    return scalings
 
 
 def rank(campaign: Campaign, done: Mapping[str, StoredResult]) -> dict[str, Ranking]:
@@ -191,7 +233,7 @@ def make_page(
         for step in campaign.definition.steps
     }
     names = list(map(str, campaign.list_candidates()))
-    charts = draw_campaign(steps, _find_required_rate(verdict))
+    figures, single_runs = draw_campaign(steps, _find_required_rate(verdict))
     results = [
         NamedResult(name, result)
         for name in names
@@ -217,14 +259,18 @@ def make_page(
         hardware=describe_hardware([NamedResult(*pair) for pair in beside.items()], "candidates"),
         rankings={ranking.title: ranking.lines for ranking in shown},
         failed=campaign.folder.find_failed(campaign.names),
-        figures=charts.first,
-        single_runs=charts.more,
+        figures=figures,
+        single_runs=single_runs,
         tables={
             step: table
             for step, measured in steps.items()
             if (table := tabulate_step(measured)).rows
         },
-        scalings=[(scaling.figure, scaling.table) for scaling in find_scalings(campaign, done)],
+        scalings=[
+            scaling
+            for step in campaign.definition.steps
+            for scaling in find_scaling(step.name, _collect(campaign, done, step.name))
+        ],
         differences=list_differences(list(beside), list(beside.values())),
     )
 

@@ -24,10 +24,9 @@ from ..output import note, print_prose, print_text, terminal_width
 from ..render.tables import Table
 from ..signals import Interrupted
 from .campaign import Campaign, allow_commands, list_commands
-from .installing import Installer
+from .installing import Installer, TurnServer
 from .plan import Estimate, Job, Turn, check_schemas, estimate_left, list_left, model_job
 from .reporting import report_campaign, write_report
-from .servers import TurnServer
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 

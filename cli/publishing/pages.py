@@ -245,8 +245,8 @@ def _list_differences(field: Field) -> list[str]:
 
 
 def _draw(field: Field) -> list[dict[str, str]]:
-    charts = draw_campaign(field.list_tests(), None)
-    return [place_figure(chart) for chart in charts.first]
+    charts, _ = draw_campaign(field.list_tests(), None)
+    return [place_figure(chart) for chart in charts]
 
 
 # --- a candidate ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cli.campaign.capacity_charts import draw_capacities, draw_responses
-from cli.campaign.charts import draw_queries, draw_rates, draw_response_times
+from cli.campaign.charts import draw_rates, draw_times
 from cli.campaign.level_charts import draw_levels, draw_query_levels, draw_storage
 from cli.render.chart import Chart
 from cli.render.drawing import to_svg
@@ -125,18 +125,18 @@ def test_times_have_a_point_for_each_candidate_and_query() -> None:
         name: [queries({"x": [t, t], "y": [2 * t, 2 * t]}), queries({"x": [3 * t], "y": [t]})]
         for name, t in (("a", 1.0), ("b", 3.0))
     }
-    points = rows(draw_queries("query", measured))
+    points = rows(draw_times("query", measured, response=False))
     assert [(row["query"], row["series"], round(row["mean"], 9)) for row in points] == [
         ("x", "a", 2000), ("y", "a", 1500), ("x", "b", 6000), ("y", "b", 4500),
     ]  # fmt: skip
     assert (points[0]["low"], points[0]["high"]) == pytest.approx((1000, 3000))
-    assert draw_response_times("query", measured) is None
+    assert draw_times("query", measured, response=True) is None
 
 
 def test_where_a_rate_was_given_times_are_drawn_and_no_rates() -> None:
     measured = {name: [open_loop({2: [900.0, 901.0]}, 900.0)] * 2 for name in "ab"}
     assert draw_rates("insert", measured) is None
-    figure = draw_response_times("insert", measured)
+    figure = draw_times("insert", measured, response=True)
     assert {row["query"] for row in rows(figure)} == {
         "2 workers, response p50", "2 workers, response p99",
     }  # fmt: skip

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.campaign.definition import EXAMPLE, Definition, Order, load_definition
+from cli.campaign.definition import EXAMPLES, Definition, Order, load_definition
 from cli.campaign.folder import describe_change
 from cli.campaign.installing import add_recipe_options, find_sites
 from cli.campaign.plan import (
@@ -148,7 +148,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(
 
 
 def test_the_example_is_a_campaign() -> None:
-    turns = plan_turns(load_definition(EXAMPLE))
+    turns = plan_turns(load_definition(EXAMPLES["steps"]))
     assert len(turns) == 6
     assert [job.command for job in turns[0]] == ["insert", "query"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.false_alarms import Series, load_series
 from cli.campaign.capacity_charts import draw_capacities
-from cli.campaign.charts import draw_queries, draw_rates
+from cli.campaign.charts import draw_rates, draw_times
 from cli.campaign.definition import Order
 from cli.campaign.plan import Candidate, order_turns
 from cli.campaign.ranking import find_ranks, rank_candidates
@@ -288,7 +288,7 @@ def test_the_figure_has_a_bar_for_each_candidate_with_its_repetitions() -> None:
     measured = {
         name: [queries({"x": [t, t], "y": [2 * t, 2 * t]})] for name, t in (("a", 1.0), ("b", 3.0))
     }
-    figure = draw_queries("query", measured)
+    figure = draw_times("query", measured, response=False)
     assert figure is not None
     means = {(row["query"], row["series"]): row["mean"] for row in figure.spec["data"]["values"]}
     assert means == {("x", "a"): 1000, ("y", "a"): 2000, ("x", "b"): 3000, ("y", "b"): 6000}

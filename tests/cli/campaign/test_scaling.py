@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cli.campaign.level_charts import find_scaling
 from cli.campaign.plan import Candidate
-from cli.campaign.scaling import find_scaling
 from cli.render.drawing import to_svg
 from cli.results.model import Result
 
@@ -16,7 +16,7 @@ def _insert(rate: float) -> Result:
 
 def test_rates_over_the_number_of_nodes() -> None:
     """Of each at its best number of workers, a sample for each repetition."""
-    (scaling,) = find_scaling(
+    ((figure, table),) = find_scaling(
         "insert",
         {
             Candidate("a", None, 3): [_insert(250.0), _insert(230.0)],
@@ -26,23 +26,23 @@ def test_rates_over_the_number_of_nodes() -> None:
         },
     )
     # b has one number of nodes, and c has none.
-    rows = [row for row in scaling.table.rows if row[0] == "a, 4 workers"]
+    rows = [row for row in table.rows if row[0] == "a, 4 workers"]
     assert [(row[1], row[2], row[4], row[5]) for row in rows] == [
         ("1", "100", "1.00", "100%"), ("3", "240", "2.40", "80%"),
     ]  # fmt: skip
-    assert {row[0] for row in scaling.table.rows} == {"a, 2 workers", "a, 4 workers"}
-    assert "Number of nodes" in to_svg(scaling.figure.spec)
+    assert {row[0] for row in table.rows} == {"a, 2 workers", "a, 4 workers"}
+    assert "Number of nodes" in to_svg(figure.spec)
 
 
 def test_query_times_are_faster_if_they_are_shorter() -> None:
-    (scaling,) = find_scaling(
+    ((_, table),) = find_scaling(
         "query",
         {
             Candidate("a", "x", 1): [queries({"count": [4.0, 4.0, 4.0]})],
             Candidate("a", "x", 2): [queries({"count": [1.0, 1.0, 1.0]})],
         },
     )
-    assert [(row[0], row[4], row[5]) for row in scaling.table.rows] == [
+    assert [(row[0], row[4], row[5]) for row in table.rows] == [
         ("a x", "1.00", "100%"), ("a x", "4.00", "200%"),
     ]  # fmt: skip
 

@@ -9,9 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli.campaign.campaign import Campaign, open_campaign
-from cli.campaign.reporting import write_report
+from cli.campaign.reporting import judge_campaign, write_report
 from cli.campaign.running import report_only
-from cli.campaign.verdict import judge_campaign
 from cli.commands.results import results
 from cli.errors import ConfigError
 from cli.results.decision import Status
