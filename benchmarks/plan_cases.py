@@ -45,7 +45,7 @@ _PGWIRE = {"connection_string": os.environ.get("QUESTDB_DSN", "")}
 
 def _drop(module: Any) -> None:
     for table in module.tables:
-        module.execute(module.drop_table(table))
+        module.drop(table)
 
 
 SYSTEMS: Mapping[str, System] = {

@@ -157,20 +157,18 @@ def list_influxdb(module: Any, query: Query, devices: Sequence[str]) -> Forms:
 # --- IoTDB ----------------------------------------------------------------------------------------
 
 
-class _Tree(TreeSelection):
-    """A statement in the tree whose rows, put into other places, are those of the answer."""
+def _select(text: str, query: Query, places: Sequence[int], device: int | None) -> TreeSelection:
+    """A statement in the tree whose rows, put into other places, are those of the answer. `places`: where the
+    answer's values are in a row; `device`: which of the row's values is a path."""
 
-    def __init__(self, text: str, query: Query, places: Sequence[int], device: int | None) -> None:
-        """`places`: where the answer's values are in a row; `device`: which of the row's values is a path."""
-        self.text = text
-        self._query, self._places, self._device = query, places, device
+    def read(rows: list[Row]) -> list[Row]:
+        if device is not None:
+            rows = [
+                (*row[:device], split_path(row[device])[-1], *row[device + 1 :]) for row in rows
+            ]
+        return put_in_order(query, [tuple(row[place] for place in places) for row in rows])
 
-    def read(self, rows: list[Row]) -> list[Row]:
-        if self._device is not None:
-            at = self._device
-            rows = [(*row[:at], split_path(row[at])[-1], *row[at + 1 :]) for row in rows]
-        placed = [tuple(row[place] for place in self._places) for row in rows]
-        return put_in_order(self._query, placed)
+    return TreeSelection(text, read)
 
 
 def list_iotdb(module: Any, query: Query, devices: Sequence[str]) -> Forms:
@@ -189,12 +187,12 @@ def _list_tree(module: Any, query: Query) -> Forms:
     ) -> Form:
         """`write`: takes paths, condition and buckets."""
 
-        def compiled(bound: BoundQuery) -> _Tree:
+        def compiled(bound: BoundQuery) -> TreeSelection:
             named = [f"{root}.{name}" for name in bound.devices or ("*",)]
             start, end = bound.start_ms or 0, bound.end_ms or 0
             where = f" WHERE time >= {start} AND time < {end}" if end else ""
             buckets = f" GROUP BY ([{start - start % every}, {end}), {every}ms)" if every else ""
-            return _Tree(write(", ".join(named), where, buckets), query, places, device)
+            return _select(write(", ".join(named), where, buckets), query, places, device)
 
         return Form(compiled, alone=True)
 

@@ -100,9 +100,9 @@ class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
         """What stands behind the columns."""
         return ""
 
-    def drop_table(self, table: str) -> str:
-        """The statement that drops a table, if it is there."""
-        return f"DROP TABLE IF EXISTS {self.name_table(table)}"
+    def drop(self, table: str) -> None:
+        """Drop a table, if it is there."""
+        self.execute(f"DROP TABLE IF EXISTS {self.name_table(table)}")
 
     # --- tables -----------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
         self.check_server()
         if self.job.clean:
             for table in (*self.job.all_table_names, self.job.schema.tags_table):
-                self.execute(self.drop_table(table))
+                self.drop(table)
         for statement in self.create_tables():
             self.execute(statement)
         if not self.job.clean:

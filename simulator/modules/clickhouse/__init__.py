@@ -193,9 +193,9 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
         database = quote_name(self.options.database)
         self.execute(f"DROP DATABASE IF EXISTS {database}{self._on_cluster} SYNC")
 
-    def drop_table(self, table: str) -> str:
+    def drop(self, table: str) -> None:
         # At once: else it would be kept for some minutes, and its disk with it.
-        return f"{super().drop_table(table)} SYNC"
+        self.execute(f"DROP TABLE IF EXISTS {self.name_table(table)} SYNC")
 
     def finish_table(self, table: str) -> str:
         # Without arguments, Keeper's path and the replica's name are those of the server's settings.

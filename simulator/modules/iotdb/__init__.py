@@ -16,14 +16,14 @@ condition on tags that selects an event's devices is a join, too, since 2.0.1 ha
 statement has a condition on the tags' time that is always true (`queries.py`).
 
 Events are sent as tablets, columns of many events, by `insertTablet` of IoTDB's Thrift service, as the
-official client's NumpyTablet sends them (`encoding.py`); single inserts are tablets of one row, since a table
+official client's NumpyTablet sends them (`tablets.py`); single inserts are tablets of one row, since a table
 session has no other insert except SQL. A tablet belongs to one table: with several tables, a request has a
 tablet for each, sent together.
 
 The tree
 --------
 A device is a path, `root.<database>.<table>.<device>`, whose measurements are the other columns, including
-tags: `tree.py` says why. An event is identified by its path and its time, in milliseconds as in tables, so
+tags: `schema.py` says why. An event is identified by its path and its time, in milliseconds as in tables, so
 keys mean the same. A request has a tablet for each of its devices and tables, all sent by one
 `insertTablets`, as the official client's `insert_aligned_tablets` does; a single insert is an `insertRecord`.
 Queries are in the tree's own language (`tree_queries.py`): all kinds that the table model answers; for some,
@@ -42,6 +42,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
@@ -52,10 +53,10 @@ from ...errors import OptionError, Retryable
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import Tags
-from .._base.connected import TableModule
-from .._base.errors import INSERT_REMEDY
-from .._base.row_order import Row
-from .._base.sql_queries import SqlDialect, fill_sql, quote_name
+from .._base.errors import missing_table
+from .._base.options import InsertMode
+from .._base.sql_module import SqlModule
+from .._base.sql_queries import quote_name
 from ..base import (
     Ageing,
     Capabilities,
@@ -69,13 +70,28 @@ from ..options import LEAN
 from ..own_statements import list_own_statements
 from ..sending import Encoder
 from .asking import IotdbAsker
-from .models import Layout, Statement, Tables, Tree
-from .options import EncodingOptions, InsertMode, IotdbOptions, Model
-from .queries import IotdbDialect
-from .schema import TYPES, check_measurements, check_names, describe_tags, make_tags
+from .options import EncodingOptions, IotdbOptions, Model
+from .queries import IotdbDialect, compile_statement
+from .schema import (
+    LEVEL,
+    TABLES,
+    TIME,
+    TREE,
+    TYPES,
+    TableColumn,
+    check_measurements,
+    check_names,
+    describe_tags,
+    find_steady,
+    list_columns,
+    make_tags,
+    name_table,
+    quote,
+    split_path,
+)
 from .server import ALLOCATION, IotdbWriter, Server
 from .tablets import TabletEncoder
-from .tree_queries import Computation
+from .tree_queries import Computation, Selection, compile_question
 from .tree_tablets import TreeEncoder
 
 _PROBE = "iot_database_benchmark_regions"
@@ -83,7 +99,7 @@ _PROBE = "iot_database_benchmark_regions"
 _REGIONS_S = 30.0
 
 
-class Iotdb(TableModule[IotdbOptions, EncodingOptions, Server]):
+class Iotdb(SqlModule[IotdbOptions, EncodingOptions, Server]):
     """An IoTDB cluster."""
 
     name = "iotdb"
@@ -123,17 +139,19 @@ class Iotdb(TableModule[IotdbOptions, EncodingOptions, Server]):
         Encoding("batch", {"insert_mode": "batch"}),
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
+    TYPES = TYPES
+    DIALECT = IotdbDialect()
+    COLUMNS = "DESC {name}"
 
     def __init__(self, options: IotdbOptions, job: Job) -> None:
         super().__init__(options, job)
-        self.options.mode(job.load.batch)
-        kind = Tree if options.model is Model.TREE else Tables
-        self._layout: Layout = kind(options, job, self.ask)
+        self._is_tree = options.model is Model.TREE
+        self._layout = TREE if self._is_tree else TABLES
         if options.tls and options.client != LEAN:
             raise OptionError(
                 f"client={options.client} of module iotdb queries without TLS: use client={LEAN}"
             )
-        if options.model is Model.TREE:
+        if self._is_tree:
             check_measurements(job.schema)
             for name in list_own_statements(type(self), job.schema):
                 raise OptionError(
@@ -148,30 +166,31 @@ class Iotdb(TableModule[IotdbOptions, EncodingOptions, Server]):
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> Encoder:
         options.mode(batch)
-        return _make_encoder(options, job, batch)
+        if options.model is Model.TREE:
+            return TreeEncoder(job, options.database)
+        return TabletEncoder(job)
 
     def writer(self, batch: int, prefill: bool = False) -> IotdbWriter:
         # Tablets of many events are tablets, so filling needs no other way.
-        encoder = _make_encoder(self.options, self.job, batch)
-        return IotdbWriter(encoder, self.options, self.job)
+        return IotdbWriter(self.encoder(self.options, self.job, self.job.load.batch), self)
 
     def connect(self) -> Server:
         return Server(self.options, self.job)
 
+    # --- tables -----------------------------------------------------------------------------------
+
     def prepare(self) -> None:
-        layout = self._layout
-        if not layout.is_there():
-            self.ask(layout.create_database())
+        if self.place not in {row[0] for row in self.ask("SHOW DATABASES")}:
+            self.ask(self._create_database())
             self._make_regions()
-        if self.job.clean:
-            present = layout.list_tables()
-            for table in (*self.job.all_table_names, self.job.schema.tags_table):
-                if table in present:
-                    layout.drop_table(table)
-        for statement in layout.create_tables():
-            self.ask(statement)
-        if not self.job.clean:
-            self.check_columns(self.job.table_names, INSERT_REMEDY)
+        super().prepare()
+
+    def _create_database(self) -> str:
+        """The statement that makes the database."""
+        statement = self._layout.create.format(database=self.place)
+        if self.options.time_partition_interval_s is not None:
+            statement += self._layout.interval.format(self.options.time_partition_interval_s * 1000)
+        return statement
 
     def _make_regions(self) -> None:
         """Have a new database make its regions, which takes seconds and else would be the first events'
@@ -179,81 +198,105 @@ class Iotdb(TableModule[IotdbOptions, EncodingOptions, Server]):
         deadline = time.monotonic() + _REGIONS_S
         while True:
             try:
-                self._layout.fill_probe(_PROBE)
+                for statement in self._layout.probe:
+                    self.ask(statement.format(table=self.name_table(_PROBE)))
                 break
             except Retryable:
                 # There is no event for it.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
-        self._layout.drop_table(_PROBE)
+        self.drop(_PROBE)
+
+    @property
+    def place(self) -> str:
+        return self.options.place
+
+    def name_table(self, table: str) -> str:
+        return name_table(self.options.database, table) if self._is_tree else quote_name(table)
+
+    def _list_tables(self) -> set[str]:
+        """The database's tables."""
+        rows = self.ask(self._layout.tables.format(database=self.place))
+        return {split_path(row[0])[LEVEL] if self._is_tree else row[0] for row in rows}
+
+    def drop(self, table: str) -> None:
+        if table in self._list_tables():
+            for statement in self._layout.drop:
+                self.ask(statement.format(table=self.name_table(table)))
+
+    def create_tables(self) -> list[str]:
+        # In the tree, tables come with events.
+        return [] if self._is_tree else super().create_tables()
+
+    def define_columns(self, table: str) -> list[str]:
+        columns = [
+            f"{quote_name(column.name)} {column.type} {'TAG' if column.is_tag else 'FIELD'}"
+            for column in self._list_columns(table)
+        ]
+        return [f"{TIME} TIMESTAMP TIME", *columns]
+
+    def _list_columns(self, table: str) -> list[TableColumn]:
+        """The columns that rows have in a table, but for the time."""
+        schema = self.job.schema
+        return list_columns(describe_tags(schema) if table in self.job.tags_tables else schema)
+
+    def expect_columns(self, table: str) -> Mapping[str, str | None]:
+        # It has no capital letters in names.
+        return {column.name.lower(): None for column in self._list_columns(table)}
+
+    def read_columns(self, table: str) -> Mapping[str, str]:
+        if not self._is_tree:
+            return super().read_columns(table)
+        # A device takes the measurements that its events have.
+        return dict.fromkeys(self.expect_columns(table), "") if table in self._list_tables() else {}
 
     def describe_schema(self) -> list[str]:
-        layout = self._layout
-        return [layout.create_database(), *layout.create_tables()]
+        return [self._create_database(), *self.create_tables()]
 
-    def describe_statement(self, statement: Statement) -> str:
+    def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
+        encoder = TabletEncoder(Job(describe_tags(self.job.schema)))
+        for columns in rows:
+            block = make_tags(self.job.schema, columns)
+            for payload in encoder.encode(block, len(block)):
+                self.connection.insert(payload.data)
+
+    def count_rows(self, table: str) -> int:
+        value = quote(find_steady(self.job.schema)) if self._is_tree else "*"
+        rows = self.ask(self._layout.count.format(value=value, table=self.name_table(table)))
+        return sum(int(row[0]) for row in rows)
+
+    def delete_older(self, before_ms: int) -> None:
+        for table in self.job.table_names:
+            self.ask(self._layout.delete.format(before_ms, table=self.name_table(table)))
+
+    def storage(self) -> Storage:
+        return self.connection.read_storage()
+
+    def server_info(self) -> dict[str, Any]:
+        return self.connection.describe()
+
+    # --- queries ----------------------------------------------------------------------------------
+
+    def prepare_queries(self) -> None:
+        # In the tree, tables come with events.
+        if self.must_have_events or not self._is_tree:
+            super().prepare_queries()
+
+    def compile(self, bound: BoundQuery) -> Any:
+        """A text in the table model, a `Selection` or a `Computation` in the tree."""
+        schema = self.job.schema
+        if not self._is_tree:
+            return compile_statement(bound, schema)
+        path = self.name_table(schema.table)
+        problem = f"IoTDB: there are no timeseries below {path}"
+        missing = partial(missing_table, problem, self.job) if self.must_have_events else None
+        return compile_question(bound, schema, path, missing)
+
+    def describe_statement(self, statement: str | Selection | Computation) -> str:
         if isinstance(statement, Computation):
             return statement.describe()
         return statement if isinstance(statement, str) else statement.text
 
-    def prepare_queries(self) -> None:
-        # In the tree, tables come with events.
-        if self.must_have_events or self.options.model is Model.TABLE:
-            super().prepare_queries()
-
-    def read_columns(self, table: str) -> Mapping[str, str]:
-        return self._layout.read_types(table) if table in self._layout.list_tables() else {}
-
-    def expect_columns(self, table: str) -> Mapping[str, str | None]:
-        return {column.name: None for column in self._layout.list_columns(table)}
-
-    def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
-        job = Job(describe_tags(self.job.schema), run_id=self.job.run_id)
-        writer = IotdbWriter(TabletEncoder(job, 1), self.options, job)
-        writer.open()
-        try:
-            for columns in rows:
-                block = make_tags(self.job.schema, columns)
-                for payload in writer.encoder.encode(block, len(block)):
-                    writer.send(payload)
-        finally:
-            writer.close()
-
-    def count_rows(self, table: str) -> int:
-        return self._layout.count_rows(table)
-
-    def delete_older(self, before_ms: int) -> None:
-        for table in self.job.table_names:
-            self.ask(f"DELETE FROM {self._layout.name_events(table)} WHERE time < {before_ms}")
-
-    def storage(self) -> Storage:
-        return self.connection.read_storage(self._layout.database)
-
-    def compile(self, bound: BoundQuery) -> Statement:
-        return self._layout.compile(bound)
-
-    def take_statement(self, text: str, bound: BoundQuery) -> str:
-        schema = self.job.schema
-        return fill_sql(text, bound, schema, self.query_dialect, quote_name(schema.table))
-
     def make_asker(self, in_flight: int) -> IotdbAsker:
         return IotdbAsker(self, in_flight)
-
-    @property
-    def query_dialect(self) -> SqlDialect:
-        """How queries have their parameters."""
-        return self._layout.DIALECT
-
-    def server_info(self) -> dict[str, Any]:
-        return self.connection.describe(self._layout.database)
-
-    def ask(self, statement: str) -> list[Row]:
-        """All rows of a statement. Raises Retryable or SimulatorError."""
-        return self.connection.ask(statement, self.options.database_timeout_s)
-
-
-def _make_encoder(options: EncodingOptions, job: Job, batch: int) -> Encoder:
-    if options.model is Model.TREE:
-        return TreeEncoder(job, options.database)
-    return TabletEncoder(job, batch)

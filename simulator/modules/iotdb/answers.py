@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import SimulatorError
 from .._base.row_order import Row
 from .thrift import Fields, ThriftError
 
@@ -59,12 +60,14 @@ class Answer:
             self.rows += sum(map(count_rows, blocks))
 
     def read(self) -> list[Row]:
-        """The rows. Raises ThriftError if they are none."""
+        """The rows. Raises SimulatorError if they are none."""
         places = [-1, *self._places] if self._has_time else self._places
         try:
             return list(read_blocks(self.blocks, places))
         except (struct.error, ValueError, IndexError) as error:
-            raise ThriftError("the answer is not in the form of rows") from error
+            raise SimulatorError(
+                "IoTDB gave an unreadable answer: it is not in the form of rows"
+            ) from error
 
 
 def count_rows(block: bytes) -> int:

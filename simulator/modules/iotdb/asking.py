@@ -7,29 +7,24 @@ which is in the question's time.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
-from ...errors import SimulatorError
 from ...workloads.drawing import BoundQueries, BoundQuery
 from .._base.row_order import Row
-from .._base.sql_queries import Template, make_template
+from .._base.sql_queries import Template, make_template, quote_text
 from ..asking import Asker, Received, Rows
+from ..own_statements import Literals
 from ..sending import note_arrival
 from .answers import Answer
-from .connection import Connection, Question, ServerError
-from .server import ERRORS, Sessions
-from .thrift import ThriftError
+from .connection import Question
+from .options import Model
+from .schema import quote
+from .server import Server
 from .tree_queries import Computation, Selection
 
 if TYPE_CHECKING:
     from . import Iotdb
-    from .models import Statement
-    from .official import OfficialAnswer, OfficialSession
-
-    Session: TypeAlias = Connection | OfficialSession
 
 
 class IotdbAsker(Asker):
@@ -39,12 +34,9 @@ class IotdbAsker(Asker):
 
     def __init__(self, module: Iotdb, in_flight: int = 1) -> None:
         super().__init__(module, in_flight)
-        self._sessions = self.make_sessions()
-        self._idle = self._sessions.idle
-        self._timeout_s = module.options.query_timeout_s
+        self._server: Server | None = None
         self._templates: dict[str, tuple[Template, Selection | None]] = {}
-        self._lost: deque[None] = deque()
-        """One for each session that is to be made again."""
+        self._literals = Literals(quote if module.options.model is Model.TREE else quote_text, str)
 
     # --- requests
 
@@ -54,107 +46,65 @@ class IotdbAsker(Asker):
             first = self.module.make_statement(bounds[0])
             if isinstance(first, Computation):
                 return super().encode(bounds)
-            template = make_template(bounds, self._write, self.module.query_dialect)
+            template = make_template(bounds, self._write, self._literals)
             self._templates[name] = template, first if isinstance(first, Selection) else None
         template, selection = self._templates[name]
-        dialect = self.module.query_dialect
-        filled = template.fill(bounds, dialect.text, dialect.instant)
+        filled = template.fill(bounds, self._literals.text, self._literals.instant)
         return [Question(statement, selection) for statement in filled]
 
     def _write(self, bound: BoundQuery) -> str:
         """The statement of a question that has one."""
-        compiled = self.module.make_statement(bound)
-        assert not isinstance(compiled, Computation)
-        return compiled if isinstance(compiled, str) else compiled.text
+        return self.module.describe_statement(self.module.make_statement(bound))
 
-    def encode_statement(self, statement: Statement) -> Question | Computation:
+    def encode_statement(self, statement: str | Selection | Computation) -> Question | Computation:
         if isinstance(statement, Selection):
             return Question(statement.text, statement)
         return Question(statement) if isinstance(statement, str) else statement
 
-    # --- sessions
-
-    def make_sessions(self) -> Sessions[Any]:
-        """The sessions to be used: each like a `Connection`."""
-        return Sessions(self.module.options, self.module.job, Connection)
-
-    def open(self) -> None:
-        self._sessions.open(self.max_in_flight)
-
-    def close(self) -> None:
-        self._sessions.close()
-
-    def recover(self) -> None:
-        while self._lost:
-            self._idle.append(self._sessions.connect())
-            self._lost.pop()
-
-    def _take(self) -> Session:
-        """A session, which belongs to this thread until it is given back."""
-        try:
-            session: Session = self._idle.pop()
-        except IndexError:
-            session = self._sessions.connect()
-            with suppress(IndexError):
-                self._lost.pop()
-        return session
-
     # --- asking
 
-    def send(self, request: Question | Computation) -> Received:
-        session = self._take()
-        try:
-            if isinstance(request, Computation):
-                return self._compute(session, request)
-            return self.collect(self._fetch(session, request), request.selection)
-        finally:
-            if session.is_open:
-                self._idle.append(session)
-            else:
-                self._lost.append(None)
+    @property
+    def server(self) -> Server:
+        """What an open asker asks."""
+        assert self._server is not None
+        return self._server
 
-    def collect(self, answer: Any, selection: Selection | None) -> Received:
-        """What a statement has found."""
-        if selection is not None:
-            selection.expect(answer.rows)
+    def open(self) -> None:
+        self._server = self.module.connect()
+        self._server.fill(self.max_in_flight)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def recover(self) -> None:
+        self.server.restore()
+
+    def send(self, request: Question | Computation) -> Received:
+        if isinstance(request, Computation):
+            return self._compute(request)
+        answer, selection = self.server.fetch(request), request.selection
         rows = answer.rows if selection is None else selection.count(answer)
         return Received(rows, answer.bytes, (answer, selection))
 
-    def _compute(self, session: Session, computation: Computation) -> Received:
-        steps, size = computation.begin(), 0
-        try:
-            statement = next(steps)
-            while True:
-                answer = self._fetch(session, Question(statement))
-                size += answer.bytes
-                statement = steps.send(_read(answer))
-        except StopIteration as end:
-            note_arrival()
-            return Received(len(end.value), size, end.value)
+    def _compute(self, computation: Computation) -> Received:
+        size = 0
 
-    def _fetch(self, session: Session, question: Question) -> Answer | OfficialAnswer:
-        try:
-            return session.fetch(question, self._timeout_s)
-        except ERRORS as error:
-            if not isinstance(error, ServerError):
-                session.cut()
-            raise self._sessions.interpret(error) from error
-        except SimulatorError:
-            # The rest of what is too long would be the next one's answer.
-            session.cut()
-            raise
+        def ask(statement: str) -> list[Row]:
+            nonlocal size
+            answer = self.server.fetch(Question(statement))
+            size += answer.bytes
+            return answer.read()
+
+        rows = computation.run(ask)
+        note_arrival()
+        return Received(len(rows), size, rows)
 
     def decode(self, received: Received) -> Rows:
         data: tuple[Answer, Selection | None] | list[Row] = received.data
         if isinstance(data, list):
             return data
         answer, selection = data
-        rows = _read(answer)
+        rows = answer.read()
         return rows if selection is None else selection.read(rows)
-
-
-def _read(answer: Answer | OfficialAnswer) -> list[Row]:
-    try:
-        return answer.read()
-    except ThriftError as error:
-        raise SimulatorError(f"IoTDB gave an unreadable answer: {error}") from error

@@ -83,7 +83,6 @@ class Question:
     what makes rows of what it finds; None: they are the answer's, as they are."""
 
     def __init__(self, statement: str, selection: Selection | None = None) -> None:
-        self.statement = statement
         self.selection = selection
         self._text = put_text(2, statement)
         self.call = _EXECUTE + self._text
@@ -156,11 +155,6 @@ class Connection:
     def cut(self) -> None:
         """Close the connection after an error, without a word."""
         self._stream.close()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it was neither closed nor cut."""
-        return self._stream.fileno() >= 0
 
     def insert(self, requests: Sequence[Sequence[Piece]], timeout_s: float) -> None:
         """Have tablets stored: calls in pieces, except the session's number and their end. Raises OSError,

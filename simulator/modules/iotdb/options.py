@@ -9,17 +9,7 @@ from pydantic import Field
 
 from ...conditions import Condition
 from ...contract import CommaList
-from .._base.options import InFlightOptions, TlsOptions, choose_mode, join_address
-from ..options import Options
-
-
-class InsertMode(StrEnum):
-    """How events are sent."""
-
-    BATCH = "batch"
-    """A tablet of many events."""
-    SINGLE = "single"
-    """A tablet per event."""
+from .._base.options import BatchOptions, InFlightOptions, TlsOptions, join_address
 
 
 class Model(StrEnum):
@@ -31,7 +21,7 @@ class Model(StrEnum):
     """As points of timeseries, which are leaves of a tree."""
 
 
-class EncodingOptions(Options):
+class EncodingOptions(BatchOptions):
     """Options that say what a payload looks like."""
 
     model: Annotated[Model, Condition.SCHEMA] = Field(
@@ -43,15 +33,6 @@ class EncodingOptions(Options):
         pattern=r"^[a-z_]\w{0,63}$",
         description="database, created if it is missing; root.<database> with model=tree",
     )
-    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
-        None, description="batch (default with --batch) or single (default without)"
-    )
-
-    def mode(self, batch: int) -> InsertMode:
-        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
-        return choose_mode(
-            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BATCH
-        )
 
 
 class IotdbOptions(EncodingOptions, InFlightOptions, TlsOptions):
@@ -86,3 +67,8 @@ class IotdbOptions(EncodingOptions, InFlightOptions, TlsOptions):
     def servers(self) -> str:
         """host:port of the data nodes, for messages."""
         return ", ".join(join_address(host, self.port) for host in self.host)
+
+    @property
+    def place(self) -> str:
+        """The database, as the server's lists name it."""
+        return f"root.{self.database}" if self.model is Model.TREE else self.database

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Query, Where
-from ...workloads.schema import ID, ColumnType, Schema
+from ...workloads.schema import ID, Schema
 from .._base.partials import compare
 from .._base.sql_queries import NewestByFunction, compile_query, quote_name
-from .schema import TIME, describe_tags, list_columns
+from .schema import TIME, TYPES, describe_tags, list_columns
 
 # Where a table has no condition on time of its own, 2.0.1 takes that of another one for its files as well.
 # Tags are at time 0: once they are flushed, a statement about a window would not find them.
@@ -24,12 +23,7 @@ class IotdbDialect(NewestByFunction):
     # No literal is a FLOAT.
     WIDENS = True
 
-    NUMBERS: Mapping[ColumnType, str] = {
-        ColumnType.INT32: "INT32",
-        ColumnType.INT64: "INT64",
-        ColumnType.FLOAT32: "FLOAT",
-        ColumnType.FLOAT64: "DOUBLE",
-    }
+    NUMBERS = TYPES
 
     def __init__(self) -> None:
         self._chosen: list[str] = []

@@ -1,10 +1,19 @@
-"""What a workload's schema is in IoTDB: columns of tables, measurements of the tree, names and paths."""
+"""What a workload's schema is in IoTDB: columns of tables, measurements of the tree, names and paths, and the
+statements that make, count and drop events.
+
+In the tree model a device is a path, `root.<database>.<table>.<device>`, a column a measurement of it. All
+measurements of a device are aligned: they share its times. What identifies a device is in its path, and no
+more: IoTDB's documentation has it so ("Only include unique identifiers in the path",
+https://iotdb.apache.org/UserGuide/latest/Background-knowledge/Data-Model-and-Terminology_apache.html). The
+name does that alone, so tags are measurements, stored with each event as `tags=row` says. If they were levels
+of the path, whoever asks about one device would have to know them, or have them searched for.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +51,64 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NODE = re.compile(r"`(?:[^`]|``)*`|[^.]+")
 _MOST_PATHS = 100_000
 """How many devices' paths are kept, some ten megabytes."""
+
+
+_DEVICES = 16
+"""How many devices are in a table that has regions made."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The statements of a model. {database}: as the server's lists name it; {table}: a table's name, or path,
+    as statements have it."""
+
+    create: str
+    interval: str
+    """What stands behind that for {} ms in one partition of time."""
+    tables: str
+    """Lists the tables, or their paths."""
+    drop: tuple[str, ...]
+    """Drop a table with its events."""
+    count: str
+    """Counts a table's events in one row, or in several. {value}: what each of them has."""
+    delete: str
+    """Deletes events before {}."""
+    probe: tuple[str, ...]
+    """Store something of many devices."""
+
+
+TABLES = Layout(
+    create='CREATE DATABASE IF NOT EXISTS "{database}"',
+    interval=" WITH (time_partition_interval={})",
+    tables='SHOW TABLES FROM "{database}"',
+    # Or rows that came out of the order of time are in the next table of that name (2.0.1).
+    drop=("DELETE FROM {table}", "DROP TABLE {table}"),
+    count="SELECT count({value}) FROM {table}",
+    delete="DELETE FROM {table} WHERE time < {}",
+    probe=(
+        f"CREATE TABLE IF NOT EXISTS {{table}} ({TIME} TIMESTAMP TIME, name STRING TAG, value INT32 FIELD)",
+        f"INSERT INTO {{table}}({TIME}, name, value) VALUES "
+        + ", ".join(f"(0, '{number}', 0)" for number in range(_DEVICES)),
+    ),
+)
+TREE = Layout(
+    create="CREATE DATABASE {database}",
+    interval=" WITH TIME_PARTITION_INTERVAL={}",
+    tables="SHOW CHILD PATHS {database}",
+    drop=("DELETE TIMESERIES {table}.**",),
+    count=f"SELECT count({{value}}) FROM {{table}}.* GROUP BY LEVEL = {LEVEL}",
+    delete="DELETE FROM {table}.** WHERE time < {}",
+    probe=tuple(
+        f"INSERT INTO {{table}}.d{number}(timestamp, v) ALIGNED VALUES (0, 0)"
+        for number in range(_DEVICES)
+    ),
+)
+"""Nothing but the database is made beforehand: a device's timeseries come with its first event, of the types
+that the tablet names, and without events there is no table.
+
+An event without any value is not stored at all (2.0.1), so one measurement must never be missing. Events are
+counted by that one.
+"""
 
 
 class TableColumn(NamedTuple):

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import itertools
 import re
-import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cached_property
-from typing import Any, Generic
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from ...contract import Allocation, Storage
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.connected import ConnectionT
+from .._base.connected import ConnectedWriter
 from .._base.errors import CONNECTION_LOST, connection_lost, missing_table
 from .._base.http import CONNECT_TIMEOUT_S
 from .._base.http_connection import HandshakeCut, NoAnswer, TlsRefused
 from .._base.options import TRUST_REMEDY
 from .._base.row_order import Row
 from ..base import Job
-from ..sending import TIMEOUTS, Encoder, Payload, Writer, limit_wait
-from .connection import Connection, ServerError
+from ..sending import TIMEOUTS, Payload, limit_wait
+from .answers import Answer
+from .connection import Connection, Question, ServerError
 from .options import IotdbOptions, Model
-from .thrift import ThriftError
+from .thrift import Piece, ThriftError
+
+T = TypeVar("T")
 
 ERRORS = (OSError, NoAnswer, ThriftError, ServerError)
 """All that a connection raises."""
@@ -91,19 +92,18 @@ _UNDER_WAY_S = 1.0
 _PAUSE_S = 0.2
 
 
-class Sessions(Generic[ConnectionT]):
-    """Sessions with the data nodes, which get them in turn."""
+class Server:
+    """The data nodes, by sessions that go to them in turn. Threads may use them at the same time: each call
+    has a session to itself, and what was lost is made again."""
 
-    def __init__(self, options: IotdbOptions, job: Job, make: Callable[..., ConnectionT]) -> None:
-        """`make`: makes a session of what `Connection` takes."""
-        self._make = make
+    def __init__(self, options: IotdbOptions, job: Job) -> None:
+        """Makes one session. For that nothing is tried again: SimulatorError says what to check."""
         self._options = options
         self._job = job
+        self._tls = options.make_context() if options.tls else None
         self._reached = False
         """Whether there was a session before."""
         self._turn = itertools.count()
-        self.idle: deque[ConnectionT] = deque()
-        """Those that nobody uses. Threads may take and add some without a lock."""
         self._configuration = {
             "version": "V_1_0",
             "sql_dialect": options.model,
@@ -113,58 +113,89 @@ class Sessions(Generic[ConnectionT]):
         if options.model is Model.TABLE:
             # No database of that name needs to be there yet. Paths name theirs.
             self._configuration["db"] = options.database
+        # Threads may take and add some without a lock.
+        self._idle: deque[Connection] = deque()
+        """Sessions that nobody uses."""
+        self._lost: deque[None] = deque()
+        """One for each session that is to be made again."""
+        try:
+            self._idle.append(self.connect())
+        except Retryable as error:
+            raise SimulatorError(
+                f"can't connect to IoTDB at {error}; check that the server runs, and host, port"
+                " and tls"
+            ) from error
 
-    @cached_property
-    def _tls(self) -> ssl.SSLContext | None:
-        """Whom to trust."""
-        options = self._options
-        return options.make_context() if options.tls else None
+    def fill(self, count: int) -> None:
+        """Have so many sessions. Raises as `connect`."""
+        while len(self._idle) < count:
+            self._idle.append(self.connect())
 
-    def open(self, count: int) -> None:
-        """Make so many. For the first nothing is tried again: SimulatorError says what to check. Raises as
-        `connect`."""
-        self.idle.append(self.connect_first())
-        while len(self.idle) < count:
-            self.idle.append(self.connect())
+    def restore(self) -> None:
+        """Make the sessions again that were lost. Raises as `connect`."""
+        while self._lost:
+            self._idle.append(self.connect())
+            self._lost.pop()
 
     def close(self) -> None:
         """End those that nobody uses; no error if one was lost already."""
-        while self.idle:
-            self.idle.pop().close()
+        while self._idle:
+            self._idle.pop().close()
 
-    def connect(self) -> ConnectionT:
+    def connect(self) -> Connection:
         """A session with the next node that can be reached. Raises Retryable or SimulatorError."""
+        options = self._options
+        return self.reach(
+            lambda address: Connection(
+                address,
+                min(CONNECT_TIMEOUT_S, options.request_timeout_s),
+                (options.username, options.password),
+                self._configuration,
+                self._job.stamps_arrivals,
+                self._tls,
+            )
+        )
+
+    def reach(self, make: Callable[[tuple[str, int]], T]) -> T:
+        """What `make` makes of the address of the next node that can be reached. It raises some of `ERRORS`;
+        this raises Retryable or SimulatorError."""
         hosts = self._options.host
         first = next(self._turn)
         for number in range(len(hosts)):
             address = (hosts[(first + number) % len(hosts)], self._options.port)
             try:
-                session = self._make(
-                    address,
-                    min(CONNECT_TIMEOUT_S, self._options.request_timeout_s),
-                    (self._options.username, self._options.password),
-                    self._configuration,
-                    self._job.stamps_arrivals,
-                    self._tls,
-                )
+                made = make(address)
             except ERRORS as error:
                 failure = self.interpret(error, address)
                 if not isinstance(failure, Retryable) or number == len(hosts) - 1:
                     raise failure from error
             else:
                 self._reached = True
-                return session
+                return made
         raise AssertionError
 
-    def connect_first(self) -> ConnectionT:
-        """The first session; SimulatorError says what to check."""
+    def use(self, call: Callable[[Connection], T]) -> T:
+        """What a call gives that has a session to itself. Raises Retryable or SimulatorError."""
         try:
-            return self.connect()
-        except Retryable as error:
-            raise SimulatorError(
-                f"can't connect to IoTDB at {error}; check that the server runs, and host, port"
-                " and tls"
-            ) from error
+            session = self._idle.pop()
+        except IndexError:
+            session = self.connect()
+            with suppress(IndexError):
+                self._lost.pop()
+        try:
+            result = call(session)
+        except BaseException as error:
+            if isinstance(error, ServerError):
+                self._idle.append(session)
+            else:
+                # What is still to come would be taken for the next call's answer.
+                session.cut()
+                self._lost.append(None)
+            if isinstance(error, ERRORS):
+                raise self.interpret(error) from error
+            raise
+        self._idle.append(session)
+        return result
 
     def interpret(
         self, error: Exception, address: tuple[str, int] | None = None
@@ -200,65 +231,43 @@ class Sessions(Generic[ConnectionT]):
             )
         return SimulatorError(f"IoTDB refused a request: {error}")
 
+    def ask(self, statement: str) -> list[Row]:
+        """All rows of a statement. Raises as `use`."""
+        return self.use(lambda session: session.ask(statement, self._options.database_timeout_s))
 
-class Server:
-    """One session, for everything but writing. It is made again when it is asked after it was lost."""
+    def fetch(self, question: Question) -> Answer:
+        """The answer to a question. Raises as `use`."""
+        return self.use(lambda session: session.fetch(question, self._options.query_timeout_s))
 
-    def __init__(self, options: IotdbOptions, job: Job) -> None:
-        """Connects. Raises SimulatorError."""
-        self._options = options
-        self._sessions = Sessions(options, job, Connection)
-        self._connection: Connection | None = self._sessions.connect_first()
+    def insert(self, requests: Sequence[Sequence[Piece]]) -> None:
+        """Have tablets stored: see `Connection.insert`. Raises as `use`."""
+        options = self._options
+        self.use(lambda session: session.insert(requests, limit_wait(options.request_timeout_s)))
 
-    def close(self) -> None:
-        """End the session; no error if that was lost already."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def ask(self, statement: str, timeout_s: float) -> list[Row]:
-        """All rows of a statement. Raises Retryable or SimulatorError."""
-        with self._session() as connection:
-            return connection.ask(statement, timeout_s)
-
-    @contextmanager
-    def _session(self) -> Iterator[Connection]:
-        """The session. Its errors are translated; after most of them it is of no use."""
-        connection = self._connection = self._connection or self._sessions.connect()
-        try:
-            yield connection
-        except ERRORS as error:
-            if not isinstance(error, ServerError):
-                connection.cut()
-                self._connection = None
-            raise self._sessions.interpret(error) from error
-
-    def describe(self, database: str) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Version, and the settings that change a result."""
-        timeout_s = self._options.database_timeout_s
-        [(version, *_)] = self.ask("SHOW VERSION", timeout_s)
-        nodes = self.ask("SHOW DATANODES", timeout_s)
-        with self._session() as connection:
-            template, own = connection.read_configuration(nodes[0][0])
+        [(version, *_)] = self.ask("SHOW VERSION")
+        nodes = self.ask("SHOW DATANODES")
+        template, own = self.use(lambda session: session.read_configuration(nodes[0][0]))
         properties = dict(_read_properties(template)) | dict(_read_properties(own))
         settings: dict[str, Any] = {
             name: properties[name] for name in _SETTINGS if name in properties
         }
-        for name, value in self.ask("SHOW VARIABLES", timeout_s):
+        for name, value in self.ask("SHOW VARIABLES"):
             if name in _OF_CLUSTER:
                 settings[_OF_CLUSTER[name]] = value
         return {
             "version": f"IoTDB {version}",
             "settings": {"model": str(self._options.model), **settings, "nodes": len(nodes)}
-            | self.describe_database(database),
+            | self.describe_database(),
         }
 
-    def describe_database(self, database: str) -> dict[str, Any]:
+    def describe_database(self) -> dict[str, Any]:
         """The database's own settings; none if there is no such database."""
         # The table model has a time to live there in addition.
         before = 2 if self._options.model is Model.TABLE else 1
-        for row in self.ask("SHOW DATABASES", self._options.database_timeout_s):
-            if row[0] == database:
+        for row in self.ask("SHOW DATABASES"):
+            if row[0] == self._options.place:
                 schema_copies, copies = row[before : before + 2]
                 return {
                     "data_replication_factor": copies,
@@ -267,37 +276,38 @@ class Server:
                 }
         return {}
 
-    def read_storage(self, database: str) -> Storage:
+    def read_storage(self) -> Storage:
         """What the database's TsFiles take, once all is in them and the config node has heard of it.
 
         Raises SimulatorError if the server doesn't tell; Retryable.
         """
-        self.ask("FLUSH", self._options.database_timeout_s)
+        self.ask("FLUSH")
         flushed = time.monotonic()
-        before = self._list_sizes(database)
+        before = self._list_sizes()
         until = flushed + _APART_S
         while (now := time.monotonic()) < until:
             # There is no event for it.
             time.sleep(_PAUSE_S)
-            current = self._list_sizes(database)
+            current = self._list_sizes()
             if current != before:
                 if now > flushed + _UNDER_WAY_S:
                     break
                 before, until = current, now + _APART_S
-        texts = self._list_sizes(database)
+        texts = self._list_sizes()
         sizes = list(map(_SIZE.fullmatch, texts))
         if not texts or None in sizes:
             raise SimulatorError(
-                f"IoTDB doesn't report the size of database {database}: its regions say {texts}"
+                f"IoTDB doesn't report the size of database {self._options.place}: its regions say"
+                f" {texts}"
             )
         total = sum(round(float(size[1]) * _UNITS[size[2]]) for size in sizes if size)
-        copies = self.describe_database(database)["data_replication_factor"]
+        copies = self.describe_database()["data_replication_factor"]
         return Storage(total_bytes=total, copies=int(copies), source=_SOURCE)
 
-    def _list_sizes(self, database: str) -> list[str]:
+    def _list_sizes(self) -> list[str]:
         """What SHOW DATA REGIONS says of each copy of the database's regions."""
-        regions = self.ask("SHOW DATA REGIONS", self._options.database_timeout_s)
-        return [str(row[-1]) for row in regions if row[3] == database]
+        regions = self.ask("SHOW DATA REGIONS")
+        return [str(row[-1]) for row in regions if row[3] == self._options.place]
 
 
 def _read_properties(text: str) -> Iterator[tuple[str, str]]:
@@ -308,38 +318,16 @@ def _read_properties(text: str) -> Iterator[tuple[str, str]]:
             yield name.strip(), value.strip()
 
 
-class IotdbWriter(Writer):
+class IotdbWriter(ConnectedWriter[Server]):
     """Sends what an encoder makes, by a session for each request in flight.
 
     Rows are overwritten by the same rows, so a request whose fate is unknown is sent again.
     """
 
-    def __init__(self, encoder: Encoder, options: IotdbOptions, job: Job) -> None:
-        super().__init__(encoder)
-        self.max_in_flight = options.in_flight(job.load)
-        self._options = options
-        self._sessions = Sessions(options, job, Connection)
-        self._idle = self._sessions.idle
-
     def open(self) -> None:
-        self._sessions.open(self.max_in_flight)
-
-    def close(self) -> None:
-        self._sessions.close()
+        super().open()
+        self.connection.fill(self.max_in_flight)
 
     def send(self, payload: Payload) -> int:
-        try:
-            # It belongs to this thread until it is given back.
-            connection = self._idle.pop()
-        except IndexError:
-            connection = self._sessions.connect()
-        try:
-            connection.insert(payload.data, limit_wait(self._options.request_timeout_s))
-        except ERRORS as error:
-            if isinstance(error, ServerError):
-                self._idle.append(connection)
-            else:
-                connection.cut()
-            raise self._sessions.interpret(error) from error
-        self._idle.append(connection)
+        self.connection.insert(payload.data)
         return payload.events

@@ -63,7 +63,7 @@ class TabletEncoder(Encoder):
     """Encodes tablets. A payload's data: for each table that gets events the call, except the session's
     number and its end, in pieces."""
 
-    def __init__(self, job: Job, batch: int) -> None:
+    def __init__(self, job: Job) -> None:
         self._columns = list_columns(job.schema)
         self._time = job.schema.time
         kinds = [_TAG if column.is_tag else _FIELD for column in self._columns]

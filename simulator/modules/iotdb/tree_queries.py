@@ -19,7 +19,6 @@ measurement at a level (some are doubled), `max_by(x, time)` of devices whose ne
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +30,6 @@ from ...workloads.queries import Function, Query
 from ...workloads.schema import Column, ColumnType, Schema
 from .._base.partials import Partials, compare
 from .._base.row_order import Row, put_in_order
-from .._base.sql_queries import SqlDialect
 from .answers import Answer, count_texts
 from .schema import LEVEL, find_steady, quote, split_path
 
@@ -40,29 +38,20 @@ Steps = Generator[str, list[Row], list[Row]]
 Missing = Callable[[], Exception]
 
 
-class TreeDialect(SqlDialect):
-    """How parameters stand in statements."""
-
-    def text(self, text: str) -> str:
-        return quote(text)
+def _count_rows(answer: Answer) -> int:
+    return answer.rows
 
 
-class Selection(ABC):
-    """A question that one statement answers."""
+@dataclass(frozen=True)
+class Selection:
+    """A question that one statement answers. What makes rows of an answer, and what counts them, raise what
+    is raised if there are no timeseries."""
 
     text: str
-
-    def expect(self, rows: int) -> None:  # noqa: B027 - most may find nothing
-        """Note that the statement has found so many rows. Raises what is raised if there are no
-        timeseries."""
-
-    def count(self, answer: Answer) -> int:
-        """How many rows `read` makes of an answer."""
-        return answer.rows
-
-    @abstractmethod
-    def read(self, rows: list[Row]) -> list[Row]:
-        """The rows that are asked for, made of those that came."""
+    read: Callable[[list[Row]], list[Row]]
+    """The rows that are asked for, made of those that came."""
+    count: Callable[[Answer], int] = _count_rows
+    """How many rows `read` makes of an answer."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +62,17 @@ class Computation:
     """What is asked, and what is made of the answers. Raises what is raised without timeseries."""
     follows: str = ""
     """What is asked after the first statement, for a person to read."""
+
+    def run(self, ask: Callable[[str], list[Row]]) -> list[Row]:
+        """The rows, by what asks a statement."""
+        steps = self.begin()
+        try:
+            statement = next(steps)
+            while True:
+                statement = steps.send(ask(statement))
+        except StopIteration as end:
+            rows: list[Row] = end.value
+            return rows
 
     def describe(self) -> str:
         """What is asked first, for a person to read."""
@@ -88,7 +88,7 @@ def compile_question(
     if query.newest:
         names: Sequence[str] = query.events
     elif query.events:
-        return _Events(source)
+        return _ask_events(source)
     else:
         names = [
             aggregate.column
@@ -97,11 +97,11 @@ def compile_question(
         ]
         is_plain = query.per == (schema.device,) and bound.start_ms is None and query.where is None
         if not is_plain or len(names) < len(query.compute):
-            values = _Values(query, schema, source.steady)
+            values = _Values(query, schema)
             is_searched = values.every_ms and bound.start_ms is None
             follows = ", after the values of each bucket within these times" if is_searched else ""
             return Computation(partial(_compute, source, values), follows)
-    newest = _Newest(source, names)
+    newest = _ask_newest(source, [schema.column(name) for name in names])
     return newest if query.order is None else Computation(partial(_put_in_order, newest, query))
 
 
@@ -155,28 +155,28 @@ class _Source:
         return min(first for first, _ in times), max(last for _, last in times) + 1
 
 
-class _Events(Selection):
+def _ask_events(source: _Source) -> Selection:
     """Events themselves."""
+    query, schema = source.query, source.schema
+    own = (schema.time, schema.device)
+    measurements = list(dict.fromkeys(name for name in query.events if name not in own))
+    if source.steady not in measurements:
+        # A row without any value would not be in the answer.
+        measurements.append(source.steady)
+    numbers = {name: number for number, name in enumerate([*own, *measurements])}
+    places = [numbers[name] for name in query.events]
+    names_device = schema.device in query.events
 
-    def __init__(self, source: _Source) -> None:
-        query, schema = source.query, source.schema
-        own = (schema.time, schema.device)
-        measurements = list(dict.fromkeys(name for name in query.events if name not in own))
-        if source.steady not in measurements:
-            # A row without any value would not be in the answer.
-            measurements.append(source.steady)
-        places = {name: place for place, name in enumerate([*own, *measurements])}
-        self._places = [places[name] for name in query.events]
-        self._names_device = schema.device in query.events
-        self.text = (
-            f"SELECT {', '.join(map(quote, measurements))} FROM {source.paths}{source.conditions()}"
-            f"{_order(query, schema)} ALIGN BY DEVICE"
-        )
-
-    def read(self, rows: list[Row]) -> list[Row]:
-        if self._names_device:
+    def read(rows: list[Row]) -> list[Row]:
+        if names_device:
             rows = [(row[0], _name(row[1]), *row[2:]) for row in rows]
-        return [tuple(row[place] for place in self._places) for row in rows]
+        return [tuple(row[place] for place in places) for row in rows]
+
+    return Selection(
+        f"SELECT {', '.join(map(quote, measurements))} FROM {source.paths}{source.conditions()}"
+        f"{_order(query, schema)} ALIGN BY DEVICE",
+        read,
+    )
 
 
 def _order(query: Query, schema: Schema) -> str:
@@ -195,57 +195,48 @@ def _name(path: str) -> str:
     return split_path(path)[LEVEL + 1]
 
 
-class _Newest(Selection):
+def _ask_newest(source: _Source, columns: Sequence[Column]) -> Selection:
     """Columns of each device's newest event, by the last value of each measurement, with its time."""
+    schema, steady = source.schema, source.steady
+    own = (schema.time, schema.device)
+    measurements = {column.name: column.type for column in columns if column.name not in own}
+    measurements[steady] = schema.column(steady).type
 
-    def __init__(self, source: _Source, names: Sequence[str]) -> None:
-        self._source = source
-        self._schema, self._steady = source.schema, source.steady
-        self._columns = [self._schema.column(name) for name in names]
-        own = (self._schema.time, self._schema.device)
-        measurements = {name: None for name in names if name not in own}
-        measurements[self._steady] = None
-        kinds = {self._schema.column(name).type for name in measurements}
-        self._has_texts = not kinds.isdisjoint(TEXTS)
-        self.text = f"SELECT LAST {', '.join(map(quote, measurements))} FROM {source.paths}"
-
-    def expect(self, rows: int) -> None:
-        self._source.expect(rows)
-
-    def count(self, answer: Answer) -> int:
-        if self._has_texts:
-            # Their values could end as paths do.
-            return len(self.read(answer.read()))
-        # A row for each measurement; one of them each device has.
-        ends = [f".{name}".encode() for name in (self._steady, quote(self._steady))]
-        return count_texts(answer, ends)
-
-    def read(self, rows: list[Row]) -> list[Row]:
+    def read(rows: list[Row]) -> list[Row]:
+        source.expect(len(rows))
         devices: dict[str, dict[str, tuple[int, str]]] = {}
         for time_ms, series, value, _ in rows:
             *_, device, measurement = split_path(series)
             devices.setdefault(device, {})[measurement] = (time_ms, value)
         return [
-            (device, *(self._read_value(device, measurements, column) for column in self._columns))
-            for device, measurements in devices.items()
-            if self._steady in measurements
+            (device, *(read_value(device, values, column) for column in columns))
+            for device, values in devices.items()
+            if steady in values
         ]
 
-    def _read_value(
-        self, device: str, measurements: dict[str, tuple[int, str]], column: Column
-    ) -> Any:
-        newest_ms = measurements[self._steady][0]
-        if column.name in (self._schema.time, self._schema.device):
-            return newest_ms if column.name == self._schema.time else device
+    def read_value(device: str, values: dict[str, tuple[int, str]], column: Column) -> Any:
+        newest_ms = values[steady][0]
+        if column.name in own:
+            return newest_ms if column.name == schema.time else device
         # A value that is older is an earlier event's.
-        time_ms, text = measurements.get(column.name, (None, ""))
+        time_ms, text = values.get(column.name, (None, ""))
         return _parse(text, column) if time_ms == newest_ms else None
 
+    def count(answer: Answer) -> int:
+        if not set(measurements.values()).isdisjoint(TEXTS):
+            # Their values could end as paths do.
+            return len(read(answer.read()))
+        source.expect(answer.rows)
+        # A row for each measurement; one of them each device has.
+        return count_texts(answer, [f".{name}".encode() for name in (steady, quote(steady))])
 
-def _put_in_order(newest: _Newest, query: Query) -> Steps:
+    text = f"SELECT LAST {', '.join(map(quote, measurements))} FROM {source.paths}"
+    return Selection(text, read, count)
+
+
+def _put_in_order(newest: Selection, query: Query) -> Steps:
     """Newest events in an order."""
     rows = yield newest.text
-    newest.expect(len(rows))
     return put_in_order(query, newest.read(rows))
 
 
@@ -267,9 +258,8 @@ def _parse(text: str, column: Column) -> Any:
 class _Values(Partials):
     """What is computed of some of a device's events, or of all devices' in a bucket of time."""
 
-    def __init__(self, query: Query, schema: Schema, steady: str) -> None:
-        """`steady`: a measurement that each event has."""
-        self._steady = steady
+    def __init__(self, query: Query, schema: Schema) -> None:
+        self._steady = find_steady(schema)
         super().__init__(query, schema)
 
     def number(self, column: str | None) -> str:
