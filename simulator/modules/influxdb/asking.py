@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from influxdb_client.client.flux_csv_parser import FluxQueryException
 from influxdb_client.client.flux_table import FluxTable
@@ -30,13 +30,9 @@ if TYPE_CHECKING:
     from . import Influxdb
 
 
-class FluxRequest(NamedTuple):
-    """A question, ready to be sent."""
-
-    question: Question
-    """Counts and reads the answer; another execution's question will do if it `is_scanned`."""
-    http: HttpRequest
-
+FluxRequest = tuple[Question, HttpRequest]
+"""A question, which counts and reads the answer, and its request. Another execution's question will do if it
+`is_scanned`."""
 
 _LITERALS = Literals(quote_text, write_time)
 
@@ -64,10 +60,10 @@ class InfluxAsker(AnyHttpAsker[Connection]):
             self._made[name] = question, template
         question, template = self._made[name]
         filled = template.fill(bounds, quote_text, write_time)
-        return [FluxRequest(question, make_question(self._target, text)) for text in filled]
+        return [(question, make_question(self._target, text)) for text in filled]
 
     def encode_statement(self, statement: Question) -> FluxRequest:
-        return FluxRequest(statement, make_question(self._target, statement.text))
+        return statement, make_question(self._target, statement.text)
 
     def converse(self, request: FluxRequest) -> Conversation:
         question, http = request

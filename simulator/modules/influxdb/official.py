@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from operator import add
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from influxdb_client.client.write.point import Point
@@ -33,11 +33,8 @@ if TYPE_CHECKING:
     from . import Influxdb
 
 
-class Request(NamedTuple):
-    """Points, and how many lines they are: a text may have line breaks, which stay as they are."""
-
-    points: list[Point]
-    lines: int
+Request = tuple[list[Point], int]
+"""Points, and how many lines they are: a text may have line breaks, which stay as they are."""
 
 
 class PointsEncoder(OfficialEncoder):
@@ -77,7 +74,7 @@ class PointsEncoder(OfficialEncoder):
                 point.tag(column.name, text)
         breaks = self._count_breaks(block, fields)
         return [
-            Request(points[start:stop], stop - start + sum(breaks[start:stop]))
+            (points[start:stop], stop - start + sum(breaks[start:stop]))
             for start, stop in bounds(len(block), size)
         ]
 
@@ -112,7 +109,7 @@ class PointsWriter(OfficialWriter[Connection]):
         options = connection.options
         limit_s = limit_wait(options.request_timeout_s)
         write = self.client.write
-        connection.ask(write, options.bucket, options.org, data.points, timeout_s=limit_s)
+        connection.ask(write, options.bucket, options.org, data[0], timeout_s=limit_s)
 
     def explain(self, error: Exception) -> Retryable | SimulatorError | None:
         return self.connection.explain_client(error) if isinstance(error, OWN_ERRORS) else None
@@ -146,7 +143,7 @@ class BatchingWriter(PointsWriter):
             self._heard.notify_all()
 
     def insert(self, data: Request) -> None:
-        self._left, self._failure = data.lines, None
+        self._left, self._failure = data[1], None
         super().insert(data)
         limit_s = limit_wait(self.connection.options.request_timeout_s)
         with self._heard:

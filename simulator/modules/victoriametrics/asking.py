@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
 from ...errors import SimulatorError
@@ -31,12 +31,8 @@ if TYPE_CHECKING:
     from . import Victoriametrics
 
 
-class FormsRequest(NamedTuple):
-    """A question, with its first requests ready to be sent."""
-
-    question: Question
-    bodies: Sequence[bytes]
-
+FormsRequest = tuple[Question, Sequence[bytes]]
+"""A question, and the bodies of its first requests."""
 
 # As they stand in a request's body.
 _NAME, _START, _END = "PLACEOFDEVICE%dEND", "PLACEOFSTART", "PLACEOFEND"
@@ -70,7 +66,7 @@ class VictoriaMetricsAsker(AnyHttpAsker[Connection]):
         filled = template.fill(
             lasts, lambda name: quote_plus(write_choice(name, several)), write_seconds
         )
-        return [FormsRequest(question, [body.encode()]) for body in filled]
+        return [(question, [body.encode()]) for body in filled]
 
     def _make_template(self, bound: BoundQuery) -> Template:
         """The body of the only request, with places for devices and for the window's ends."""
@@ -87,7 +83,7 @@ class VictoriaMetricsAsker(AnyHttpAsker[Connection]):
         return Template(tuple(pieces[::2]), tuple(numbers[mark] for mark in pieces[1::2]), count)
 
     def encode_statement(self, statement: Question) -> FormsRequest:
-        return FormsRequest(statement, [write_form(form) for form in statement.forms])
+        return statement, [write_form(form) for form in statement.forms]
 
     def converse(self, request: FormsRequest) -> Conversation:
         question, bodies = request

@@ -266,12 +266,9 @@ _Found = dict[int, str]
 """Place of a part -> its value, of a group."""
 
 
-class _Value(NamedTuple):
-    """A value of a row: the texts that it is computed by, and what makes it of their values."""
-
-    parts: Sequence[str]
-    read: Callable[..., Any]
-    """Called with as many values, None where there is none."""
+_Value = tuple[Sequence[str], Callable[..., Any]]
+"""A value of a row: the texts that it is computed by, and what makes it of as many values, None for a missing
+one."""
 
 
 class _Aggregation(Question):
@@ -344,7 +341,7 @@ class _Aggregation(Question):
             column = None if aggregate.column is None else self._fields.get(aggregate.column)
             if column is None or not column.nullable:
                 return place
-            place += len(self._compute(aggregate, "").parts)
+            place += len(self._compute(aggregate, "")[0])
         # If there is a single part, each group has it.
         return 0 if place == 1 else None
 
@@ -363,9 +360,9 @@ class _Aggregation(Question):
         rows = []
         for key, parts in groups.items():
             row, place = list(key), 0
-            for computed in values:
-                end = place + len(computed.parts)
-                row.append(computed.read(*map(parts.get, range(place, end))))
+            for texts, read_value in values:
+                end = place + len(texts)
+                row.append(read_value(*map(parts.get, range(place, end))))
                 place = end
             rows.append(tuple(row))
         return put_in_order(query, rows)
@@ -389,39 +386,39 @@ class _Aggregation(Question):
             [
                 part
                 for aggregate in self._query.compute
-                for part in self._compute(aggregate, window).parts
+                for part in self._compute(aggregate, window)[0]
             ]
         )
 
     def _compute(self, aggregate: Aggregate, window: str) -> _Value:
         events = f"{self._select(self._witness)}{window}"
         if aggregate.column is None:
-            return _Value([self._over("sum", f"count_over_time({events})")], _read_count)
+            return [self._over("sum", f"count_over_time({events})")], _read_count
         if aggregate.column == self._schema.time:
             function = "tfirst" if aggregate.function is Function.MIN else "tlast"
             text = self._over(aggregate.function.value, f"{function}_over_time({events})")
-            return _Value([text], _read_time)
+            return [text], _read_time
         if aggregate.column not in self._fields:
             return self._compute_tag(aggregate, aggregate.column, events)
         column, values = self._fields[aggregate.column], f"{self._select(aggregate.column)}{window}"
         if aggregate.function is Function.LAST:
             return self._compute_last(column, values, events)
         if aggregate.function is Function.AVG and self._is_of_series:
-            return _Value([self._over("avg", f"avg_over_time({values})")], _read_float)
+            return [self._over("avg", f"avg_over_time({values})")], _read_float
         if aggregate.function is Function.AVG:
             total = self._over("sum", f"sum_over_time({values})")
             text = f"{total} / {self._over('sum', f'count_over_time({values})')}"
-            return _Value([text], _read_float)
+            return [text], _read_float
         text = self._over(aggregate.function.value, f"{aggregate.function}_over_time({values})")
-        return _Value([text], partial(_read_number, column))
+        return [text], partial(_read_number, column)
 
     def _compute_last(self, column: Column, values: str, events: str) -> _Value:
         text = self._over("any", f"last_over_time({values})")
         if not column.nullable:
-            return _Value([text], partial(_read_number, column))
+            return [text], partial(_read_number, column)
         # The newest event may lack the value.
         times = [self._over("any", f"tlast_over_time({vector})") for vector in (values, events)]
-        return _Value(
+        return (
             [text, *times],
             lambda value, time_s, newest_s: (
                 _read_number(column, value) if time_s == newest_s else None
@@ -435,11 +432,11 @@ class _Aggregation(Question):
         read = partial(_read_number, self._schema.column(name))
         if aggregate.function not in (Function.SUM, Function.AVG):
             function = "any" if aggregate.function is Function.LAST else aggregate.function.value
-            return _Value([self._over(function, label)], read)
+            return [self._over(function, label)], read
         text = self._over("sum", f"{label} * {counts}")
         if aggregate.function is Function.AVG:
-            return _Value([f"{text} / {self._over('sum', counts)}"], _read_float)
-        return _Value([text], read)
+            return [f"{text} / {self._over('sum', counts)}"], _read_float
+        return [text], read
 
     def _over(self, function: str, text: str) -> str:
         """An aggregate of each group's series."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import orjson
@@ -37,15 +37,6 @@ _ENOUGH = 60
 """Samples of each device in a request from which on JSON is quicker: docs/measurements/import-paths.md."""
 
 _LINE = b'{"metric":{"__name__":"%b",%b},"values":[%b],"timestamps":[%b]}'
-
-
-class _Runs(NamedTuple):
-    """What each run of rows belongs to: its rows have one request, month, device and table."""
-
-    parts: list[int]
-    """Numbers of request and month together."""
-    devices: list[int]
-    tables: list[int]
 
 
 class SeriesEncoder(ImportEncoder):
@@ -71,14 +62,17 @@ class SeriesEncoder(ImportEncoder):
         key, times = key[order], times[order]
         begins = np.concatenate(([True], key[1:] != key[:-1]))
         first = order[begins]
-        runs = _Runs(*(numbers[first].tolist() for numbers in (parts, devices, tables)))
+        # What each run of rows belongs to: request and month, device, table.
+        own_parts, own_devices, own_tables = (
+            numbers[first].tolist() for numbers in (parts, devices, tables)
+        )
         same_times = _write_runs(b"%b%d", times, begins)
         lines: list[list[bytes]] = [[] for _ in range(len(bounds(len(block), size)) * span)]
         for column, form, names in zip(self._fields, self._forms, self._names, strict=True):
             values = find_numbers(column, block)[order]
             missing = block.missing.get(column.name)
             if missing is None or not missing.any():
-                filled = list(range(len(runs.parts)))
+                filled = list(range(len(own_parts)))
                 texts, own_times = _write_runs(form, values, begins), same_times
             else:
                 present = ~missing[order]
@@ -88,8 +82,8 @@ class SeriesEncoder(ImportEncoder):
                 texts = _write_runs(form, values[present], own)
                 own_times = _write_runs(b"%b%d", times[present], own)
             for run, text, at in zip(filled, texts, own_times, strict=True):
-                name, label = names[runs.tables[run]], labels[runs.devices[run]]
-                lines[runs.parts[run]].append(_LINE % (name, label, text, at))
+                name, label = names[own_tables[run]], labels[own_devices[run]]
+                lines[own_parts[run]].append(_LINE % (name, label, text, at))
         return [
             b"\n".join(chain.from_iterable(lines[start : start + span]))
             for start in range(0, len(lines), span)
