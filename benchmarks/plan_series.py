@@ -11,10 +11,11 @@ from typing import Any
 from simulator.modules._base.row_order import Row, put_in_order
 from simulator.modules.cassandra.statements import Selection
 from simulator.modules.cassandra.statements import Statement as CqlStatement
-from simulator.modules.influxdb.flux import Question, name_device, select_bound, write_duration
+from simulator.modules.influxdb.flux import Question, name_device, select_bound
 from simulator.modules.iotdb.options import Model
 from simulator.modules.iotdb.schema import LEVEL, split_path
 from simulator.modules.iotdb.tree_queries import Selection as TreeSelection
+from simulator.units import write_duration
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import HOUR_MS, Query
 from simulator.workloads.schema import ColumnType

@@ -6,7 +6,7 @@ Parsers return None for what they can't read: the caller knows what to suggest.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 _SECONDS = {
@@ -62,6 +62,15 @@ def _parse_duration(text: str, bare: str | None) -> Decimal | None:
         (Decimal(number) * _SECONDS[unit] for number, unit in _PARTS.findall(match[2])), Decimal()
     )
     return -total if match[1] else total
+
+
+_SPANS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+
+
+def write_duration(span_ms: int, units_ms: Mapping[str, int] = _SPANS_MS) -> str:
+    """A span of time as query languages read it: a whole number of the first of these units that fits."""
+    unit, unit_ms = next(pair for pair in units_ms.items() if span_ms % pair[1] == 0)
+    return f"{span_ms // unit_ms}{unit}"
 
 
 _AMOUNTS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}

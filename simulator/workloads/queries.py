@@ -123,6 +123,14 @@ class Where(Part):
             raise ValueError("set one of above and below")
         return self
 
+    @property
+    def comparison(self) -> tuple[str, float]:
+        """The sign between a value and its limit, and the limit."""
+        if self.above is not None:
+            return ">", self.above
+        assert self.below is not None
+        return "<", self.below
+
 
 class Every(Part):
     """Buckets of event time, counted from 1970."""

@@ -17,7 +17,6 @@ from simulator.modules.influxdb.flux import (
     parse_csv,
     parse_results,
     quote_text,
-    write_duration,
     write_time,
 )
 from simulator.modules.influxdb.queries import compile_query
@@ -27,6 +26,7 @@ from simulator.oracle.comparing import compare_answers
 from simulator.testing.events import Sundry, rows_of
 from simulator.testing.inserting import insert, insert_with, most_at_once
 from simulator.testing.server import as_observer, new_job
+from simulator.units import write_duration
 from simulator.worker import connect
 from simulator.workloads.drawing import bind, draw
 from simulator.workloads.queries import Query, Where

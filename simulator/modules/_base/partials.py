@@ -139,8 +139,7 @@ class Partials(ABC):
 def compare(where: Where, schema: Schema) -> tuple[str, float]:
     """Sign and limit of a condition, the limit in the column's own precision."""
     kind = schema.column(where.column).type
-    sign, limit = (">", where.above) if where.above is not None else ("<", where.below)
-    assert limit is not None
+    sign, limit = where.comparison
     if kind in (ColumnType.INT32, ColumnType.INT64):
         return sign, math.floor(limit) if sign == ">" else math.ceil(limit)
     return sign, float(np.float32(limit)) if kind is ColumnType.FLOAT32 else limit

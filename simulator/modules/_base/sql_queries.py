@@ -217,8 +217,7 @@ def _among_tags(condition: str, devices: int | None, schema: Schema, dialect: Sq
 
 
 def _compare(where: Where, schema: Schema, dialect: SqlDialect) -> str:
-    sign, value = (">", where.above) if where.above is not None else ("<", where.below)
-    assert value is not None
+    sign, value = where.comparison
     kind = schema.column(where.column).type
     return f"{quote_name(where.column)} {sign} {dialect.number(value, kind)}"
 

@@ -15,14 +15,13 @@ import numpy as np
 
 from ...encoding.columns import text_format
 from ...errors import SimulatorError
+from ...units import write_duration
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
 from ..own_statements import Literals, fill_statement
 
 SHAPES = frozenset(Shape)
-
-_UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 
 # What `bin` counts from: the first of January of the year 1.
 _BINS_BEGIN_MS = -62_135_596_800_000
@@ -119,8 +118,7 @@ def _find_ids(condition: str, schema: Schema, alone: bool = False) -> str:
 
 
 def _compare(where: Where, schema: Schema) -> str:
-    sign, value = (">", where.above) if where.above is not None else ("<", where.below)
-    assert value is not None
+    sign, value = where.comparison
     limit = _write_number(value, schema.column(where.column))
     return f"where {quote_name(where.column)} {sign} {limit}"
 
@@ -145,12 +143,6 @@ def _write_time(time_ms: int) -> str:
     moment = datetime.fromtimestamp(time_ms // 1000, UTC)
     rest = f".{time_ms % 1000:03d}" if time_ms % 1000 else ""
     return f"datetime({moment:%Y-%m-%dT%H:%M:%S}{rest}Z)"
-
-
-def _write_span(span_ms: int) -> str:
-    """A timespan literal, in the largest unit that fits."""
-    unit = next(unit for unit, size in _UNITS_MS.items() if span_ms % size == 0)
-    return f"{span_ms // _UNITS_MS[unit]}{unit}"
 
 
 # --- what is asked for ----------------------------------------------------------------------------
@@ -263,7 +255,7 @@ def _aggregate(aggregate: Aggregate, schema: Schema, nothing: bool) -> str:
 def _name_group(part: str | Every, schema: Schema) -> str:
     if not isinstance(part, Every):
         return _name_column(part, schema)
-    time, span = quote_name(schema.time), _write_span(part.every)
+    time, span = quote_name(schema.time), write_duration(part.every)
     if _BINS_BEGIN_MS % part.every:
         return f"bin_at({time}, {span}, {_write_time(0)})"
     return f"bin({time}, {span})"

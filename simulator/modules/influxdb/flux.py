@@ -34,7 +34,6 @@ Result = tuple[str, Row]
 """A row of an answer behind the name of its result (`yield`)."""
 
 _MOST = 2**63 - 1
-_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
 
 
 def quote_text(text: str) -> str:
@@ -55,12 +54,6 @@ def write_time(time_ms: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds:03d}Z"
 
 
-def write_duration(span_ms: int) -> str:
-    """A duration literal, in the largest unit."""
-    unit, length_ms = next(pair for pair in _UNITS_MS if span_ms % pair[1] == 0)
-    return f"{span_ms // length_ms}{unit}"
-
-
 def write_float(value: float) -> str:
     """A float literal: it has a point and no exponent."""
     text = format(Decimal(repr(value)), "f")
@@ -75,14 +68,13 @@ def cast(column: Column) -> str:
 
 def compare(expression: str, where: Where, column: Column) -> str:
     """A condition on a column's value."""
-    sign, limit = (">", where.above) if where.above is not None else ("<", where.below)
-    assert limit is not None
-    return f"{expression} {sign} {_write_limit(limit, where, column)}"
+    sign, limit = where.comparison
+    return f"{expression} {sign} {_write_limit(sign, limit, column)}"
 
 
-def _write_limit(limit: float, where: Where, column: Column) -> str:
+def _write_limit(sign: str, limit: float, column: Column) -> str:
     if column.type not in FLOATS:
-        whole = math.floor(limit) if where.above is not None else math.ceil(limit)
+        whole = math.floor(limit) if sign == ">" else math.ceil(limit)
         return str(max(-_MOST, min(_MOST, whole)))
     if column.type is ColumnType.FLOAT64:
         return write_float(limit)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from ...encoding.columns import TEXTS
 from ...errors import OptionError
+from ...units import write_duration
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query
 from ...workloads.schema import Schema
@@ -33,7 +34,6 @@ from .flux import (
     name_device,
     quote_text,
     quote_texts,
-    write_duration,
     write_sort,
 )
 

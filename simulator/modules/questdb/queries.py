@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ...units import write_duration
 from ...workloads.queries import Aggregate, Every, Function, Query
 from ...workloads.schema import ColumnType, Schema
 from .._base.sql_queries import SqlDialect, list_aliased, quote_name, quote_text
 
-_UNITS_MS = (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("T", 1))
+_UNITS_MS = {"h": 3_600_000, "m": 60_000, "s": 1000, "T": 1}
+"""Of what SAMPLE BY reads."""
 
 
 class QuestdbDialect(SqlDialect):
@@ -42,7 +44,7 @@ class QuestdbDialect(SqlDialect):
         if not buckets:
             return super().group(places, buckets)
         # SAMPLE BY groups by all else that isn't computed.
-        return f" SAMPLE BY {_format_time_span(buckets[0].every)} ALIGN TO CALENDAR"
+        return f" SAMPLE BY {write_duration(buckets[0].every, _UNITS_MS)} ALIGN TO CALENDAR"
 
     def among(self, column: str, statement: str, count: int | None) -> str:
         # Only times can be compared with what a statement finds.
@@ -78,9 +80,3 @@ class QuestdbDialect(SqlDialect):
         if values[0] == quote_name(self._schema.device):
             return self.select_newest(values, time, source)
         return super().select_newest_of_one(values, time, source)
-
-
-def _format_time_span(span_ms: int) -> str:
-    """A span of time as SAMPLE BY reads it."""
-    unit, unit_ms = next(pair for pair in _UNITS_MS if span_ms % pair[1] == 0)
-    return f"{span_ms // unit_ms}{unit}"
