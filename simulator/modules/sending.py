@@ -15,12 +15,13 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ..encoding.columns import bounds
 from ..workloads.schema import EventBlock
 
 LAST_ANSWERS_S = 5.0
@@ -36,6 +37,14 @@ class Payload:
     events: int
     block: EventBlock
     last: int
+
+
+def make_payloads(requests: Iterable[Any], block: EventBlock, batch: int) -> list[Payload]:
+    """A payload of each of a block's requests of `batch` events (0: one each)."""
+    return [
+        Payload(data, stop - start, block, stop - 1)
+        for data, (start, stop) in zip(requests, bounds(len(block), batch or 1), strict=True)
+    ]
 
 
 class Encoder(ABC):

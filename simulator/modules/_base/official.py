@@ -25,7 +25,7 @@ from ...workloads.schema import FLOATS, Column, ColumnType, EventBlock
 from ..asking import Asker, Received
 from ..asking import Rows as Answer
 from ..base import Job
-from ..sending import Encoder, Payload
+from ..sending import Encoder, Payload, make_payloads
 from .connected import ConnectedModule, ConnectedWriter, ConnectionT
 from .exactly_once import Request
 from .tables import deal_rows
@@ -41,13 +41,7 @@ class OfficialEncoder(Encoder):
         self._job = job
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        size = batch or 1
-        return [
-            Payload(data, stop - start, block, stop - 1)
-            for data, (start, stop) in zip(
-                self._requests(block, size), bounds(len(block), size), strict=True
-            )
-        ]
+        return make_payloads(self._requests(block, batch or 1), block, batch)
 
     @abstractmethod
     def _requests(self, block: EventBlock, size: int) -> Sequence[Any]:

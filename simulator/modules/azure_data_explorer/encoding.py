@@ -19,7 +19,7 @@ from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
 from .._base.http_connection import compress
 from .._base.tables import deal_block
 from ..base import Job
-from ..sending import Encoder, Payload
+from ..sending import Encoder, Payload, make_payloads
 
 _ESCAPES = ((b'"', b'""'),)
 
@@ -97,10 +97,8 @@ class CsvEncoder(Encoder):
         self._row = _row_form(job.schema.row)
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        return [
-            Payload(self._parts(block.part(start, stop)), stop - start, block, stop - 1)
-            for start, stop in bounds(len(block), batch or 1)
-        ]
+        spans = bounds(len(block), batch or 1)
+        return make_payloads([self._parts(block.part(*span)) for span in spans], block, batch)
 
     def _parts(self, block: EventBlock) -> deque[Part]:
         return deque(

@@ -18,7 +18,7 @@ import orjson
 from numpy.typing import NDArray
 
 from ...contract import Tables
-from ...encoding.columns import TEXTS, bounds, escape, is_constant, octets_of, text_format
+from ...encoding.columns import TEXTS, escape, is_constant, octets_of, text_format
 from ...encoding.rows import format_lines, text_form, text_values
 from ...errors import OptionError, SimulatorError
 from ...workloads.schema import Column, ColumnType, EventBlock, Schema
@@ -26,7 +26,7 @@ from .._base.http_connection import compress
 from .._base.labels import Labels, field_columns, tag_columns
 from .._base.tables import deal_in_turn
 from ..base import Job
-from ..sending import Encoder, Payload
+from ..sending import Encoder, Payload, make_payloads
 
 PRECISION = "ms"
 
@@ -96,13 +96,7 @@ class LineEncoder(Encoder):
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
         lines = format_lines(self._line, self._columns(block), batch)
-        return [
-            Payload(self._body(body), stop - start, block, stop - 1)
-            for body, (start, stop) in zip(lines, bounds(len(block), batch or 1), strict=True)
-        ]
-
-    def _body(self, lines: bytes) -> bytes:
-        return compress(lines) if self._compressed else lines
+        return make_payloads(map(compress, lines) if self._compressed else lines, block, batch)
 
     def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
         columns = [values for tag in self._tags for values in self._tag_values(tag, block)]

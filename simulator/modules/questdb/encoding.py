@@ -30,7 +30,7 @@ from ...errors import SimulatorError
 from ...workloads.schema import FLOATS, ID, Column, ColumnType, EventBlock, Schema
 from .._base.tables import deal_in_turn
 from ..base import Job
-from ..sending import Encoder, Payload
+from ..sending import Encoder, Payload, make_payloads
 
 TYPES = {
     ColumnType.TIMESTAMP_MS: "TIMESTAMP",
@@ -181,13 +181,9 @@ class LineEncoder(Encoder):
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
         lines = format_lines(self._line, self._columns(block), batch)
-        spans = bounds(len(block), batch or 1)
         if self._doubles:
-            lines = self._fill_holes(lines, spans, block)
-        return [
-            Payload(body, stop - start, block, stop - 1)
-            for body, (start, stop) in zip(lines, spans, strict=True)
-        ]
+            lines = self._fill_holes(lines, bounds(len(block), batch or 1), block)
+        return make_payloads(lines, block, batch)
 
     def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
         values = block.row_columns
