@@ -16,6 +16,16 @@ def tag_columns(schema: Schema) -> list[Column]:
     return [column for column in schema.columns if column.tag]
 
 
+def name_device(schema: Schema) -> str:
+    """The tag that names the device."""
+    return schema.device_path or schema.device
+
+
+def name_tag(column: str, schema: Schema) -> str:
+    """The tag that a column becomes."""
+    return name_device(schema) if column == schema.device else column
+
+
 def field_columns(schema: Schema) -> list[Column]:
     """The columns that become fields. Those whose value an event may lack are last: it has no such field
     then."""

@@ -24,7 +24,7 @@ from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Query, Where
 from ...workloads.schema import FLOATS, Column, ColumnType, Schema
-from .._base.labels import field_columns, find_witness, label
+from .._base.labels import field_columns, find_witness, label, name_device
 from .._base.row_order import Row
 
 ALL_TIME = ("1970-01-01T00:00:00Z", "2262-04-11T23:47:16.854775806Z")
@@ -89,11 +89,6 @@ def any_of(name: str, values: Sequence[str]) -> str:
     column = f"r[{quote_text(name)}]"
     condition = " or ".join(f"{column} == {quote_text(value)}" for value in values)
     return f"({condition})" if len(values) > 1 else condition
-
-
-def name_device(schema: Schema) -> str:
-    """The tag that names the device."""
-    return schema.device_path or schema.device
 
 
 def select_events(
@@ -179,9 +174,6 @@ class Question(ABC):
     @abstractmethod
     def read(self, answers: Sequence[Sequence[Result]]) -> list[Row]:
         """The rows of the answer, and of the one to `find_missing` if that was asked."""
-
-    def _name_tag(self, name: str) -> str:
-        return name_device(self._schema) if name == self._schema.device else name
 
     def _is_certain(self, name: str) -> bool:
         """Whether each event that is asked about has a value of this column."""

@@ -26,12 +26,11 @@ from ...units import write_duration
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query
 from ...workloads.schema import Schema
-from .._base.labels import read_tag
+from .._base.labels import name_device, name_tag, read_tag
 from .._base.row_order import Row, put_in_order
 from .flux import (
     Question,
     Result,
-    name_device,
     quote_text,
     quote_texts,
     write_sort,
@@ -157,7 +156,7 @@ class _Aggregation(Question):
         super().__init__(bound, schema, bucket)
         query = self._query
         self._every = _choose_window(query)
-        self._tags = [self._name_tag(part) for part in query.per if isinstance(part, str)]
+        self._tags = [name_tag(part, schema) for part in query.per if isinstance(part, str)]
         """The tags that make groups."""
         one_device = bound.devices is not None and len(bound.devices) == 1
         self._is_one_series = schema.device in query.per or one_device
@@ -288,7 +287,8 @@ class _Aggregation(Question):
         """The last steps of a stream: the rows that are wanted, and their columns."""
         bucket = "_start" if function in self._timed else "_time"
         keys = [
-            bucket if isinstance(part, Every) else self._name_tag(part) for part in self._query.per
+            bucket if isinstance(part, Every) else name_tag(part, self._schema)
+            for part in self._query.per
         ]
         value = "_time" if function in self._timed else "_value"
         steps = []
@@ -384,7 +384,7 @@ class _Aggregation(Question):
             every = part.every
             # The range may have cut off the first bucket's begin.
             return lambda row, time_ms: time_ms - time_ms % every
-        place, column = self._tags.index(self._name_tag(part)), self._schema.column(part)
+        place, column = self._tags.index(name_tag(part, self._schema)), self._schema.column(part)
         if part == self._schema.device:
             return lambda row, time_ms: row[place]
         return lambda row, time_ms: read_tag(column, row[place])

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from ...encoding.columns import TEXTS, bounds, is_constant, text_format
 from ...encoding.rows import format_requests, format_singles, text_form, text_values
 from ...errors import OptionError, SimulatorError
-from ...workloads.schema import Column, ColumnType, EventBlock, Schema
+from ...workloads.schema import Column, ColumnType, EventBlock
 from .._base.exactly_once import Request
 from .._base.http_connection import compress
 from .._base.labels import Labels, field_columns, tag_columns
@@ -79,11 +79,6 @@ class Import(Request):
 def name_metric(table: str, column: str) -> str:
     """The name of the series of a table's column."""
     return f"{table}_{column}"
-
-
-def name_device(schema: Schema) -> str:
-    """The label that names the device."""
-    return schema.device_path or schema.device
 
 
 class ImportEncoder(Encoder, ABC):

@@ -19,7 +19,8 @@ from ...workloads.drawing import BoundQuery
 from ...workloads.schema import Schema
 from .._base.http_asking import read_json
 from .._base.http_database import SHOWN
-from .encoding import ALL_TIME, DB, name_device, name_metric
+from .._base.labels import name_device
+from .encoding import ALL_TIME, DB, name_metric
 
 FORM_HEADERS = {"content-type": "application/x-www-form-urlencoded"}
 

@@ -25,9 +25,9 @@ import orjson
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Shape
 from ...workloads.schema import FLOATS, Column, ColumnType, Schema
-from .._base.labels import field_columns, find_witness, read_tag
+from .._base.labels import field_columns, find_witness, name_tag, read_tag
 from .._base.row_order import Row, put_in_order
-from .encoding import ALL_TIME, name_device, name_metric
+from .encoding import ALL_TIME, name_metric
 from .forms import (
     PART,
     Form,
@@ -122,7 +122,7 @@ class Question(ABC):
     def _read_label(self, name: str, labels: Mapping[str, str]) -> Any:
         """The value of the device's column, or of a tag."""
         if name == self._schema.device:
-            return labels.get(name_device(self._schema), "")
+            return labels.get(name_tag(name, self._schema), "")
         return read_tag(self._schema.column(name), labels.get(name, ""))
 
     def _list_needed(self) -> list[str]:
@@ -279,7 +279,7 @@ class _Aggregation(Question):
         super().__init__(bound, schema, db, table)
         groups = [part for part in self._query.per if isinstance(part, str)]
         every = [part.every for part in self._query.per if isinstance(part, Every)]
-        self._groups = {name: self._name_label(name) for name in groups}
+        self._groups = {name: name_tag(name, schema) for name in groups}
         self._every_ms = every[0] if every else None
         labels = ",".join(map(quote_label, self._groups.values()))
         self._by = f" by ({labels})" if labels else ""
@@ -287,9 +287,6 @@ class _Aggregation(Question):
         """Whether a group is a device, which has one series for each column."""
         self.spreads = self._every_ms is not None and bound_times(bound) == ALL_TIME
         self.forms = self._ask_extent() if self.spreads else self._list_forms(*bound_times(bound))
-
-    def _name_label(self, name: str) -> str:
-        return name_device(self._schema) if name == self._schema.device else name
 
     def _list_forms(self, first_ms: int, end_ms: int) -> list[Form]:
         """The requests about this time, its end excluded."""
