@@ -399,13 +399,11 @@ def _ask_cassandra(
         send_more(_Open(executions))
     while streams:
         for stream, flags, body in connection.read_results():
-            page = read_page(Reply(flags, body))
-            rows += page.rows
+            found, state = read_page(Reply(flags, body))
+            rows += found
             question, execution = streams[stream]
-            if page.following is not None:
-                connection.execute(
-                    stream, execution.known.execute(execution.values, page.following)
-                )
+            if state is not None:
+                connection.execute(stream, execution.known.execute(execution.values, state))
                 continue
             del streams[stream]
             free.append(stream)

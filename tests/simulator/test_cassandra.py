@@ -309,4 +309,4 @@ def test_no_size_on_disk_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     session = object.__new__(ClusterSession)
     monkeypatch.setattr(ClusterSession, "release", (3, 11))
     with pytest.raises(SimulatorError, match=r"since 4\.0"):
-        read_storage(session, "benchmark", ["events"], 1)
+        read_storage(session, options(), ["events"])

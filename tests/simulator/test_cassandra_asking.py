@@ -86,10 +86,14 @@ class Session:
             column_metadata=[None] * statement.count("?"),
         )
 
-    def connect(self, node: Node, statements: Sequence[str]) -> tuple[Connection, list[Prepared]]:
+    def connect(
+        self, node: Node, statements: Sequence[str], names: dict[str, Prepared]
+    ) -> Connection:
+        for statement in statements:
+            name = Prepared(hashlib.md5(statement.encode()).digest(), b"columns")
+            assert names[statement] == name
         self.servers.append(Server(self.version, node))
-        names = [hashlib.md5(statement.encode()).digest() for statement in statements]
-        return self.servers[-1].connection, [Prepared(name, b"columns") for name in names]
+        return self.servers[-1].connection
 
     def translate(self, error: Exception) -> Retryable | SimulatorError:
         return translate(error, self._module.options, self._module.job)

@@ -234,7 +234,7 @@ def test_parameters_are_written_as_the_module_writes_them() -> None:
 
 def test_cassandra_has_markers_for_what_is_drawn() -> None:
     module = make_module("cassandra", {"cassandra": EVERYTHING})
-    statement, values = module.make_statement(bind(module))
+    statement, values, _ = module.make_statement(bind(module))
     assert statement.text == (
         'SELECT 60000 FROM "benchmark"."boilers" WHERE d IN (?, ?) AND t >= ? AND t < ? AND h > 30.1 LIMIT 7'
     )
@@ -242,7 +242,7 @@ def test_cassandra_has_markers_for_what_is_drawn() -> None:
     assert values == [("a'b", "c", 120_000, 180_000)]
     assert statement.is_of_partition
     module = make_module("cassandra", {"cassandra": "SELECT 1 FROM :table"})
-    statement, values = module.make_statement(bind(module))
+    statement, values, _ = module.make_statement(bind(module))
     assert (statement.kinds, values, statement.is_of_partition) == ((), [()], False)
 
 

@@ -61,7 +61,7 @@ https://github.com/yugabyte/yugabyte-db/issues/13956
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -74,7 +74,7 @@ from ...workloads.queries import Shape
 from ...workloads.schema import ColumnType
 from .._base.connected import ConnectedModule
 from .._base.errors import nothing_to_query
-from .._base.row_order import Row
+from .._base.options import InsertMode
 from .._base.sql_queries import quote_name
 from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
@@ -85,7 +85,6 @@ from .options import (
     CassandraOptions,
     EncodingOptions,
     Flavor,
-    InsertMode,
     ReplicationStrategy,
 )
 from .storage import ALLOCATION, read_storage
@@ -167,10 +166,6 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
-    def __init__(self, options: CassandraOptions, job: Job) -> None:
-        super().__init__(options, job)
-        self.options.mode(job.load.batch)
-
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> CassandraEncoder:
         options.mode(batch)
@@ -193,7 +188,8 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         if prefill:
             # In batches, whatever the target's mode.
             options = options.model_copy(update={"insert_mode": InsertMode.BATCH})
-        return CassandraWriter(self.encoder(options, self.job, batch), options, self.job)
+        encoder = self.encoder(options, self.job, batch)
+        return CassandraWriter(encoder, self)
 
     def connect(self) -> ClusterSession:
         from .server import ClusterSession
@@ -205,7 +201,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
     def prepare(self) -> None:
         keyspace = self.options.keyspace
         replication = self._replication()
-        self._ask(self._create_keyspace(replication))
+        self.session.ask(self._create_keyspace(replication))
         current, _ = self._read_keyspace()
         if self.options.flavor is not Flavor.YCQL and current != replication:
             raise SimulatorError(
@@ -216,9 +212,9 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         if self.job.clean:
             for table in self.job.all_table_names:
                 if table in present:
-                    self._ask(f"DROP TABLE {self._table(table)}")
+                    self.session.ask(f"DROP TABLE {self.options.name_table(table)}")
         for statement in self._create_tables():
-            self._ask(statement)
+            self.session.ask(statement)
 
     def describe_schema(self) -> list[str]:
         # Without a connection, no node tells what its data center is called.
@@ -234,7 +230,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
     def _create_tables(self) -> list[str]:
         """The statements that make the job's tables."""
         return [
-            f"CREATE TABLE IF NOT EXISTS {self._table(table)} {self._define()}"
+            f"CREATE TABLE IF NOT EXISTS {self.options.name_table(table)} {self._define()}"
             for table in self.job.table_names
         ]
 
@@ -250,7 +246,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
     def _read_keyspace(self) -> tuple[dict[str, str], bool]:
         """The keyspace's replication, and whether its writes go to the commit log; of one that is still to be
         made, what it will have."""
-        rows = self._ask(
+        rows = self.session.ask(
             "SELECT replication, durable_writes FROM system_schema.keyspaces"
             " WHERE keyspace_name = %s",
             [self.options.keyspace],
@@ -262,14 +258,11 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
 
     def _find_tables(self) -> set[str]:
         """The keyspace's tables."""
-        rows = self._ask(
+        rows = self.session.ask(
             "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s",
             [self.options.keyspace],
         )
         return {row[0] for row in rows}
-
-    def _table(self, name: str) -> str:
-        return f"{quote_name(self.options.keyspace)}.{quote_name(name)}"
 
     def _define(self) -> str:
         """Columns, key and properties of CREATE TABLE."""
@@ -321,17 +314,18 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         schema = self.job.schema
         device, time = quote_name(schema.device_path or schema.device), quote_name(schema.time)
         for table in self.job.table_names:
-            devices = self.session.ask(f"SELECT DISTINCT {device} FROM {self._table(table)}")
-            delete = f"DELETE FROM {self._table(table)} WHERE {device} = ? AND {time} < ?"
+            devices = self.session.ask(
+                f"SELECT DISTINCT {device} FROM {self.options.name_table(table)}"
+            )
+            delete = (
+                f"DELETE FROM {self.options.name_table(table)} WHERE {device} = ? AND {time} < ?"
+            )
             self.session.repeat(delete, [(name, before_ms) for (name,) in devices])
 
     def storage(self) -> Storage:
-        options = self.options
-        if options.flavor is Flavor.YCQL:
+        if self.options.flavor is Flavor.YCQL:
             raise SimulatorError("YCQL doesn't report the size on disk: it has no system_views")
-        return read_storage(
-            self.session, options.keyspace, self.job.table_names, options.replication_factor
-        )
+        return read_storage(self.session, self.options, self.job.table_names)
 
     def compile(self, bound: BoundQuery) -> Selection | Plan:
         return self._queries.compile(bound)
@@ -340,9 +334,14 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         return self._queries.take_statement(text, bound)
 
     def describe_statement(self, statement: Selection | Plan) -> str:
-        from .describing import describe_statement
+        from .queries import BUCKETS_SINCE, CassandraQueries
+        from .statements import Plan, describe_steps
 
-        return describe_statement(statement, self.options, self.job.schema)
+        if not isinstance(statement, Plan):
+            return statement.describe()
+        # As a Cassandra is asked that groups by buckets of time.
+        queries = CassandraQueries(self.options, self.job.schema, lambda: BUCKETS_SINCE)
+        return describe_steps(queries.begin(statement))
 
     def begin(self, plan: Plan) -> Steps:
         """The steps that carry out a plan: what is asked, and what the client makes of it."""
@@ -354,11 +353,11 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         return CassandraAsker(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
-        [(version,)] = self._ask("SELECT release_version FROM system.local")
+        [(version,)] = self.session.ask("SELECT release_version FROM system.local")
         driver = self.session.driver
         settings: dict[str, Any] = {}
         if self.options.flavor is not Flavor.YCQL:
-            rows = self._ask("SELECT name, value FROM system_views.settings")
+            rows = self.session.ask("SELECT name, value FROM system_views.settings")
             settings = {name: value for name, value in sorted(rows) if name in _SETTINGS}
         replication, durable_writes = self._read_keyspace()
         return {
@@ -374,9 +373,6 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
                 "max_sync_calls": self.options.in_flight(self.job.load),
             },
         }
-
-    def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self.session.ask(statement, values)
 
     @property
     def session(self) -> ClusterSession:

@@ -17,7 +17,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cassandra import RequestValidationException
-from cassandra.connection import ConnectionException
 from cassandra.protocol import ErrorMessage, ExecuteMessage, PreparedQueryNotFound
 
 from ...errors import Retryable, SimulatorError
@@ -114,7 +113,8 @@ class CassandraAsker(Asker):
     def encode_statement(self, statement: Selection | Plan) -> Request:
         if isinstance(statement, Plan):
             return Request(statement, ())
-        return Request(self._expect(statement.statement), encode_executions(*statement))
+        executions = encode_executions(statement.statement, statement.parameters)
+        return Request(self._expect(statement.statement), executions)
 
     def _expect(self, statement: Statement) -> Statement:
         """Note a statement that will be asked."""
@@ -137,21 +137,12 @@ class CassandraAsker(Asker):
                     self._prepare(text)
             self._pool.open()
         except ERRORS as error:
-            raise SimulatorError(str(self._translate(error))) from error
+            raise self.module.connection.refuse(error) from error
 
     def _connect(self, node: Node) -> Connection:
         """A connection to a node, which has the statements prepared. Works in any thread."""
-        statements = dict(self._statements)
-        connection, prepared = self.module.connection.connect(node, list(statements))
-        if prepared != [statement.prepared for statement in statements.values()]:
-            connection.close()
-            # The ids follow from the statements' texts and the table.
-            raise ConnectionException(
-                "the node names prepared statements differently from the other nodes"
-            )
-        if self.module.job.stamps_arrivals:
-            connection.stamp_arrivals()
-        return connection
+        names = {text: statement.prepared for text, statement in dict(self._statements).items()}
+        return self.module.connection.connect(node, list(names), names)
 
     def _prepare(self, text: str, again: bool = False) -> PreparedQuestion:
         """A prepared statement. Raises `ERRORS`; Retryable if no node answers."""
@@ -221,9 +212,9 @@ class CassandraAsker(Asker):
             outcome = next((outcome for outcome in outcomes if outcome.request is sent), None)
         result: Any = outcome.result
         if isinstance(result, Reply) and len(result.body) <= most_answer_bytes():
-            page = read_page(result)
-            if page.following is None:
-                return Received(page.rows, len(result.body), Answer(question.prepared, [result]))
+            rows, following = read_page(result)
+            if following is None:
+                return Received(rows, len(result.body), Answer(question.prepared, [result]))
         self._take(sent, result, outcome.answered_s)
         return None
 
@@ -317,11 +308,11 @@ class CassandraAsker(Asker):
             question.parts[number] = None
         else:
             try:
-                page = read_page(result)
+                rows, following = read_page(result)
             except SimulatorError as error:
                 self._end(question, error, answered_s)
                 return
-            question.rows += page.rows
+            question.rows += rows
             question.bytes += len(result.body)
             part = question.parts[number]
             assert part is not None
@@ -329,8 +320,8 @@ class CassandraAsker(Asker):
             if question.bytes > most_answer_bytes():
                 self._end(question, explain_length(question.bytes), answered_s)
                 return
-            if page.following is not None:
-                self._send(_Sent(question, number, page.following))
+            if following is not None:
+                self._send(_Sent(question, number, following))
                 return
         if question.sent < len(question.executions):
             self._send_more(question)

@@ -106,12 +106,12 @@ class CassandraEncoder(Encoder):
         self._statements = statements
         self._protocol_version = protocol_version
 
-    def insert_statements(self, keyspace: str) -> list[str]:
+    def insert_statements(self, name_table: Callable[[str], str]) -> list[str]:
         """The INSERT of each table, to be prepared."""
         columns = self.columns
         names, marks = ", ".join(map(quote_name, columns)), ", ".join("?" for _ in columns)
         return [
-            f"INSERT INTO {quote_name(keyspace)}.{quote_name(table)} ({names}) VALUES ({marks})"
+            f"INSERT INTO {name_table(table)} ({names}) VALUES ({marks})"
             for table in self._job.table_names
         ]
 

@@ -51,14 +51,6 @@ class Execution(NamedTuple):
     values: bytes
 
 
-class Page(NamedTuple):
-    """What the head of an answer's page says."""
-
-    rows: int
-    following: bytes | None
-    """What asks for the next page."""
-
-
 class PreparedQuestion:
     """A prepared statement."""
 
@@ -125,8 +117,9 @@ def _join(packed: Iterable[bytes]) -> bytes:
     return b"".join([_INT.pack(len(value)) + value for value in packed])
 
 
-def read_page(reply: Reply) -> Page:
-    """The head of a page; SimulatorError if that isn't one with rows."""
+def read_page(reply: Reply) -> tuple[int, bytes | None]:
+    """The number of a page's rows, and what asks for the next page, if there is one, by its head;
+    SimulatorError if that isn't one with rows."""
     flags, body = reply
     try:
         at = _skip(flags, body) if flags & (_TRACED | _PAYLOAD | _WARNED) else 0
@@ -145,7 +138,7 @@ def read_page(reply: Reply) -> Page:
         raise SimulatorError("Cassandra's answer ends too early") from error
     if kind != _ROWS or not flags & _NO_COLUMNS:
         raise SimulatorError("Cassandra's answer lacks the rows of the prepared statement")
-    return Page(rows, following)
+    return rows, following
 
 
 def _skip(flags: int, body: bytes) -> int:

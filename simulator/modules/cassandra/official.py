@@ -17,42 +17,34 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
+from cassandra.cluster import EXEC_PROFILE_DEFAULT
 from cassandra.concurrent import execute_concurrent, execute_concurrent_with_args
-from cassandra.query import (
-    UNSET_VALUE,
-    BatchStatement,
-    PreparedStatement,
-    named_tuple_factory,
-)
+from cassandra.query import UNSET_VALUE, BatchStatement, named_tuple_factory
 from cassandra.query import BatchType as DriverBatchType
 
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds
+from ...errors import Retryable, SimulatorError
 from ...workloads.schema import EventBlock
-from .._base.official import list_columns
+from .._base.official import ClientAsker, OfficialWriter, list_columns
+from .._base.options import InsertMode
 from .._base.row_order import Row
 from .._base.tables import number_tables
-from ..asking import Asker, Received, Rows
+from ..asking import Rows
 from ..base import Job
-from ..sending import Encoder, Payload, limit_wait, note_arrival
+from ..sending import Encoder, Payload, limit_wait
 from .encoding import BatchType, CassandraEncoder, sort_by_device
-from .options import EXECUTE_CONCURRENT, InsertMode
-from .server import AT_ONCE, ERRORS, is_late
-from .statements import Parts, Plan, Selection, Statement
-from .writer import SessionWriter
+from .options import EXECUTE_CONCURRENT
+from .server import AT_ONCE, ERRORS, ClusterSession, is_late
+from .statements import Parts, Plan, Selection, carry_out
 
 if TYPE_CHECKING:
     from . import Cassandra
 
-
-class Event(NamedTuple):
-    """Values of an INSERT, and the number of its table."""
-
-    table: int
-    values: Sequence[Any]
+Event = tuple[int, Sequence[Any]]
+"""The number of a table, and the values of its INSERT."""
 
 
 class RowsEncoder(Encoder):
@@ -71,7 +63,7 @@ class RowsEncoder(Encoder):
         if self._by_device:
             block, order, spans = sort_by_device(block)
             tables = tables[order]
-        events = list(map(Event, tables.tolist(), self._list_values(block)))
+        events = list(zip(tables.tolist(), self._list_values(block), strict=True))
         return [
             Payload(events[start:stop], stop - start, block, stop - 1)
             for first, end in spans
@@ -91,110 +83,98 @@ class RowsEncoder(Encoder):
         return zip(*keys, *columns, strict=True)
 
 
-class OfficialWriter(SessionWriter):
+class DriverWriter(OfficialWriter[ClusterSession]):
     """Sends what `RowsEncoder` makes, by the driver's session."""
 
-    _prepared: Sequence[PreparedStatement]
-    _profile: Any
+    def __init__(self, module: Cassandra, batch: int) -> None:
+        self._options = options = module.options
+        lean = module.encoder(options, module.job, batch)
+        self._is_concurrent = options.client == EXECUTE_CONCURRENT
+        self._is_batch = options.mode(batch) is InsertMode.BATCH
+        super().__init__(
+            RowsEncoder(lean, module.job, self._is_batch and not self._is_concurrent), module
+        )
+        self._statements = lean.insert_statements(options.name_table)
+        self._prepared: list[Any] = []
+        self._profile: Any = None
 
-    def _prepare(self) -> None:
+    def make_client(self) -> Any:
+        session = self.connection
         # The session's timeout is that of queries.
-        self._profile = self.session.driver.execution_profile_clone_update(
+        self._profile = session.driver.execution_profile_clone_update(
             EXEC_PROFILE_DEFAULT, request_timeout=self._options.request_timeout
         )
-        self._prepared = [self.session.prepare(statement) for statement in self._statements]
-        self.session.expects_tables = True
-
-    def send(self, payload: Payload) -> int:
         try:
-            self._send(self.session.driver, payload.data)
+            self._prepared = [session.prepare(statement) for statement in self._statements]
         except ERRORS as error:
-            raise self.session.translate(error) from error
-        return payload.events
+            raise session.refuse(error) from error
+        session.expects_tables = True
+        return session.driver
 
-    def _send(self, driver: Session, events: Sequence[Event]) -> None:
+    def close_client(self, client: Any) -> None:
+        """It is the connection's."""
+
+    def insert(self, data: Sequence[Event]) -> None:
         profile = self._profile
         profile.request_timeout = limit_wait(self._options.request_timeout)
-        bound = [(self._prepared[event.table], event.values) for event in events]
-        if self._options.client == EXECUTE_CONCURRENT:
-            execute_concurrent(driver, bound, execution_profile=profile)
-        elif self._options.mode(self._job.load.batch) is InsertMode.BATCH:
+        bound = [(self._prepared[table], values) for table, values in data]
+        if self._is_concurrent:
+            execute_concurrent(self.client, bound, execution_profile=profile)
+        elif self._is_batch:
             logged = self._options.batch_type is BatchType.LOGGED
             kind = DriverBatchType.LOGGED if logged else DriverBatchType.UNLOGGED
             batch = BatchStatement(batch_type=kind)
             for statement, values in bound:
                 batch.add(statement, values)
-            driver.execute(batch, execution_profile=profile)
+            self.client.execute(batch, execution_profile=profile)
         else:
             [(statement, values)] = bound
-            driver.execute(statement, values, execution_profile=profile)
+            self.client.execute(statement, values, execution_profile=profile)
+
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        return self.connection.translate(error) if isinstance(error, ERRORS) else None
 
     def recover(self, payload: Payload) -> bool:
-        self.session.await_node()
+        self.connection.await_node()
         return False
 
 
-def make_writer(module: Cassandra, batch: int) -> OfficialWriter:
-    """A writer that sends as the options say."""
-    options, job = module.options, module.job
-    lean = module.encoder(options, job, batch)
-    by_device = lean.batched and options.client != EXECUTE_CONCURRENT
-    statements = lean.insert_statements(options.keyspace)
-    return OfficialWriter(RowsEncoder(lean, job, by_device), statements, options, job)
-
-
-class OfficialAsker(Asker):
-    """Asks what `Cassandra.compile` gives by the driver's session, which several in flight share."""
+class DriverAsker(ClientAsker[ClusterSession]):
+    """Asks what `Cassandra.compile` gives by the driver's session, which several in flight share, with rows
+    as the driver's default is."""
 
     module: Cassandra
 
-    def __init__(self, module: Cassandra, in_flight: int = 1) -> None:
-        super().__init__(module, in_flight)
-        self._profile: Any = None
-
-    def open(self) -> None:
-        self._profile = self.module.session.driver.execution_profile_clone_update(
+    def make_client(self) -> Any:
+        """An execution profile."""
+        return self.connection.driver.execution_profile_clone_update(
             EXEC_PROFILE_DEFAULT, row_factory=named_tuple_factory
         )
 
-    def close(self) -> None:
-        """The session is the module's."""
+    def close_client(self, client: Any) -> None:
+        """The session is the connection's."""
+
+    def ask(self, client: Any, statement: Selection | Plan) -> Rows:
+        if isinstance(statement, Plan):
+            steps = self.module.begin(statement)
+            return carry_out(steps, lambda step: self._ask(client, step))
+        parts = self._ask(client, statement)
+        return list(chain.from_iterable(part or () for part in parts))
+
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        return self.connection.translate(error) if isinstance(error, ERRORS) else None
 
     def recover(self) -> None:
-        self.module.connection.await_node()
+        self.connection.await_node()
 
-    def encode_statement(self, statement: Selection | Plan) -> Selection | Plan:
-        return statement
-
-    def send(self, request: Selection | Plan) -> Received:
-        try:
-            if isinstance(request, Selection):
-                parts = self._ask(request.statement, request.parameters, may_be_late=False)
-                rows = list(chain.from_iterable(part or () for part in parts))
-            else:
-                rows = self._carry_out(request)
-        except ERRORS as error:
-            raise self.module.connection.translate(error) from error
-        note_arrival()
-        return Received(len(rows), 0, rows)
-
-    def _carry_out(self, plan: Plan) -> list[Row]:
-        steps = self.module.begin(plan)
-        try:
-            step = next(steps)
-            while True:
-                step = steps.send(self._ask(*step))
-        except StopIteration as end:
-            rows: list[Row] = end.value
-            return rows
-
-    def _ask(self, statement: Statement, parameters: Sequence[Row], may_be_late: bool) -> Parts:
-        """The rows of a statement with each of `parameters`; None where it is too late, if it may be."""
-        driver, prepared = self.module.session.driver, self.module.session.prepare(statement.text)
+    def _ask(self, profile: Any, step: Selection) -> Parts:
+        """The rows of a statement with each row of parameters; None where it is too late, if it may be."""
+        statement, parameters, may_be_late = step
+        driver, prepared = self.connection.driver, self.connection.prepare(statement.text)
         answers: list[Any]
         if len(parameters) == 1:
             try:
-                answers = [driver.execute(prepared, parameters[0], execution_profile=self._profile)]
+                answers = [driver.execute(prepared, parameters[0], execution_profile=profile)]
             except ERRORS as error:
                 answers = [error]
         else:
@@ -204,14 +184,10 @@ class OfficialAsker(Asker):
                 parameters,
                 AT_ONCE,
                 raise_on_first_error=not may_be_late,
-                execution_profile=self._profile,
+                execution_profile=profile,
             )
             answers = [answer.result_or_exc for answer in results]
         return [_take(answer, may_be_late) for answer in answers]
-
-    def decode(self, received: Received) -> Rows:
-        rows: Rows = received.data
-        return rows
 
 
 def _take(answer: Any, may_be_late: bool) -> list[Row] | None:

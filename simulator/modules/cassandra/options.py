@@ -10,9 +10,16 @@ from pydantic import Field, field_validator, model_validator
 from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError
-from .._base.options import IN_FLIGHT_MEANING, LoginOptions, TlsOptions, choose_mode, join_address
+from .._base.options import (
+    IN_FLIGHT_MEANING,
+    BatchOptions,
+    InsertMode,
+    LoginOptions,
+    TlsOptions,
+    join_address,
+)
+from .._base.sql_queries import quote_name
 from ..base import OfficialClient
-from ..options import Options
 from .encoding import MAX_BATCH, BatchType
 
 Consistency = Literal[
@@ -37,18 +44,9 @@ class ReplicationStrategy(StrEnum):
     """Copies without regard to data centers and racks."""
 
 
-class InsertMode(StrEnum):
-    """How events are sent."""
-
-    BATCH = "batch"
-    """BATCH messages, each of one partition."""
-    SINGLE = "single"
-    """An INSERT per event."""
-
-
 EXECUTE_CONCURRENT = "execute_concurrent"
-_WRITER = "simulator.modules.cassandra.official:make_writer"
-_ASKER = "simulator.modules.cassandra.official:OfficialAsker"
+_WRITER = f"{__package__}.official:DriverWriter"
+_ASKER = f"{__package__}.official:DriverAsker"
 
 CLIENTS = {
     "official": OfficialClient(
@@ -72,12 +70,9 @@ CLIENTS = {
 """What the option `client` can be."""
 
 
-class EncodingOptions(Options):
+class EncodingOptions(BatchOptions):
     """Options that say what a payload looks like."""
 
-    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
-        None, description="batch (default with --batch) or single (default without)"
-    )
     consistency_level: Annotated[Consistency, Condition.DURABILITY] = Field(
         "LOCAL_QUORUM", description="consistency level of writes (single and batch) and reads"
     )
@@ -86,12 +81,9 @@ class EncodingOptions(Options):
     )
 
     def mode(self, batch: int) -> InsertMode:
-        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
         if batch > MAX_BATCH:
             raise OptionError(f"a batch of Cassandra has at most {MAX_BATCH} events, not {batch}")
-        return choose_mode(
-            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BATCH
-        )
+        return super().mode(batch)
 
 
 class CassandraOptions(EncodingOptions, LoginOptions, TlsOptions):
@@ -178,6 +170,10 @@ class CassandraOptions(EncodingOptions, LoginOptions, TlsOptions):
     def servers(self) -> str:
         """host:port of the contact points, for messages."""
         return ", ".join(join_address(point, self.port) for point in self.contact_points)
+
+    def name_table(self, table: str) -> str:
+        """A table as statements name it."""
+        return f"{quote_name(self.keyspace)}.{quote_name(table)}"
 
     @property
     def replication(self) -> dict[str, str]:

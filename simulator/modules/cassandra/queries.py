@@ -26,7 +26,7 @@ from .._base.row_order import Row, put_in_order
 from .._base.sql_queries import quote_name
 from ..own_statements import write_constants
 from .options import CassandraOptions, Flavor
-from .statements import Parts, Plan, Selection, Statement, Step, Steps, ask
+from .statements import Parts, Plan, Selection, Statement, Steps, ask
 
 _SLICES = 16
 """Parts of a partition's time that are asked about, if all of it takes the server too long."""
@@ -161,9 +161,8 @@ class CassandraQueries:
 
     def take_statement(self, text: str, bound: BoundQuery) -> Selection:
         """A statement of the workload's own, with what is bound for its markers."""
-        constants = write_constants(
-            bound.query, self._schema, lambda value, _: f"{value:g}", self._name(self._schema.table)
-        )
+        table = self._options.name_table(self._schema.table)
+        constants = write_constants(bound.query, self._schema, lambda value, _: f"{value:g}", table)
         times = {statements.START: bound.start_ms, statements.END: bound.end_ms}
         parsed, kinds, values = parse_statement(text), list[ColumnType](), list[Any]()
         marked = [parsed.parts[0]]
@@ -274,7 +273,7 @@ class CassandraQueries:
 
     def _ask_groups(
         self, computation: Computation, source: _Source, parameters: Sequence[Row]
-    ) -> Generator[Step, Parts, list[list[Row] | None]]:
+    ) -> Generator[Selection, Parts, list[list[Row] | None]]:
         """Device, bucket of time (None: not told apart), and what is computed, with each of `parameters`;
         None where the server took too long."""
         if not parameters:
@@ -296,7 +295,7 @@ class CassandraQueries:
         else:
             columns += computation.newest
         statement = self._select(", ".join([*columns, *computation.computed]), source, group)
-        answers = yield Step(statement, parameters, may_be_late=True)
+        answers = yield Selection(statement, parameters, may_be_late=True)
         results: list[list[Row] | None] = []
         for values, [last], rows in zip(parameters, newest, answers, strict=True):
             if rows is None or len(keys) == 2:
@@ -330,7 +329,7 @@ class CassandraQueries:
 
     def _cut(
         self, computation: Computation, table: str, devices: Sequence[str]
-    ) -> Generator[Step, Parts, list[Slice]]:
+    ) -> Generator[Selection, Parts, list[Slice]]:
         """The devices' time in slices, each in one bucket of time unless the server groups."""
         slices: list[Slice] = []
         for device, first, last in (yield from self._find_spans(computation.bound, table, devices)):
@@ -344,14 +343,14 @@ class CassandraQueries:
 
     def _find_spans(
         self, bound: BoundQuery, table: str, devices: Sequence[str]
-    ) -> Generator[Step, Parts, list[Slice]]:
+    ) -> Generator[Selection, Parts, list[Slice]]:
         """The time that is asked about, for each device; all of its own if there is no window."""
         if bound.start_ms is not None and bound.end_ms is not None:
             return [(device, bound.start_ms, bound.end_ms - 1) for device in devices]
         ends = []
         for order in ("ASC", "DESC"):
             text = (
-                f"SELECT tounixtimestamp({self._time}) FROM {self._name(table)}"
+                f"SELECT tounixtimestamp({self._time}) FROM {self._options.name_table(table)}"
                 f" WHERE {self._device} = ? ORDER BY {self._time} {order} LIMIT 1"
             )
             statement = Statement(text, (ColumnType.TEXT,))
@@ -362,10 +361,12 @@ class CassandraQueries:
             if first and last
         ]
 
-    def _list_devices(self, table: str, ranges: Sequence[Row]) -> Generator[Step, Parts, list[str]]:
+    def _list_devices(
+        self, table: str, ranges: Sequence[Row]
+    ) -> Generator[Selection, Parts, list[str]]:
         """The devices in these ranges of tokens."""
         text = (
-            f"SELECT DISTINCT {self._device} FROM {self._name(table)}"
+            f"SELECT DISTINCT {self._device} FROM {self._options.name_table(table)}"
             f" WHERE token({self._device}) >= ? AND token({self._device}) <= ?"
         )
         answers = yield from ask(Statement(text, _TOKEN_KINDS), ranges)
@@ -389,7 +390,7 @@ class CassandraQueries:
             kinds.append(self._schema.column(where.column).type)
         filtering = " ALLOW FILTERING" if source.needs_filtering else ""
         text = (
-            f"SELECT {columns} FROM {self._name(source.table)}"
+            f"SELECT {columns} FROM {self._options.name_table(source.table)}"
             f" WHERE {' AND '.join(conditions)}{rest}{filtering}"
         )
         return Statement(text, tuple(kinds))
@@ -407,9 +408,6 @@ class CassandraQueries:
         """What the condition on a value compares with."""
         where = bound.query.where
         return (compare(where, self._schema)[1],) if where else ()
-
-    def _name(self, table: str) -> str:
-        return f"{quote_name(self._options.keyspace)}.{quote_name(table)}"
 
 
 def cut_ring(count: int) -> list[tuple[int, int]]:

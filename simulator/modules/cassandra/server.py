@@ -181,11 +181,13 @@ class ClusterSession:
         return self.topology
 
     def connect(
-        self, node: wire.Node, statements: Sequence[str]
-    ) -> tuple[wire.Connection, list[Prepared]]:
-        """`wire.connect` to a node of this cluster. Raises `ERRORS`."""
+        self, node: wire.Node, statements: Sequence[str], names: dict[str, Prepared]
+    ) -> wire.Connection:
+        """A connection to a node of this cluster, on which the statements are prepared. `names`: what nodes
+        call them, which must be the same for all, as it is in the requests; completed by the first node.
+        Works in any thread. Raises `ERRORS`."""
         assert isinstance(node, EndPoint)
-        return wire.connect(
+        connection, prepared = wire.connect(
             node,
             node.resolve(),
             self._tls,
@@ -195,6 +197,16 @@ class ClusterSession:
             self._auth.new_authenticator(node.address) if self._auth else None,
             statements,
         )
+        for text, name in zip(statements, prepared, strict=True):
+            if names.setdefault(text, name) != name:
+                connection.close()
+                # Names follow from the statements' texts and the table.
+                raise ConnectionException(
+                    "the node names prepared statements differently from the other nodes"
+                )
+        if self._job.stamps_arrivals:
+            connection.stamp_arrivals()
+        return connection
 
     def translate(self, error: Exception) -> Retryable | SimulatorError:
         """What an error means; remembers that the connection is lost."""
@@ -202,6 +214,11 @@ class ClusterSession:
         if isinstance(meaning, Retryable) and meaning.kind == CONNECTION_LOST:
             self._lost = True
         return meaning
+
+    def refuse(self, error: Exception) -> SimulatorError:
+        """What an error means while connecting, when nothing is tried again."""
+        meaning = self.translate(error)
+        return meaning if isinstance(meaning, SimulatorError) else SimulatorError(str(meaning))
 
     def await_node(self) -> None:
         """After a lost connection, wait until a node answers. Raises Retryable if none does."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ColumnType
 from .._base.row_order import Row
+
+_SHOWN = 2
+"""How many rows of parameters are shown to a person."""
 
 
 class Statement(NamedTuple):
@@ -25,10 +28,20 @@ class Statement(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """A question whose answer is what a statement finds, with each of several rows of parameters."""
+    """A statement with each of several rows of parameters: a question whose answer is what it finds, or what
+    a plan asks next, then with one row at least."""
 
     statement: Statement
     parameters: Sequence[Row]
+    may_be_late: bool = False
+    """Whether a plan can go on without what takes the server too long; otherwise that is an error."""
+
+    def describe(self) -> str:
+        """The statement with the first rows of its parameters, for a person to read."""
+        shown = [f"  with {', '.join(map(repr, values))}" for values in self.parameters[:_SHOWN]]
+        if len(self.parameters) > _SHOWN:
+            shown.append(f"  and so on, {len(self.parameters)} times in all, several at once")
+        return "\n".join([self.statement.text, *shown])
 
 
 @dataclass(frozen=True)
@@ -39,24 +52,43 @@ class Plan:
     table: str
 
 
-class Step(NamedTuple):
-    """What a plan asks next, with one row of parameters at least."""
-
-    statement: Statement
-    parameters: Sequence[Row]
-    may_be_late: bool
-    """Whether the plan can go on without what takes the server too long; otherwise that is an error."""
-
-
 Parts = Sequence[list[Row] | None]
 """The rows of a statement with each row of parameters; None: it took the server too long."""
-Steps = Generator[Step, Parts, list[Row]]
+Steps = Generator[Selection, Parts, list[Row]]
 """The rows of an answer, by what is asked on the way."""
 
 
-def ask(statement: Statement, parameters: Sequence[Row]) -> Generator[Step, Parts, list[list[Row]]]:
+def ask(
+    statement: Statement, parameters: Sequence[Row]
+) -> Generator[Selection, Parts, list[list[Row]]]:
     """The rows of a statement with each of `parameters`."""
     if not parameters:
         return []
-    answers = yield Step(statement, parameters, may_be_late=False)
+    answers = yield Selection(statement, parameters)
     return [rows for rows in answers if rows is not None]
+
+
+def carry_out(steps: Steps, answer: Callable[[Selection], Parts]) -> list[Row]:
+    """The rows that a plan's steps come to; `answer`: asks what they ask."""
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(answer(step))
+    except StopIteration as end:
+        rows: list[Row] = end.value
+        return rows
+
+
+def describe_steps(steps: Steps) -> str:
+    """What a plan asks as long as nothing takes the server too long, for a person to read."""
+    lines: list[str] = []
+
+    def answer(step: Selection) -> Parts:
+        lines.append(step.describe())
+        answers: list[list[Row]] = [[] for _ in step.parameters]
+        if step.statement.text.startswith("SELECT DISTINCT "):
+            answers[0].append(("<each device>",))
+        return answers
+
+    carry_out(steps, answer)
+    return "\n".join([*lines, "the client combines the results"])

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from ...contract import MIB, Allocation, Storage
 from ...errors import SimulatorError
-from .._base.sql_queries import quote_name
 
 if TYPE_CHECKING:
+    from .options import CassandraOptions
     from .server import ClusterSession
 
 VIRTUAL_TABLES_SINCE = (4, 0)
@@ -43,11 +43,11 @@ _PATIENCE_S = 20.0
 
 
 def read_storage(
-    session: ClusterSession, keyspace: str, tables: Sequence[str], copies: int
+    session: ClusterSession, options: CassandraOptions, tables: Sequence[str]
 ) -> Storage:
     """The sum over the tables and the data center's nodes, once memtables are flushed.
 
-    `copies`: the keyspace's replication factor. Raises SimulatorError if the server doesn't tell or lists
+    Raises SimulatorError if the server doesn't tell or lists
     no SSTables, the user may not ask or alter the tables, or flushing takes too long; Retryable if a node
     doesn't answer.
     """
@@ -56,15 +56,15 @@ def read_storage(
             "Cassandra reports the size on disk only since 4.0 (system_views.disk_usage)"
         )
     for table in tables:
-        name = f"{quote_name(keyspace)}.{quote_name(table)}"
+        name = options.name_table(table)
         session.ask(f"ALTER TABLE {name} WITH comment = 'flushed at {time.time_ns()}'")
-    sizes = _await_sizes(session, keyspace, set(tables))
+    sizes = _await_sizes(session, options.keyspace, set(tables))
     if not any(sizes):
         raise SimulatorError(f"Cassandra lists no SSTables of {', '.join(tables)}")
     units = len(sizes) * len(tables)
     return Storage(
         total_bytes=sum(sizes) * MIB,
-        copies=min(copies, len(sizes)),
+        copies=min(options.replication_factor, len(sizes)),
         allocation=ALLOCATION.model_copy(update={"unit_bytes": ALLOCATION.unit_bytes * units}),
         source=_SOURCE,
     )
