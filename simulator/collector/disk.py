@@ -100,7 +100,7 @@ def _complete(module: AnyModule, storage: Storage, stored: int) -> Storage:
     if allocation is None:
         static = module.CAPABILITIES.allocation
         units = len(job.table_names) * storage.copies
-        allocation = static.model_copy(update={"unit_bytes": static.unit_bytes * units})
+        allocation = static.times(units)
     return storage.model_copy(
         update={
             "events": stored,

@@ -30,6 +30,10 @@ class Allocation(Message, frozen=True):
     enough_events: int | None = None
     """So many show growth, where the module knows it better than by the unit."""
 
+    def times(self, units: int) -> Allocation:
+        """The allocation of so many: tables, shards or copies together."""
+        return self.model_copy(update={"unit_bytes": self.unit_bytes * units})
+
 
 ANY_ALLOCATION = Allocation(
     unit_bytes=MIB, cause="the size of a small table says little about its events"

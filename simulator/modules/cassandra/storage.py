@@ -61,11 +61,10 @@ def read_storage(
     sizes = _await_sizes(session, options.keyspace, set(tables))
     if not any(sizes):
         raise SimulatorError(f"Cassandra lists no SSTables of {', '.join(tables)}")
-    units = len(sizes) * len(tables)
     return Storage(
         total_bytes=sum(sizes) * MIB,
         copies=min(options.replication_factor, len(sizes)),
-        allocation=ALLOCATION.model_copy(update={"unit_bytes": ALLOCATION.unit_bytes * units}),
+        allocation=ALLOCATION.times(len(sizes) * len(tables)),
         source=_SOURCE,
     )
 

@@ -195,12 +195,11 @@ class Connection(HttpDatabase[CratedbOptions]):
         copies = count_copies(shards)
         if not copies:
             raise SimulatorError(f"CrateDB lists no started shards of {', '.join(tables)}")
-        units = sum(count for _, count in shards)
         return Storage(
             total_bytes=int(size or 0),
             copies=copies,
             level=Level(size_bytes=int(size or 0), events=int(rows or 0) // copies),
-            allocation=ALLOCATION.model_copy(update={"unit_bytes": ALLOCATION.unit_bytes * units}),
+            allocation=ALLOCATION.times(sum(count for _, count in shards)),
             source=_SOURCE,
         )
 

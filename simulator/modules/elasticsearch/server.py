@@ -242,9 +242,7 @@ def add_segments(answer: Mapping[str, Any]) -> Storage:
         total_bytes=size,
         copies=copies,
         level=Level(size_bytes=size, events=sum(part["num_docs"] for part in parts) // copies),
-        allocation=ALLOCATION.model_copy(
-            update={"unit_bytes": ALLOCATION.unit_bytes * len(shards)}
-        ),
+        allocation=ALLOCATION.times(len(shards)),
         source=_SOURCE,
     )
 

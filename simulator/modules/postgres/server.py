@@ -249,6 +249,6 @@ def add_up(sizes: Sequence[Sequence[Any]], source: str, allocation: Allocation) 
         data_bytes=None if index is None else total - index,
         index_bytes=index,
         copies=max(int(copies) for _, _, copies in sizes),
-        allocation=allocation.model_copy(update={"unit_bytes": allocation.unit_bytes * len(sizes)}),
+        allocation=allocation.times(len(sizes)),
         source=source,
     )
