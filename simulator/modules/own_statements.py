@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+import orjson
+
 from ..errors import OptionError
 from ..logs import Redactor
 from ..workloads import statements
@@ -31,6 +33,15 @@ class Literals:
 
 Drawn: TypeAlias = "Literals | SqlDialect"
 """How a language writes what is drawn."""
+
+
+def quote_json(text: str) -> str:
+    """A text as JSON."""
+    return orjson.dumps(text).decode()
+
+
+JSON_LITERALS = Literals(quote_json, str)
+"""Of a language with JSON's texts, in which times are numbers."""
 
 
 def find_own_statement(module: type[AnyModule], query: Query) -> str | None:

@@ -15,7 +15,7 @@ import orjson
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ..asking import PolledAsker, Received
-from ..own_statements import Drawn
+from ..own_statements import Drawn, quote_json
 from ..sending import Outcome, find_arrival, find_sending, note_sending
 from .connected import ConnectedModule
 from .http import Answer, Connection, HttpRequest
@@ -244,9 +244,10 @@ class SqlAsker(AnyHttpAsker[DatabaseT]):
         """The rows of a complete answer, by what the protocol says or by a scan that costs nanoseconds a
         byte. Retryable or SimulatorError if it holds an error, whatever its status, or is cut off."""
 
-    @abstractmethod
     def escape(self, part: str) -> str:
-        """A part of a statement as it stands in a request, whatever comes before and behind it."""
+        """A part of a statement as it stands in a request, whatever comes before and behind it: within a
+        text of JSON, unless the module says otherwise."""
+        return quote_json(part)[1:-1]
 
     @abstractmethod
     def make_request(self, escaped: str) -> HttpRequest:

@@ -52,11 +52,11 @@ from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_
 from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..indexes import IndexedModule
-from ..own_statements import fill_statement
+from ..own_statements import JSON_LITERALS, fill_statement
 from ..sending import Writer
 from .encoding import DocumentEncoder, InsertMethod, encode_devices
 from .options import CLIENTS, ArangoOptions, EncodingOptions
-from .queries import LITERALS, SHAPES, compile_query, name_field, write_number
+from .queries import SHAPES, compile_query, name_field, write_number
 
 if TYPE_CHECKING:
     from arango.collection import StandardCollection
@@ -277,7 +277,7 @@ class Arangodb(
 
     def take_statement(self, text: str, bound: BoundQuery) -> str:
         schema = self.job.schema
-        return fill_statement(text, bound, schema, LITERALS, write_number, f"`{schema.table}`")
+        return fill_statement(text, bound, schema, JSON_LITERALS, write_number, f"`{schema.table}`")
 
     def make_asker(self, in_flight: int) -> Asker:
         from .asking import ArangoAsker

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from arango.exceptions import ArangoServerError
 
 from ...errors import Retryable, SimulatorError, one_line
@@ -21,8 +20,8 @@ from .._base.http_asking import Conversation, SqlAsker, read_json
 from .._base.official import ClientAsker
 from .._base.sql_queries import Template
 from ..asking import Received, Rows, explain_length, most_answer_bytes
+from ..own_statements import JSON_LITERALS
 from . import server
-from .queries import LITERALS
 from .server import SHOWN, Connection
 from .writing import UNANSWERED, explain_silence, make_client
 
@@ -40,7 +39,7 @@ class ArangoAsker(SqlAsker[Connection]):
     """Asks what `Arangodb.compile` gives, and receives the pages."""
 
     def __init__(self, module: Arangodb, in_flight: int) -> None:
-        super().__init__(module, LITERALS, in_flight)
+        super().__init__(module, JSON_LITERALS, in_flight)
         path = f"{module.options.path}/_api/cursor"
         self._target, self._following = path, path + "/"
 
@@ -49,9 +48,6 @@ class ArangoAsker(SqlAsker[Connection]):
         parts[0] = '{"query":"' + parts[0]
         parts[-1] += f'","batchSize":{server.PAGE},"count":true,"cache":false}}'
         return Template(tuple(parts), template.places, template.devices)
-
-    def escape(self, part: str) -> str:
-        return orjson.dumps(part).decode()[1:-1]
 
     def make_request(self, escaped: str) -> HttpRequest:
         return HttpRequest("POST", self._target, escaped.encode(), server.JSON)

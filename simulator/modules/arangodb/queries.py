@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ from ...encoding.columns import text_format
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, Schema
-from ..own_statements import Literals
+from ..own_statements import quote_json
 
 SHAPES = frozenset(Shape)
 """The shapes that can be compiled."""
@@ -22,14 +21,6 @@ _FUNCTIONS = {
     Function.AVG: "AVERAGE",
     Function.SUM: "SUM",
 }
-
-
-def quote_text(text: str) -> str:
-    """A text as AQL has it, with JSON's escapes."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-LITERALS = Literals(quote_text, str)
 
 
 def name_field(schema: Schema, name: str) -> str:
@@ -120,7 +111,7 @@ def _list_conditions(bound: BoundQuery, schema: Schema, lookups: list[str]) -> I
     """What events must fulfil. Adds to `lookups` the clauses that find ids by tags, before all others."""
     if bound.devices is not None:
         device = name_field(schema, schema.device)
-        names = list(map(LITERALS.text, bound.devices))
+        names = list(map(quote_json, bound.devices))
         condition = (
             f"{device} == {names[0]}" if len(names) == 1 else f"{device} IN [{', '.join(names)}]"
         )
@@ -133,10 +124,9 @@ def _list_conditions(bound: BoundQuery, schema: Schema, lookups: list[str]) -> I
     time = name_field(schema, schema.time)
     if bound.start_ms is not None and bound.end_ms is not None:
         if bound.end_ms == bound.start_ms + 1:
-            yield f"{time} == {LITERALS.instant(bound.start_ms)}"
+            yield f"{time} == {bound.start_ms}"
         else:
-            start, end = LITERALS.instant(bound.start_ms), LITERALS.instant(bound.end_ms)
-            yield f"{time} >= {start} AND {time} < {end}"
+            yield f"{time} >= {bound.start_ms} AND {time} < {bound.end_ms}"
     if bound.query.where is not None:
         comparison = _compare(bound.query.where, schema)
         if not schema.is_apart(bound.query.where.column):

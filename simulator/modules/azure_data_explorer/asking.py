@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
 from azure.kusto.data import KustoClient
 from azure.kusto.data.exceptions import KustoError, KustoMultiApiError
 
@@ -88,9 +87,6 @@ class AdxAsker(SqlAsker[Connection]):
         parts[0] = f'{{"db":"{database}","csl":"{parts[0]}'
         parts[-1] += f'","properties":"{self.escape(self._properties)}"}}'
         return Template(tuple(parts), template.places, template.devices)
-
-    def escape(self, part: str) -> str:
-        return orjson.dumps(part).decode()[1:-1]
 
     def make_request(self, escaped: str) -> HttpRequest:
         headers = {"content-type": "application/json; charset=utf-8", **name_request("query")}

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import Schema
 from .._base.errors import connection_lost
@@ -20,6 +18,7 @@ from .._base.http_asking import SqlAsker, read_json
 from .._base.official import ClientAsker
 from .._base.sql_queries import NewestByFunction, Template, quote_name, quote_text
 from ..asking import Received, Rows
+from ..own_statements import quote_json
 from .server import Connection
 from .writing import make_client, read_status
 
@@ -73,11 +72,8 @@ class CratedbAsker(SqlAsker[Connection]):
         parts = (begin + ',"args":[', *[","] * (count - 1), "]}")
         return Template(parts, template.places, template.devices)
 
-    def escape(self, part: str) -> str:
-        return orjson.dumps(part).decode()[1:-1]
-
     def write_text(self, text: str) -> str:
-        return orjson.dumps(text).decode()
+        return quote_json(text)
 
     def write_instant(self, time_ms: int) -> str:
         return str(time_ms)

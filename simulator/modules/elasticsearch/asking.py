@@ -23,7 +23,7 @@ from .._base.http_asking import AnyHttpAsker, Conversation, read_json
 from .._base.official import ClientAsker
 from .._base.sql_queries import Template, make_template
 from ..asking import Received, Rows
-from ..own_statements import Literals
+from ..own_statements import JSON_LITERALS
 from .paging import Pages, ParsedPage, Plan, Question, ScannedPage, Statement
 from .server import Connection, find_target
 from .writing import explain_error, make_client
@@ -44,9 +44,6 @@ class SearchRequest(NamedTuple):
     plan: Plan
 
 
-_LITERALS = Literals(lambda text: orjson.dumps(text).decode(), str)
-
-
 class ElasticsearchAsker(AnyHttpAsker[Connection]):
     """Asks what `Elasticsearch.compile` gives. Receives a plan, and its pages."""
 
@@ -64,12 +61,12 @@ class ElasticsearchAsker(AnyHttpAsker[Connection]):
         if name not in self._made:
             compiled = self.module.compile
             template = make_template(
-                bounds, lambda bound: compiled(bound).begin.decode(), _LITERALS
+                bounds, lambda bound: compiled(bound).begin.decode(), JSON_LITERALS
             )
             # Parameters stand nowhere else.
             self._made[name] = template, compiled(bounds[0]).plan
         template, plan = self._made[name]
-        filled = template.fill(bounds, _LITERALS.text, _LITERALS.instant)
+        filled = template.fill(bounds, JSON_LITERALS.text, JSON_LITERALS.instant)
         return [self._make_request(begin.encode(), plan) for begin in filled]
 
     def encode_statement(self, statement: Statement) -> SearchRequest:
