@@ -76,6 +76,12 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
     IMPORTED_LATE: ClassVar[tuple[str, ...]] = ()
     """What is imported only to connect and to write, since it takes 0.1 s of CPU and more: whoever asks what
     modules can do has no use for it. `load_module` makes sure that it is installed."""
+    WRITER: ClassVar[str] = ""
+    """`package.module:name` of what makes the lean writer, of an encoder and the module; imported only to be
+    used. Empty: `writer` makes it itself."""
+    ASKER: ClassVar[str] = ""
+    """The same for the lean asker, of the module and how many questions may be under way. Empty: `make_asker`
+    makes it itself, or the module asks one question at a time by `answer`."""
     options: OptionsT
     options_model: type[OptionsT]
     encoding_options_model: type[EncodingT]
@@ -158,7 +164,8 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         """OptionError if more requests are to be in flight than the module can hold."""
         load = self.job.load
         if load.role is Role.READ:
-            if (load.in_flight or 1) > 1 and type(self).make_asker is Module.make_asker:
+            asks_one = not self.ASKER and type(self).make_asker is Module.make_asker
+            if (load.in_flight or 1) > 1 and asks_one:
                 raise OptionError(
                     f"module {self.name} asks one question at a time, not {load.in_flight}: use more readers"
                     " instead"
@@ -265,10 +272,15 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
     def server_info(self) -> dict[str, Any]:
         """Version, and the settings that change a result: durability, replication, consistency."""
 
-    @abstractmethod
     def writer(self, batch: int, prefill: bool = False) -> Writer:
-        """A writer for requests of `batch` events (0: one each); `prefill`: by the fastest way. That
-        of `official_writer`, if there is one."""
+        """A writer for requests of `batch` events (0: one each), by the vendor's client if the options name
+        it; `prefill`: by the fastest way."""
+        if official := self.official_writer(batch, prefill):
+            return official
+        # `OptionsT` extends `EncodingT`, which a type variable can't say.
+        options: Any = self.options.for_prefill() if prefill else self.options
+        writer: Writer = resolve_name(self.WRITER)(self.encoder(options, self.job, batch), self)
+        return writer
 
     # --- queries: which can be asked, by which statements, and who asks them
 
@@ -308,7 +320,10 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
 
     def make_asker(self, in_flight: int) -> Asker:
         """An asker by the lean way."""
-        return CallingAsker(self)
+        if not self.ASKER:
+            return CallingAsker(self)
+        asker: Asker = resolve_name(self.ASKER)(self, in_flight)
+        return asker
 
     def asker(self, in_flight: int = 1) -> Asker:
         """What asks a reader's questions, with so many of them under way at once: by the vendor's client if

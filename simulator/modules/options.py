@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -34,6 +34,9 @@ class Options(BaseModel):
     IN_FLIGHT: ClassVar[str | None] = None
     """The option by which a target says how many requests each worker may have in flight, if the module
     has one. `--in-flight` stands for it in every module."""
+
+    MODE: ClassVar[str] = "insert_mode"
+    """The option that says how events are sent, of a module that has several ways."""
 
     ADDRESSES: ClassVar[str] = "endpoint"
     """The option that says where the servers are: URLs, `host:port`, host names, or a libpq connection
@@ -89,6 +92,13 @@ class Options(BaseModel):
         Raises OptionError if the options don't go with that.
         """
         return "batch" if batch else "single"
+
+    def for_prefill(self) -> Self:
+        """The options for what is inserted by the fastest way: a mode of one event per request is for the run
+        alone."""
+        if getattr(self, self.MODE, None) != "single":
+            return self
+        return self.model_copy(update={self.MODE: None})
 
     def login(self) -> dict[str, str]:
         """The headers that let an HTTP request in."""

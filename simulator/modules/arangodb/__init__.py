@@ -49,11 +49,9 @@ from ...workloads.queries import Function
 from ...workloads.schema import ID, ColumnType
 from .._base.connected import CountingModule
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
-from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..indexes import IndexedModule
 from ..own_statements import JSON_LITERALS, fill_statement
-from ..sending import Writer
 from .encoding import DocumentEncoder, InsertMethod, encode_devices
 from .options import CLIENTS, ArangoOptions, EncodingOptions
 from .queries import SHAPES, compile_query, name_field, write_number
@@ -81,6 +79,8 @@ class Arangodb(
     name = "arangodb"
     PACKAGES = ("python-arango", "httptools")
     IMPORTED_LATE = ("arango", f"{__name__}.server")
+    WRITER = f"{__name__}.writing:ArangoWriter"
+    ASKER = f"{__name__}.asking:ArangoAsker"
     options_model = ArangoOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -120,15 +120,6 @@ class Arangodb(
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> DocumentEncoder:
         return DocumentEncoder(job, options.mode(batch))
-
-    def writer(self, batch: int, prefill: bool = False) -> Writer:
-        from .writing import ArangoWriter
-
-        options = self.options
-        if prefill and options.insert_method is InsertMethod.SINGLE:
-            options = options.model_copy(update={"insert_method": None})
-        encoder = self.encoder(options, self.job, batch)
-        return self.official_writer(batch, prefill) or ArangoWriter(encoder, self)
 
     def connect(self) -> Connection:
         from .server import Connection
@@ -278,11 +269,6 @@ class Arangodb(
     def take_statement(self, text: str, bound: BoundQuery) -> str:
         schema = self.job.schema
         return fill_statement(text, bound, schema, JSON_LITERALS, write_number, f"`{schema.table}`")
-
-    def make_asker(self, in_flight: int) -> Asker:
-        from .asking import ArangoAsker
-
-        return ArangoAsker(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
         connection = self.connection

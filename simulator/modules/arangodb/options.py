@@ -35,6 +35,8 @@ CLIENTS = {
 class EncodingOptions(Options):
     """Options that say what a payload looks like."""
 
+    MODE: ClassVar[str] = "insert_method"
+
     insert_method: Annotated[InsertMethod | None, Condition.BATCH] = Field(
         None,
         description="how events are sent: document (default with --batch) or import, each by the"

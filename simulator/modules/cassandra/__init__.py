@@ -76,7 +76,6 @@ from .._base.connected import ConnectedModule
 from .._base.errors import nothing_to_query
 from .._base.options import InsertMode
 from .._base.sql_queries import quote_name
-from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Writer
 from .encoding import CassandraEncoder, has_key_column
@@ -126,6 +125,8 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
     name = "cassandra"
     PACKAGES = ("cassandra-driver",)
     IMPORTED_LATE = ("cassandra.cluster", f"{__name__}.writer", f"{__name__}.asking")
+    WRITER = f"{__name__}.writer:CassandraWriter"
+    ASKER = f"{__name__}.asking:CassandraAsker"
     options_model = CassandraOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -178,18 +179,6 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         from .queries import CassandraQueries
 
         return CassandraQueries(self.options, self.job.schema, lambda: self.session.release)
-
-    def writer(self, batch: int, prefill: bool = False) -> Writer:
-        if official := self.official_writer(batch, prefill):
-            return official
-        from .writer import CassandraWriter
-
-        options = self.options
-        if prefill:
-            # In batches, whatever the target's mode.
-            options = options.model_copy(update={"insert_mode": InsertMode.BATCH})
-        encoder = self.encoder(options, self.job, batch)
-        return CassandraWriter(encoder, self)
 
     def connect(self) -> ClusterSession:
         from .server import ClusterSession
@@ -346,11 +335,6 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
     def begin(self, plan: Plan) -> Steps:
         """The steps that carry out a plan: what is asked, and what the client makes of it."""
         return self._queries.begin(plan)
-
-    def make_asker(self, in_flight: int) -> Asker:
-        from .asking import CassandraAsker
-
-        return CassandraAsker(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
         [(version,)] = self.session.ask("SELECT release_version FROM system.local")

@@ -51,15 +51,11 @@ from ...workloads.schema import ID, Column, ColumnType
 from .._base.options import InsertMode
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import quote_name
-from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
-from ..sending import Writer
-from .asking import ClickhouseAsker
 from .encoding import TYPES, NativeEncoder, encode_devices
 from .options import CLIENTS, ClickhouseOptions, Codecs, EncodingOptions, Partition
 from .queries import ClickhouseDialect, compile_statement, name_device, quote_text
 from .server import ALLOCATION, Connection
-from .writing import ClickhouseWriter
 
 _PARTITIONS = {
     Partition.MONTH: "toYYYYMM({time})",
@@ -83,6 +79,8 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
     name = "clickhouse"
     PACKAGES = ("httptools",)
     IMPORTED_LATE = ("lz4.frame",)
+    WRITER = f"{__name__}.writing:ClickhouseWriter"
+    ASKER = f"{__name__}.asking:ClickhouseAsker"
     options_model = ClickhouseOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -134,10 +132,6 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> NativeEncoder:
         options.mode(batch)
         return NativeEncoder(job, options.compression)
-
-    def writer(self, batch: int, prefill: bool = False) -> Writer:
-        encoder = NativeEncoder(self.job, self.options.compression)
-        return self.official_writer(batch, prefill) or ClickhouseWriter(encoder, self)
 
     def connect(self) -> Connection:
         return Connection.connect(self.options, self.job)
@@ -329,9 +323,6 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
 
     def compile(self, bound: BoundQuery) -> str:
         return compile_statement(bound, self.job.schema)
-
-    def make_asker(self, in_flight: int) -> Asker:
-        return ClickhouseAsker(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
         return self.connection.describe(self.job.table_names[0])

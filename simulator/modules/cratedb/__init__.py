@@ -49,14 +49,11 @@ from ...workloads.schema import Column, ColumnType
 from .._base.errors import QUERY_REMEDY, MissingTable, nothing_to_query
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import quote_name
-from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
-from ..sending import Writer
-from .asking import CratedbAsker, CratedbDialect
+from .asking import CratedbDialect
 from .encoding import InsertMode, StatementEncoder, encode_devices, is_object
 from .options import CLIENTS, CratedbOptions, EncodingOptions
 from .server import ALLOCATION, Connection
-from .writing import CratedbWriter
 
 # https://cratedb.com/docs/crate/reference/en/latest/general/ddl/data-types.html
 _COLUMN_TYPES = {
@@ -80,6 +77,8 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
 
     name = "cratedb"
     PACKAGES = ("httptools",)
+    WRITER = f"{__name__}.writing:CratedbWriter"
+    ASKER = f"{__name__}.asking:CratedbAsker"
     options_model = CratedbOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -130,13 +129,6 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> StatementEncoder:
         return StatementEncoder(job, options.mode(batch))
-
-    def writer(self, batch: int, prefill: bool = False) -> Writer:
-        options = self.options
-        if prefill and options.insert_mode is InsertMode.SINGLE:
-            options = options.model_copy(update={"insert_mode": None})
-        encoder = self.encoder(options, self.job, batch)
-        return self.official_writer(batch, prefill) or CratedbWriter(encoder, self)
 
     def connect(self) -> Connection:
         return Connection.connect(self.options, self.job)
@@ -232,9 +224,6 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
     def compact(self) -> bool:
         self.connection.merge_segments(self.tables)
         return True
-
-    def make_asker(self, in_flight: int) -> Asker:
-        return CratedbAsker(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
         return self.connection.describe(self.job.table_names[0])

@@ -46,9 +46,7 @@ from ...workloads.queries import Function
 from ...workloads.schema import Column, ColumnType, Schema
 from .._base.connected import ConnectedModule
 from .._base.errors import MissingTable, nothing_to_query
-from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
-from ..sending import Writer
 from .encoding import DocumentEncoder, InsertMode
 from .options import ALLOCATION, CLIENTS, ElasticsearchOptions, EncodingOptions, Flavor
 from .paging import Statement
@@ -87,6 +85,8 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
     name = "elasticsearch"
     PACKAGES = ("elasticsearch", "elastic-transport", "httptools")
     IMPORTED_LATE = ("elasticsearch", f"{__name__}.server")
+    WRITER = f"{__name__}.writing:ElasticsearchWriter"
+    ASKER = f"{__name__}.asking:ElasticsearchAsker"
     options_model = ElasticsearchOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -129,14 +129,6 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> DocumentEncoder:
         aliases = [options.alias(table) for table in job.table_names]
         return DocumentEncoder(job, options.mode(batch), aliases)
-
-    def writer(self, batch: int, prefill: bool = False) -> Writer:
-        from .writing import ElasticsearchWriter
-
-        # The batch of a prefill says how it is sent; the target's mode is for the run.
-        options = self.options.model_copy(update={"insert_mode": None}) if prefill else self.options
-        encoder = self.encoder(options, self.job, batch)
-        return self.official_writer(batch, prefill) or ElasticsearchWriter(encoder, self)
 
     def connect(self) -> Connection:
         from .server import Connection
@@ -281,11 +273,6 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         target = find_target(self.options.index(self.job.schema.table))
         text = f"POST {target}\n{json.dumps(body, indent=2, ensure_ascii=False)}"
         return f"{text}\n{statement.plan.FURTHER}" if statement.plan.FURTHER else text
-
-    def make_asker(self, in_flight: int) -> Asker:
-        from .asking import ElasticsearchAsker
-
-        return ElasticsearchAsker(self, in_flight)
 
     def _find_shards(self, index: str) -> int | None:
         """How many shards the index has; None if that can't be asked yet."""
