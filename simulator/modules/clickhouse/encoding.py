@@ -11,7 +11,6 @@ https://clickhouse.com/docs/interfaces/formats/Native
 from __future__ import annotations
 
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count
@@ -79,15 +78,10 @@ def write_text(text: bytes) -> bytes:
     return _write_length(len(text)) + text
 
 
-class _Values(ABC):
-    """A column's values as bytes, of which requests take slices."""
-
-    @abstractmethod
-    def part(self, start: int, stop: int) -> bytes | memoryview:
-        """The bytes of values [start, stop)."""
+# A column's values as bytes: `part` has those of values [start, stop), which requests take.
 
 
-class _Constant(_Values):
+class _Constant:
     """The same value in each row."""
 
     def __init__(self, value: bytes) -> None:
@@ -97,7 +91,7 @@ class _Constant(_Values):
         return self._value * (stop - start)
 
 
-class _Fixed(_Values):
+class _Fixed:
     """Values that are all of the same length."""
 
     def __init__(self, octets: NDArray[np.uint8]) -> None:
@@ -109,7 +103,7 @@ class _Fixed(_Values):
         return self._octets[start * self._width : stop * self._width]
 
 
-class _Varying(_Values):
+class _Varying:
     """Values of different lengths, one behind the other."""
 
     def __init__(self, octets: memoryview, begins: Sequence[int]) -> None:
@@ -118,6 +112,9 @@ class _Varying(_Values):
 
     def part(self, start: int, stop: int) -> memoryview:
         return self._octets[self._begins[start] : self._begins[stop]]
+
+
+_Values = _Constant | _Fixed | _Varying
 
 
 def _write_texts(data: NDArray[np.bytes_]) -> _Values:

@@ -9,7 +9,6 @@ https://clickhouse.com/docs/interfaces/formats/Native
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,12 +29,6 @@ _VERSION_BYTES, _COUNT_BYTES = 8, 8
 
 class NotNative(Exception):
     """An answer isn't whole blocks; the text says why."""
-
-
-class _Column(NamedTuple):
-    kind: bytes
-    begin: int
-    rows: int
 
 
 def count_rows(body: bytes) -> int:
@@ -60,23 +53,17 @@ def read_rows(body: bytes) -> list[tuple[Any, ...]]:
     """The rows of an answer that `count_rows` has found to be whole. Texts are `str`, times ms since 1970, a
     missing value is None."""
     rows: list[tuple[Any, ...]] = []
-    for block in _walk(body):
-        values = [_read(column.kind, body, column.begin, column.rows) for column in block]
-        rows += zip(*values, strict=True)
-    return rows
-
-
-def _walk(body: bytes) -> Iterator[list[_Column]]:
     at = 0
     while at < len(body):
         columns, at = _read_number(body, at)
-        rows, at = _read_number(body, at)
+        count, at = _read_number(body, at)
         block = []
         for _ in range(columns):
             kind, at = _read_head(body, at)
-            block.append(_Column(kind, at, rows))
-            at = _skip(kind, body, at, rows)
-        yield block
+            block.append(_read(kind, body, at, count))
+            at = _skip(kind, body, at, count)
+        rows += zip(*block, strict=True)
+    return rows
 
 
 def _read_number(body: bytes, at: int) -> tuple[int, int]:
