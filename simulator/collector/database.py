@@ -16,7 +16,7 @@ import numpy as np
 
 from ..contract import CarriedState, Role, RunSettings, Tables
 from ..errors import Retryable, SimulatorError
-from ..modules.base import AnyModule, await_count
+from ..modules.base import AnyModule, await_count, connect_again
 from ..modules.indexes import CreateIndices, IndexedModule
 from ..oracle.beginning import Beginning
 from ..oracle.survey import (
@@ -357,7 +357,8 @@ class Preparation:
 
 
 def open_tables(module: AnyModule) -> Iterator[AnyModule]:
-    """The module for each table, as its queries are of a single one: several are opened in turn."""
+    """The module for each table, as its queries are of a single one: several are opened in turn, after the
+    given one. Raises Retryable if the database has gone away since then."""
     job = module.job
     if job.load.tables is Tables.SINGLE:
         yield module
@@ -366,8 +367,8 @@ def open_tables(module: AnyModule) -> Iterator[AnyModule]:
     for name in job.table_names:
         schema = replace(job.schema, table=name, tags_of=job.schema.table)
         own = type(module)(module.options, replace(job, schema=schema, load=load))
-        own.open()
         try:
+            connect_again(own.open)
             yield own
         finally:
             own.close()

@@ -340,11 +340,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         try:
             if self._fetcher is None:
                 self._fetcher = self.make_asker(1)
-                try:
-                    self._fetcher.open()
-                except SimulatorError as error:
-                    # The module has been connected: a server that is away for a while comes back.
-                    raise Retryable("connection_lost", str(error)) from error
+                connect_again(self._fetcher.open)
             return self._fetcher.fetch(statement)
         except Retryable:
             self.close_fetcher()
@@ -435,6 +431,15 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
             f"module {self.name} can't ask {name} yet: it compiles no queries with"
             f" {', '.join(sorted(lacking))} {hint}"
         )
+
+
+def connect_again(connect: Callable[[], None]) -> None:
+    """Connect to a server to which there has been a connection: one that is away for a while comes back, so
+    that is Retryable where it would be a SimulatorError."""
+    try:
+        connect()
+    except SimulatorError as error:
+        raise Retryable("connection_lost", str(error)) from error
 
 
 def await_count(count: Callable[[], int | None], expected: int, settle_s: float) -> int | None:

@@ -10,6 +10,8 @@ from typing import Any
 import psycopg2
 import pytest
 
+from simulator.collector.database import open_tables
+from simulator.contract import Tables
 from simulator.errors import Retryable
 from simulator.modules._base.libpq import Connection
 from simulator.testing.server import as_observer, new_job
@@ -118,6 +120,21 @@ def test_what_is_not_measured_is_asked_again_once_the_server_is_back(
         end_connections(postgres, job.run_id)
         with pytest.raises(Retryable):
             observer.fetch("SELECT 1")
+    observer.close()
+
+
+def test_several_tables_are_asked_again_once_the_server_is_back(
+    postgres: PostgresUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = as_observer(new_job(Temperature().schema, tables=Tables.MULTIPLE))
+    observer = postgres.module(job)
+    observer.open()
+    observer.prepare()
+    with monkeypatch.context() as patched:
+        swallow_connections(patched, refused=1)
+        with pytest.raises(Retryable, match="refused"):
+            next(open_tables(observer))
+    assert [table.count() for table in open_tables(observer)] == [0, 0, 0, 0]
     observer.close()
 
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from simulator.collector.database import ask
-from simulator.contract import Report
+from simulator.collector.lookup import look_up
+from simulator.contract import Load, Report, Tables
 from simulator.errors import Retryable, SimulatorError
+from simulator.modules.base import Capabilities, Job, Support
+from simulator.modules.options import Options
+from simulator.oracle.answers import answer
+from simulator.oracle.stored import Stored, StoredPart
+from simulator.workloads.drawing import BoundQuery
+from simulator.workloads.queries import Shape
+from simulator.workloads.temperature import Temperature
 
 from ..helpers import settings
 from .collecting import FakeDatabase, Run, play
@@ -102,6 +110,39 @@ def test_events_that_writers_sort_are_not_looked_up_by_number(
 
     monkeypatch.setattr(database, "keeps_order", lambda: False)
     play(story, duration_s=10.0, look_up=True)
+
+
+def test_tables_are_looked_up_once_a_database_that_was_away_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Table(FakeDatabase):
+        CAPABILITIES = Capabilities({}, {}, Support.FULL, {}, shapes=tuple(Shape))
+
+        def __init__(self, options: Options, job: Job) -> None:
+            super().__init__()
+            self.job = job
+
+        def open(self) -> None:
+            opened.append(self.job.schema.table)
+            if 2 <= len(opened) <= 8:
+                raise SimulatorError("connection refused")
+
+        def compile(self, bound: BoundQuery) -> BoundQuery:
+            return bound
+
+        def fetch(self, statement: BoundQuery) -> list[tuple[object, ...]]:
+            # One table has all events.
+            return answer(statement, stored).rows if self.job.schema.table == "events0" else []
+
+    opened: list[str] = []
+    monkeypatch.setattr("simulator.collector.database.time", FakeTime())
+    workload, parts = Temperature(), [StoredPart(0, 0, 100)]
+    stored = Stored(workload, parts)
+    module = Table(Options(), Job(workload.schema, Load(tables=Tables.MULTIPLE)))
+    lookup = ask(lambda: look_up(module, workload, parts), settings(patience_s=60.0))
+    assert (lookup.events, lookup.missing, lookup.doubled) == (100, 0, 0)
+    assert opened[:2] == ["events0", "events1"]
+    assert opened[-4:] == ["events0", "events1", "events2", "events3"]
 
 
 @pytest.mark.parametrize("error", [SimulatorError("no such table"), ZeroDivisionError("what?")])
