@@ -50,6 +50,7 @@ __all__ = [
     "Query",
     "Support",
     "await_count",
+    "connect",
     "require",
     "support_keys",
 ]
@@ -457,3 +458,15 @@ def await_count(count: Callable[[], int | None], expected: int, settle_s: float)
 
 AnyModule = Module[Any, Any]
 """A module, whichever it is."""
+
+ConnectedT = TypeVar("ConnectedT", bound=AnyModule | Asker | Writer)
+
+
+@contextmanager
+def connect(client: ConnectedT) -> Iterator[ConnectedT]:
+    """Connect a module, an asker or a writer, and close it in the end."""
+    try:
+        client.open()
+        yield client
+    finally:
+        client.close()

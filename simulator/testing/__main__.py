@@ -9,8 +9,7 @@ import sys
 import pytest
 
 from ..errors import OptionError
-from .chosen import Choice
-from .entries import find_entries
+from .entries import Choice, find_entries
 
 
 def main() -> int:

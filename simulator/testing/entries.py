@@ -50,6 +50,20 @@ class Entry:
         return [os.environ[name] for name in self.variables]
 
 
+CHOSEN = pytest.StashKey[Sequence[Entry]]()
+
+
+class Choice:
+    """A plugin that keeps the servers which the command line has chosen in pytest's configuration."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Called by pytest before it collects."""
+        config.stash[CHOSEN] = self._entries
+
+
 def find_entries(module: str) -> list[Entry]:
     """The servers that another package offers for its module; OptionError if there is none."""
     load_module(module)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import combinations, islice, product
 from typing import Any
 
@@ -21,6 +21,8 @@ from .server import (
     two_key_modes,
     workloads_of,
 )
+
+StartServer = Callable[[Entry, pytest.FixtureRequest], ServerUnderTest]
 
 
 def find_pipelined(entry: Entry) -> Sequence[Encoding]:
@@ -143,34 +145,31 @@ def _label(value: object) -> str:
     return str(value).replace(" ", "_")
 
 
-class Servers:
-    """Starts what is asked for, once."""
+@contextmanager
+def run_servers() -> Iterator[StartServer]:
+    """Starts what is asked for, once; all ends with the context."""
+    running: dict[str, ServerUnderTest] = {}
+    with ExitStack() as stack:
 
-    def __init__(self) -> None:
-        self._stack = ExitStack()
-        self._running: dict[str, ServerUnderTest] = {}
+        def start(entry: Entry, request: pytest.FixtureRequest) -> ServerUnderTest:
+            if entry.name not in running:
+                started = entry.start(request, entry.values())
+                running[entry.name] = stack.enter_context(started)
+            return running[entry.name]
 
-    def get(self, entry: Entry, request: pytest.FixtureRequest) -> ServerUnderTest:
-        if entry.name not in self._running:
-            started = entry.start(request, entry.values())
-            self._running[entry.name] = self._stack.enter_context(started)
-        return self._running[entry.name]
-
-    def close(self) -> None:
-        self._stack.close()
+        yield start
 
 
 @pytest.fixture(scope="session")
-def servers() -> Iterator[Servers]:
+def servers() -> Iterator[StartServer]:
     """The servers that are running."""
-    running = Servers()
-    yield running
-    running.close()
+    with run_servers() as start:
+        yield start
 
 
 @pytest.fixture
-def server(request: pytest.FixtureRequest, servers: Servers) -> ServerUnderTest:
+def server(request: pytest.FixtureRequest, servers: StartServer) -> ServerUnderTest:
     """A server under test, empty."""
-    running = servers.get(request.param, request)
+    running = servers(request.param, request)
     running.clear()
     return running

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 
-from ..modules.base import AnyModule
+from ..modules.base import AnyModule, connect
 from ..modules.sending import Payload, Writer
-from ..worker import connect
 from ..worker.feed import Feed, store_devices
 from ..worker.loop import insert_all
 from ..worker.measure import Recorder
@@ -57,15 +56,12 @@ def insert(
     def generate(start: int, size: int) -> EventBlock:
         return workload.block(worker, start, size)
 
-    def ask() -> None:
-        abort()
-
     feed = HookedFeed(generate, writer.encoder, first, count, batch)
     feed.before = before or {}
     feed.prime()
     recorder = NotingRecorder()
     recorder.begin(0.0)
-    insert_all(feed, writer, recorder, max_retries, ask, patience_s=patience_s)
+    insert_all(feed, writer, recorder, max_retries, abort, patience_s=patience_s)
     recorder.end()
     return recorder
 

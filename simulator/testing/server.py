@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from ..contract import Load, PrimaryKey, Tables
 from ..modules import load_module
-from ..modules.base import AnyModule, Encoding, Job, Support
+from ..modules.base import AnyModule, Encoding, Job, Support, connect
 from ..modules.options import parse_options
 from ..workloads.schema import ColumnType, Schema, Tags
 from .events import TESTED, Row, normalise
@@ -128,6 +128,15 @@ class ServerUnderTest(ABC):
         parsed = parse_options(self.module_type.options_model, values, str)
         return self.module_type(parsed, job)
 
+    @contextmanager
+    def prepare(
+        self, job: Job, encoding: Encoding | None = None, options: Mapping[str, Any] | None = None
+    ) -> Iterator[AnyModule]:
+        """The module of the one who prepares and counts, connected, once it has made the job's tables."""
+        with connect(self.module(as_observer(job), encoding, options)) as observer:
+            observer.prepare()
+            yield observer
+
     def can_hold(self, schema: Schema) -> bool:
         """Whether a schema's events can be stored, by what the module claims."""
         can = self.module_type.CAPABILITIES.workload(schema)
@@ -209,9 +218,9 @@ def new_job(schema: Schema, **changes: Any) -> Job:
     return replace(Job(schema, Load(**load), run_id=uuid.uuid4().hex[:8]), **changes)
 
 
-def as_observer(job: Job, clean: bool = True) -> Job:
+def as_observer(job: Job) -> Job:
     """The same job for the one who prepares and counts, whose connection is no writer's."""
-    return replace(job, run_id="observer", clean=clean)
+    return replace(job, run_id="observer")
 
 
 def full(supported: Mapping[Any, Any]) -> list[Any]:

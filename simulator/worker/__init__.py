@@ -3,8 +3,8 @@ is sent, `schedule` says when, `loop` sends it, `measure` keeps the time."""
 
 from __future__ import annotations
 
+from ..modules.base import connect
 from .base import garbage_collection_paused
 from .life import run_worker
-from .writing import connect
 
 __all__ = ["connect", "garbage_collection_paused", "run_worker"]

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import count
 
 from ..errors import Retryable, SimulatorError
-from ..modules.base import AnyModule
+from ..modules.base import AnyModule, connect
 from ..modules.sending import Encoder, Payload
 from ..workloads.base import Workload
 from ..workloads.schema import EventBlock
@@ -179,11 +179,8 @@ def store_devices(
     most = module.options.max_retries
     for attempt in count():
         try:
-            module.open()
-            try:
+            with connect(module):
                 module.store_devices(workload.device_rows(worker))
-            finally:
-                module.close()
         except Retryable as error:
             if attempt >= most:
                 raise SimulatorError(

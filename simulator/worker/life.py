@@ -7,6 +7,7 @@ import time
 
 from ..contract import Role, RunSettings, Stage, WorkerResult
 from ..errors import Retryable, SimulatorError
+from ..modules.base import connect
 from .base import CollectorClient, RunOver, Worker
 from .reading import ReadingWorker
 from .writing import WritingWorker
@@ -49,10 +50,7 @@ class CheckingWorker(Worker):
 
     def run(self) -> WorkerResult:
         self._client.ready(Stage.PREPARED)
-        self._module.open()
-        try:
+        with connect(self._module):
             self._module.server_info()
             origin = self._await_start()
-        finally:
-            self._module.close()
         return self._result(time.perf_counter() - origin)

@@ -36,7 +36,7 @@ def insert_all(
     writer: Writer,
     recorder: Recorder,
     max_retries: int,
-    abort: Callable[[], None],
+    abort: Callable[[], object],
     schedule: Schedule | None = None,
     patience_s: float | None = None,
 ) -> None:
@@ -107,7 +107,7 @@ class _Sender(ABC):
     _writer: Writer
     _recorder: Recorder
     _patience: _RetryDeadline
-    _abort: Callable[[], None]
+    _abort: Callable[[], object]
     _schedule: Schedule
 
     @abstractmethod

@@ -7,6 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from ..errors import Retryable, SimulatorError
 from ..histograms import LatencyRecorder, encode_histogram
 from ..logs import redact
 from ..modules.asking import Asker, Received, SplitAsker
+from ..modules.base import connect
 from ..modules.sending import find_arrival, find_sending
 from .base import EARLY_S, ProgressReporter, Worker, garbage_collection_paused, read_progress
 from .measure import Recorder
@@ -46,17 +48,15 @@ class ReadingWorker(Worker):
     def run(self) -> WorkerResult:
         go = self._client.ready(Stage.PREPARED)
         load, number = self._load, self._number - self._group.first
-        self._module.open()
-        asker = self._module.asker(load.in_flight or 1)
-        try:
+        with (
+            connect(self._module) as module,
+            closing(module.asker(load.in_flight or 1)) as asker,
+        ):
             questions = Questions(
-                self._module, asker, self._workload, go, number, load.redraw, self._settings.chance
+                module, asker, self._workload, go, number, load.redraw, self._settings.chance
             )
             self._answers = FirstAnswers(questions, load.check)
             return self._run_queries(questions, asker, number)
-        finally:
-            asker.close()
-            self._module.close()
 
     def _run_queries(self, questions: Questions, asker: Asker, number: int) -> WorkerResult:
         """Ask until the schedule is over, or each query `load.runs` times; `number`: within the group."""

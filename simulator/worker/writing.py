@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Literal
 
 from ..contract import Progress, Role, Stage, Timestamps, WorkerResult
 from ..errors import GaveUp
+from ..modules.base import connect
 from ..modules.sending import Writer
 from ..workloads.schema import EventBlock, Tags
 from .base import (
@@ -115,13 +115,3 @@ class WritingWorker(Worker):
         load = self._load
         most = load.events if load.duration_s is None else None
         return lambda: read_progress(self._number, stage, recorder, load.events_per_request, most)
-
-
-@contextmanager
-def connect(writer: Writer) -> Iterator[Writer]:
-    """Connect the writer, and close it in the end."""
-    try:
-        writer.open()
-        yield writer
-    finally:
-        writer.close()

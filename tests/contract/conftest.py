@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from simulator.testing.entries import Entry
-from simulator.testing.fixtures import Servers, parametrize, server
+from simulator.testing.fixtures import StartServer, parametrize, run_servers, server
 
 from .entries import ENTRIES
 
@@ -21,11 +21,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 # `embedded_postgres` is asked for so that it ends after what runs on it.
 @pytest.fixture(scope="session")
-def servers(embedded_postgres: object) -> Iterator[Servers]:
+def servers(embedded_postgres: object) -> Iterator[StartServer]:
     """The servers that are running."""
-    running = Servers()
-    yield running
-    running.close()
+    with run_servers() as start:
+        yield start
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -400,7 +400,7 @@ _server, server = server_fixtures("clickhouse")
 
 def prepare(server: ClickhouseUnderTest, job: Job = JOB, **options: Any) -> dict[str, Any]:
     """Prepare as the collector does; returns the settings that the module reports afterwards."""
-    module = server.module(as_observer(job, clean=job.clean), options=options)
+    module = server.module(as_observer(job), options=options)
     module.open()
     module.prepare()
     settings: dict[str, Any] = module.server_info()["settings"]

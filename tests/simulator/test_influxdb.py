@@ -50,7 +50,7 @@ _server, server = server_fixtures("influxdb")
 
 
 def prepare(server: InfluxUnderTest, job: Job = JOB, **options: Any) -> None:
-    module = server.module(as_observer(job, clean=job.clean), options=options)
+    module = server.module(as_observer(job), options=options)
     module.open()
     module.prepare()
     module.close()

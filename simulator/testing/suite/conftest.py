@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..chosen import CHOSEN
+from ..entries import CHOSEN
 from ..fixtures import parametrize, server, servers
 
 __all__ = ["server", "servers"]

@@ -4,15 +4,14 @@ vendor's client, refused and cut off."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from ...contract import Role
 from ...errors import Retryable, SimulatorError
 from ...modules.asking import Asker, Received
-from ...modules.base import AnyModule, Module
+from ...modules.base import AnyModule, Module, connect
 from ...oracle.answers import answer_all
 from ...oracle.comparing import compare_answers
 from ...workloads import load_workload
@@ -22,8 +21,8 @@ from ...workloads.queries import Query
 from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
 from ..events import Sundry
-from ..server import ServerUnderTest, new_job
-from .test_queries import SEED, fill, find_indexing
+from ..server import ServerUnderTest
+from .test_queries import SEED, fill, prepare_queries
 
 EXECUTIONS = 3
 IN_FLIGHT = 3
@@ -48,17 +47,11 @@ def reading(
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[AnyModule, Asker]]:
     """A module that is ready for queries, and an open asker of its."""
-    job = new_job(workload.schema, role=Role.READ)
-    module = server.module(job, options=options)
-    module.open()
-    try:
-        module.prepare_queries()
-        find_indexing(module).prepare_queries()
-        with closing(module.asker(in_flight)) as asker:
-            asker.open()
-            yield module, asker
-    finally:
-        module.close()
+    with (
+        prepare_queries(server, workload, options) as module,
+        connect(module.asker(in_flight)) as asker,
+    ):
+        yield module, asker
 
 
 def list_queries(module: AnyModule, workload: Workload) -> list[Query]:

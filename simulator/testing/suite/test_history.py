@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ...collector.lookup import look_up
-from ...contract import Load, Lookup, RunSettings, make_groups
-from ...modules.base import await_count
+from ...contract import Load, Lookup
+from ...modules.base import await_count, connect
 from ...oracle.answers import answer_all
 from ...oracle.beginning import Beginning
 from ...oracle.comparing import compare_answers
@@ -19,7 +19,6 @@ from ...oracle.survey import (
     resume_history,
     survey_devices,
 )
-from ...worker.writing import connect
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
 from ...workloads.drawing import BoundQuery
@@ -27,8 +26,8 @@ from ...workloads.history import History, WithHistory
 from ...workloads.queries import Query
 from ...workloads.stored import Stored, StoredPart
 from ..inserting import insert
-from ..server import ServerUnderTest, as_observer, batch_of, new_job
-from .test_queries import prepare_queries
+from ..server import ServerUnderTest, batch_of, new_job
+from .test_queries import make_settings, prepare_queries
 
 SEED, DEVICES, STEPS, AFTER = 9, 5, 40, 60
 EVERY_MS = 90_000
@@ -65,16 +64,13 @@ def test_a_history_and_what_follows_are_one(server: ServerUnderTest) -> None:
         pytest.skip("the module doesn't store it")
     history = workload.count_history(0)
     job = new_job(workload.schema, batch=batch_of(server.module_type.ENCODINGS[0], 20))
-    module = server.module(as_observer(job))
-    module.open()
-    module.prepare()
-    with connect(server.module(job).writer(100, prefill=True)) as writer:
-        insert(writer, workload, history, 100)
-    with connect(server.module(job).writer(job.load.batch)) as writer:
-        insert(writer, workload, AFTER, job.load.batch, first=history)
     stored_events = history + AFTER
-    assert await_count(module.count, stored_events, module.settle_s) == stored_events
-    module.close()
+    with server.prepare(job) as module:
+        with connect(server.module(job).writer(100, prefill=True)) as writer:
+            insert(writer, workload, history, 100)
+        with connect(server.module(job).writer(job.load.batch)) as writer:
+            insert(writer, workload, AFTER, job.load.batch, first=history)
+        assert await_count(module.count, stored_events, module.settle_s) == stored_events
     with prepare_queries(server, workload) as module:
         try:
             inventory = survey_devices(module, workload)
@@ -118,10 +114,7 @@ def test_a_history_and_what_follows_are_one(server: ServerUnderTest) -> None:
 
 def begin(load: Load, workload: Workload) -> Beginning:
     """The beginning of a run with one writer."""
-    settings = RunSettings(
-        run_id="suite", token="t", target="t", module="m", options={}, groups=make_groups(load)
-    )
-    return Beginning(settings, workload)
+    return Beginning(make_settings("m", load), workload)
 
 
 def devices_of(query: Query) -> tuple[str, ...] | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from ...contract import Tables
@@ -11,7 +14,7 @@ from ...modules.indexes import CreateIndices, IndexedModule
 from ...workloads.schema import Schema, Tags
 from ...workloads.temperature import Temperature
 from ..inserting import insert_with
-from ..server import ServerUnderTest, as_observer, new_job
+from ..server import ServerUnderTest, new_job
 from .test_queries import fill, find_indexing, prepare_queries, workload_of
 
 _EVENTS = 200
@@ -36,35 +39,31 @@ def test_indexes_are_there_when_the_option_says(
     for tags in Tags:
         workload = Temperature(seed=3, tags=tags)
         job = new_job(workload.schema, batch=50, tables=tables)
-        module = server.module(as_observer(job), options={"create_indices": when})
-        assert isinstance(module, IndexedModule)
-        names = set(module.index_names)
-        assert len(names) == 2 * len(job.table_names) + (tags is Tags.TABLE)
-        indexing = find_indexing(module)
-        module.open()
-        module.prepare()
-        indexing.prepare_inserts()
-        before = list_indexes(server, workload.schema, job.table_names)
-        assert before == (names if when is CreateIndices.BEFORE else set())
-        assert names & set(module.list_indexes()) == before
-        insert_with(server.module(job), workload, _EVENTS)
-        assert indexing.builds_after_run == (when is CreateIndices.AFTER)
-        if indexing.builds_after_run:
-            indexing.build()
-        after = list_indexes(server, workload.schema, job.table_names)
-        assert after == (set() if when is CreateIndices.NO else names)
-        assert (indexing.build_s is not None) == (when is CreateIndices.AFTER)
-        module.close()
+        with server.prepare(job, options={"create_indices": when}) as module:
+            assert isinstance(module, IndexedModule)
+            names = set(module.index_names)
+            assert len(names) == 2 * len(job.table_names) + (tags is Tags.TABLE)
+            indexing = find_indexing(module)
+            indexing.prepare_inserts()
+            before = list_indexes(server, workload.schema, job.table_names)
+            assert before == (names if when is CreateIndices.BEFORE else set())
+            assert names & set(module.list_indexes()) == before
+            insert_with(server.module(job), workload, _EVENTS)
+            assert indexing.builds_after_run == (when is CreateIndices.AFTER)
+            if indexing.builds_after_run:
+                indexing.build()
+            after = list_indexes(server, workload.schema, job.table_names)
+            assert after == (set() if when is CreateIndices.NO else names)
+            assert (indexing.build_s is not None) == (when is CreateIndices.AFTER)
 
 
-def prepare_again(server: ServerUnderTest, when: CreateIndices) -> AnyModule:
+@contextmanager
+def prepare_again(server: ServerUnderTest, when: CreateIndices) -> Iterator[AnyModule]:
     """The module of a run that goes on with the events of another one, its tables ready."""
-    job = new_job(Temperature.schema, batch=50)
-    module = server.module(as_observer(job, clean=False), options={"create_indices": when})
-    module.open()
-    module.prepare()
-    find_indexing(module).prepare_inserts()
-    return module
+    job = new_job(Temperature.schema, batch=50, clean=False)
+    with server.prepare(job, options={"create_indices": when}) as module:
+        find_indexing(module).prepare_inserts()
+        yield module
 
 
 def test_each_step_on_growing_data_is_loaded_without_the_indexes_of_after(
@@ -73,15 +72,15 @@ def test_each_step_on_growing_data_is_loaded_without_the_indexes_of_after(
     need_indexes(server)
     fill(server, workload_of("count-events"))
     for _ in range(2):
-        module = prepare_again(server, CreateIndices.AFTER)
-        assert not server.indices("events")
-        indexing = find_indexing(module)
-        indexing.build()
-        assert server.indices("events") == {"events_device_ts", "events_temp"}
-        module.close()
-    with pytest.raises(SimulatorError, match=r"events_device_ts.*run without --no-clean, or with"):
-        prepare_again(server, CreateIndices.NO)
-    prepare_again(server, CreateIndices.BEFORE).close()
+        with prepare_again(server, CreateIndices.AFTER) as module:
+            assert not server.indices("events")
+            find_indexing(module).build()
+            assert server.indices("events") == {"events_device_ts", "events_temp"}
+    refused = r"events_device_ts.*run without --no-clean, or with"
+    with pytest.raises(SimulatorError, match=refused), prepare_again(server, CreateIndices.NO):
+        pass
+    with prepare_again(server, CreateIndices.BEFORE):
+        pass
 
 
 def test_queries_find_no_index_that_no_insert_has_paid_for(server: ServerUnderTest) -> None:

@@ -10,8 +10,8 @@ from ...collector.lookup import look_up
 from ...contract import Lookup, PrimaryKey, Tables
 from ...errors import OptionError
 from ...histograms import merge_histograms
-from ...modules.base import Encoding, Job, Support, await_count
-from ...worker import connect
+from ...modules.base import Encoding, Job, Support, await_count, connect
+from ...modules.options import LEAN
 from ...worker.measure import Recorder
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
@@ -20,15 +20,7 @@ from ...workloads.stored import StoredPart
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Awkward, rows_of
 from ..inserting import insert, insert_with, most_at_once
-from ..server import (
-    IN_FLIGHT,
-    ServerUnderTest,
-    as_observer,
-    batch_of,
-    full,
-    new_job,
-    table_modes,
-)
+from ..server import IN_FLIGHT, ServerUnderTest, batch_of, full, new_job, table_modes
 
 
 def stored_as_generated(
@@ -39,28 +31,18 @@ def stored_as_generated(
     count: int = 23,
 ) -> list[EventBlock]:
     """Insert by two workers, compare all that is stored and measured; returns the inserted blocks."""
-    observer = server.module(as_observer(job), encoding)
-    observer.open()
-    observer.prepare()
     blocks = []
-    # With four tables, the second worker's first event goes to the third.
-    for worker, first in ((0, 0), (1, 6)):
-        module = server.module(job, encoding)
-        recorder = insert_with(module, workload, count, worker=worker, first=first)
-        block = workload.block(worker, first, count)
-        requests = module.writer(job.load.batch).encoder.encode(block, job.load.batch)
-        check_recorded(recorder, count, len(requests))
-        blocks.append(block)
-    assert await_count(observer.count, 2 * count, observer.settle_s) == 2 * count
-    observer.close()
-
-    tables = job.table_names
-    for number, table in enumerate(tables):
-        dealt = [
-            block.part((number - block.first) % len(tables), len(block), len(tables))
-            for block in blocks
-        ]
-        assert server.rows(job.schema, table) == sorted(rows_of(*dealt)), table
+    with server.prepare(job, encoding) as observer:
+        # With four tables, the second worker's first event goes to the third.
+        for worker, first in ((0, 0), (1, 6)):
+            module = server.module(job, encoding)
+            recorder = insert_with(module, workload, count, worker=worker, first=first)
+            block = workload.block(worker, first, count)
+            requests = module.writer(job.load.batch).encoder.encode(block, job.load.batch)
+            check_recorded(recorder, count, len(requests))
+            blocks.append(block)
+        assert await_count(observer.count, 2 * count, observer.settle_s) == 2 * count
+    check_dealt(server, job, *blocks)
     return blocks
 
 
@@ -70,6 +52,17 @@ def check_recorded(recorder: Recorder, count: int, requests: int) -> None:
     assert measured.count == count
     assert merge_histograms([measured.histogram]).get_total_count() == requests
     assert (measured.retries, measured.errors) == (0, {})
+
+
+def check_dealt(server: ServerUnderTest, job: Job, *blocks: EventBlock) -> None:
+    """Each of the job's tables has its own of these events, and no others."""
+    tables = job.table_names
+    for number, table in enumerate(tables):
+        dealt = [
+            block.part((number - block.first) % len(tables), len(block), len(tables))
+            for block in blocks
+        ]
+        assert server.rows(job.schema, table) == sorted(rows_of(*dealt)), table
 
 
 def check_tables(server: ServerUnderTest, job: Job) -> None:
@@ -116,16 +109,13 @@ def test_events_are_looked_up_in_all_tables(server: ServerUnderTest) -> None:
     workload = Temperature(seed=5, device_spread=3)
     batch = batch_of(server.module_type.ENCODINGS[0], 5)
     job = new_job(workload.schema, batch=batch, tables=Tables.MULTIPLE)
-    observer = server.module(as_observer(job))
-    observer.open()
-    observer.prepare()
-    insert_with(server.module(job), workload, 23)
-    assert await_count(observer.count, 23, observer.settle_s) == 23
-    lookup = look_up(observer, workload, [StoredPart(0, 0, 23)])
-    assert lookup == Lookup(events=23, missing=0, doubled=0, per_group=1)
-    lookup = look_up(observer, workload, [StoredPart(0, 0, 20), StoredPart(1, 0, 2)])
-    assert (lookup.missing, lookup.doubled) == (2, 3)
-    observer.close()
+    with server.prepare(job) as observer:
+        insert_with(server.module(job), workload, 23)
+        assert await_count(observer.count, 23, observer.settle_s) == 23
+        lookup = look_up(observer, workload, [StoredPart(0, 0, 23)])
+        assert lookup == Lookup(events=23, missing=0, doubled=0, per_group=1)
+        lookup = look_up(observer, workload, [StoredPart(0, 0, 20), StoredPart(1, 0, 2)])
+        assert (lookup.missing, lookup.doubled) == (2, 3)
 
 
 def test_every_way_of_inserting_holds_several_requests_in_flight(
@@ -133,18 +123,28 @@ def test_every_way_of_inserting_holds_several_requests_in_flight(
 ) -> None:
     workload = Temperature(seed=4, device_spread=3)
     job = new_job(workload.schema, batch=batch_of(pipelined, 5), in_flight=IN_FLIGHT)
-    observer = server.module(as_observer(job), pipelined)
-    observer.open()
-    observer.prepare()
     # So many that a moment in which the client isn't scheduled doesn't decide.
-    count = 100 * max(1, job.load.batch) - 2
-    recorder = insert_with(server.module(job, pipelined), workload, count)
-    assert recorder.events == await_count(observer.count, count, observer.settle_s) == count
-    observer.close()
+    insert_in_flight(server, job, workload, 100, pipelined)
+
+
+def insert_in_flight(
+    server: ServerUnderTest,
+    job: Job,
+    workload: Workload,
+    requests: int,
+    encoding: Encoding,
+    client: str = LEAN,
+) -> None:
+    """Insert by a client in about so many requests, several of them at once; all events are stored."""
+    count = requests * max(1, job.load.batch) - 2
+    with server.prepare(job, encoding) as observer:
+        module = server.module(job, encoding, {"client": client})
+        recorder = insert_with(module, workload, count)
+        assert (recorder.events, recorder.retries, recorder.errors) == (count, 0, {})
+        assert await_count(observer.count, count, observer.settle_s) == count
     assert server.rows(job.schema, *job.table_names) == sorted(rows_of(workload.block(0, 0, count)))
     # How many more than one there are is also the machine's affair.
     assert 1 < most_at_once(recorder) <= IN_FLIGHT
-    assert (recorder.retries, recorder.errors) == (0, {})
 
 
 def test_every_workload_is_stored(
@@ -198,11 +198,10 @@ def test_prefill_stores_the_events_by_whatever_way_the_target_allows(
 ) -> None:
     workload = Temperature()
     job = new_job(workload.schema, batch=batch_of(encoding, 10), tables=tables)
-    observer = server.module(as_observer(job), encoding)
-    observer.open()
-    observer.prepare()
-    observer.close()
-    with connect(server.module(job, encoding).writer(100, prefill=True)) as writer:
+    with (
+        server.prepare(job, encoding),
+        connect(server.module(job, encoding).writer(100, prefill=True)) as writer,
+    ):
         recorder = insert(writer, workload, 250, 100)
     assert merge_histograms([recorder.result().histogram]).get_total_count() == 3
     assert server.rows(job.schema, *job.table_names) == sorted(rows_of(workload.block(0, 0, 250)))

@@ -9,18 +9,18 @@ from ...errors import OptionError
 from ...modules.base import Encoding, await_count
 from ...workloads.base import Workload
 from ...workloads.temperature import Temperature
-from ..events import TESTED, Awkward, rows_of
-from ..inserting import insert_with, most_at_once
+from ..events import TESTED, Awkward
+from ..inserting import insert_with
 from ..server import (
     IN_FLIGHT,
     ServerUnderTest,
-    as_observer,
     batch_of,
     new_job,
     table_modes,
     two_key_modes,
     workloads_of,
 )
+from .test_inserts import check_dealt, insert_in_flight
 from .test_recovery import BATCH, insert_during
 
 COUNT = 45
@@ -33,18 +33,12 @@ def check_stored(
     client, encoding = official
     key = two_key_modes(server.module_type)[-1]
     job = new_job(workload.schema, batch=batch_of(encoding, 10), tables=tables, primary_key=key)
-    observer = server.module(as_observer(job), encoding)
-    observer.open()
-    observer.prepare()
-    module = server.module(job, encoding, {"client": client})
-    recorder = insert_with(module, workload, COUNT, first=3)
-    assert (recorder.events, recorder.retries, recorder.errors) == (COUNT, 0, {})
-    assert await_count(observer.count, COUNT, observer.settle_s) == COUNT
-    observer.close()
-    block, names = workload.block(0, 3, COUNT), job.table_names
-    for number, name in enumerate(names):
-        part = block.part((number - block.first) % len(names), len(block), len(names))
-        assert server.rows(job.schema, name) == sorted(rows_of(part)), name
+    with server.prepare(job, encoding) as observer:
+        module = server.module(job, encoding, {"client": client})
+        recorder = insert_with(module, workload, COUNT, first=3)
+        assert (recorder.events, recorder.retries, recorder.errors) == (COUNT, 0, {})
+        assert await_count(observer.count, COUNT, observer.settle_s) == COUNT
+    check_dealt(server, job, workload.block(0, 3, COUNT))
 
 
 def test_an_official_client_stores_events_of_all_types(
@@ -84,17 +78,7 @@ def test_an_official_client_holds_several_requests_in_flight(
     client, encoding = official_in_flight
     workload = Temperature(seed=4, device_spread=3)
     job = new_job(workload.schema, batch=batch_of(encoding, 5), in_flight=IN_FLIGHT)
-    observer = server.module(as_observer(job), encoding)
-    observer.open()
-    observer.prepare()
-    count = 30 * max(1, job.load.batch) - 2
-    module = server.module(job, encoding, {"client": client})
-    recorder = insert_with(module, workload, count)
-    assert (recorder.events, recorder.retries, recorder.errors) == (count, 0, {})
-    assert await_count(observer.count, count, observer.settle_s) == count
-    observer.close()
-    assert server.rows(job.schema, *job.table_names) == sorted(rows_of(workload.block(0, 0, count)))
-    assert 1 < most_at_once(recorder) <= IN_FLIGHT
+    insert_in_flight(server, job, workload, 30, encoding, client)
 
 
 def test_only_the_clients_that_a_module_has_can_be_chosen(server: ServerUnderTest) -> None:

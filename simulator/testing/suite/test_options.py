@@ -18,7 +18,6 @@ from ..server import (
     IN_FLIGHT,
     Refusal,
     ServerUnderTest,
-    as_observer,
     batch_of,
     holds_several,
     new_job,
@@ -140,41 +139,37 @@ def test_a_constraint_of_ones_own(server: ServerUnderTest) -> None:
     constraint = {"primary_key_constraint": "PRIMARY KEY (device_id, timestamp, sequence_number)"}
     for key in (PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.NONE):
         job = new_job(Temperature.schema, batch=10, primary_key=key)
-        observer = server.module(as_observer(job), options=constraint)
-        observer.open()
-        observer.prepare()
-        insert_with(server.module(job, options=constraint), Temperature(), 20)
-        # Only this constraint knows that they are there already.
-        again = server.module(new_job(Temperature.schema, batch=10), options=constraint)
-        with pytest.raises(SimulatorError, match="23505"):
-            insert_with(again, Temperature(), 10, first=10)
-        assert observer.count() == 20
-        observer.close()
+        with server.prepare(job, options=constraint) as observer:
+            insert_with(server.module(job, options=constraint), Temperature(), 20)
+            # Only this constraint knows that they are there already.
+            again = server.module(new_job(Temperature.schema, batch=10), options=constraint)
+            with pytest.raises(SimulatorError, match="23505"):
+                insert_with(again, Temperature(), 10, first=10)
+            assert observer.count() == 20
 
 
-def test_extensions_are_installed_first(server: ServerUnderTest) -> None:
+def need_extensions(server: ServerUnderTest) -> None:
     fields = server.module_type.options_model.model_fields
     if "install_extensions" not in fields or not server.extensible:
         pytest.skip("no extensions")
+
+
+def test_extensions_are_installed_first(server: ServerUnderTest) -> None:
+    need_extensions(server)
     # Whatever the server has: which of them is the same to the module.
     available = server.extensions("available")
     assert available, "the server under test has no extensions to try"
     chosen = "pgcrypto" if "pgcrypto" in available else available[0]
     assert chosen not in server.extensions("installed")
     for _ in range(2):
-        module = server.module(JOB, options={"install_extensions": f" {chosen} ,"})
-        module.open()
-        module.prepare()
-        module.close()
+        with server.prepare(JOB, options={"install_extensions": f" {chosen} ,"}):
+            pass
         assert server.extensions("installed") == [chosen]
 
 
 def test_an_extension_that_there_is_not_is_named(server: ServerUnderTest) -> None:
-    fields = server.module_type.options_model.model_fields
-    if "install_extensions" not in fields or not server.extensible:
-        pytest.skip("no extensions")
-    module = server.module(JOB, options={"install_extensions": ["no such extension"]})
-    module.open()
-    with pytest.raises(SimulatorError, match="no such extension"):
-        module.prepare()
-    module.close()
+    need_extensions(server)
+    options = {"install_extensions": ["no such extension"]}
+    refused = pytest.raises(SimulatorError, match="no such extension")
+    with refused, server.prepare(JOB, options=options):
+        pass

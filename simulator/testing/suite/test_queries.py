@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from ...collector.database import Indexing
-from ...contract import Role, RunSettings, make_groups
+from ...contract import Load, Role, RunSettings, make_groups
 from ...errors import OptionError, SimulatorError
-from ...modules.base import AnyModule, Support, await_count
+from ...modules.base import AnyModule, Support, await_count, connect
 from ...oracle.answers import Answer, answer
 from ...oracle.comparing import compare_answers
 from ...workloads import WORKLOADS
@@ -32,7 +32,7 @@ from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Awkward
 from ..inserting import insert_with
-from ..server import ServerUnderTest, as_observer, new_job
+from ..server import ServerUnderTest, new_job
 
 SEED, DEVICES = 9, 7
 # Runs of events (worker, first, count): for temperature two workers; for cpu, whose events are a
@@ -68,15 +68,12 @@ def fill(
     """Store these parts, or else all of the workload's."""
     parts = parts or PARTS[type(workload)]
     job = new_job(workload.schema, batch=200)
-    module = server.module(as_observer(job))
-    module.open()
-    module.prepare()
-    for worker, first, count in parts:
-        insert_with(server.module(job), workload, count, worker=worker, first=first)
-    # Whatever makes the events visible to queries.
-    expected = sum(count for _, _, count in parts)
-    assert await_count(module.count, expected, module.settle_s) == expected
-    module.close()
+    with server.prepare(job) as module:
+        for worker, first, count in parts:
+            insert_with(server.module(job), workload, count, worker=worker, first=first)
+        # Whatever makes the events visible to queries.
+        expected = sum(count for _, _, count in parts)
+        assert await_count(module.count, expected, module.settle_s) == expected
 
 
 @contextmanager
@@ -84,23 +81,24 @@ def prepare_queries(
     server: ServerUnderTest, workload: Workload, options: Mapping[str, Any] | None = None
 ) -> Iterator[AnyModule]:
     """The module, ready for queries."""
-    module = server.module(new_job(workload.schema, role=Role.READ), options=options)
-    module.open()
-    try:
+    job = new_job(workload.schema, role=Role.READ)
+    with connect(server.module(job, options=options)) as module:
         module.prepare_queries()
         find_indexing(module).prepare_queries()
         yield module
-    finally:
-        module.close()
+
+
+def make_settings(module: str, load: Load) -> RunSettings:
+    """The settings of a run with this load."""
+    groups = make_groups(load)
+    return RunSettings(
+        run_id="suite", token="t", target="t", module=module, options={}, groups=groups
+    )
 
 
 def find_indexing(module: AnyModule) -> Indexing:
     """What the collector does about indexes, in a run with the module's job."""
-    groups = make_groups(module.job.load)
-    run = RunSettings(
-        run_id="suite", token="t", target="t", module=module.name, options={}, groups=groups
-    )
-    return Indexing(run, module)
+    return Indexing(make_settings(module.name, module.job.load), module)
 
 
 def right_answer(module: AnyModule, query: str) -> Answer:
@@ -274,12 +272,10 @@ def test_a_workload_without_queries_is_refused(server: ServerUnderTest) -> None:
 def test_nothing_to_query_says_what_to_do(server: ServerUnderTest) -> None:
     """Also after an insert of another workload: the command names the one that is asked about."""
     job = new_job(Temperature.schema, role=Role.READ, target="mine", workload="temperature")
-    module = server.module(job)
-    module.open()
-    with pytest.raises(SimulatorError, match=r"no table \S*events to query: run insert") as refused:
+    refusal = pytest.raises(SimulatorError, match=r"no table \S*events to query: run insert")
+    with connect(server.module(job)) as module, refusal as refused:
         module.prepare_queries()
     assert "insert --target mine --workload temperature" in str(refused.value)
-    module.close()
 
 
 def test_a_query_that_fails_says_why(server: ServerUnderTest) -> None:

@@ -9,9 +9,8 @@ import pytest
 from ...contract import PrimaryKey, Tables
 from ...errors import SimulatorError
 from ...histograms import merge_histograms
-from ...modules.base import Encoding, Job
+from ...modules.base import Encoding, Job, connect
 from ...modules.options import LEAN
-from ...worker import connect
 from ...worker.measure import Recorder
 from ...workloads.base import Workload
 from ...workloads.temperature import Temperature
@@ -42,10 +41,8 @@ def insert_during(
     client: str = LEAN,
 ) -> Recorder:
     """Insert while the fault strikes; check that all is stored once and the fault was counted."""
-    observer = server.module(as_observer(job), encoding)
-    observer.open()
-    observer.prepare()
-    observer.close()
+    with server.prepare(job, encoding):
+        pass
     store_devices_of(server.module(as_observer(job), encoding), workload, worker=2)
     connections: list[set[str]] = []
     with fault.prepare(server, job) as strike:
@@ -121,10 +118,8 @@ def test_exactly_once_with_requests_in_flight(
         workload.schema, batch=batch_of(pipelined, BATCH), primary_key=key, in_flight=IN_FLIGHT
     )
     events = 60 * max(1, job.load.batch)
-    observer = server.module(as_observer(job), pipelined)
-    observer.open()
-    observer.prepare()
-    observer.close()
+    with server.prepare(job, pipelined):
+        pass
     with fault_in_flight.prepare(server, job) as strike:
 
         def cut() -> None:
@@ -175,10 +170,8 @@ def test_an_outage_that_lasts_ends_the_run(server: ServerUnderTest, thorough_fau
     (kind,) = thorough_fault.errors
     workload = Temperature()
     job = new_job(workload.schema, batch=BATCH)
-    observer = server.module(as_observer(job))
-    observer.open()
-    observer.prepare()
-    observer.close()
+    with server.prepare(job):
+        pass
     with thorough_fault.prepare(server, job) as strike:
         module = server.module(job, options=strike.options)
         with (

@@ -15,7 +15,7 @@ from ...workloads.queries import Aggregate, Function, Query, Window
 from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
 from ..inserting import insert_with
-from ..server import ServerUnderTest, as_observer, new_job
+from ..server import ServerUnderTest, new_job
 
 PERIOD_MS = 40 * 86_400_000
 STEP_MS = find_step_ms(PERIOD_MS)
@@ -39,16 +39,20 @@ def test_what_is_too_old_is_deleted_and_nothing_else(
         with pytest.raises(OptionError, match="can't do --retention: "):
             server.module(job)
         return
-    observer = _make_observer(server, job)
-    if observer is None:
-        return
-    observer.open()
     try:
-        observer.prepare()
+        with server.prepare(job) as observer:
+            _check_deletions(server, job, observer)
+    except OptionError as error:
+        # The database is a relative of the module's that can't delete what is too old.
+        if "can't do --retention: " not in str(error):
+            raise
     except SimulatorError as error:
         if "lacks the module" in str(error):
             pytest.skip(str(error))
         raise
+
+
+def _check_deletions(server: ServerUnderTest, job: Job, observer: AnyModule) -> None:
     half = EVENTS // 2
     insert_with(server.module(job), WORKLOAD, half)
     # So old that nothing goes, and then a part of what is there; again, and nothing more goes.
@@ -63,17 +67,6 @@ def test_what_is_too_old_is_deleted_and_nothing_else(
     _delete(observer, first + STEP_MS)
     more.join()
     _check(observer, EVENTS, _find_limit(EVENTS))
-    observer.close()
-
-
-def _make_observer(server: ServerUnderTest, job: Job) -> AnyModule | None:
-    """None if the database is a relative of the module's that can't delete what is too old."""
-    try:
-        return server.module(as_observer(job))
-    except OptionError as error:
-        if "can't do --retention: " in str(error):
-            return None
-        raise
 
 
 def _find_limit(events: int) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from ...contract import Tables
 from ...errors import Retryable, SimulatorError
-from ...modules.base import Job, Support, await_count
+from ...modules.base import Job, Support, await_count, connect
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
 from ...workloads.temperature import Temperature
@@ -23,10 +23,8 @@ _VISIBLE_S = 5.0
 
 def prepare(server: ServerUnderTest, job: Job) -> None:
     """Prepare as the collector does."""
-    module = server.module(job)
-    module.open()
-    module.prepare()
-    module.close()
+    with connect(server.module(job)) as module:
+        module.prepare()
 
 
 def fill(server: ServerUnderTest, job: Job, count: int = 8, first: int = 0) -> None:
@@ -44,12 +42,8 @@ def make_tables(server: ServerUnderTest, job: Job) -> None:
 
 def count(server: ServerUnderTest, job: Job, expected: int = 0) -> int | None:
     """Events in the tables. A busy server may take a moment to show the last of those `expected`."""
-    module = server.module(as_observer(job))
-    module.open()
-    try:
+    with connect(server.module(as_observer(job))) as module:
         return await_count(module.count, expected, max(_VISIBLE_S, module.settle_s))
-    finally:
-        module.close()
 
 
 def test_prepare_keeps_earlier_data_otherwise(server: ServerUnderTest, tables: Tables) -> None:
@@ -102,15 +96,13 @@ def test_a_lost_connection_costs_one_count(server: ServerUnderTest) -> None:
     fill(server, job)
     # A run of its own: a server may notice late that the connections before have ended.
     job = new_job(EVENTS)
-    module = server.module(job)
-    module.open()
-    assert server.kill_connections(job.run_id) >= 1
-    if not server.reconnects_unasked:
-        with pytest.raises(Retryable) as lost:
-            module.count()
-        assert lost.value.kind == "connection_lost"
-    assert module.count() == 8
-    module.close()
+    with connect(server.module(job)) as module:
+        assert server.kill_connections(job.run_id) >= 1
+        if not server.reconnects_unasked:
+            with pytest.raises(Retryable) as lost:
+                module.count()
+            assert lost.value.kind == "connection_lost"
+        assert module.count() == 8
 
 
 def test_closing_twice_or_after_a_lost_connection_is_no_error(server: ServerUnderTest) -> None:
@@ -128,40 +120,34 @@ def test_closing_twice_or_after_a_lost_connection_is_no_error(server: ServerUnde
 def test_only_one_run_at_a_time(server: ServerUnderTest) -> None:
     if not server.locks:
         pytest.skip("the database has no locks")
-    first, second = (server.module(new_job(EVENTS)) for _ in range(2))
-    first.open()
-    second.open()
-    with first.lock(), pytest.raises(SimulatorError, match="another run is using") as refused:
-        second.lock().__enter__()
-    for secret in second.options.secrets():
-        assert secret not in str(refused.value)
-    # The first has ended, though its connection has not.
-    with second.lock():
-        pass
-    first.close()
-    second.close()
+    ours, theirs = (connect(server.module(new_job(EVENTS))) for _ in range(2))
+    with ours as first, theirs as second:
+        with first.lock(), pytest.raises(SimulatorError, match="another run is using") as refused:
+            second.lock().__enter__()
+        for secret in second.options.secrets():
+            assert secret not in str(refused.value)
+        # The first has ended, though its connection has not.
+        with second.lock():
+            pass
 
 
 def test_a_run_that_died_does_not_keep_the_next_out(server: ServerUnderTest) -> None:
     if not server.locks:
         pytest.skip("the database has no locks")
     job = new_job(EVENTS)
-    first, second = server.module(job), server.module(new_job(EVENTS))
-    first.open()
-    second.open()
-    with first.lock():
+    with (
+        connect(server.module(job)) as first,
+        connect(server.module(new_job(EVENTS))) as second,
+        first.lock(),
+    ):
         assert server.kill_connections(job.run_id) >= 1
         with second.lock():
             pass
-    first.close()
-    second.close()
 
 
 def test_server_info_tells_version_and_settings(server: ServerUnderTest) -> None:
-    module = server.module(new_job(EVENTS))
-    module.open()
-    info = module.server_info()
-    module.close()
+    with connect(server.module(new_job(EVENTS))) as module:
+        info = module.server_info()
     assert any(character.isdigit() for character in info["version"])
     assert info["settings"]
     json.dumps(info)  # it goes into result.json

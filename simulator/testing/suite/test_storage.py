@@ -8,7 +8,7 @@ from ...contract import Storage
 from ...modules.base import AnyModule, Module, await_count
 from ...workloads.temperature import Temperature
 from ..inserting import insert_with
-from ..server import ServerUnderTest, as_observer, new_job
+from ..server import ServerUnderTest, new_job
 
 LEAST_PER_EVENT, MOST_PER_EVENT = 2, 4_000
 """Bytes. Four columns, compressed as well as can be, and with all that a table has before its first event."""
@@ -19,15 +19,12 @@ def test_the_size_on_disk_grows_with_the_events(server: ServerUnderTest) -> None
         pytest.skip("nothing tells the size")
     workload = Temperature(seed=8, device_spread=10)
     job = new_job(workload.schema, batch=1_000)
-    observer = server.module(as_observer(job))
-    observer.open()
-    observer.prepare()
-    sizes = [_store(server, observer, workload, number) for number in (1, 2)]
-    if server.compacts and observer.compact():
-        sizes.append(observer.storage())
     fill = server.events_for_size
-    amid = observer.storage_during()
-    observer.close()
+    with server.prepare(job) as observer:
+        sizes = [_store(server, observer, workload, number) for number in (1, 2)]
+        if server.compacts and observer.compact():
+            sizes.append(observer.storage())
+        amid = observer.storage_during()
     if amid.reason is None:
         # Nothing is written any more, so it is what is on disk.
         assert amid.total_bytes == pytest.approx(sizes[-1].total_bytes, rel=0.1)

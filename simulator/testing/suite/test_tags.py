@@ -9,7 +9,7 @@ import pytest
 
 from ...contract import PrimaryKey
 from ...errors import OptionError, SimulatorError
-from ...modules.base import Encoding, Support
+from ...modules.base import Encoding, Support, connect
 from ...oracle.answers import answer
 from ...oracle.comparing import compare_answers
 from ...workloads import load_workload
@@ -72,12 +72,8 @@ def test_every_way_of_inserting_stores_events_without_their_tags(
 
 
 def count_devices(server: ServerUnderTest, workload: Workload) -> int | None:
-    module = server.module(as_observer(new_job(workload.schema)))
-    module.open()
-    try:
+    with connect(server.module(as_observer(new_job(workload.schema)))) as module:
         return module.count_devices()
-    finally:
-        module.close()
 
 
 def test_exactly_once_by_the_id(server: ServerUnderTest, thorough_fault: Fault) -> None:
@@ -102,13 +98,10 @@ def test_a_run_goes_on_with_the_devices_that_are_there(server: ServerUnderTest) 
     for run, (devices, first) in enumerate(((2, 0), (2, 8), (4, 32))):
         workload = Sundry(seed=2, device_spread=devices, tags="table")
         job = new_job(workload.schema, batch=4, clean=not first)
-        observer = server.module(as_observer(job, clean=not first))
-        observer.open()
-        observer.prepare()
-        insert_with(server.module(job), workload, 8, worker=1, first=first)
-        assert observer.count() == 8 * run + 8
-        assert observer.count_devices() == devices
-        observer.close()
+        with server.prepare(job) as observer:
+            insert_with(server.module(job), workload, 8, worker=1, first=first)
+            assert observer.count() == 8 * run + 8
+            assert observer.count_devices() == devices
     old, new = (Sundry(seed=2, device_spread=devices, tags="table") for devices in (2, 4))
     blocks = [old.block(1, 0, 16), new.block(1, 32, 8)]
     assert server.rows(new.schema, new.schema.table) == sorted(rows_of(*blocks))
@@ -120,12 +113,10 @@ def test_tables_with_tags_elsewhere_are_told_apart(server: ServerUnderTest) -> N
     for before, after in (("row", "table"), ("table", "row")):
         fill(server, Temperature(tags=before), [(0, 0, 5)])
         schema = Temperature(tags=after).schema
-        module = server.module(new_job(schema, clean=False))
-        module.open()
-        for prepare in (module.prepare, module.prepare_queries):
-            with pytest.raises(SimulatorError, match=r"tags=row or table|no table events_tags"):
-                prepare()
-        module.close()
+        with connect(server.module(new_job(schema, clean=False))) as module:
+            for prepare in (module.prepare, module.prepare_queries):
+                with pytest.raises(SimulatorError, match=r"tags=row or table|no table events_tags"):
+                    prepare()
 
 
 TRUCKS = load_workload("trucks")(seed=4, devices=4, tags="table")
