@@ -134,7 +134,7 @@ class Indexing:
             return
         if self._when is CreateIndices.BEFORE:
             module.create_indexes(module.index_names)
-        elif present := self._list_present(module):
+        elif present := self._list_indexes(present=True):
             if self.builds_after_run:
                 module.drop_indexes(present)
             elif self._when is CreateIndices.NO:
@@ -146,7 +146,7 @@ class Indexing:
     def prepare_queries(self) -> None:
         """Check tables that others have loaded: SimulatorError if indexes are missing that inserts should
         have paid for. Those of `after` are built."""
-        if self._when is CreateIndices.BEFORE and (lacking := self._list_lacking()):
+        if self._when is CreateIndices.BEFORE and (lacking := self._list_indexes(present=False)):
             raise SimulatorError(
                 "the tables were loaded without the indexes of create_indices=before"
                 f" ({', '.join(lacking)}), so the inserts did not maintain them: insert again with"
@@ -157,7 +157,7 @@ class Indexing:
 
     def build(self) -> None:
         """Build the indexes that are missing, and note how long it takes."""
-        if lacking := self._list_lacking():
+        if lacking := self._list_indexes(present=False):
             assert self._module is not None
             create = self._module.create_indexes
             began = time.monotonic()
@@ -177,15 +177,12 @@ class Indexing:
             schema["indexes"] = sorted(indexes.values())
         return schema
 
-    def _list_lacking(self) -> list[str]:
+    def _list_indexes(self, present: bool) -> list[str]:
+        """Those of the module's indexes that are there, or those that aren't."""
         if self._module is None:
             return []
-        present = ask(self._module.list_indexes, self._settings)
-        return [name for name in self._module.index_names if name not in present]
-
-    def _list_present(self, module: IndexedModule[Any, Any]) -> list[str]:
-        lacking = self._list_lacking()
-        return [name for name in module.index_names if name not in lacking]
+        there = ask(self._module.list_indexes, self._settings)
+        return [name for name in self._module.index_names if (name in there) is present]
 
 
 class Preparation:

@@ -230,7 +230,7 @@ def run_collector(
                 # Longer than a worker is silent. With the default of 5 s the collector could close
                 # a connection in the moment in which the worker sends its result over it.
                 timeout_keep_alive=int(settings.silence_timeout_s) * 2,
-                backlog=4096,
+                backlog=_BACKLOG,
             )
         )
 

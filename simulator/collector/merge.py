@@ -25,8 +25,13 @@ from ..contract import (
 )
 from ..histograms import encode_histogram, latency_ms, merge_histograms
 from .barrier import name_workers
-from .stages import judge_stages, merge_stages
-from .verdicts import count_measured, judge_offer, measure_client
+from .verdicts import (
+    count_measured,
+    judge_offer,
+    judge_stages,
+    measure_client,
+    merge_stages,
+)
 
 MIN_OVERLAP = 0.8
 """Below this, the writers did not load the database together, and the run is invalid. Of two workers

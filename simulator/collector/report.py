@@ -66,7 +66,10 @@ def make_report(
             writers, report.carried = _verify(group, settings, prepared, barrier, kept_events)
             run.groups.append(writers)
         else:
-            run.groups.append(_merge_readers(group, settings, prepared, barrier))
+            # While data are written, all answers may grow.
+            varying = None if settings.groups_of(Role.WRITE) else prepared.drawn
+            figures = _collect_figures(group, barrier)
+            run.groups.append(_merge(group, figures, barrier, varying=varying))
         if early_end is not None:
             run.groups[-1].invalid_reasons.append(str(early_end))
         if deleter is not None:
@@ -236,15 +239,6 @@ def find_lateness(workload: Workload, parts: Sequence[StoredPart]) -> Lateness |
 
 
 # --- readers --------------------------------------------------------------------------------------
-
-
-def _merge_readers(
-    group: Group, settings: RunSettings, prepared: Preparation, barrier: Barrier
-) -> GroupResult:
-    """Merge what a group of readers measured."""
-    # While data are written, all answers may grow.
-    varying = None if settings.groups_of(Role.WRITE) else prepared.drawn
-    return _merge(group, _collect_figures(group, barrier), barrier, varying=varying)
 
 
 def _count_after_queries(settings: RunSettings, module: AnyModule) -> int | None:

@@ -170,14 +170,6 @@ class Deleter:
         return sum(int(row[0]) for row in rows)
 
 
-def make_deleter(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Deleter | None:
-    """What deletes in this run; None: nothing is to be deleted."""
-    retention = prepared.module.job.retention
-    if retention is None:
-        return None
-    return Deleter(settings, prepared, barrier, retention)
-
-
 def describe_remaining(result: RetentionResult) -> list[str]:
     """What makes a run invalid by its retention."""
     if not result.remaining:

@@ -42,7 +42,7 @@ from .disk import is_amid, measure_during, measure_storage, place_amid
 from .limits import NOTICE_S, LimitWatch
 from .lookup import describe_wrong, look_up_events
 from .report import add_long_windows, make_early_report, make_report
-from .retention import Deleter, find_last_limit, leave_out_deleted, make_deleter
+from .retention import Deleter, find_last_limit, leave_out_deleted
 from .status import PhaseTracker
 
 _log = logging.getLogger(__name__)
@@ -93,7 +93,8 @@ class Collector:
             await self._ask(self._preparation.prepare, "preparing the database")
             if self.failure is not None:
                 return  # a worker gave the run up meanwhile
-            self._deleter = make_deleter(self.settings, self._preparation, self.barrier)
+            if (retention := module.job.retention) is not None:
+                self._deleter = Deleter(self.settings, self._preparation, self.barrier, retention)
             self._is_prepared = True
             self._phases.queries = self._preparation.queries
             self._phases.prefill = self._preparation.begin.prefill

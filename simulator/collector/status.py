@@ -1,4 +1,5 @@
-"""How far a run is: phases with their times, and what each group of workers has done."""
+"""How far a run is: phases with their times, what each group of workers has done, and its latencies by the
+minute."""
 
 from __future__ import annotations
 
@@ -6,21 +7,27 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ..contract import (
     QUIET_S,
     Group,
     GroupStatus,
+    MinuteLatency,
     Phase,
     Progress,
     Role,
     RunSettings,
     Status,
 )
-from ..histograms import CoarseCounts, find_percentile_ms, find_percentiles_ms
+from ..histograms import (
+    CoarseCounts,
+    add_coarse,
+    find_percentile_ms,
+    find_percentiles_ms,
+    subtract_coarse,
+    write_coarse,
+)
 from .barrier import MAX_NAMED, Barrier
-from .minutes import MinuteSeries
 
 _RATE_REPORTS = 3
 """The rate is taken over this many of a worker's reports, which come once a second."""
@@ -33,19 +40,11 @@ _TOLD_S = 10.0
 
 _STAGES = {Phase.PREFILL: "prefill", Phase.RUN: "run"}
 
+_MINUTE_S = 60
+MOST_MINUTES = 1_440
+"""A day. In longer runs two minutes become one, again and again."""
+
 _log = logging.getLogger(__name__)
-
-
-class _Report(NamedTuple):
-    """What a worker had done."""
-
-    at_s: float
-    """When the worker reported it."""
-    done: int = 0
-    rows: int = 0
-    bytes: int = 0
-    """Rows and bytes are those of answers."""
-    latency: CoarseCounts = (0, [])
 
 
 class PhaseTracker:
@@ -68,8 +67,8 @@ class PhaseTracker:
         """Events generated for right answers, and how many it will be."""
         self.minutes = {group.load.role: MinuteSeries() for group in settings.groups}
         """The latencies of each group by the minute."""
-        self._reports: dict[int, deque[_Report]] = {}
-        """Each worker's last reports of this phase."""
+        self._reports: dict[int, deque[tuple[float, Progress]]] = {}
+        """Each worker's last reports of this phase, and when they came."""
 
     def enter(self, phase: Phase) -> None:
         """Begin a phase."""
@@ -92,10 +91,14 @@ class PhaseTracker:
             self._advanced_at = now
             self._quiet_noted = False
         if message.stage == _STAGES.get(self.phase):
-            begun = deque([_Report(now - message.elapsed_s)], _RATE_REPORTS + 1)
-            reports = self._reports.setdefault(message.worker, begun)
-            amounts = message.done, message.rows, message.bytes
-            reports.append(_Report(now, *amounts, message.latency))
+            reports = self._reports.get(message.worker)
+            if reports is None:
+                nothing = Progress(
+                    worker=message.worker, stage=message.stage, elapsed_s=0.0, done=0
+                )
+                reports = deque([(now - message.elapsed_s, nothing)], _RATE_REPORTS + 1)
+                self._reports[message.worker] = reports
+            reports.append((now, message))
             if self.phase is Phase.RUN:
                 role = self._settings.group_of(message.worker).load.role
                 self.minutes[role].take(message)
@@ -197,15 +200,15 @@ class PhaseTracker:
         return load.workers * load.runs * self.queries
 
     def _rate(
-        self, workers: list[int], read: Callable[[_Report], int] = lambda report: report.done
+        self, workers: list[int], read: Callable[[Progress], int] = lambda report: report.done
     ) -> float | None:
         """The rate of these workers over the last seconds: events or queries per second, or what else `read`
         takes from reports."""
         now = time.monotonic()
         rates = []
         for reports in filter(None, map(self._reports.get, workers)):
-            first, last = reports[0], reports[-1]
-            spent_s = max(last.at_s, now - _REPORT_LATE_S) - first.at_s
+            (began_s, first), (last_s, last) = reports[0], reports[-1]
+            spent_s = max(last_s, now - _REPORT_LATE_S) - began_s
             if spent_s > 0:
                 rates.append((read(last) - read(first)) / spent_s)
         return sum(rates) if rates else None
@@ -213,7 +216,73 @@ class PhaseTracker:
     def _recent_ms(self, workers: list[int]) -> list[float | None]:
         """p50 and p99 of these workers' requests of the last seconds."""
         by_worker = list(filter(None, map(self._reports.get, workers)))
-        earlier = (reports[0].latency for reports in by_worker)
-        return find_percentiles_ms(
-            (reports[-1].latency for reports in by_worker), [50, 99], earlier
+        earlier, latest = (
+            [reports[place][1].latency for reports in by_worker] for place in (0, -1)
+        )
+        return find_percentiles_ms(latest, [50, 99], earlier)
+
+
+class MinuteSeries:
+    """The latencies of a group's requests by the minute in which workers reported them, which is at most a
+    second late. All minutes add up to the whole window."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, tuple[int, CoarseCounts]] = {}
+        """Worker -> minute of its last report, and all that it had reported in earlier ones."""
+        self._latest: dict[int, CoarseCounts] = {}
+        self._minutes: dict[int, CoarseCounts] = {}
+        self.length_s = _MINUTE_S
+
+    def take(self, message: Progress) -> None:
+        """Take a worker's report, with all latencies of the window so far."""
+        minute = int(message.elapsed_s // self.length_s)
+        before = self._told.get(message.worker)
+        if before is None:
+            self._told[message.worker] = minute, (0, [])
+        elif minute > before[0]:
+            # What was counted while it was recorded is in the next minute.
+            latest = self._latest[message.worker]
+            self._add(before[0], subtract_coarse(latest, before[1]))
+            self._told[message.worker] = minute, latest
+        self._latest[message.worker] = message.latency
+
+    def _add(self, minute: int, counts: CoarseCounts) -> None:
+        self._minutes[minute] = add_coarse(self._minutes.get(minute, (0, [])), counts)
+        if len(self._minutes) > MOST_MINUTES:
+            self._halve()
+
+    def _halve(self) -> None:
+        minutes, self._minutes = self._minutes, {}
+        self.length_s *= 2
+        for minute, counts in minutes.items():
+            merged = self._minutes.get(minute // 2, (0, []))
+            self._minutes[minute // 2] = add_coarse(merged, counts)
+        self._told = {worker: (at // 2, reported) for worker, (at, reported) in self._told.items()}
+
+    def read_latest(self) -> MinuteLatency | None:
+        """The last minute that is over for all workers; None before."""
+        over = min((minute for minute, _ in self._told.values()), default=0) - 1
+        if over not in self._minutes:
+            return None
+        return self._describe(over, self._minutes[over])
+
+    def result(self) -> list[MinuteLatency]:
+        """All minutes, the one that the end cut off included; none if the run has a single one."""
+        rest = dict(self._minutes)
+        for worker, (minute, reported) in self._told.items():
+            recent = subtract_coarse(self._latest[worker], reported)
+            rest[minute] = add_coarse(rest.get(minute, (0, [])), recent)
+        if len(rest) < 2:
+            return []
+        return [self._describe(minute, counts) for minute, counts in sorted(rest.items())]
+
+    def _describe(self, minute: int, counts: CoarseCounts) -> MinuteLatency:
+        p50, p99 = find_percentiles_ms([counts], [50, 99])
+        return MinuteLatency(
+            begins_s=minute * self.length_s,
+            length_s=self.length_s,
+            requests=sum(counts[1]),
+            p50_ms=p50,
+            p99_ms=p99,
+            counts=write_coarse(counts),
         )

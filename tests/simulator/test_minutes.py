@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.collector.minutes import MOST_MINUTES, MinuteSeries
+from simulator.collector.status import MOST_MINUTES, MinuteSeries
 from simulator.contract import Progress
 from simulator.histograms import (
     CoarseCounts,
