@@ -183,38 +183,30 @@ class CollectorClient:
         self._http.close()
 
 
-class ProgressReporter:
-    """Reports once a second from its own thread, so also while the database doesn't answer."""
+@contextmanager
+def reporting(
+    client: CollectorClient,
+    read: Callable[[], Progress],
+    end_early: Callable[[float], object] = lambda at: None,
+) -> Iterator[None]:
+    """Report once a second from a thread, so also while the database doesn't answer. `end_early` is called
+    with the instant, by `time.perf_counter()`, at which the worker is to end."""
+    stop = threading.Event()
 
-    def __init__(
-        self,
-        client: CollectorClient,
-        read: Callable[[], Progress],
-        end_early: Callable[[float], None] | None = None,
-    ) -> None:
-        """`end_early` is called with the instant, by `time.perf_counter()`, at which the worker is to end."""
-        self._client = client
-        self._read = read
-        self._end_early = end_early
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
+    def report() -> None:
         compute_patiently()
-        while not self._stop.wait(_PROGRESS_INTERVAL_S):
-            ends_in_s = self._client.progress(self._read())
-            if ends_in_s is not None and self._end_early is not None:
-                self._end_early(time.perf_counter() + ends_in_s)
+        while not stop.wait(_PROGRESS_INTERVAL_S):
+            ends_in_s = client.progress(read())
+            if ends_in_s is not None:
+                end_early(time.perf_counter() + ends_in_s)
 
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
-# How far a worker is: what it tells the collector once a second.
+    thread = threading.Thread(target=report, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def read_progress(
@@ -260,7 +252,6 @@ class Worker(ABC):
         self._group = settings.group_of(number)
         self._load = self._group.load
         self._number = number
-        self._abortable = bool(settings.abort_limits)
         self._by_second = settings.data.retention_s is not None
         self._client = client
         self._workload, self._module = build(settings)

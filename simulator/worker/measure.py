@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from math import inf
@@ -11,13 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..contract import GAP_S, WorkerFigures, WorkerOffer
-from ..histograms import CoarseCounts, LatencyRecorder, encode_histogram
+from ..histograms import (
+    CoarseCounts,
+    LatencyRecorder,
+    coarsen_latencies,
+    encode_histogram,
+    read_coarse,
+    write_coarse,
+)
 from .schedule import ClosedLoop, Schedule
-from .seconds import SecondRecorder
 from .stages import StageRecorder
 
 if TYPE_CHECKING:
-    from .schedule import FloatArray
+    from .stages import FloatArray
 
 
 class Recorder:
@@ -54,7 +61,8 @@ class Recorder:
         self._cpu_begin = 0.0
         self._cpu_end: float | None = None
         self._throttling_begin: tuple[int, int] | None = None
-        self._clock: _WindowClock | None = None
+        self._timers: list[threading.Timer] = []
+        """Notify when the window opens and when it ends, whatever the worker waits for then."""
         self._latency = LatencyRecorder()
         """Of an open loop: the response times; else the service times."""
         self._service = LatencyRecorder(1 / 3)
@@ -74,9 +82,12 @@ class Recorder:
         self._from, self._to = schedule.measured_from, schedule.ends
         self._begin = self._last = time.perf_counter()
         self._read_begin()
-        if self._from > origin or self._to < inf:
-            self._clock = _WindowClock(self._from, self._to, self._enter_window, self._leave_window)
-            self._clock.start()
+        for at, notify in ((self._from, self._enter_window), (self._to, self._leave_window)):
+            if origin < at < inf:
+                timer = threading.Timer(max(0.0, at - time.perf_counter()), notify)
+                timer.daemon = True
+                timer.start()
+                self._timers.append(timer)
 
     def end_early(self, at: float) -> None:
         """Close the window then, and let the schedule end, if it doesn't end before. Called in another
@@ -89,9 +100,8 @@ class Recorder:
         self._cpu_begin = time.process_time()
 
     def _enter_window(self) -> None:
-        if self._from > self._origin:
-            self._read_begin()
-            self._open_window()
+        self._read_begin()
+        self._open_window()
 
     def _leave_window(self) -> None:
         self._cpu_end = time.process_time()
@@ -214,8 +224,9 @@ class Recorder:
 
     def end(self) -> None:
         """Close the window."""
-        if self._clock is not None:
-            self._clock.stop()
+        for timer in self._timers:
+            timer.cancel()
+            timer.join()
         if self._cpu_end is None:
             self._cpu_end = time.process_time()
 
@@ -290,28 +301,42 @@ class Recorder:
         )
 
 
-class _WindowClock(threading.Thread):
-    """Notifies when a window opens and when it ends, whatever the worker waits for then."""
+class SecondRecorder:
+    """The latencies of the requests of each second since the common start, for runs in which something is
+    done to the database every now and then, which no percentile of the whole run shows. One thread records.
 
-    def __init__(
-        self, opens: float, ends: float, enter: Callable[[], None], leave: Callable[[], None]
-    ) -> None:
-        super().__init__(name="window", daemon=True)
-        self._opens, self._ends = opens, ends
-        self._enter, self._leave = enter, leave
-        self._stopped = threading.Event()
+    Seconds that are over are kept as coarse counts, packed into some hundred bytes each, so that a day's run
+    has room: lists of numbers took as many kilobytes.
+    """
 
-    def run(self) -> None:
-        for at, notify in ((self._opens, self._enter), (self._ends, self._leave)):
-            wait_s = None if at == inf else max(0.0, at - time.perf_counter())
-            if self._stopped.wait(wait_s):
-                return
-            notify()
+    def __init__(self) -> None:
+        self._pending: dict[int, list[float]] = {}
+        self._newest = -1
+        self._counts: list[tuple[int, bytes]] = []
 
-    def stop(self) -> None:
-        """Notify no more."""
-        self._stopped.set()
-        self.join()
+    def record(self, at_s: float, latency_s: float) -> None:
+        """Note a request that was sent (in an open loop: due) then. In the hot path."""
+        second = max(0, int(at_s))
+        if second > self._newest:
+            # Some 0.1 ms, once a second.
+            self._newest = second
+            self._keep()
+        self._pending.setdefault(second, []).append(latency_s)
+
+    def _keep(self) -> None:
+        self._counts += [
+            (second, zlib.compress(write_coarse(coarsen_latencies(own)).encode(), 1))
+            for second, own in self._pending.items()
+        ]
+        self._pending.clear()
+
+    def result(self) -> list[tuple[int, CoarseCounts]]:
+        """Second and counts; a second whose requests were answered late may be there several times."""
+        self._keep()
+        return [
+            (second, read_coarse(zlib.decompress(packed).decode()))
+            for second, packed in self._counts
+        ]
 
 
 # cgroup v2, then v1 as a container sees it.

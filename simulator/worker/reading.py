@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
-from typing import Any, Protocol
+from typing import Any
 
 from ..contract import Execution, Progress, QueryProgress, Stage, WorkerQuery, WorkerResult
 from ..errors import Retryable, SimulatorError
@@ -19,7 +19,7 @@ from ..logs import redact
 from ..modules.asking import Asker, Received, SplitAsker
 from ..modules.base import connect
 from ..modules.sending import find_arrival, find_sending
-from .base import EARLY_S, ProgressReporter, Worker, garbage_collection_paused, read_progress
+from .base import EARLY_S, Worker, garbage_collection_paused, read_progress, reporting
 from .measure import Recorder
 from .questions import FirstAnswers, Questions
 from .schedule import Schedule, make_schedule, sharpen_sleep
@@ -32,14 +32,6 @@ _RECONNECT_S = 0.5
 
 _SETTLED = 128
 """After how many questions recorders do what takes long: before the next one, not while it is under way."""
-
-
-Note = Callable[[str, int, Received], object]
-"""Takes a query's name, the number of an execution from 0 on, and its answer."""
-
-
-def _ignore(name: str, execution: int, received: Received) -> None:
-    """Keep nothing of an answer."""
 
 
 class ReadingWorker(Worker):
@@ -80,7 +72,7 @@ class ReadingWorker(Worker):
             failed = runner.failed
             report = read_progress(self._number, "run", recorder, failed=failed)
             changes: dict[str, Any] = runner.read_size()
-            if self._abortable:
+            if self._settings.abort_limits:
                 changes["queries"] = runner.read_queries()
             if by_number:
                 # A query that failed is one less to be asked.
@@ -92,7 +84,7 @@ class ReadingWorker(Worker):
             if schedule.is_open:
                 sharpen_sleep()
             recorder.begin(self._await_start(early_s=EARLY_S))
-            with ProgressReporter(self._client, progress, recorder.end_early):
+            with reporting(self._client, progress, recorder.end_early):
                 runner.run_queries()
                 recorder.end()
         figures = recorder.result(
@@ -105,21 +97,6 @@ class ReadingWorker(Worker):
         if self._load.check:
             self._client.ready(Stage.CHECK)
             self._client.answers(self._answers.hand_in(self._number, self._module.job.schema))
-
-
-class QuestionSource(Protocol):
-    """The queries of a `QueryRunner`: `Questions`."""
-
-    names: list[str]
-
-    def make(self, name: str) -> Any:
-        """The request for the next execution of a query."""
-
-    def encode_next(self, name: str) -> None:
-        """Encode the next request of a query, if that takes no more than some µs."""
-
-    def find_shortfall(self, name: str, rows: int) -> str | None:
-        """What is wrong with an answer of so many rows, where that can be known without decoding it."""
 
 
 @dataclass
@@ -232,17 +209,18 @@ class QueryRunner:
 
     def __init__(
         self,
-        questions: QuestionSource,
+        questions: Questions,
         asker: Asker,
         turns: Iterator[str],
         recorder: Recorder,
         schedule: Schedule,
         abort: Callable[[], None] = lambda: None,
-        note: Note = _ignore,
+        note: Callable[[str, int, Received], object] = lambda name, execution, received: None,
         worker: int | None = None,
     ) -> None:
-        """`abort` is called before each question, and raises if the run is over; `note` is given each answer;
-        `worker`: keep every execution, under this reader's number."""
+        """`abort` is called before each question, and raises if the run is over; `note` is given a query's
+        name, the number of an execution from 0 on, and its answer; `worker`: keep every execution, under this
+        reader's number."""
         self._questions = questions
         self._asker = asker
         # To ask an abstract class each time takes longer than to remember its answer.

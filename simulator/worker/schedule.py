@@ -13,17 +13,13 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..contract import Arrivals, FleetPause, Load, RateStage, Role
-from .pauses import Pauses
-from .stages import Pace
+from .stages import Pace, Pauses
 
 if TYPE_CHECKING:
-    from numpy import floating
-    from numpy.typing import NDArray
-
-    FloatArray = NDArray[floating[Any]]
+    from .stages import FloatArray
 
 _PR_SET_TIMERSLACK = 29
 """https://github.com/torvalds/linux/blob/master/include/uapi/linux/prctl.h"""

@@ -13,11 +13,11 @@ from ..modules.sending import Writer
 from ..workloads.schema import EventBlock, Tags
 from .base import (
     EARLY_S,
-    ProgressReporter,
     RunOver,
     Worker,
     garbage_collection_paused,
     read_progress,
+    reporting,
 )
 from .feed import Feed, store_devices
 from .loop import insert_all
@@ -60,7 +60,7 @@ class WritingWorker(Worker):
                     sharpen_sleep()
                 recorder.begin(self._await_start(prefill, EARLY_S))
                 progress = self._progress("run", recorder)
-                with ProgressReporter(self._client, progress, recorder.end_early):
+                with reporting(self._client, progress, recorder.end_early):
                     failure = self._insert_all(feed, writer, recorder, schedule)
                     if failure is None:
                         recorder.end()
@@ -90,7 +90,7 @@ class WritingWorker(Worker):
     def _store_devices(self) -> None:
         recorder = Recorder()
         recorder.begin(time.perf_counter())
-        with ProgressReporter(self._client, self._progress("prefill", recorder)):
+        with reporting(self._client, self._progress("prefill", recorder)):
             store_devices(self._module, self._workload, self._number, self._check_on)
 
     def _prefill(self, generate: Callable[[int, int], EventBlock], first: int, count: int) -> None:
@@ -99,7 +99,7 @@ class WritingWorker(Worker):
             feed = Feed(generate, writer.encoder, first, count, batch)
             recorder = Recorder()
             recorder.begin(time.perf_counter())
-            with ProgressReporter(self._client, self._progress("prefill", recorder)):
+            with reporting(self._client, self._progress("prefill", recorder)):
                 self._insert(feed, writer, recorder)
 
     def _insert(

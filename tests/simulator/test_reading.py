@@ -84,6 +84,13 @@ class Answers(Asker):
         return Received(rows, 10 * rows, [(1,)] * rows)
 
 
+def make_runner(
+    database: Answers, turns: Iterator[str], recorder: Recorder, schedule: Schedule, **more: Any
+) -> QueryRunner:
+    questions: Any = database
+    return QueryRunner(questions, database, turns, recorder, schedule, **more)
+
+
 def test_each_query_is_asked_so_often_and_every_execution_is_kept() -> None:
     """With those that failed, which are in the window, too."""
     database = Answers(
@@ -93,7 +100,7 @@ def test_each_query_is_asked_so_often_and_every_execution_is_kept() -> None:
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
     turns = iter(["one", "two"] * 3)
-    runner = QueryRunner(database, database, turns, recorder, schedule, worker=7)
+    runner = make_runner(database, turns, recorder, schedule, worker=7)
     runner.run_queries()
     recorder.end()
     figures = recorder.result(queries=runner.results())
@@ -151,7 +158,7 @@ def test_an_answer_is_noted_while_the_next_question_is_under_way(is_open: bool) 
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
     turns = iter(["one", "two", "one", "two"])
-    runner = QueryRunner(database, database, turns, recorder, schedule, note=database.note)
+    runner = make_runner(database, turns, recorder, schedule, note=database.note)
     runner.run_queries()
     recorder.end()
     closed = ["ask 0", "ask 1", "note 0", "ask 2", "ask 3", "note 2", "note 3"]
@@ -175,7 +182,7 @@ def test_the_next_question_is_encoded_only_where_sending_and_waiting_are_apart(
     schedule = make_schedule(Load(role=Role.READ, runs=1), 0, 0)
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
-    QueryRunner(database, database, iter(["one", "two"]), recorder, schedule).run_queries()
+    make_runner(database, iter(["one", "two"]), recorder, schedule).run_queries()
     assert encoded == (["one", "two"] if kind is InHalves else [])
 
 
@@ -195,7 +202,7 @@ def test_recorders_do_what_takes_long_between_two_questions(
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
     turns = iter(["one"] * 1500)
-    runner = QueryRunner(database, database, turns, recorder, schedule)
+    runner = make_runner(database, turns, recorder, schedule)
     runner.run_queries()
     recorder.end()
     assert merge_histograms([recorder.result().histogram]).get_total_count() == 1500
@@ -210,7 +217,7 @@ def ask(
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
     turns: Iterator[str] = islice(take_turns({"one": 1, "two": 1}), most)
-    asker = QueryRunner(database, database, turns, recorder, schedule)
+    asker = make_runner(database, turns, recorder, schedule)
     asker.run_queries()
     recorder.end()
     return asker, recorder
@@ -281,7 +288,7 @@ def test_an_answer_of_the_wrong_length_is_an_error() -> None:
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
     turns = iter(["one", "two"] * 2)
-    runner = QueryRunner(database, database, turns, recorder, schedule)
+    runner = make_runner(database, turns, recorder, schedule)
     runner.run_queries()
     first, second = runner.stats.values()
     assert (first.executions, first.errors, first.error) == (0, 2, "1 rows")
