@@ -154,20 +154,7 @@ def sum_durations_s(stages: Sequence[RateStage]) -> float:
 
 def find_mean_rate(stages: Sequence[RateStage]) -> float:
     """What is due in all stages ÷ the time that they take."""
-    return _count_all(stages) / sum_durations_s(stages)
-
-
-def _count_all(stages: Sequence[RateStage]) -> float:
-    return sum(stage.duration_s * stage.rate_per_s for stage in stages)
-
-
-def count_due_between(stages: Sequence[RateStage], from_s: float, until_s: float) -> float:
-    """What is due from one instant to another, counted from the beginning of the first stage."""
-    ends = list(accumulate(stage.duration_s for stage in stages))
-    return sum(
-        stage.rate_per_s * max(0.0, min(until_s, end) - max(from_s, end - stage.duration_s))
-        for stage, end in zip(stages, ends, strict=True)
-    )
+    return sum(stage.duration_s * stage.rate_per_s for stage in stages) / sum_durations_s(stages)
 
 
 # --- what a run is told ---------------------------------------------------------------------------
@@ -275,9 +262,13 @@ class Load(Message):
     def count_due(self, from_s: float, until_s: float) -> float:
         """Events (queries) that the rate comes to in a stretch, counted from the common start; 0 without a
         rate."""
-        if self.stages:
-            return count_due_between(self.stages, from_s, until_s)
-        return (self.rate_per_s or 0.0) * max(0.0, until_s - from_s)
+        if not self.stages:
+            return (self.rate_per_s or 0.0) * max(0.0, until_s - from_s)
+        ends = accumulate(stage.duration_s for stage in self.stages)
+        return sum(
+            stage.rate_per_s * max(0.0, min(until_s, end) - max(from_s, end - stage.duration_s))
+            for stage, end in zip(self.stages, ends, strict=True)
+        )
 
     def count_held(self, at_s: float) -> float:
         """Events that are due by then, and held back since the fleet is cut off."""

@@ -15,7 +15,7 @@ import trustme
 
 from simulator.modules.base import Job
 from simulator.testing.inserting import insert_with
-from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest, as_observer
+from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually
@@ -164,10 +164,8 @@ NO_ANSWER_IN_TIME = Fault(
 
 def prepare(server: ServerUnderTest, job: Job, **options: Any) -> None:
     """Make the tables of a job anew, with these options of the module."""
-    module = server.module(as_observer(job), options=options)
-    module.open()
-    module.prepare()
-    module.close()
+    with server.prepare(job, options=options):
+        pass
 
 
 def count_inserted(server: ServerUnderTest, job: Job, count: int, **options: Any) -> int | None:

@@ -75,10 +75,8 @@ def test_exactly_once_with_requests_in_flight(
     workload = Temperature(device_spread=3)
     job = new_job(workload.schema, batch=10, primary_key=key, tables=Tables.MULTIPLE)
     options = {"concurrent_requests": 4, "insert_mode": mode}
-    module = crate.module(as_observer(job))
-    module.open()
-    module.prepare()
-    module.close()
+    with crate.prepare(job):
+        pass
 
     def trigger() -> None:
         crate.proxy.fate = fate
@@ -125,10 +123,8 @@ def test_a_part_that_is_stored_already_is_not_stored_again(
     """As when a node dies in the middle of a request."""
     workload = Temperature(device_spread=3)
     job = new_job(workload.schema, batch=8)
-    module = crate.module(as_observer(job))
-    module.open()
-    module.prepare()
-    module.close()
+    with crate.prepare(job):
+        pass
     block = workload.block(0, 0, 8)
     with connect(crate.module(job, options={"insert_mode": mode}).writer(8)) as writer:
         assert isinstance(writer, CratedbWriter)

@@ -25,7 +25,7 @@ from simulator.modules._base.official import list_rows
 from simulator.modules.base import Encoding
 from simulator.modules.options import LEAN
 from simulator.testing.inserting import insert_with
-from simulator.testing.server import as_observer, batch_of, new_job
+from simulator.testing.server import batch_of, new_job
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.schema import ColumnType
@@ -145,10 +145,8 @@ def _list_bodies(
 
     options = {**OPTIONS.get(server.module_type.name, {}), "client": client}
     job = new_job(workload.schema, batch=batch_of(encoding, COUNT))
-    observer = server.module(as_observer(job), encoding, options)
-    observer.open()
-    observer.prepare()
-    observer.close()
+    with server.prepare(job, encoding, options):
+        pass
     with monkeypatch.context() as patch:
         patch.setattr(server.proxy, "instead", keep)
         recorder = insert_with(server.module(job, encoding, options), workload, COUNT)

@@ -16,7 +16,7 @@ from simulator.modules.base import Encoding, Job
 from simulator.modules.postgres import Postgres
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert
-from simulator.testing.server import FaultHandle, as_observer, batch_of, new_job
+from simulator.testing.server import FaultHandle, batch_of, new_job
 from simulator.worker import connect
 from simulator.worker.measure import Recorder
 from simulator.workloads.temperature import Temperature
@@ -54,10 +54,8 @@ def insert_with(
     """Insert, struck in the middle; check that everything is stored once; return what was recorded."""
     workload = Temperature(seed=1, device_spread=2)
     job = job or new_job(workload.schema, batch=batch_of(how, batch), in_flight=IN_FLIGHT)
-    observer = server.module(as_observer(job))
-    observer.open()
-    observer.prepare()
-    observer.close()
+    with server.prepare(job):
+        pass
     strike = strike or FaultHandle(lambda: None)
     module = server.module(job, how, {**options, **strike.options})
     with connect(module.writer(job.load.batch)) as writer:
@@ -188,10 +186,8 @@ def test_one_error_of_a_pipeline_leaves_the_others_alone(
     job = new_job(
         workload.schema, batch=batch_of(how, 4), in_flight=IN_FLIGHT, primary_key=PrimaryKey.CLIENT
     )
-    observer = postgres.module(as_observer(job))
-    observer.open()
-    observer.prepare()
-    observer.close()
+    with postgres.prepare(job):
+        pass
     module = postgres.module(job, how, {"connections": 1})
     size = job.load.batch or 1
     with connect(module.writer(job.load.batch)) as writer:

@@ -61,10 +61,8 @@ def test_a_writer_is_patient_by_and_by(
 ) -> None:
     workload = Temperature()
     job = new_job(workload.schema, batch=5)
-    observer = postgres.module(as_observer(job))
-    observer.open()
-    observer.prepare()
-    observer.close()
+    with postgres.prepare(job):
+        pass
     writer = postgres.module(job).writer(job.load.batch)
     with connect(writer):
         (payload,) = writer.encoder.encode(workload.block(0, 0, 5), 5)

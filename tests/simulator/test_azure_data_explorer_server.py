@@ -22,7 +22,7 @@ from simulator.modules.azure_data_explorer.server import Connection
 from simulator.modules.base import Job, await_count
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert
-from simulator.testing.server import as_observer, new_job
+from simulator.testing.server import new_job
 from simulator.worker import connect
 from simulator.workloads.temperature import Temperature
 
@@ -40,10 +40,8 @@ _server, server = server_fixtures("kusto")
 
 
 def prepare(server: KustoUnderTest, **changes: Any) -> None:
-    module = server.module(as_observer(JOB), options=changes)
-    module.open()
-    module.prepare()
-    module.close()
+    with server.prepare(JOB, options=changes):
+        pass
 
 
 def test_policies_are_those_of_the_ingestion(server: KustoUnderTest) -> None:

@@ -50,10 +50,8 @@ _server, server = server_fixtures("influxdb")
 
 
 def prepare(server: InfluxUnderTest, job: Job = JOB, **options: Any) -> None:
-    module = server.module(as_observer(job), options=options)
-    module.open()
-    module.prepare()
-    module.close()
+    with server.prepare(job, options=options):
+        pass
 
 
 def own_module(url: str, job: Job, org: str, token: str) -> Influxdb:
