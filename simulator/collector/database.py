@@ -270,7 +270,7 @@ class Preparation:
             self.known = "the events stored before the run are unknown"
         elif isinstance(self.known, str) and not writers:
             try:
-                self._find_stored()
+                ask(self._find_stored, self._settings)
             except (SimulatorError, Retryable) as error:
                 _log.warning("the stored events couldn't be surveyed: %s", error)
                 self.known = f"asking the database which events it stores failed: {error}"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.collector.database import ask
+from simulator.collector.database import Preparation, ask
 from simulator.collector.lookup import look_up
-from simulator.contract import Load, Report, Tables
+from simulator.contract import Load, Report, Role, Tables
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import Capabilities, Job, Support
 from simulator.modules.options import Options
 from simulator.oracle.answers import answer
 from simulator.oracle.stored import Stored, StoredPart
+from simulator.oracle.survey import RecognizedEvents
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Shape
 from simulator.workloads.temperature import Temperature
@@ -110,6 +111,26 @@ def test_events_that_writers_sort_are_not_looked_up_by_number(
 
     monkeypatch.setattr(database, "keeps_order", lambda: False)
     play(story, duration_s=10.0, look_up=True)
+
+
+def test_stored_events_are_asked_for_once_a_database_that_was_away_is_back(
+    database: FakeDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = RecognizedEvents(Temperature(), [StoredPart(0, 0, 100)])
+    gone = Retryable("connection_lost", "gone")
+    answers: list[Retryable | RecognizedEvents] = [gone, gone, gone, found]
+
+    def find_stored(*_: object) -> RecognizedEvents:
+        answer = answers.pop(0)
+        if isinstance(answer, Retryable):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("simulator.collector.database.time", FakeTime())
+    monkeypatch.setattr("simulator.collector.database.find_stored", find_stored)
+    prepared = Preparation(settings(role=Role.READ), database, Temperature())
+    prepared.survey()
+    assert prepared.known is found
 
 
 def test_tables_are_looked_up_once_a_database_that_was_away_is_back(
