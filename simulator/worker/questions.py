@@ -83,8 +83,9 @@ class Questions:
         self._encodes_late = redraw
         self._drawn: dict[str, _Drawn] = {}
         if drawn:
-            shared = _share_devices(workload, go.sharing_workers)
-            stored = self._stored = Stored(shared, go.stored, go.before_ms, chance)
+            if go.sharing_workers is not None:
+                workload = workload.remake(**{SHARING_WORKERS: go.sharing_workers})
+            stored = self._stored = Stored(workload, go.stored, go.before_ms, chance)
             self._drawn = {
                 name: _Drawn(query, find_row_count(query, stored)) for name, query in drawn.items()
             }
@@ -181,21 +182,12 @@ class Questions:
         return bind(description, self._module.job.schema.epoch_ms)
 
 
-def _share_devices(workload: Workload, workers: int | None) -> Workload:
-    """The workload with devices that so many workers share; None: as it is."""
-    if workers is None:
-        return workload
-    return workload.remake(**{SHARING_WORKERS: workers})
-
-
 # The first answer that a reader gets to each query, kept to be checked.
 
 KEPT_VALUES = 500_000
 """How many values of answers a reader keeps: with the Python objects that they become, 50 MB at most."""
 _KEPT_BYTES = 100_000_000
 """How long answers may be as they came, for the same reason."""
-
-_NOT_DESCRIBED = "no description of the right answer"
 
 
 class FirstAnswers:
@@ -233,7 +225,7 @@ class FirstAnswers:
             execution, received = self._kept.pop(name)
             bound = self._questions.bind(name, execution)
             if bound is None:
-                answers.unchecked[name] = _NOT_DESCRIBED
+                answers.unchecked[name] = "no description of the right answer"
             else:
                 answers.answers.append(self._give(name, bound, received, schema))
         return answers
