@@ -11,10 +11,10 @@ from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import Capabilities, Job, Support
 from simulator.modules.options import Options
 from simulator.oracle.answers import answer
-from simulator.oracle.stored import Stored, StoredPart
 from simulator.oracle.survey import RecognizedEvents
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Shape
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import settings

@@ -77,7 +77,6 @@ from .._base.errors import nothing_to_query
 from .._base.options import InsertMode
 from .._base.sql_queries import quote_name
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
-from ..sending import Writer
 from .encoding import CassandraEncoder, has_key_column
 from .options import (
     CLIENTS,
