@@ -15,7 +15,7 @@ from cli.live.state import LiveState
 from cli.plan import PlannedRun
 from cli.probes.background import MACHINE, OWN
 from cli.probes.database import Counters, Use, merge_uses, summarize_use
-from cli.probes.network import TrafficSnapshot, merge_traffic
+from cli.probes.network import NetworkSnapshot, merge_networks
 from cli.probes.timeline import AgingSeries, Step, Window, merge_steps
 from cli.render.report import make_report
 from cli.results.model import Result
@@ -81,7 +81,7 @@ class _Simulation:
             recorder.begin(self.origin)
         self.steps = AgingSeries(merge_steps)
         self.uses = AgingSeries(merge_uses)
-        self.traffic = AgingSeries(merge_traffic)
+        self.traffic = AgingSeries(merge_networks)
         self.live = LiveState("insert", "day")
         self.live.begin_run("run 1")
         self.unfinished = UnfinishedRun(PlannedRun("run 1", 1, DataSet(), (self.load,)))
@@ -119,7 +119,7 @@ class _Simulation:
         disks = {f"sd{letter}": second / 7 for letter in "abcdefgh"}
         self.uses.append(Use(second, own, ("postgres",), 500_000_000 + second, disks))
         carried = {100 + number: (1000 * second, 9000 * second) for number in range(4)}
-        self.traffic.append(TrafficSnapshot(second, carried))
+        self.traffic.append(NetworkSnapshot(second, carried))
 
     def _make_status(self, elapsed_s: float) -> Status:
         minute = self.phases.minutes[Role.WRITE].read_latest() if elapsed_s % 60 < 10 else None

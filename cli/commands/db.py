@@ -10,7 +10,9 @@ from ..signals import Interrupts
 from .options import combine, config_option, debug_option, place_options
 
 if TYPE_CHECKING:
-    from ..install.work import ClusterOptions, Consent
+    from ..cluster import Place
+    from ..config import Config
+    from ..install.work import Consent, Database
 
 
 _of_all = combine(config_option(), place_options, debug_option)
@@ -64,16 +66,13 @@ def db() -> None:
 @click.pass_context
 def install(ctx: click.Context, /, **given: Any) -> None:
     """Install TARGET's database, wait until it answers, and print the next command."""
-    from ..install.work import InstallRequest, install_database
+    from ..install.work import install_database
 
     interrupts = ctx.obj
     assert isinstance(interrupts, Interrupts)
-    request = InstallRequest(
-        given["variant"], given["nodes"], given["size"], given["image"], given["storage_class"]
-    )
-    install_database(
-        given["target"], request, _where(given), _consent(given), given["timeout_s"], interrupts
-    )
+    names = ("variant", "nodes", "size", "image", "storage_class")
+    wanted = {name: given[name] for name in names}
+    install_database(_open_database(given), wanted, _consent(given), interrupts)
 
 
 @db.command(short_help="Show which databases are installed, and whether they are ready.")
@@ -83,7 +82,8 @@ def status(**given: Any) -> None:
     """Show which databases are installed in the namespace, and whether they are ready."""
     from ..install.work import print_status
 
-    print_status(given["target"], _where(given))
+    config, place = _open_place(given)
+    print_status(config, given["target"], place)
 
 
 @db.command(short_help="Remove a target's database, its data only if asked to.")
@@ -100,21 +100,23 @@ def uninstall(**given: Any) -> None:
     """  # fmt: skip
     from ..install.work import uninstall_database
 
-    uninstall_database(
-        given["target"],
-        given["delete_volumes"],
-        _where(given),
-        _consent(given),
-        given["timeout_s"],
-    )
+    uninstall_database(_open_database(given), given["delete_volumes"], _consent(given))
 
 
-def _where(values: dict[str, Any]) -> ClusterOptions:
-    from ..install.work import ClusterOptions
+def _open_place(values: dict[str, Any]) -> tuple[Config, Place]:
+    from ..cluster import Place
+    from ..config import load_config
 
-    return ClusterOptions(
-        values["config_file"], values["namespace"], values["kubeconfig"], values["context"]
-    )
+    config = load_config(values["config_file"])
+    namespace = values["namespace"] or config.namespace
+    return config, Place(namespace, values["kubeconfig"], values["context"])
+
+
+def _open_database(values: dict[str, Any]) -> Database:
+    from ..install.work import Database
+
+    config, place = _open_place(values)
+    return Database(config, values["target"], place, values["timeout_s"])
 
 
 def _consent(values: dict[str, Any]) -> Consent:

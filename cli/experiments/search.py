@@ -107,36 +107,27 @@ class _Level:
         return judge(self.holds, self.misses) is not None
 
 
-@dataclass(frozen=True)
-class _Bracket:
-    """The levels next to the limit."""
+_Bracket = tuple[_Level | None, _Level | None]
+"""The levels next to the limit: below it and above it."""
 
-    low: _Level | None
-    high: _Level | None
 
-    @property
-    def ends(self) -> list[_Level]:
-        return [level for level in (self.low, self.high) if level is not None]
+def _list_levels(tried: Sequence[RateTrial]) -> list[_Level]:
+    """All rates that were tried, the lowest first."""
+    levels = []
+    for rate in sorted({trial.rate_per_s for trial in tried}):
+        verdicts = [trial.holds for trial in tried if trial.rate_per_s == rate]
+        levels.append(_Level(rate, sum(verdicts), len(verdicts) - sum(verdicts)))
+    return levels
 
 
 def _find_bracket(tried: Sequence[RateTrial]) -> _Bracket:
     """The adjacent rates between which a limit contradicts the fewest verdicts: under the hypotheses of
     `judge`, the most likely place. If there are several, the lowest."""
-    rates = sorted({trial.rate_per_s for trial in tried})
-    levels = [
-        _Level(
-            rate,
-            sum(trial.holds for trial in tried if trial.rate_per_s == rate),
-            sum(not trial.holds for trial in tried if trial.rate_per_s == rate),
-        )
-        for rate in rates
-    ]
+    levels = _list_levels(tried)
     scores = [level.score for level in levels]
     places = range(len(levels) + 1)
     best = max(places, key=lambda place: sum(scores[:place]) - sum(scores[place:]))
-    return _Bracket(
-        levels[best - 1] if best else None, levels[best] if best < len(levels) else None
-    )
+    return levels[best - 1] if best else None, levels[best] if best < len(levels) else None
 
 
 def choose_next(goal: Goal, tried: Sequence[RateTrial]) -> float | None:
@@ -145,14 +136,14 @@ def choose_next(goal: Goal, tried: Sequence[RateTrial]) -> float | None:
         return None
     if not tried:
         return _round(goal, FIRST_SHARE * goal.closed_loop_per_s)
-    bracket = _find_bracket(tried)
-    if bracket.high is not None and bracket.high.score == 0:
-        return bracket.high.rate
+    low, high = bracket = _find_bracket(tried)
+    if high is not None and high.score == 0:
+        return high.rate
     if (further := _widen(goal, tried, bracket)) is not None:
         return further
-    if bracket.low and bracket.high and bracket.high.rate > bracket.low.rate * (1 + goal.precision):
-        return _round(goal, math.sqrt(bracket.low.rate * bracket.high.rate))
-    unsure = [level for level in bracket.ends if not level.sure]
+    if low and high and high.rate > low.rate * (1 + goal.precision):
+        return _round(goal, math.sqrt(low.rate * high.rate))
+    unsure = [level for level in bracket if level is not None and not level.sure]
     if not unsure:
         return None
     return min(unsure, key=lambda level: (level.runs, level.rate)).rate
@@ -160,20 +151,21 @@ def choose_next(goal: Goal, tried: Sequence[RateTrial]) -> float | None:
 
 def _widen(goal: Goal, tried: Sequence[RateTrial], bracket: _Bracket) -> float | None:
     """A rate beyond all that were tried, if the limit is there: further each time."""
-    if bracket.low is None:
-        assert bracket.high is not None
-        far = max(1.0, tried[0].rate_per_s / bracket.high.rate)
+    low, high = bracket
+    if low is None:
+        assert high is not None
+        far = max(1.0, tried[0].rate_per_s / high.rate)
         lowest = _round(goal, goal.lowest_per_s)
-        further = max(lowest, _round(goal, bracket.high.rate / (2 * far)))
-        return further if further < bracket.high.rate else None
-    if bracket.high is None:
+        further = max(lowest, _round(goal, high.rate / (2 * far)))
+        return further if further < high.rate else None
+    if high is None:
         closed_loop = _round(goal, goal.closed_loop_per_s)
-        if bracket.low.rate < closed_loop:
+        if low.rate < closed_loop:
             return closed_loop
-        far = bracket.low.rate / closed_loop
+        far = low.rate / closed_loop
         highest = _round(goal, HIGHEST_SHARE * goal.closed_loop_per_s)
-        further = min(highest, _round(goal, bracket.low.rate * _GROWTH * far))
-        return further if further > bracket.low.rate else None
+        further = min(highest, _round(goal, low.rate * _GROWTH * far))
+        return further if further > low.rate else None
     return None
 
 
@@ -188,30 +180,21 @@ def find_interval(goal: Goal, tried: Sequence[RateTrial]) -> Interval:
     rates up to which all hold, and from which on none does."""
     if not tried:
         return Interval(None, None, sure=False, because="no rate was tried")
-    bracket = _find_bracket(tried)
-    if choose_next(_without_end(goal), tried) is None:
-        low, high = (None if level is None else level.rate for level in (bracket.low, bracket.high))
+    if choose_next(replace(goal, max_steps=10**9), tried) is None:
+        low, high = (None if level is None else level.rate for level in _find_bracket(tried))
         return Interval(low, high, sure=True)
-    rates = sorted({trial.rate_per_s for trial in tried})
-    scores = {
-        rate: sum(1 if trial.holds else -1 for trial in tried if trial.rate_per_s == rate)
-        for rate in rates
-    }
+    levels = _list_levels(tried)
     low = high = None
-    for rate in rates:
-        if scores[rate] <= 0:
+    for level in levels:
+        if level.score <= 0:
             break
-        low = rate
-    for rate in reversed(rates):
-        if scores[rate] >= 0:
+        low = level.rate
+    for level in reversed(levels):
+        if level.score >= 0:
             break
-        high = rate
+        high = level.rate
     runs = format_count(len(tried), "step was", "steps were")
     return Interval(low, high, sure=False, because=f"{runs} not enough to be sure")
-
-
-def _without_end(goal: Goal) -> Goal:
-    return replace(goal, max_steps=10**9)
 
 
 def find_contradicting(tried: Sequence[RateTrial], interval: Interval) -> list[int]:

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from tabulate import tabulate
 
 from ..cluster import Place, check_namespace, explain_errors
-from ..config import Config, load_config
+from ..config import Config
 from ..diagnosis import Finding, check_database
 from ..errors import ConfigError, RunFailed
 from ..experiments.session import CommonOptions
@@ -96,19 +96,6 @@ def _read_choice(annotations: Mapping[str, str]) -> Choice | None:
 
 
 @dataclass(frozen=True)
-class ClusterOptions:
-    """The config file, the cluster, and the namespace."""
-
-    config_file: Path
-    namespace: str | None
-    kubeconfig: str | None
-    context: str | None
-
-    def place(self, config: Config) -> Place:
-        return Place(self.namespace or config.namespace, self.kubeconfig, self.context)
-
-
-@dataclass(frozen=True)
 class Consent:
     """What the user has said beforehand about the context in which something is changed."""
 
@@ -116,42 +103,31 @@ class Consent:
     confirm_context: str | None
 
 
-@dataclass(frozen=True)
-class InstallRequest:
-    """What of a recipe the user wants; None: the recipe's default."""
-
-    variant: str | None
-    nodes: int | None
-    size: str
-    image: str | None
-    storage_class: str | None
-
-
 class Database:
     """A target's database in one place, which its recipe installs and removes."""
 
     def __init__(self, config: Config, target: str, place: Place, timeout_s: int) -> None:
         """ConfigError if nothing in dbinstall/ installs it."""
-        self._config = config
-        self._target = config.target(target)
-        self._place = place
-        self.recipe = recipe_of(config, self._target.name)
+        self.config = config
+        self.target = config.target(target)
+        self.place = place
+        self.recipe = recipe_of(config, self.target.name)
         self._scripts = Scripts(self.recipe, place, timeout_s)
 
     def check(self) -> None:
         """ConfigError if the target looks for its credentials elsewhere than the recipe puts them, or if
         its namespace isn't there."""
-        name, secret = self._target.name, self.recipe.secret
-        if self._target.kubernetes.get("existingSecret") != secret:
+        name, secret = self.target.name, self.recipe.secret
+        if self.target.kubernetes.get("existingSecret") != secret:
             raise ConfigError(
-                f"{self._config.where('targets', name)}: the recipe {self.recipe.name} puts the"
+                f"{self.config.where('targets', name)}: the recipe {self.recipe.name} puts the"
                 f" credentials into the Secret {secret}: set kubernetes.existingSecret to it"
             )
-        check_namespace(self._place.make_client(), self._place.namespace)
+        check_namespace(self.place.make_client(), self.place.namespace)
 
     def read_state(self) -> Installed:
         """What the namespace has of it."""
-        return read_state(self._place.make_client(), self._place.namespace, self.recipe)
+        return read_state(self.place.make_client(), self.place.namespace, self.recipe)
 
     def plan(self, choice: Choice) -> str:
         """What `install` would do."""
@@ -160,10 +136,10 @@ class Database:
     def install(self, choice: Choice, interrupts: Interrupts) -> Sequence[str]:
         """Install it and wait until it answers. Returns options of the module that go with so many nodes."""
         self._scripts.run("install.sh", install_arguments(choice))
-        extra_options = self.recipe.extra_options(self._target.module, choice.nodes)
-        place = self._place
+        extra_options = self.recipe.extra_options(self.target.module, choice.nodes)
+        place = self.place
         request = CommonOptions(
-            self._target.name, self._config.path, extra_options, "kubernetes", 0, Path(), None,
+            self.target.name, self.config.path, extra_options, "kubernetes", 0, Path(), None,
             place.namespace, place.kubeconfig, place.context,
         )  # fmt: skip
         _await_database(self.recipe, request, interrupts)
@@ -185,21 +161,15 @@ def removal_arguments(installed: Installed, delete_volumes: bool) -> list[str]:
 
 
 def install_database(
-    target_name: str,
-    wanted: InstallRequest,
-    where: ClusterOptions,
+    database: Database,
+    wanted: Mapping[str, Any],
     consent: Consent,
-    timeout_s: int,
     interrupts: Interrupts,
 ) -> None:
-    """Show the plan, ask, install, wait until the database answers, print the next command."""
-    config = load_config(where.config_file)
-    place = where.place(config)
-    database = Database(config, target_name, place, timeout_s)
+    """Show the plan, ask, install, wait until the database answers, print the next command. `wanted`: what
+    `choose` takes besides the recipe."""
     recipe = database.recipe
-    choice = choose(
-        recipe, wanted.variant, wanted.nodes, wanted.size, wanted.image, wanted.storage_class
-    )
+    choice = choose(recipe, **wanted)
     database.check()
     before = database.read_state()
     if before.pods and before.choice and not before.choice.is_like(choice):
@@ -211,10 +181,13 @@ def install_database(
         print_text(
             f"Data volumes of an earlier installation will be used: {', '.join(before.volumes)}"
         )
-    if not confirm(place, consent, f"Install {recipe.name}"):
+    if not confirm(database.place, consent, f"Install {recipe.name}"):
         return
     extra_options = database.install(choice, interrupts)
-    print_text(f"Next: {next_command(target_name, place, where.config_file, extra_options)}")
+    command = next_command(
+        database.target.name, database.place, database.config.path, extra_options
+    )
+    print_text(f"Next: {command}")
 
 
 def _await_database(recipe: Recipe, request: CommonOptions, interrupts: Interrupts) -> None:
@@ -245,10 +218,8 @@ def await_answer(ask: Callable[[], Finding], patience_s: float) -> Finding:
         time.sleep(_ANSWER_POLL_S)
 
 
-def print_status(target: str | None, where: ClusterOptions) -> None:
+def print_status(config: Config, target: str | None, place: Place) -> None:
     """Print a line for each recipe, or for the target's alone."""
-    config = load_config(where.config_file)
-    place = where.place(config)
     if target:
         recipes = [recipe_of(config, target)]
     else:
@@ -277,14 +248,9 @@ def print_status(target: str | None, where: ClusterOptions) -> None:
     print_text(tabulate(rows, headers, tablefmt="plain", disable_numparse=True))
 
 
-def uninstall_database(
-    target: str, delete_volumes: bool, where: ClusterOptions, consent: Consent, timeout_s: int
-) -> None:
+def uninstall_database(database: Database, delete_volumes: bool, consent: Consent) -> None:
     """Show the plan, ask, remove the database, its volumes only if they are to be deleted."""
-    config = load_config(where.config_file)
-    place = where.place(config)
-    database = Database(config, target, place, timeout_s)
-    recipe = database.recipe
+    recipe, place = database.recipe, database.place
     before = database.read_state()
     if not before.choice and not before.pods and not before.volumes:
         print_text(f"{recipe.name} is not installed in namespace {place.namespace}.")

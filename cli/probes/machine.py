@@ -23,10 +23,9 @@ from .background import (
 )
 from .database import Servers, count_cpus, merge_uses, sample_database, summarize_use
 from .network import (
-    TrafficSnapshot,
+    NetworkSnapshot,
     find_link_share,
-    merge_links,
-    merge_traffic,
+    merge_networks,
     read_links,
     read_traffic,
     sum_traffic,
@@ -69,8 +68,7 @@ class BackgroundLoadSampler:
         """The database's processes at the last look at all."""
         self._uses = AgingSeries(merge_uses)
         self._steps = AgingSeries(merge_steps)
-        self._links = AgingSeries(merge_links)
-        self._traffic = AgingSeries(merge_traffic)
+        self._networks = AgingSeries(merge_networks)
         self._cpus = psutil.cpu_count() or 1
         self._pause_s = self._database_pause_s = _INTERVAL_S
         self._stopped = threading.Event()
@@ -168,8 +166,8 @@ class BackgroundLoadSampler:
 
     def _sample_network(self) -> None:
         now, ports = time.time(), sorted(self._servers.ports)
-        self._traffic.append(TrafficSnapshot(now, read_traffic(ports) if ports else None))
-        self._links.append(read_links(now))
+        traffic = read_traffic(ports) if ports else None
+        self._networks.append(NetworkSnapshot(now, traffic, read_links()))
 
     def complete(self, report: Report) -> None:
         """Put what others took, and what the database used, into a report, for its own window; to be called
@@ -181,7 +179,7 @@ class BackgroundLoadSampler:
         if window is None:
             return
         run.resources = self._summarize_use(window)
-        changes: dict[str, Any] = {"link_share": find_link_share(self._links, window)}
+        changes: dict[str, Any] = {"link_share": find_link_share(self._networks, window)}
         taken = share_of_others(self._steps, window, self._cpus)
         if taken is not None and not self._servers.hidden:
             changes |= {"others_share": taken[0], "others": taken[1]}
@@ -193,5 +191,5 @@ class BackgroundLoadSampler:
             return Resources(reason=_HIDDEN)
         resources = summarize_use(list(self._uses), window, self._cpus)
         if resources is not None:
-            resources.received_bytes, resources.sent_bytes = sum_traffic(self._traffic, window)
+            resources.received_bytes, resources.sent_bytes = sum_traffic(self._networks, window)
         return resources or Resources(reason=_TOO_SHORT)

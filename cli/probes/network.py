@@ -7,7 +7,7 @@ import logging
 import socket
 import struct
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -43,16 +43,36 @@ Traffic = Mapping[int, tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class TrafficSnapshot:
-    """All connections at an instant, as seconds since 1970."""
+class Link:
+    """An interface whose speed is known. Bytes count from when it was there."""
+
+    bits_per_s: float
+    received_bytes: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True)
+class NetworkSnapshot:
+    """All connections and links at an instant, as seconds since 1970."""
 
     at: float
-    traffic: Traffic | None
+    traffic: Traffic | None = None
     """None if it can't be seen."""
+    links: Mapping[str, Link] = field(default_factory=dict)
+
+
+def merge_networks(earlier: NetworkSnapshot, later: NetworkSnapshot) -> NetworkSnapshot | None:
+    """The earlier one, if the same connections and links are in both: what the later one counts is in those
+    that follow."""
+    if earlier.links.keys() != later.links.keys():
+        return None
+    if earlier.traffic is None or later.traffic is None:
+        return earlier if earlier.traffic is later.traffic else None
+    return earlier if earlier.traffic.keys() == later.traffic.keys() else None
 
 
 def sum_traffic(
-    snapshots: Iterable[TrafficSnapshot], window: Window
+    snapshots: Iterable[NetworkSnapshot], window: Window
 ) -> tuple[int | None, int | None]:
     """Bytes received and sent in a window; None if too little is known of that time. Pure.
 
@@ -66,14 +86,6 @@ def sum_traffic(
     )
     amounts = add_up(steps, window)
     return (None, None) if amounts is None else (round(amounts[0]), round(amounts[1]))
-
-
-def merge_traffic(earlier: TrafficSnapshot, later: TrafficSnapshot) -> TrafficSnapshot | None:
-    """The earlier one, if the same connections are in both: what the later one counts is in those that
-    follow."""
-    if earlier.traffic is None or later.traffic is None:
-        return earlier if earlier.traffic is later.traffic else None
-    return earlier if earlier.traffic.keys() == later.traffic.keys() else None
 
 
 def _compare(before: Traffic | None, after: Traffic | None) -> tuple[int, int] | None:
@@ -151,43 +163,23 @@ _BITS_PER_MBIT = 1e6
 _INTERFACES = Path("/sys/class/net")
 
 
-@dataclass(frozen=True)
-class Link:
-    """An interface whose speed is known. Bytes count from when it was there."""
-
-    bits_per_s: float
-    received_bytes: int
-    sent_bytes: int
-
-
-@dataclass(frozen=True)
-class LinkSnapshot:
-    """All of them at an instant, as seconds since 1970."""
-
-    at: float
-    links: Mapping[str, Link]
-
-
-def read_links(at: float) -> LinkSnapshot:
+def read_links() -> dict[str, Link]:
     """The machine's links now; without those that lead nowhere (loopback) or tell a speed that is made up
     (of bridges and containers), and those that tell none (of most virtual machines)."""
     counters = psutil.net_io_counters(pernic=True)
-    return LinkSnapshot(
-        at,
-        {
-            name: Link(stats.speed * _BITS_PER_MBIT, counted.bytes_recv, counted.bytes_sent)
-            for name, stats in psutil.net_if_stats().items()
-            if stats.isup and 0 < stats.speed < 1 << 31 and _has_device(name)
-            if (counted := counters.get(name)) is not None
-        },
-    )
+    return {
+        name: Link(stats.speed * _BITS_PER_MBIT, counted.bytes_recv, counted.bytes_sent)
+        for name, stats in psutil.net_if_stats().items()
+        if stats.isup and 0 < stats.speed < 1 << 31 and _has_device(name)
+        if (counted := counters.get(name)) is not None
+    }
 
 
 def _has_device(name: str) -> bool:
     return not psutil.LINUX or (_INTERFACES / name / "device").exists()
 
 
-def find_link_share(snapshots: Iterable[LinkSnapshot], window: Window) -> float | None:
+def find_link_share(snapshots: Iterable[NetworkSnapshot], window: Window) -> float | None:
     """Of the busiest link, in its busier direction, in a window; None if no link tells its speed, or too
     little is known of that time. Pure."""
     steps = (_compare_links(before, after) for before, after in pairwise(snapshots))
@@ -195,12 +187,7 @@ def find_link_share(snapshots: Iterable[LinkSnapshot], window: Window) -> float 
     return max(busy_s.values()) / window.length_s if busy_s else None
 
 
-def merge_links(earlier: LinkSnapshot, later: LinkSnapshot) -> LinkSnapshot | None:
-    """The earlier one, if the same links are in both: as of connections."""
-    return earlier if earlier.links.keys() == later.links.keys() else None
-
-
-def _compare_links(before: LinkSnapshot, after: LinkSnapshot) -> Step:
+def _compare_links(before: NetworkSnapshot, after: NetworkSnapshot) -> Step:
     """For how long each link would have been busy at its full speed, in either direction."""
     amounts: dict[Hashable, float] = {}
     for name in before.links.keys() & after.links.keys():

@@ -61,8 +61,7 @@ def read_selections(namespace: str, values: Mapping[str, Any]) -> list[Selection
     """The database's pods by the chart's `values`: by `database`, or else those that the run is kept away
     from."""
     if values.get("database"):
-        labels, space = split_selector(str(values["database"]), namespace)
-        return [Selection(labels, space)]
+        return [Selection(*split_selector(str(values["database"]), namespace))]
     if not values.get("keepAwayFrom"):
         return []
     spaces: Sequence[str] = values.get("keepAwayFromNamespaces") or [namespace]

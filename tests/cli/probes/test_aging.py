@@ -6,7 +6,7 @@ import pickle
 from itertools import pairwise
 
 from cli.probes.database import Counters, Use, merge_uses
-from cli.probes.network import TrafficSnapshot, merge_traffic
+from cli.probes.network import Link, NetworkSnapshot, merge_networks
 from cli.probes.timeline import AgingSeries, Step, Window, add_up, merge_steps
 
 HOUR, DAY = 3_600, 86_400
@@ -72,7 +72,14 @@ def test_restart_stays() -> None:
 
 
 def test_connection_that_ended_stays() -> None:
-    first, second = TrafficSnapshot(1, {1: (0, 0)}), TrafficSnapshot(2, {2: (0, 0)})
-    assert merge_traffic(first, second) is None
-    assert merge_traffic(first, TrafficSnapshot(2, {1: (5, 5)})) == first
-    assert merge_traffic(first, TrafficSnapshot(2, None)) is None
+    first, second = NetworkSnapshot(1, {1: (0, 0)}), NetworkSnapshot(2, {2: (0, 0)})
+    assert merge_networks(first, second) is None
+    assert merge_networks(first, NetworkSnapshot(2, {1: (5, 5)})) == first
+    assert merge_networks(first, NetworkSnapshot(2, None)) is None
+
+
+def test_link_that_came_stays() -> None:
+    link = {"eth0": Link(8000.0, 1, 1)}
+    with_link = NetworkSnapshot(2, links=link)
+    assert merge_networks(NetworkSnapshot(1), with_link) is None
+    assert merge_networks(with_link, NetworkSnapshot(3, links=link)) == with_link

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from cli.probes.network import TrafficSnapshot, read_traffic, sum_traffic
+from cli.probes.network import NetworkSnapshot, read_traffic, sum_traffic
 from cli.probes.timeline import Window
 
 
@@ -44,8 +44,8 @@ def test_what_went_over_each_connection_to_a_port(family: socket.AddressFamily) 
         assert read_traffic([port]) == first
 
 
-def look(at: float, traffic: dict[int, tuple[int, int]] | None) -> TrafficSnapshot:
-    return TrafficSnapshot(100.0 + at, traffic)
+def look(at: float, traffic: dict[int, tuple[int, int]] | None) -> NetworkSnapshot:
+    return NetworkSnapshot(100.0 + at, traffic)
 
 
 def test_traffic_is_that_of_all_connections_in_the_window() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cli.probes.network import Link, LinkSnapshot, find_link_share, read_links
+from cli.probes.network import Link, NetworkSnapshot, find_link_share, read_links
 from cli.probes.timeline import Window
 
 
-def snapshots(*steps: tuple[float, int, int], name: str = "eth0") -> list[LinkSnapshot]:
+def snapshots(*steps: tuple[float, int, int], name: str = "eth0") -> list[NetworkSnapshot]:
     """At these instants so many bytes had come and gone by a link of 8 kbit/s."""
-    return [LinkSnapshot(at, {name: Link(8000.0, came, gone)}) for at, came, gone in steps]
+    return [NetworkSnapshot(at, links={name: Link(8000.0, came, gone)}) for at, came, gone in steps]
 
 
 STEADY = snapshots(*((float(n), 100 * n, 900 * n) for n in range(11)))
@@ -19,12 +19,12 @@ STEADY = snapshots(*((float(n), 100 * n, 900 * n) for n in range(11)))
 def test_the_busier_direction_of_the_busiest_link_counts() -> None:
     assert find_link_share(STEADY, Window(2.5, 8.5, 2.5)) == pytest.approx(0.9)
     slow = [
-        LinkSnapshot(snapshot.at, {**snapshot.links, "b": Link(80.0, 0, int(snapshot.at))})
+        NetworkSnapshot(snapshot.at, links={**snapshot.links, "b": Link(80.0, 0, int(snapshot.at))})
         for snapshot in STEADY
     ]
     assert find_link_share(slow, Window(2.5, 8.5, 2.5)) == pytest.approx(0.9)
     slower = [
-        LinkSnapshot(snapshot.at, {**snapshot.links, "b": Link(8.0, int(snapshot.at), 0)})
+        NetworkSnapshot(snapshot.at, links={**snapshot.links, "b": Link(8.0, int(snapshot.at), 0)})
         for snapshot in STEADY
     ]
     assert find_link_share(slower, Window(2.5, 8.5, 2.5)) == pytest.approx(1.0)
@@ -40,14 +40,15 @@ def test_what_is_not_known_is_not_told() -> None:
     assert find_link_share([], Window(0, 1, 0)) is None
     assert find_link_share(STEADY[:3], Window(0, 10, 0)) is None
     assert (
-        find_link_share([LinkSnapshot(float(n), {}) for n in range(11)], Window(0, 10, 0)) is None
+        find_link_share([NetworkSnapshot(float(n), links={}) for n in range(11)], Window(0, 10, 0))
+        is None
     )
     # It came during the run, and has counted before.
-    new = [LinkSnapshot(0.0, {}), *snapshots((1.0, 10**9, 10**9), (2.0, 10**9, 10**9))]
+    new = [NetworkSnapshot(0.0, links={}), *snapshots((1.0, 10**9, 10**9), (2.0, 10**9, 10**9))]
     assert find_link_share(new, Window(0, 2, 0)) == 0.0
 
 
 def test_this_machines_links_have_a_speed() -> None:
-    snapshot = read_links(1.0)
-    assert "lo" not in snapshot.links
-    assert all(link.bits_per_s > 0 for link in snapshot.links.values())
+    links = read_links()
+    assert "lo" not in links
+    assert all(link.bits_per_s > 0 for link in links.values())
