@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from simulator.contract import PrimaryKey
-from simulator.modules._base.sql_queries import quote_name
+from simulator.encoding.columns import quote_name
 from simulator.modules.clickhouse.server import Connection as ClickhouseConnection
 from simulator.modules.influxdb.server import Connection as InfluxConnection
 from simulator.modules.iotdb.options import Model

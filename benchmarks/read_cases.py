@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any, NoReturn
 
 from simulator.contract import Load, Role
+from simulator.encoding.columns import quote_name
 from simulator.modules import load_module
-from simulator.modules._base.sql_queries import quote_name
 from simulator.modules.base import AnyModule, Job, await_count
 from simulator.modules.indexes import IndexedModule
 from simulator.modules.options import parse_options

@@ -27,7 +27,7 @@ from psycopg import pq
 
 from cli.embedded import find_programs
 from simulator.modules._base.http import HttpRequest
-from simulator.modules._base.http_asking import AnyHttpAsker
+from simulator.modules._base.http_asking import HttpAsker
 from simulator.modules._base.libpq_lines import Question
 from simulator.modules.cassandra.asking import CassandraAsker
 from simulator.modules.cassandra.asking import Request as CassandraRequest
@@ -268,7 +268,7 @@ class _Requests(NamedTuple):
 
 def _make_requests(reader: Reader) -> _Requests:
     with open_asker(reader) as (asker, questions):
-        assert isinstance(asker, AnyHttpAsker)
+        assert isinstance(asker, HttpAsker)
         asker.open()
         url = urlsplit(reader.module.options.endpoint[0])
         samples = _make_samples(questions, reader.query)
@@ -318,7 +318,7 @@ def http_socket(reader: Reader) -> Iterator[Asking]:
         yield stack.enter_context(_ask_by_lines(lines, questions))
 
 
-def _list_requests(asker: AnyHttpAsker[Any], question: Any) -> list[HttpRequest]:
+def _list_requests(asker: HttpAsker[Any], question: Any) -> list[HttpRequest]:
     """The requests that a question takes, which are the same each time it is asked."""
     conversation = asker.converse(question)
     requests = [next(conversation)]

@@ -18,8 +18,12 @@ from ..workloads.schema import FLOATS, Column, ColumnType, EventBlock, Tags, num
 KEY_COLUMN = "id"
 """Column of a key that the worker makes (`--primary-key client`)."""
 
-
 Columns = tuple[Sequence[Column], Mapping[str, NDArray[Any]]]
+
+
+def quote_name(name: str) -> str:
+    """An identifier as SQL and CQL write it, whatever characters it has."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def digits(numbers: NDArray[np.int64], width: int) -> NDArray[np.uint8]:

@@ -27,13 +27,13 @@ from .asking import Asker, CallingAsker, Rows
 from .capabilities import (
     Ageing,
     Capabilities,
+    Encoding,
     OfficialClient,
     Support,
     require,
     support_keys,
 )
-from .job import TABLE_COUNT, Encoding, Job
-from .options import LEAN, Options
+from .options import LEAN, TABLE_COUNT, Job, Options
 from .own_statements import check_own_statements, find_own_statement, refuse_statements
 from .sending import Encoder, Writer
 

@@ -41,6 +41,15 @@ class OfficialClient:
 
 
 @dataclass(frozen=True)
+class Encoding:
+    """One way in which a module can build payloads, for the ceiling."""
+
+    label: str
+    options: Mapping[str, str]
+    batched: bool = True
+
+
+@dataclass(frozen=True)
 class Ageing:
     """How a module deletes what has become too old."""
 

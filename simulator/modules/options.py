@@ -1,18 +1,22 @@
-"""What a target may say to a module, and how that is read from strings and YAML values, with errors that
-name key and remedy."""
+"""What a module is told: its options, as a target has them, and the job that a run has for it. Options are
+read from strings and YAML values, with errors that name key and remedy."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..conditions import Condition
-from ..contract import Load, Role
+from ..contract import Load, Retention, Role, RunSettings, Tables
 from ..errors import OptionError, unknown_option
+from ..workloads import name_events
+from ..workloads.schema import Schema, Tags
 
 LEAN = "lean"
 """Value of the option `client`: inserts and queries go by the module's own path, and by nobody's client."""
@@ -168,3 +172,88 @@ def parse_options(
             # No key: it is several that don't fit together.
             problem = f"option {key}: {message}" if key else message
         raise OptionError(f"{where(key)}: {problem}") from error
+
+
+ModeT = TypeVar("ModeT", bound=StrEnum)
+
+
+def choose_mode(
+    option: str, mode: ModeT | None, batch: int, single: ModeT, default: ModeT
+) -> ModeT:
+    """The mode for requests of `batch` events: what is asked for, or else `single` or `default`.
+
+    Raises OptionError, which names the option, if the one asked for doesn't fit the batch.
+    """
+    if batch and mode is single:
+        raise OptionError(f"{option}={mode} sends one event per request: leave --batch out")
+    if not batch and mode not in (None, single):
+        raise OptionError(f"{option}={mode} needs --batch N")
+    return mode or (default if batch else single)
+
+
+TABLE_COUNT = 4
+"""How many tables `--tables multiple` writes to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a run asks of a module, apart from the module's own options."""
+
+    schema: Schema
+    load: Load = field(default_factory=Load)
+    """The writers' load, with the readers' queries; in a run without writers, the readers' load."""
+    run_id: str = "none"
+    clean: bool = True
+    target: str = "TARGET"
+    """The target's name, for commands that messages advise."""
+    workload: str = "WORKLOAD"
+    """What follows --workload in those commands."""
+    program: str = "python run.py"
+    """How those commands begin."""
+    reads_by_clock: bool = False
+    """Whether readers ask in an open loop."""
+    retention: Retention | None = None
+    """How long events are kept; None: nothing is deleted."""
+
+    @classmethod
+    def of(cls, settings: RunSettings, schema: Schema, retention: Retention | None = None) -> Job:
+        """The job of a run's settings."""
+        writing = settings.groups_of(Role.WRITE, Role.FILL)
+        load = (writing or settings.groups)[0].load
+        for group in settings.groups_of(Role.READ):
+            load = load.model_copy(update={"queries": group.load.queries})
+        data = settings.data
+        return cls(
+            schema,
+            load,
+            settings.run_id,
+            data.clean,
+            settings.target,
+            name_events(data),
+            settings.program,
+            any(group.load.rate_per_s is not None for group in settings.groups_of(Role.READ)),
+            retention,
+        )
+
+    @property
+    def stamps_arrivals(self) -> bool:
+        """Whether the kernel is to say when answers arrive (`modules/sending.py`)."""
+        return self.reads_by_clock or self.load.rate_per_s is not None
+
+    @property
+    def table_names(self) -> list[str]:
+        """The tables written to; event i goes to table i modulo their number."""
+        if self.load.tables is Tables.MULTIPLE:
+            return [f"{self.schema.table}{number}" for number in range(TABLE_COUNT)]
+        return [self.schema.table]
+
+    @property
+    def all_table_names(self) -> list[str]:
+        """All tables that any run may have left."""
+        numbered = [f"{self.schema.table}{number}" for number in range(TABLE_COUNT)]
+        return [*numbered, self.schema.table]
+
+    @property
+    def tags_tables(self) -> list[str]:
+        """The table of the tags, if they have one of their own."""
+        return [self.schema.tags_table] if self.schema.tags is Tags.TABLE else []

@@ -15,7 +15,7 @@ import trustme
 
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules import load_module
-from simulator.modules._base.http_asking import AnyHttpAsker
+from simulator.modules._base.http_asking import HttpAsker
 from simulator.modules.asking import Received
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
@@ -71,7 +71,7 @@ def asking(
     name: str = "clickhouse",
     timeout_s: float | None = None,
     trust: trustme.CA | None = None,
-) -> Iterator[tuple[AnyHttpAsker[Any], Server]]:
+) -> Iterator[tuple[HttpAsker[Any], Server]]:
     """An open asker that the server has let in; `timeout_s`: how long it waits for an answer."""
 
     def answer(question: str, stream: socket.socket) -> None:
@@ -96,7 +96,7 @@ def asking(
             yield asker, server
 
 
-def collect(asker: AnyHttpAsker[Any], count: int) -> dict[Any, Outcome[Received]]:
+def collect(asker: HttpAsker[Any], count: int) -> dict[Any, Outcome[Received]]:
     """This many outcomes, by what was submitted."""
     outcomes: list[Outcome[Received]] = []
     deadline_s = time.monotonic() + 20
@@ -106,7 +106,7 @@ def collect(asker: AnyHttpAsker[Any], count: int) -> dict[Any, Outcome[Received]
     return {outcome.request: outcome for outcome in outcomes}
 
 
-def submit(asker: AnyHttpAsker[Any], *asked: str) -> None:
+def submit(asker: HttpAsker[Any], *asked: str) -> None:
     for question in asked:
         asker.submit(asker.encode_statement(question), question)
 

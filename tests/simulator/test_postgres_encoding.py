@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from simulator.contract import Load, PrimaryKey, Tables
-from simulator.encoding.columns import client_keys
+from simulator.encoding.columns import client_keys, quote_name
 from simulator.encoding.postgres_rows import (
     ValueCutter,
     bind_rows,
@@ -21,7 +21,6 @@ from simulator.encoding.postgres_rows import (
     text_rows,
     value_rows,
 )
-from simulator.modules._base.sql_queries import quote_name
 from simulator.modules.base import Job
 from simulator.modules.postgres.encoding import CopyFormat, InsertMode, PostgresEncoder
 from simulator.modules.sending import Payload

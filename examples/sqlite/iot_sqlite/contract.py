@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from simulator.encoding.columns import KEY_COLUMN
-from simulator.modules._base.sql_queries import quote_name
+from simulator.encoding.columns import KEY_COLUMN, quote_name
 from simulator.modules.base import Job
 from simulator.testing.entries import Entry
 from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest

@@ -44,7 +44,7 @@ class _Asked:
     """When its latest request was sent."""
 
 
-class AnyHttpAsker(PolledAsker, Generic[DatabaseT]):
+class HttpAsker(PolledAsker, Generic[DatabaseT]):
     """Asks by a database of its own, which has a connection for each question in flight. A node that is lost
     is the database's affair, too."""
 
@@ -188,7 +188,7 @@ def read_json(body: bytes, *path: str) -> Any:
     return document
 
 
-class SqlAsker(AnyHttpAsker[DatabaseT]):
+class SqlAsker(HttpAsker[DatabaseT]):
     """Asks statements, in which the parameters stand, by one request, whose answer's body is counted and
     decoded."""
 

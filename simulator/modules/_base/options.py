@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from enum import StrEnum
 from tempfile import NamedTemporaryFile
-from typing import Annotated, ClassVar, Self, TypeVar
+from typing import Annotated, ClassVar, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError, SimulatorError
-from ..options import Options
+from ..options import Options, choose_mode
 from .http import basic_auth, scheme_port
 
 TRUST_REMEDY = "ca_certs (or set verify_certs=false)"
@@ -28,22 +28,6 @@ _HOST = re.compile(r"[\w.:%-]+")
 
 IN_FLIGHT_MEANING = "requests that each worker may have in flight: the same as --in-flight"
 """Description of a module's own option for that."""
-
-ModeT = TypeVar("ModeT", bound=StrEnum)
-
-
-def choose_mode(
-    option: str, mode: ModeT | None, batch: int, single: ModeT, default: ModeT
-) -> ModeT:
-    """The mode for requests of `batch` events: what is asked for, or else `single` or `default`.
-
-    Raises OptionError, which names the option, if the one asked for doesn't fit the batch.
-    """
-    if batch and mode is single:
-        raise OptionError(f"{option}={mode} sends one event per request: leave --batch out")
-    if not batch and mode not in (None, single):
-        raise OptionError(f"{option}={mode} needs --batch N")
-    return mode or (default if batch else single)
 
 
 class InsertMode(StrEnum):

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from ...contract import PrimaryKey
-from ...encoding.columns import KEY_COLUMN
+from ...encoding.columns import KEY_COLUMN, quote_name
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import Column, ColumnType
 from ..base import EncodingT, OptionsT
 from .connected import Closable, TableModule
 from .errors import INSERT_REMEDY, MissingTable
-from .sql_queries import SqlDialect, compile_query, fill_sql, quote_name
+from .sql_queries import SqlDialect, compile_query, fill_sql
 
 
 class SqlConnection(Closable, Protocol):

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...encoding.columns import quote_name
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, Schema
@@ -375,11 +376,6 @@ def _name_column(name: str, schema: Schema, dialect: SqlDialect) -> str:
 def quote_text(text: str) -> str:
     """A text as standard SQL writes it."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def quote_name(name: str) -> str:
-    """An identifier as SQL and CQL write it, whatever characters it has."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def fill_sql(text: str, bound: BoundQuery, schema: Schema, dialect: SqlDialect, table: str) -> str:

@@ -10,10 +10,10 @@ from pydantic import Field
 from ...conditions import Condition
 from ...contract import CommaList
 from .._base.http import basic_auth
-from .._base.options import EndpointOptions, InFlightOptions, choose_mode
+from .._base.options import EndpointOptions, InFlightOptions
 from ..base import OfficialClient
 from ..indexes import IndexOptions
-from ..options import Options
+from ..options import Options, choose_mode
 from .encoding import InsertMethod
 
 CLIENTS = {

@@ -67,7 +67,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
-from ...encoding.columns import KEY_COLUMN
+from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Shape
@@ -75,7 +75,6 @@ from ...workloads.schema import ColumnType
 from .._base.connected import ConnectedModule
 from .._base.errors import nothing_to_query
 from .._base.options import InsertMode
-from .._base.sql_queries import quote_name
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from .encoding import CassandraEncoder, has_key_column
 from .options import (

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
 from ...encoding.binary_rows import BinaryRows
-from ...encoding.columns import KEY_COLUMN, Columns, bounds, client_keys, number_names
+from ...encoding.columns import KEY_COLUMN, Columns, bounds, client_keys, number_names, quote_name
 from ...workloads.schema import Column, ColumnType, EventBlock
-from .._base.sql_queries import quote_name
 from .._base.tables import number_tables
 from ..base import Job
 from ..sending import Encoder, Payload

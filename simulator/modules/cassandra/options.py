@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ...conditions import Condition
 from ...contract import CommaList
+from ...encoding.columns import quote_name
 from ...errors import OptionError
 from .._base.options import (
     IN_FLIGHT_MEANING,
@@ -18,7 +19,6 @@ from .._base.options import (
     TlsOptions,
     join_address,
 )
-from .._base.sql_queries import quote_name
 from ..base import OfficialClient
 from .encoding import MAX_BATCH, BatchType
 

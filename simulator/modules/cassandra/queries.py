@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from itertools import chain, pairwise
 from typing import Any
 
+from ...encoding.columns import quote_name
 from ...errors import Retryable
 from ...workloads import statements
 from ...workloads.drawing import BoundQuery
@@ -23,7 +24,6 @@ from ...workloads.schema import ColumnType, Schema
 from ...workloads.statements import parse_statement
 from .._base import partials
 from .._base.row_order import Row, put_in_order
-from .._base.sql_queries import quote_name
 from ..own_statements import write_constants
 from .options import CassandraOptions, Flavor
 from .statements import Parts, Plan, Selection, Statement, Steps, ask

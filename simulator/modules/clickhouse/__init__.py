@@ -45,12 +45,12 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
+from ...encoding.columns import quote_name
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType
 from .._base.options import InsertMode
 from .._base.sql_module import SqlModule
-from .._base.sql_queries import quote_name
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from .encoding import TYPES, NativeEncoder, encode_devices
 from .options import CLIENTS, ClickhouseOptions, Codecs, EncodingOptions, Partition

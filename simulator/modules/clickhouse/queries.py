@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ...encoding.columns import quote_name
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Function
 from ...workloads.schema import Column, ColumnType, Schema, Tags
-from .._base.sql_queries import SqlDialect, compile_query, list_aliased, quote_name
+from .._base.sql_queries import SqlDialect, compile_query, list_aliased
 
 
 class ClickhouseDialect(SqlDialect):

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 from urllib.parse import urlencode
 
 from ...contract import MIB, Allocation, Level, Storage
+from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import missing_table
 from .._base.http import Answer, ConnectionLost, NoAnswer
 from .._base.http_database import HttpDatabase
 from .._base.official import sent_columns
-from .._base.sql_queries import quote_name
 from ..base import Job
 from .encoding import Part
 from .options import ClickhouseOptions, Compression

@@ -43,12 +43,11 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
-from ...encoding.columns import KEY_COLUMN
+from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import SimulatorError
 from ...workloads.schema import Column, ColumnType
 from .._base.errors import QUERY_REMEDY, MissingTable, nothing_to_query
 from .._base.sql_module import SqlModule
-from .._base.sql_queries import quote_name
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from .asking import CratedbDialect
 from .encoding import InsertMode, StatementEncoder, encode_devices, is_object

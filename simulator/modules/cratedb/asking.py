@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import Schema
 from .._base.errors import connection_lost
 from .._base.http import HttpRequest
 from .._base.http_asking import SqlAsker, read_json
 from .._base.official import ClientAsker
-from .._base.sql_queries import NewestByFunction, Template, quote_name, quote_text
+from .._base.sql_queries import NewestByFunction, Template, quote_text
 from ..asking import Received, Rows
 from ..own_statements import quote_json
 from .server import Connection

@@ -9,9 +9,9 @@ from pydantic import Field, field_validator
 from ...conditions import Condition
 from ...errors import OptionError
 from .._base.http import basic_auth
-from .._base.options import IN_FLIGHT_MEANING, EndpointOptions, choose_mode
+from .._base.options import IN_FLIGHT_MEANING, EndpointOptions
 from ..base import OfficialClient
-from ..options import Options
+from ..options import Options, choose_mode
 from .encoding import InsertMode
 
 MAX_BATCH = 20_000

@@ -15,11 +15,11 @@ from typing import Any
 import orjson
 
 from ...contract import MIB, Allocation, Level, Storage
+from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import insert_command, lost_table, missing_table, stored_by_earlier_run
 from .._base.http import Answer, Probe, parse_body
 from .._base.http_database import HttpDatabase
-from .._base.sql_queries import quote_name
 from ..base import Job
 from .options import CratedbOptions
 

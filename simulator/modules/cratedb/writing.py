@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import EventBlock
 from .._base.connected import ConnectedModule
@@ -24,7 +25,6 @@ from .._base.errors import connection_lost
 from .._base.exactly_once import Request, SettlingWriter, Span, Wanted, keep_refused
 from .._base.http import parse_body
 from .._base.official import ClientWriter, Rows, RowsEncoder, sent_columns
-from .._base.sql_queries import quote_name
 from ..sending import Payload, limit_wait
 from .encoding import InsertMode, Part, StatementEncoder, is_object, list_statements
 from .server import BAD_REQUEST, DUPLICATE_KEY, SERVER_ERROR, Connection, reason

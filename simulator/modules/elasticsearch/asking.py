@@ -19,7 +19,7 @@ import orjson
 from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
 from .._base.http import HttpRequest
-from .._base.http_asking import AnyHttpAsker, Conversation, read_json
+from .._base.http_asking import Conversation, HttpAsker, read_json
 from .._base.official import ClientAsker
 from .._base.sql_queries import Template, make_template
 from ..asking import Received, Rows
@@ -44,7 +44,7 @@ class SearchRequest(NamedTuple):
     plan: Plan
 
 
-class ElasticsearchAsker(AnyHttpAsker[Connection]):
+class ElasticsearchAsker(HttpAsker[Connection]):
     """Asks what `Elasticsearch.compile` gives. Receives a plan, and its pages."""
 
     module: Elasticsearch

@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 
 from ...conditions import Condition
 from ...contract import MIB, Allocation, CommaList
-from .._base.options import EndpointOptions, InFlightOptions, LoginOptions, choose_mode
+from .._base.options import EndpointOptions, InFlightOptions, LoginOptions
 from ..base import OfficialClient
-from ..options import Options
+from ..options import Options, choose_mode
 from .encoding import InsertMode
 
 

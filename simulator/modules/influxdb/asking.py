@@ -18,7 +18,7 @@ from influxdb_client.client.query_api import QueryApi
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries
 from .._base.http import HttpRequest
-from .._base.http_asking import AnyHttpAsker, Conversation
+from .._base.http_asking import Conversation, HttpAsker
 from .._base.official import ClientAsker
 from .._base.sql_queries import Template, make_template
 from ..asking import Received, Rows
@@ -37,7 +37,7 @@ FluxRequest = tuple[Question, HttpRequest]
 _LITERALS = Literals(quote_text, write_time)
 
 
-class InfluxAsker(AnyHttpAsker[Connection]):
+class InfluxAsker(HttpAsker[Connection]):
     """Asks what `Influxdb.compile` gives. Receives the question, and its answers."""
 
     module: Influxdb

@@ -49,6 +49,7 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
+from ...encoding.columns import quote_name
 from ...errors import OptionError, Retryable
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
@@ -56,7 +57,6 @@ from ...workloads.schema import Tags
 from .._base.errors import missing_table
 from .._base.options import InsertMode
 from .._base.sql_module import SqlModule
-from .._base.sql_queries import quote_name
 from ..base import (
     Ageing,
     Capabilities,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...encoding.columns import quote_name
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Query, Where
 from ...workloads.schema import ID, Schema
 from .._base.partials import compare
-from .._base.sql_queries import NewestByFunction, compile_query, quote_name
+from .._base.sql_queries import NewestByFunction, compile_query
 from .schema import TIME, TYPES, describe_tags, list_columns
 
 # Where a table has no condition on time of its own, 2.0.1 takes that of another one for its files as well.

@@ -57,14 +57,14 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
-from ...encoding.columns import KEY_COLUMN
+from ...encoding.columns import KEY_COLUMN, quote_name
 from ...encoding.postgres_rows import TYPE_OIDS, value_rows
 from ...errors import OptionError, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Query
 from ...workloads.schema import ID, ColumnType
 from .._base.sql_module import SqlModule
-from .._base.sql_queries import Newest, SqlDialect, compile_query, quote_name
+from .._base.sql_queries import Newest, SqlDialect, compile_query
 from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support
 from ..indexes import IndexedModule

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from ...contract import PrimaryKey
-from ...encoding.columns import KEY_COLUMN, Columns, bounds, with_client_key
+from ...encoding.columns import KEY_COLUMN, Columns, bounds, quote_name, with_client_key
 from ...encoding.postgres_rows import TYPE_OIDS, bind_rows, copy_binary, text_rows, value_rows
 from ...encoding.rows import ROW_SEPARATOR
 from ...workloads.schema import Column, ColumnType, EventBlock
 from .._base.libpq_pipeline import Insert
-from .._base.sql_queries import quote_name
 from .._base.tables import deal_block
 from ..base import Job
 from ..sending import Encoder, Payload

@@ -12,10 +12,9 @@ from pydantic import Field
 from ...conditions import Condition
 from ...contract import CommaList
 from .._base.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
-from .._base.options import choose_mode
 from ..base import OfficialClient
 from ..indexes import IndexOptions
-from ..options import Options
+from ..options import Options, choose_mode
 from .dialects import DIALECTS, Dialect, DialectName
 from .encoding import CopyFormat, InsertMode
 

@@ -9,10 +9,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ...contract import Allocation, Storage
+from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import CONNECTION_LOST, connection_lost, missing_table
 from .._base.libpq import Connection, Connector, ServerError, server_name
-from .._base.sql_queries import quote_name, quote_text
+from .._base.sql_queries import quote_text
 from ..base import Job
 from .dialects import Dialect, dialect_of
 from .options import ServerOptions

@@ -8,10 +8,10 @@ from zlib import crc32
 import numpy as np
 
 from ...contract import Retention
-from ...encoding.columns import BIG_ENDIAN
+from ...encoding.columns import BIG_ENDIAN, quote_name
 from ...errors import OptionError
 from ...workloads.schema import ID, ColumnType, Schema, Tags
-from .._base.sql_queries import SqlDialect, quote_name
+from .._base.sql_queries import SqlDialect
 
 MOST_ROW_BYTES = 8160
 """A row lies on one page of 8 kB, but for long texts, which are stored elsewhere: `MaxHeapTupleSize` in

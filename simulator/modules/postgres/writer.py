@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...contract import MAX_IN_FLIGHT, PrimaryKey
-from ...encoding.columns import client_keys
+from ...encoding.columns import client_keys, quote_name
 from ...errors import Retryable, SimulatorError
 from .._base.errors import connection_lost
 from .._base.libpq import Connection, Connector, ServerError, no_answer, write_constant
 from .._base.libpq_pipeline import Answer, Pipeline, make_pipeline
-from .._base.sql_queries import quote_name
 from ..base import Job
 from ..sending import (
     LAST_ANSWERS_S,

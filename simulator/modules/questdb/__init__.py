@@ -34,11 +34,11 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Role, Storage
-from ...encoding.columns import KEY_COLUMN
+from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import SimulatorError
 from ...workloads.schema import ID, Column, EventBlock
 from .._base.sql_module import SqlModule
-from .._base.sql_queries import SqlDialect, quote_name
+from .._base.sql_queries import SqlDialect
 from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..options import LEAN

@@ -12,9 +12,9 @@ from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError
 from .._base.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
-from .._base.options import EndpointOptions, InFlightOptions, LoginOptions, choose_mode
+from .._base.options import EndpointOptions, InFlightOptions, LoginOptions
 from ..base import Job, OfficialClient
-from ..options import Options
+from ..options import Options, choose_mode
 from ..postgres.options import PostgresOptions
 from .encoding import LineFormat
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ...encoding.columns import quote_name
 from ...units import write_duration
 from ...workloads.queries import Aggregate, Every, Function, Query
 from ...workloads.schema import ColumnType, Schema
-from .._base.sql_queries import SqlDialect, list_aliased, quote_name, quote_text
+from .._base.sql_queries import SqlDialect, list_aliased, quote_text
 
 _UNITS_MS = {"h": 3_600_000, "m": 60_000, "s": 1000, "T": 1}
 """Of what SAMPLE BY reads."""

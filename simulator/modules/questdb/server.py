@@ -17,11 +17,12 @@ from urllib.parse import urlencode
 import numpy as np
 
 from ...contract import Allocation, Level, Storage
+from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import connection_lost, missing_table
 from .._base.http import CONNECT_TIMEOUT_S, Answer, parse_body
 from .._base.http_database import HttpDatabase
-from .._base.sql_queries import quote_name, quote_text
+from .._base.sql_queries import quote_text
 from .encoding import PRECISION
 from .options import QuestdbOptions
 

@@ -23,10 +23,11 @@ from pydantic import Field
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
+from ...encoding.columns import quote_name
 from ...errors import OptionError, SimulatorError
 from ...workloads.queries import Query
 from ...workloads.schema import ID, Tags
-from .._base.sql_queries import Newest, quote_name, quote_text
+from .._base.sql_queries import Newest, quote_text
 from ..base import Ageing, Job, Support, support_keys
 from ..postgres import Postgres
 from ..postgres.dialects import Dialect

@@ -12,7 +12,7 @@ from ...errors import SimulatorError
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ...workloads.queries import Every
 from .._base.http import HttpRequest
-from .._base.http_asking import AnyHttpAsker, Conversation
+from .._base.http_asking import Conversation, HttpAsker
 from .._base.sql_queries import Template
 from ..asking import Received, Rows, explain_length, most_answer_bytes
 from .forms import (
@@ -39,7 +39,7 @@ _NAME, _START, _END = "PLACEOFDEVICE%dEND", "PLACEOFSTART", "PLACEOFEND"
 _MARK = re.compile("(PLACEOF(?:DEVICE[0-9]+END|START|END))")
 
 
-class VictoriaMetricsAsker(AnyHttpAsker[Connection]):
+class VictoriaMetricsAsker(HttpAsker[Connection]):
     """Asks what `Victoriametrics.compile` gives. Receives the question, its requests and their answers."""
 
     module: Victoriametrics
