@@ -80,7 +80,7 @@ def hold_lock(claim: Claim, holder: str) -> Iterator[None]:
     path = _choose_folder() / claim.key
     with ExitStack() as stack:
         try:
-            stack.enter_context(lock_file(path, holder))
+            stack.enter_context(lock_file(path, holder, for_all=True))
         except BlockingIOError as error:
             raise claim.refuse(printable_line(error.args[1]) or "another run") from error
         except OSError as error:

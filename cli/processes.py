@@ -94,15 +94,16 @@ def list_tree(root: int) -> list[psutil.Process]:
 
 
 @contextmanager
-def lock_file(path: Path, holder: str = "") -> Iterator[None]:
-    """Keep other processes, whichever user's, out of what this file stands for. BlockingIOError if one has
+def lock_file(path: Path, holder: str = "", for_all: bool = False) -> Iterator[None]:
+    """Keep other processes out of what this file stands for, with `for_all` those of other users, too.
+    BlockingIOError if one has
     locked it, with its `holder` as the text; another OSError if it can't be locked. The kernel drops the lock
     of a process that is killed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         links = 0
         while not links:  # its last holder may have removed it since it was opened
-            file = stack.enter_context(_open_for_all(path))
+            file = stack.enter_context(_open_lock(path, for_all))
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -128,10 +129,10 @@ def is_for_all(folder: Path) -> bool:
     return False
 
 
-def _open_for_all(path: Path) -> FileIO:
-    """A file that all users can write to. Whatever somebody has put there instead: nothing is followed, and
-    nothing but a plain file of one name is written to."""
-    mask = os.umask(0)  # for everybody from the moment it can be found
+def _open_lock(path: Path, for_all: bool) -> FileIO:
+    """A file that the user, or all users, can write to. Whatever somebody has put there instead: nothing is
+    followed, and nothing but a plain file of one name is written to."""
+    mask = os.umask(0) if for_all else None  # for everybody from the moment it can be found
     try:
         number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     except FileExistsError:
@@ -139,7 +140,8 @@ def _open_for_all(path: Path) -> FileIO:
         # (https://docs.kernel.org/admin-guide/sysctl/fs.html#protected-regular).
         number = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     finally:
-        os.umask(mask)
+        if mask is not None:
+            os.umask(mask)
     file = FileIO(number, "r+")
     if not stat.S_ISREG(os.fstat(number).st_mode) or os.fstat(number).st_nlink > 1:
         file.close()

@@ -66,13 +66,17 @@ def db() -> None:
 @click.pass_context
 def install(ctx: click.Context, /, **given: Any) -> None:
     """Install TARGET's database, wait until it answers, and print the next command."""
+    from ..install.recipes import choose
     from ..install.work import install_database
 
     interrupts = ctx.obj
     assert isinstance(interrupts, Interrupts)
-    names = ("variant", "nodes", "size", "image", "storage_class")
-    wanted = {name: given[name] for name in names}
-    install_database(_open_database(given), wanted, _consent(given), interrupts)
+    database = _open_database(given)
+    choice = choose(
+        database.recipe, given["variant"], given["nodes"], given["size"], given["image"],
+        given["storage_class"],
+    )  # fmt: skip
+    install_database(database, choice, _consent(given), interrupts)
 
 
 @db.command(short_help="Show which databases are installed, and whether they are ready.")

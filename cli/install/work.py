@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from tabulate import tabulate
@@ -27,7 +27,6 @@ from .recipes import (
     Choice,
     Recipe,
     Scripts,
-    choose,
     install_arguments,
     load_recipe,
     recipe_names,
@@ -162,14 +161,12 @@ def removal_arguments(installed: Installed, delete_volumes: bool) -> list[str]:
 
 def install_database(
     database: Database,
-    wanted: Mapping[str, Any],
+    choice: Choice,
     consent: Consent,
     interrupts: Interrupts,
 ) -> None:
-    """Show the plan, ask, install, wait until the database answers, print the next command. `wanted`: what
-    `choose` takes besides the recipe."""
+    """Show the plan, ask, install, wait until the database answers, print the next command."""
     recipe = database.recipe
-    choice = choose(recipe, **wanted)
     database.check()
     before = database.read_state()
     if before.pods and before.choice and not before.choice.is_like(choice):

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..errors import SimulatorError
 from ..machine import find_memory_bytes
@@ -185,3 +185,19 @@ def explain_length(size: int) -> SimulatorError:
         f" {most_answer_bytes() >> 20:,} MB): ask for a shorter window or fewer devices, or give"
         " workers more memory"
     )
+
+
+StepT = TypeVar("StepT")
+PartT = TypeVar("PartT")
+AnswerT = TypeVar("AnswerT")
+
+
+def carry_out(steps: Generator[StepT, PartT, AnswerT], answer: Callable[[StepT], PartT]) -> AnswerT:
+    """What a plan of several questions comes to; `answer`: asks each, for which the plan is sent its part."""
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(answer(step))
+    except StopIteration as end:
+        result: AnswerT = end.value
+        return result

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from simulator.contract import DatabaseUse, Resources
 
 from ..timeline import MIN_COVERED, Step, Window
-from .metrics import Count, Kind, Mean, PodName
+from .metrics import Count, Kind, Mean, Memory, PodName
 from .pods import DatabasePod
 
 _SLACK_S = 1.0
@@ -105,14 +105,10 @@ class Consumption:
         return bool(set(self.now) - {pod for pod, _, _ in self._tracks[kind]})
 
     def add_counts(self, counts: Iterable[Count]) -> bool:
-        """Take counters of a node; those of other pods are left out. Returns whether one of them was new,
-        besides memory."""
+        """Take counters of a node; those of other pods are left out. Returns whether one of them was new."""
         is_new = False
         for count in counts:
             if count.pod not in self._pods:
-                continue
-            if count.kind is Kind.MEMORY:
-                self._remember(count.pod, count.owner, count.at, count.value)
                 continue
             if self._first_at is None:
                 self._first_at = count.at
@@ -128,6 +124,12 @@ class Consumption:
             track.add(count.at, count.value)
             is_new |= track.last != before
         return is_new
+
+    def add_memory(self, sizes: Iterable[Memory]) -> None:
+        """Take sizes of a node."""
+        for memory in sizes:
+            if memory.pod in self._pods:
+                self._remember(memory.pod, memory.owner, memory.at, memory.size)
 
     def add_means(self, means: Iterable[Mean]) -> bool:
         """Take means of the metrics API. Returns whether one of them was new."""

@@ -172,7 +172,9 @@ class PodSampler:
         nodes = self._seen.nodes
         is_new = False
         for text in self._ask_all(nodes, "metrics/resource").values():
-            is_new |= self._seen.add_counts(read_resource_metrics(text))
+            counts, sizes = read_resource_metrics(text)
+            is_new |= self._seen.add_counts(counts)
+            self._seen.add_memory(sizes)
         if self._ending.is_set() or self._is_over(self._bytes_at, _BYTES_EVERY_S):
             self._sample_bytes(nodes)
             self._bytes_at = time.monotonic()

@@ -36,13 +36,11 @@ class Kind(StrEnum):
     RECEIVED = "received"
     SENT = "sent"
     """These four in bytes, of disks and of the network."""
-    MEMORY = "memory"
-    """Bytes that a container can't do without, its working set: a size at an instant, which may fall."""
 
 
 @dataclass(frozen=True)
 class Count:
-    """What one counter of a pod showed, or how much memory it had."""
+    """What one counter of a pod showed."""
 
     kind: Kind
     pod: PodName
@@ -53,6 +51,16 @@ class Count:
     value: float
     began_at: float | None = None
     """When it was 0; None if that isn't told."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a container can't do without: its working set."""
+
+    pod: PodName
+    owner: str
+    at: float
+    size: float
 
 
 @dataclass(frozen=True)
@@ -100,22 +108,17 @@ def _read_samples(text: str, names: Iterable[str]) -> Iterator[_Sample]:
             yield _Sample(name, dict(_LABEL.findall(labels or "")), float(value), at)
 
 
-_OF_CONTAINERS = {
-    "container_cpu_usage_seconds_total": Kind.CPU,
-    "container_memory_working_set_bytes": Kind.MEMORY,
-}
-_START = "container_start_time_seconds"
-
-
-def read_resource_metrics(text: str) -> list[Count]:
+def read_resource_metrics(text: str) -> tuple[list[Count], list[Memory]]:
     """CPU and memory of all containers, as `/metrics/resource` has them."""
-    samples = list(_read_samples(text, (*_OF_CONTAINERS, _START)))
+    cpu, memory = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
+    start = "container_start_time_seconds"
+    samples = list(_read_samples(text, (cpu, memory, start)))
     starts = {
-        (sample.pod, _owner(sample)): sample.value for sample in samples if sample.name == _START
+        (sample.pod, _owner(sample)): sample.value for sample in samples if sample.name == start
     }
-    return [
+    counts = [
         Count(
-            _OF_CONTAINERS[sample.name],
+            Kind.CPU,
             sample.pod,
             _owner(sample),
             sample.at,
@@ -123,8 +126,14 @@ def read_resource_metrics(text: str) -> list[Count]:
             starts.get((sample.pod, _owner(sample))),
         )
         for sample in samples
-        if sample.name in _OF_CONTAINERS and sample.at is not None
+        if sample.name == cpu and sample.at is not None
     ]
+    sizes = [
+        Memory(sample.pod, _owner(sample), sample.at, sample.value)
+        for sample in samples
+        if sample.name == memory and sample.at is not None
+    ]
+    return counts, sizes
 
 
 def _owner(sample: _Sample) -> str:

@@ -32,13 +32,13 @@ from .._base.official import ClientAsker, OfficialWriter, list_columns
 from .._base.options import InsertMode
 from .._base.row_order import Row
 from .._base.tables import number_tables
-from ..asking import Rows
+from ..asking import Rows, carry_out
 from ..base import Job
 from ..sending import Encoder, Payload, limit_wait
 from .encoding import BatchType, CassandraEncoder, sort_by_device
 from .options import EXECUTE_CONCURRENT
 from .server import AT_ONCE, ERRORS, ClusterSession, is_late
-from .statements import Parts, Plan, Selection, carry_out
+from .statements import Parts, Plan, Selection
 
 if TYPE_CHECKING:
     from . import Cassandra

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ColumnType
 from .._base.row_order import Row
+from ..asking import carry_out
 
 _SHOWN = 2
 """How many rows of parameters are shown to a person."""
@@ -66,17 +67,6 @@ def ask(
         return []
     answers = yield Selection(statement, parameters)
     return [rows for rows in answers if rows is not None]
-
-
-def carry_out(steps: Steps, answer: Callable[[Selection], Parts]) -> list[Row]:
-    """The rows that a plan's steps come to; `answer`: asks what they ask."""
-    try:
-        step = next(steps)
-        while True:
-            step = steps.send(answer(step))
-    except StopIteration as end:
-        rows: list[Row] = end.value
-        return rows
 
 
 def describe_steps(steps: Steps) -> str:

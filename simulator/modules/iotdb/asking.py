@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...workloads.drawing import BoundQueries, BoundQuery
 from .._base.row_order import Row
 from .._base.sql_queries import Template, make_template, quote_text
-from ..asking import Asker, Received, Rows
+from ..asking import Asker, Received, Rows, carry_out
 from ..own_statements import Literals
 from ..sending import note_arrival
 from .answers import Answer
@@ -97,7 +97,7 @@ class IotdbAsker(Asker):
             size += answer.bytes
             return answer.read()
 
-        rows = computation.run(ask)
+        rows = carry_out(computation.begin(), ask)
         note_arrival()
         return Received(len(rows), size, rows)
 

@@ -22,6 +22,7 @@ from thrift.Thrift import TException
 from ...errors import Retryable, SimulatorError
 from .._base.official import ClientAsker
 from .._base.row_order import Row
+from ..asking import carry_out
 from .connection import ServerError
 from .options import Model
 from .server import ERRORS, Server
@@ -61,7 +62,7 @@ class OfficialAsker(ClientAsker[Server]):
                 return _ask(client, text, round(self.module.options.query_timeout_s * 1000))
 
         if isinstance(statement, Computation):
-            return statement.run(ask)
+            return carry_out(statement.begin(), ask)
         return (
             statement.read(ask(statement.text))
             if isinstance(statement, Selection)

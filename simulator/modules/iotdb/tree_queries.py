@@ -63,17 +63,6 @@ class Computation:
     follows: str = ""
     """What is asked after the first statement, for a person to read."""
 
-    def run(self, ask: Callable[[str], list[Row]]) -> list[Row]:
-        """The rows, by what asks a statement."""
-        steps = self.begin()
-        try:
-            statement = next(steps)
-            while True:
-                statement = steps.send(ask(statement))
-        except StopIteration as end:
-            rows: list[Row] = end.value
-            return rows
-
     def describe(self) -> str:
         """What is asked first, for a person to read."""
         return f"{next(self.begin())}\nthe client combines the results{self.follows}"

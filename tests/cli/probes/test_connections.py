@@ -44,30 +44,36 @@ def test_what_went_over_each_connection_to_a_port(family: socket.AddressFamily) 
         assert read_traffic([port]) == first
 
 
-def look(at: float, traffic: dict[int, tuple[int, int]] | None) -> NetworkSnapshot:
+def take_snapshot(at: float, traffic: dict[int, tuple[int, int]] | None) -> NetworkSnapshot:
     return NetworkSnapshot(100.0 + at, traffic)
 
 
 def test_traffic_is_that_of_all_connections_in_the_window() -> None:
-    counted = [look(n, {1: (1000 + 100 * n, 7 * n), 2: (50 * n, 0)}) for n in range(11)]
+    counted = [take_snapshot(n, {1: (1000 + 100 * n, 7 * n), 2: (50 * n, 0)}) for n in range(11)]
     assert sum_traffic(counted, Window(102.0, 108.0, 102.0)) == (900, 42)
     # Of one that begins during the run all counts.
-    later = [look(n, {1: (0, 0), **({2: (70 * (n - 4), 0)} if n > 4 else {})}) for n in range(11)]
+    later = [
+        take_snapshot(n, {1: (0, 0), **({2: (70 * (n - 4), 0)} if n > 4 else {})})
+        for n in range(11)
+    ]
     assert sum_traffic(later, Window(100.0, 110.0, 100.0)) == (420, 0)
 
 
 def test_the_last_bytes_of_a_connection_are_not_known() -> None:
-    ended = [look(n, {1: (100 * n, 0), **({2: (100 * n, 0)} if n < 5 else {})}) for n in range(11)]
+    ended = [
+        take_snapshot(n, {1: (100 * n, 0), **({2: (100 * n, 0)} if n < 5 else {})})
+        for n in range(11)
+    ]
     assert sum_traffic(ended, Window(100.0, 110.0, 100.0)) == (
         round((4 * 200 + 5 * 100) * 10 / 9),
         0,
     )
-    short = [look(n, {n: (100, 100)}) for n in range(11)]
+    short = [take_snapshot(n, {n: (100, 100)}) for n in range(11)]
     assert sum_traffic(short, Window(100.0, 110.0, 100.0)) == (None, None)
 
 
 def test_too_little_is_known() -> None:
     assert sum_traffic([], Window(100.0, 110.0, 100.0)) == (None, None)
-    unseen = [look(n, None if n < 6 else {1: (n, n)}) for n in range(11)]
+    unseen = [take_snapshot(n, None if n < 6 else {1: (n, n)}) for n in range(11)]
     assert sum_traffic(unseen, Window(100.0, 110.0, 100.0)) == (None, None)
     assert sum_traffic(unseen, Window(104.0, 110.0, 104.0)) == (6, 6)

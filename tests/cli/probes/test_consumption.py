@@ -10,7 +10,7 @@ import pytest
 
 from cli.probes.kubernetes.consumption import Consumption
 from cli.probes.kubernetes.kubelets import explain_too_little
-from cli.probes.kubernetes.metrics import Count, Kind, Mean, PodName
+from cli.probes.kubernetes.metrics import Count, Kind, Mean, Memory, PodName
 from cli.probes.kubernetes.pods import DatabasePod
 from cli.probes.timeline import Window
 from simulator.contract import Resources
@@ -187,8 +187,7 @@ def test_disk_network_and_memory() -> None:
                 count(at, 4000 * n, kind=Kind.SENT),
             ]
         )
-        pg, side = ("pg", at, 1e6 + n), ("side", at + 1, 500)
-        assert not seen.add_counts(Count(Kind.MEMORY, A, *size) for size in (pg, side))
+        seen.add_memory([Memory(A, "pg", at, 1e6 + n), Memory(A, "side", at + 1, 500)])
     resources = summarize(seen, 20, 100)
     assert (resources.disk_written_bytes, resources.disk_read_bytes) == (56_000, 16_000)
     assert (resources.received_bytes, resources.sent_bytes) == (72_000, 32_000)

@@ -30,15 +30,15 @@ pod_cpu_usage_seconds_total{namespace="databases",pod="db-0"} 1.302091293 179535
 
 
 def test_cpu_and_memory_of_containers() -> None:
-    cpu, new, memory = read_resource_metrics(RESOURCE)
+    (cpu, new), (memory,) = read_resource_metrics(RESOURCE)
     assert (cpu.kind, cpu.pod, cpu.owner) == (Kind.CPU, DB, "pg")
     assert (cpu.at, cpu.value) == (1795352239.235, 1.271431718)
     assert cpu.began_at == pytest.approx(1795352124.667, abs=0.001)
     assert new.began_at is None
-    assert (memory.kind, memory.pod, memory.owner, memory.at, memory.value) == (
-        Kind.MEMORY, DB, "pg", 1795352239.235, 46000000,
+    assert (memory.pod, memory.owner, memory.at, memory.size) == (
+        DB, "pg", 1795352239.235, 46000000,
     )  # fmt: skip
-    assert read_resource_metrics("") == []
+    assert read_resource_metrics("") == ([], [])
 
 
 def line(name: str, value: float, stamp: str = " 2000", **labels: str) -> str:
