@@ -1,11 +1,13 @@
 """Which conditions of a measurement a setting changes, declared where the setting is defined.
 
 An option declares it in its annotation, `batch: Annotated[int, Condition.BATCH]`; a module declares it in
-`Module.CONDITIONS` for what its server tells. `compare` warns where such conditions differ.
+`Module.CONDITIONS` for what its server tells. `compare` warns where such conditions differ. `ACCESS` beside
+it marks an option that decides who gets the target's secrets.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 from pydantic import BaseModel
@@ -35,6 +37,21 @@ class Condition(StrEnum):
     """How the database works otherwise."""
     NONE = "none"
     """No figure: where the database is, who asks, how long to wait before giving up."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """The kind of `ACCESS`."""
+
+
+ACCESS = Access()
+"""Marks an option that says where to connect, as whom, or how far to trust the server. A campaign's file may
+be a stranger's, so it sets such an option of a target that has a secret only with permission."""
+
+
+def find_access(model: type[BaseModel]) -> set[str]:
+    """The fields that are marked with `ACCESS`."""
+    return {name for name, field in model.model_fields.items() if ACCESS in field.metadata}
 
 
 def find_conditions(model: type[BaseModel]) -> dict[str, Condition]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli.campaign.campaign import Campaign, list_commands, open_campaign
+from cli.campaign.campaign import Campaign, list_permissions, open_campaign
 from cli.campaign.running import prepare
 from cli.results.model import Result
 from cli.results.publication import check_publication
@@ -62,7 +62,7 @@ def test_every_job_is_one_that_the_tool_takes(name: str, size: str | None, tmp_p
     for label, target in campaign.definition.targets.items():
         assert (target.start or "").startswith("comparison/server.py start "), label
         assert target.stop == "comparison/server.py stop"
-    for command in list_commands(
+    for command in list_permissions(
         campaign, (experiment.session for experiment in prepared.values())
     ):
         assert re.search(r"comparison/server\.py (start [\w-]+|stop|kill)", command)

@@ -183,26 +183,30 @@ def _leave_out(turns: list[Turn], definition: Definition, config: Config) -> lis
     return [[job for job in turn if job.name not in lacking] for turn in turns]
 
 
-# --- what its file runs on this machine: only if the user, who may not have read it, allows it ------
+# --- what its file may do only if the user, who may not have read it, allows it ---------------------
 
 
-def list_commands(campaign: Campaign, sessions: Iterable[Session]) -> list[str]:
-    """A line for each command that a campaign's file runs here, and for each of its kubeconfigs, with the
-    programs that it starts. Commands of the config file are the user's own."""
-    lines: dict[str, None] = {}
+def list_permissions(campaign: Campaign, sessions: Iterable[Session]) -> list[str]:
+    """A line for each command that a campaign's file runs on this machine, for each of its kubeconfigs, with
+    the programs that it starts, and for each option that decides who gets a target's secrets. What the config
+    file has is the user's own."""
+    commands: dict[str, None] = {}
+    diversions: dict[str, None] = {}
     for label in dict.fromkeys(candidate.target for candidate in campaign.list_candidates()):
         target = campaign.definition.targets[label]
         if target.start is not None:
-            lines[f"start of {label}: {target.start}"] = None
-            lines[f"stop of {label}: {target.stop}"] = None
+            commands[f"start of {label}: {target.start}"] = None
+            commands[f"stop of {label}: {target.stop}"] = None
     for session in sessions:
         if session.request.disturb:
             for disturbance in session.disturbances:
                 if disturbance.action is Action.RUN:
-                    lines[str(disturbance)] = None
+                    commands[str(disturbance)] = None
         if session.request.kubeconfig:
-            lines.update(dict.fromkeys(_describe_kubeconfig(session.request.kubeconfig)))
-    return list(lines)
+            commands.update(dict.fromkeys(_describe_kubeconfig(session.request.kubeconfig)))
+        if diverted := session.list_diversions():
+            diversions[f"sends secrets of {session.target.name} with {', '.join(diverted)}"] = None
+    return [*(f"runs on this machine: {command}" for command in commands), *diversions]
 
 
 def _describe_kubeconfig(path: str) -> Iterator[str]:
@@ -220,15 +224,15 @@ def _describe_kubeconfig(path: str) -> Iterator[str]:
             yield f"kubeconfig {path} runs: {' '.join(map(str, words))}"
 
 
-def allow_commands(file: Path, commands: list[str], allowed: bool) -> bool:
-    """Show the commands; whether they may be run: `allowed` beforehand, or confirmed on a terminal.
-    ConfigError if nobody is there to ask."""
-    if not commands:
+def ask_permission(file: Path, permissions: list[str], allowed: bool) -> bool:
+    """Show what the file needs permission for; whether it has it: `allowed` beforehand, or confirmed on a
+    terminal. ConfigError if nobody is there to ask."""
+    if not permissions:
         return True
-    listed = "".join(f"\n  {command}" for command in commands)
+    listed = "".join(f"\n  {line}" for line in permissions)
     if not allowed and not sys.stdin.isatty():
         raise ConfigError(
-            f"{file} runs commands on this machine: read them, and add --allow-run to allow them:{listed}"
+            f"{file} needs your permission: read these lines, and add --allow-run to give it:{listed}"
         )
-    print_text(f"{file} runs on this machine:{listed}")
-    return allowed or click.confirm("Run them?")
+    print_text(f"{file} needs your permission:{listed}")
+    return allowed or click.confirm("Allow it?")

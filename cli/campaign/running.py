@@ -23,7 +23,7 @@ from ..live.state import JobState
 from ..output import note, print_prose, print_text, terminal_width
 from ..render.tables import Table
 from ..signals import Interrupted
-from .campaign import Campaign, allow_commands, list_commands
+from .campaign import Campaign, ask_permission, list_permissions
 from .installing import Installer, TurnServer
 from .plan import Estimate, Job, Turn, check_schemas, estimate_left, list_left, model_job
 from .reporting import report_campaign, write_report
@@ -90,10 +90,8 @@ def show_plan(campaign: Campaign) -> None:
         rows.append([number, job.name, state, " ".join([job.command, *job.arguments])])
     left_of = ("Job", "State", "Command")
     print_text(Table(["No.", *left_of], rows, left_of).text(width=terminal_width()))
-    for command in list_commands(
-        campaign, (experiment.session for experiment in prepared.values())
-    ):
-        print_text(f"runs on this machine: {command}")
+    for line in list_permissions(campaign, [made.session for made in prepared.values()]):
+        print_text(line)
     print_prose(describe_time(left, prepared, campaign))
 
 
@@ -146,11 +144,11 @@ def run_campaign(
     live: LiveOptions | None = None,
     allow_run: bool = False,
 ) -> int:
-    """Run what is left, and report; the exit status. `allow_run`: the file's commands may be run unasked."""
+    """Run what is left, and report; the exit status. `allow_run`: the file has the permissions it needs."""
     _need_packages_of_report()
     prepared = prepare(campaign)
-    commands = list_commands(campaign, (experiment.session for experiment in prepared.values()))
-    if not allow_commands(campaign.file, commands, allow_run):
+    permissions = list_permissions(campaign, [made.session for made in prepared.values()])
+    if not ask_permission(campaign.file, permissions, allow_run):
         return 0
     folder, targets = campaign.folder, campaign.digest_targets()
     title = campaign.definition.title

@@ -37,7 +37,7 @@ from .values import Folder
 @click.option(
     "--allow-run",
     is_flag=True,
-    help="Run the commands in FILE without asking; they are listed.",
+    help="Allow what FILE runs here, and its options that decide who gets secrets, without asking.",
 )
 @click.option(
     "--without",

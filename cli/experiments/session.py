@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from simulator.conditions import find_access
 from simulator.contract import DataSet, Load
 from simulator.errors import OptionError, unknown_option
 from simulator.logs import SHORTEST_WORD
@@ -103,6 +104,27 @@ class Session:
             addresses = [str(Path(self.target.data_dir).expanduser().resolve())]
         return [Claim(self.target.name, address, place) for address in addresses]
 
+    def list_diversions(self) -> list[str]:
+        """The command's own options, as `key=value`, that decide who gets the secrets of a target that has
+        some."""
+        access = find_access(self.module.options_model)
+        options = [text for text in self.request.extra_options if _key(text) in access]
+        return options if options and self._has_secret() else []
+
+    def _has_secret(self) -> bool:
+        """Whether the config file has a secret for the target; True where that can't be known."""
+        if self.target.kubernetes.get("existingSecret"):
+            return True
+        model = self.module.options_model
+        own = {
+            name: self.target.options[name]
+            for name in model.model_fields.keys() & self.target.options
+        }
+        try:
+            return bool(model.model_validate(own).secrets())
+        except ValidationError:
+            return True
+
     def keep_clock(self, data: DataSet) -> None:
         """Have results show the clock of this data set, which a later query of its events needs."""
         self.workload_options = self.workload_options.model_copy(
@@ -183,6 +205,11 @@ class Session:
         return shown
 
 
+def _key(pair: str) -> str:
+    """The key of `KEY=VALUE`."""
+    return pair.partition("=")[0].strip()
+
+
 def _choose_stand_in(model: type[Options], name: str) -> str:
     """A text that the option can have."""
 
@@ -234,7 +261,7 @@ def open_session(request: CommonOptions) -> Session:
                 " or use a target without start_server"
             )
         values["connection_string"] = _NOT_STARTED
-    from_command_line = {option.partition("=")[0].strip() for option in request.extra_options}
+    from_command_line = set(map(_key, request.extra_options))
     workload = choose_workload(request.workload, config)
     try:
         split = split_options(values, workload.kind, from_command_line)

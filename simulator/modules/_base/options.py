@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from ...conditions import Condition
+from ...conditions import ACCESS, Condition
 from ...contract import CommaList
 from ...errors import OptionError, SimulatorError
 from ..options import Options, choose_mode
@@ -154,7 +154,7 @@ def any_encrypted(urls: Iterable[str]) -> bool:
 class ClientCertOptions(Options):
     """What to show to a server that asks its clients for certificates."""
 
-    client_cert: Annotated[str | None, Condition.NONE] = Field(
+    client_cert: Annotated[str | None, Condition.NONE, ACCESS] = Field(
         None,
         description="client certificate for a server that requires one: a PEM file, or its text",
     )
@@ -185,12 +185,12 @@ class ClientCertOptions(Options):
 class TlsOptions(ClientCertOptions):
     """Which certificates of the server to trust, and what to show to it."""
 
-    ca_certs: Annotated[str | None, Condition.NONE] = Field(
+    ca_certs: Annotated[str | None, Condition.NONE, ACCESS] = Field(
         None,
         description="certificate authorities to trust: a PEM file, or its text"
         " (default: the usual ones)",
     )
-    verify_certs: Annotated[bool, Condition.NONE] = Field(
+    verify_certs: Annotated[bool, Condition.NONE, ACCESS] = Field(
         True, description="check the server's certificate"
     )
 
@@ -211,7 +211,7 @@ class HttpOptions(Options, ABC):
     PATH_ALLOWED: ClassVar[bool] = True
     """Whether URLs may have a path."""
 
-    endpoint: Annotated[CommaList, Condition.NONE] = Field(
+    endpoint: Annotated[CommaList, Condition.NONE, ACCESS] = Field(
         min_length=1, description="the nodes' URLs, separated by commas"
     )
     request_timeout_s: Annotated[float, Condition.NONE] = Field(
@@ -245,7 +245,7 @@ class EndpointOptions(HttpOptions, TlsOptions):
 class LoginOptions(Options):
     """A user who logs in, or nobody."""
 
-    username: Annotated[str | None, Condition.NONE] = Field(
+    username: Annotated[str | None, Condition.NONE, ACCESS] = Field(
         None, description="user name, with password"
     )
     password: str | None = Field(None, repr=False, description="the user's password")

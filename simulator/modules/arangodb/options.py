@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from pydantic import Field
 
-from ...conditions import Condition
+from ...conditions import ACCESS, Condition
 from ...contract import CommaList
 from .._base.http import basic_auth
 from .._base.options import EndpointOptions, InFlightOptions
@@ -57,7 +57,7 @@ class ArangoOptions(EncodingOptions, EndpointOptions, IndexOptions, InFlightOpti
     EXAMPLE_URL: ClassVar[str] = "http://arangodb.example:8529"
     PATH_ALLOWED: ClassVar[bool] = False
 
-    endpoint: Annotated[CommaList, Condition.NONE] = Field(
+    endpoint: Annotated[CommaList, Condition.NONE, ACCESS] = Field(
         min_length=1,
         description="URL of the server, or of a cluster's coordinators, separated by commas:"
         " http[s]://HOST[:8529]",
@@ -65,7 +65,7 @@ class ArangoOptions(EncodingOptions, EndpointOptions, IndexOptions, InFlightOpti
     database: Annotated[str, Condition.NONE] = Field(
         "_system", min_length=1, description="an existing database"
     )
-    username: Annotated[str, Condition.NONE] = Field("root", description="user name")
+    username: Annotated[str, Condition.NONE, ACCESS] = Field("root", description="user name")
     password: str = Field("", repr=False, description="the user's password")
     replication_factor: Annotated[int, Condition.REPLICATION] = Field(
         1, ge=1, le=10, description="copies of each document (in a cluster)"

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from ...conditions import Condition
+from ...conditions import ACCESS, Condition
 from ...errors import OptionError
 from .._base.options import IN_FLIGHT_MEANING, check_url
 from ..base import OfficialClient
@@ -52,20 +52,20 @@ class AdxOptions(EncodingOptions):
     IN_FLIGHT: ClassVar[str | None] = "max_in_flight"
     ADDRESSES: ClassVar[str] = "kusto_uri"
 
-    kusto_uri: Annotated[str, Condition.NONE] = Field(
+    kusto_uri: Annotated[str, Condition.NONE, ACCESS] = Field(
         description="URI of the cluster, e.g. https://name.region.kusto.windows.net"
     )
-    kusto_ingest_uri: Annotated[str | None, Condition.NONE] = Field(
+    kusto_ingest_uri: Annotated[str | None, Condition.NONE, ACCESS] = Field(
         None, description="URI for ingestion (default: kusto_uri with ingest- before the name)"
     )
     kusto_db: Annotated[str, Condition.NONE] = Field(
         min_length=1, description="name of the database"
     )
-    adx_aad_app_id: Annotated[str | None, Condition.NONE] = Field(
+    adx_aad_app_id: Annotated[str | None, Condition.NONE, ACCESS] = Field(
         None, description="application (client) id to log in as"
     )
     adx_app_key: str | None = Field(None, repr=False, description="its client secret")
-    adx_authority_id: Annotated[str | None, Condition.NONE] = Field(
+    adx_authority_id: Annotated[str | None, Condition.NONE, ACCESS] = Field(
         None, description="its tenant's id"
     )
     batching_time_s: Annotated[int | None, Condition.BATCH] = Field(

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from ...conditions import Condition
+from ...conditions import ACCESS, Condition
 from ...contract import CommaList
 from ...encoding.columns import quote_name
 from ...errors import OptionError
@@ -92,16 +92,16 @@ class CassandraOptions(EncodingOptions, LoginOptions, TlsOptions):
     IN_FLIGHT: ClassVar[str | None] = "max_sync_calls"
     ADDRESSES: ClassVar[str] = "contact_points"
 
-    contact_points: Annotated[CommaList, Condition.NONE] = Field(
+    contact_points: Annotated[CommaList, Condition.NONE, ACCESS] = Field(
         min_length=1, description="nodes to connect to first, separated by commas"
     )
-    port: Annotated[int, Condition.NONE] = Field(
+    port: Annotated[int, Condition.NONE, ACCESS] = Field(
         9042, ge=1, le=65535, description="port of all nodes"
     )
     local_datacenter: Annotated[str | None, Condition.NONE] = Field(
         None, description="data center to send requests to (default: that of the contact points)"
     )
-    tls: Annotated[bool, Condition.CLIENT] = Field(
+    tls: Annotated[bool, Condition.CLIENT, ACCESS] = Field(
         False, description="encrypt the connections; set trust with ca_certs and verify_certs"
     )
     keyspace: Annotated[str, Condition.NONE] = Field(

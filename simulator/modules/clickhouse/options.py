@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from ...conditions import Condition
+from ...conditions import ACCESS, Condition
 from .._base.http import basic_auth
 from .._base.options import BatchOptions, EndpointOptions, InFlightOptions, InsertMode
 from ..base import OfficialClient
@@ -73,7 +73,9 @@ class ClickhouseOptions(EndpointOptions, EncodingOptions, InFlightOptions):
     EXAMPLE_URL: ClassVar[str] = "http://clickhouse.example:8123"
     LOGIN: ClassVar[str] = "user and password"
 
-    user: Annotated[str, Condition.NONE] = Field("default", min_length=1, description="user name")
+    user: Annotated[str, Condition.NONE, ACCESS] = Field(
+        "default", min_length=1, description="user name"
+    )
     password: str | None = Field(None, repr=False, description="the user's password")
     database: Annotated[str, Condition.NONE] = Field(
         "default", min_length=1, description="database to use; created if it is missing"

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from ...conditions import Condition
+from ...conditions import ACCESS, Condition
 from ...errors import OptionError
 from .._base.http import basic_auth
 from .._base.options import IN_FLIGHT_MEANING, EndpointOptions
@@ -59,7 +59,9 @@ class CratedbOptions(EndpointOptions, EncodingOptions):
     LOGIN: ClassVar[str] = "user and password"
     IN_FLIGHT: ClassVar[str | None] = "concurrent_requests"
 
-    user: Annotated[str, Condition.NONE] = Field("crate", min_length=1, description="user name")
+    user: Annotated[str, Condition.NONE, ACCESS] = Field(
+        "crate", min_length=1, description="user name"
+    )
     password: str | None = Field(None, repr=False, description="the user's password")
     default_schema: Annotated[str, Condition.NONE] = Field(
         "doc", pattern=r"^[a-z_][a-z0-9_]*$", description="schema of the tables"

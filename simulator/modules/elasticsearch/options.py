@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from ...conditions import Condition
+from ...conditions import ACCESS, Condition
 from ...contract import MIB, Allocation, CommaList
 from .._base.options import EndpointOptions, InFlightOptions, LoginOptions
 from ..base import OfficialClient
@@ -90,7 +90,7 @@ class ElasticsearchOptions(EncodingOptions, EndpointOptions, LoginOptions, InFli
     EXAMPLE_URL: ClassVar[str] = "https://elastic.example:9200"
     LOGIN: ClassVar[str] = "username and password, or api_key"
 
-    endpoint: Annotated[CommaList, Condition.NONE] = Field(
+    endpoint: Annotated[CommaList, Condition.NONE, ACCESS] = Field(
         min_length=1,
         description="the nodes' URLs, separated by commas: http[s]://HOST[:9200][/PATH]",
     )

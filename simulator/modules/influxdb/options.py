@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import certifi
 from pydantic import Field
 
-from ...conditions import Condition
+from ...conditions import ACCESS, Condition
 from ...contract import CommaList
 from ...errors import OptionError, SimulatorError
 from .._base.options import (
@@ -61,10 +61,10 @@ class InfluxOptions(EncodingOptions, HttpOptions, ClientCertOptions, InFlightOpt
     LOGIN: ClassVar[str] = "token"
     TRUST_REMEDY: ClassVar[str] = "ssl_ca_cert (or set verify_ssl=false)"
 
-    endpoint: Annotated[CommaList, Condition.NONE] = Field(
+    endpoint: Annotated[CommaList, Condition.NONE, ACCESS] = Field(
         min_length=1, max_length=1, description="URL of the server, e.g. https://influxdb:8086"
     )
-    org: Annotated[str, Condition.NONE] = Field(
+    org: Annotated[str, Condition.NONE, ACCESS] = Field(
         min_length=1, description="name of the organisation"
     )
     token: str = Field(
@@ -76,10 +76,10 @@ class InfluxOptions(EncodingOptions, HttpOptions, ClientCertOptions, InFlightOpt
     shard_group_duration_h: int | None = Field(
         None, ge=1, description="hours of data in one shard of a new bucket (default: the server's)"
     )
-    verify_ssl: Annotated[bool, Condition.NONE] = Field(
+    verify_ssl: Annotated[bool, Condition.NONE, ACCESS] = Field(
         True, description="check the server's certificate"
     )
-    ssl_ca_cert: Annotated[str | None, Condition.NONE] = Field(
+    ssl_ca_cert: Annotated[str | None, Condition.NONE, ACCESS] = Field(
         None,
         description=(
             "certificate authorities to trust: a PEM file, or its text (default: those of certifi)"

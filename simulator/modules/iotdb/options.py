@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from ...conditions import Condition
+from ...conditions import ACCESS, Condition
 from ...contract import CommaList
 from .._base.options import BatchOptions, InFlightOptions, TlsOptions, join_address
 
@@ -40,16 +40,18 @@ class IotdbOptions(EncodingOptions, InFlightOptions, TlsOptions):
 
     ADDRESSES: ClassVar[str] = "host"
 
-    host: Annotated[CommaList, Condition.NONE] = Field(
+    host: Annotated[CommaList, Condition.NONE, ACCESS] = Field(
         min_length=1, description="data nodes, separated by commas; connections go to them in turn"
     )
-    port: Annotated[int, Condition.NONE] = Field(
+    port: Annotated[int, Condition.NONE, ACCESS] = Field(
         6667, ge=1, le=65535, description="port of all data nodes (dn_rpc_port)"
     )
-    tls: Annotated[bool, Condition.CLIENT] = Field(
+    tls: Annotated[bool, Condition.CLIENT, ACCESS] = Field(
         False, description="encrypt the connections; set trust with ca_certs and verify_certs"
     )
-    username: Annotated[str, Condition.NONE] = Field("root", min_length=1, description="user name")
+    username: Annotated[str, Condition.NONE, ACCESS] = Field(
+        "root", min_length=1, description="user name"
+    )
     password: str = Field(min_length=1, repr=False, description="the user's password")
     time_partition_interval_s: Annotated[int | None, Condition.SCHEMA] = Field(
         None,

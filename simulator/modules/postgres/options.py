@@ -9,7 +9,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from pydantic import Field
 
-from ...conditions import Condition
+from ...conditions import ACCESS, Condition
 from ...contract import CommaList
 from .._base.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
 from ..base import OfficialClient
@@ -102,7 +102,7 @@ class ServerOptions(EncodingOptions, IndexOptions):
 
     ADDRESSES: ClassVar[str] = "connection_string"
 
-    connection_string: Annotated[ConnectionString, Condition.NONE] = Field(
+    connection_string: Annotated[ConnectionString, Condition.NONE, ACCESS] = Field(
         repr=False, description="libpq connection string or URL"
     )
     password: str | None = Field(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from ...conditions import Condition
+from ...conditions import ACCESS, Condition
 from ...contract import CommaList
 from ...errors import OptionError
 from .._base.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
@@ -104,13 +104,13 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
     EXAMPLE_URL: ClassVar[str] = "http://questdb.example:9000"
     LOGIN: ClassVar[str] = "username and password, or token"
 
-    endpoint: Annotated[CommaList, Condition.NONE] = Field(
+    endpoint: Annotated[CommaList, Condition.NONE, ACCESS] = Field(
         min_length=1, max_length=1, description="URL of the server, e.g. http://questdb:9000"
     )
     token: str | None = Field(
         None, repr=False, description="token of a service account, instead of username and password"
     )
-    connection_string: Annotated[ConnectionString | None, Condition.NONE] = Field(
+    connection_string: Annotated[ConnectionString | None, Condition.NONE, ACCESS] = Field(
         None,
         repr=False,
         description="libpq connection string or URL, for queries, which use HTTP without it, and"

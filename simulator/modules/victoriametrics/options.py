@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from ...conditions import Condition
+from ...conditions import ACCESS, Condition
 from ...contract import CommaList
 from .._base.options import BatchOptions, EndpointOptions, InFlightOptions, LoginOptions
 
@@ -49,7 +49,7 @@ class VictoriaMetricsOptions(EncodingOptions, InFlightOptions, EndpointOptions, 
     EXAMPLE_URL: ClassVar[str] = "http://victoriametrics:8428"
     LOGIN: ClassVar[str] = "the options username and password"
 
-    endpoint: Annotated[CommaList, Condition.NONE] = Field(
+    endpoint: Annotated[CommaList, Condition.NONE, ACCESS] = Field(
         min_length=1,
         max_length=1,
         description="URL of the server, e.g. http://victoriametrics:8428",
