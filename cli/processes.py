@@ -18,7 +18,10 @@ from typing import IO
 
 import psutil
 
+from .signals import END_PATIENCE_S
+
 _POLL_S = 0.2
+_END_POLL_S = 0.05
 _FOR_ALL = stat.S_ISVTX | stat.S_IWOTH
 _LONGEST = 4096
 """Bytes of a lock's holder: a path is no longer."""
@@ -29,15 +32,18 @@ def run_program(
     text: str | None = None,
     *,
     in_a_hurry: Callable[[], bool],
+    is_over: Callable[[], bool] = lambda: False,
     timeout_s: float | None = None,
     hurried_timeout_s: float = 0.0,
+    end_patience_s: float = END_PATIENCE_S,
     environment: Mapping[str, str] | None = None,
     folder: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, in a session of its own, with `text` as its standard input.
 
-    If it takes longer than `timeout_s`, or than `hurried_timeout_s` once the user is in a hurry, it is
-    killed with all that it has started, and `subprocess.TimeoutExpired` is raised.
+    If it takes longer than `timeout_s`, or than `hurried_timeout_s` once the user is in a hurry, or outlasts
+    what it is for (`is_over`), it is ended with all that it has started, and `subprocess.TimeoutExpired` is
+    raised. So is it by any exception. `end_patience_s`: as in `end_group`.
     """
     began = time.monotonic()
     limit_s = timeout_s
@@ -58,10 +64,10 @@ def run_program(
                 passed_s = time.monotonic() - began
                 if in_a_hurry() and limit_s == timeout_s:
                     limit_s = min(passed_s + hurried_timeout_s, timeout_s or float("inf"))
-                if limit_s is not None and passed_s >= limit_s:
+                if is_over() or (limit_s is not None and passed_s >= limit_s):
                     raise subprocess.TimeoutExpired(command, passed_s)
         except BaseException:
-            kill_group(process.pid)
+            end_group(process.pid, end_patience_s, in_a_hurry)
             raise
 
 
@@ -71,11 +77,38 @@ def _feed(stdin: IO[str], text: str) -> None:
         stdin.write(text)
 
 
+def end_group(leader: int, patience_s: float, in_a_hurry: Callable[[], bool]) -> None:
+    """End a process group: by SIGTERM, at which a script may undo what it did, and after `patience_s`, or as
+    soon as the user is in a hurry, by SIGKILL. The caller has not yet waited for its leader."""
+    until = time.monotonic() + patience_s
+    try:
+        if not in_a_hurry():
+            _signal_group(leader, signal.SIGTERM)
+            # Nothing tells that the last of a group has ended: its leader may have ended before.
+            while _is_at_work(leader) and time.monotonic() < until and not in_a_hurry():
+                time.sleep(_END_POLL_S)
+    finally:
+        kill_group(leader)
+
+
+def _is_at_work(leader: int) -> bool:
+    """Whether a process of the group has not ended."""
+    for pid in psutil.pids():
+        with suppress(OSError, psutil.Error):
+            if os.getpgid(pid) == leader and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                return True
+    return False
+
+
 def kill_group(leader: int) -> None:
     """SIGKILL to a process group, stopped members included. The caller has not yet waited for its
     leader, so that the number can't belong to anybody else by now."""
+    _signal_group(leader, signal.SIGKILL)
+
+
+def _signal_group(leader: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):  # macOS: only a zombie is left of it
-        os.killpg(leader, signal.SIGKILL)
+        os.killpg(leader, number)
 
 
 def kill_tree(root: int) -> None:

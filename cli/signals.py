@@ -12,6 +12,9 @@ from types import FrameType
 # SIGHUP: the terminal was closed.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+END_PATIENCE_S = 10.0
+"""How long a program that the tool has started has after SIGTERM to undo what it did."""
+
 
 def end_at_signals() -> None:
     """Let a signal end the process at once, until `Interrupts` takes over. For the time in which Python

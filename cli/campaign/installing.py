@@ -191,7 +191,7 @@ class Installer:
         }  # fmt: skip
         write_whole(self._note_file, json.dumps(noted))
         try:
-            self._open(site, place).install(site.choice, self._interrupts)
+            self._open(site, place).install(site.choice)
         except CliError as error:
             why = f"{site} can't be installed: {one_line(error.message, 300)}"
             self._failed[site.key] = why
@@ -206,7 +206,9 @@ class Installer:
             return
         place = Place(noted["namespace"], noted["kubeconfig"], noted["context"])
         try:
-            database = Database(self._config, noted["target"], place, _REMOVAL_TIMEOUT_S)
+            database = Database(
+                self._config, noted["target"], place, _REMOVAL_TIMEOUT_S, self._interrupts
+            )
             installed = database.read_state()
             if _is_there(installed):
                 note(f"removing {noted['recipe']} with its data")
@@ -217,7 +219,7 @@ class Installer:
         self._note_file.unlink(missing_ok=True)
 
     def _open(self, site: Site, place: Place) -> Database:
-        return Database(self._config, site.target, place, round(site.timeout_s))
+        return Database(self._config, site.target, place, round(site.timeout_s), self._interrupts)
 
 
 def _is_there(installed: Installed) -> bool:

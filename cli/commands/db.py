@@ -69,14 +69,12 @@ def install(ctx: click.Context, /, **given: Any) -> None:
     from ..install.recipes import choose
     from ..install.work import install_database
 
-    interrupts = ctx.obj
-    assert isinstance(interrupts, Interrupts)
-    database = _open_database(given)
+    database = _open_database(ctx, given)
     choice = choose(
         database.recipe, given["variant"], given["nodes"], given["size"], given["image"],
         given["storage_class"],
     )  # fmt: skip
-    install_database(database, choice, _consent(given), interrupts)
+    install_database(database, choice, _consent(given))
 
 
 @db.command(short_help="Show which databases are installed, and whether they are ready.")
@@ -97,14 +95,15 @@ def status(**given: Any) -> None:
 )
 @_of_changes
 @_of_all
-def uninstall(**given: Any) -> None:
+@click.pass_context
+def uninstall(ctx: click.Context, /, **given: Any) -> None:
     """Remove TARGET's database. Its data volumes and Secrets stay unless --delete-volumes is given.
 
     An operator that was installed for it stays: other databases may depend on it.
     """  # fmt: skip
     from ..install.work import uninstall_database
 
-    uninstall_database(_open_database(given), given["delete_volumes"], _consent(given))
+    uninstall_database(_open_database(ctx, given), given["delete_volumes"], _consent(given))
 
 
 def _open_place(values: dict[str, Any]) -> tuple[Config, Place]:
@@ -116,11 +115,13 @@ def _open_place(values: dict[str, Any]) -> tuple[Config, Place]:
     return config, Place(namespace, values["kubeconfig"], values["context"])
 
 
-def _open_database(values: dict[str, Any]) -> Database:
+def _open_database(ctx: click.Context, values: dict[str, Any]) -> Database:
     from ..install.work import Database
 
+    interrupts = ctx.obj
+    assert isinstance(interrupts, Interrupts)
     config, place = _open_place(values)
-    return Database(config, values["target"], place, values["timeout_s"])
+    return Database(config, values["target"], place, values["timeout_s"], interrupts)
 
 
 def _consent(values: dict[str, Any]) -> Consent:

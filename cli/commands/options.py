@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from simulator.contract import MAX_WORKERS, DataSet, Load, Role
 
 from ..installation import CONFIG_FILE
+from ..signals import END_PATIENCE_S
 from .values import (
     Amount,
     Duration,
@@ -173,12 +174,19 @@ abort_option = click.option(
 )  # fmt: skip
 STATUS_3 = "If it is missed or can't be decided, the exit status is 3."
 
-disturb_option = click.option(
-    "--disturb", "disturb", multiple=True, metavar="'WHEN ACTION …'",
-    help="Do something to the database during the run: '30s restart-server', '30s kill-server',"
-    " '30s delete-pods app=db', '30s restart statefulset/db', '30s scale statefulset/db 0',"
-    " '30s run COMMAND'; or cut the devices off for a while, and have them send their events afterwards:"
-    " '30s pause-fleet 10s'. May be repeated. Default: the target's disturbances.",
+disturb_option = combine(
+    click.option(
+        "--disturb", "disturb", multiple=True, metavar="'WHEN ACTION …'",
+        help="Do something to the database during the run: '30s restart-server', '30s kill-server',"
+        " '30s delete-pods app=db', '30s restart statefulset/db', '30s scale statefulset/db 0',"
+        " '30s run COMMAND'; or cut the devices off for a while, and have them send their events afterwards:"
+        " '30s pause-fleet 10s'. May be repeated. Default: the target's disturbances.",
+    ),
+    click.option(
+        "--disturb-grace", "disturb_grace_s", default=END_PATIENCE_S, type=Duration(),
+        help="How long a `run COMMAND` that outlasts the run, or is interrupted, has to undo what it did:"
+        f" it gets SIGTERM, and after this time SIGKILL. Default: {END_PATIENCE_S:g}s.",
+    ),
 )  # fmt: skip
 """What is done to the database."""
 

@@ -83,7 +83,12 @@ class RunContext:
         return report
 
     def _run_disturbed(self, series: Series, settings: RunSettings, watch: Watch) -> Report:
-        injector = FaultInjector(self.session.disturbances, self.doers, self.interrupts)
+        injector = FaultInjector(
+            self.session.disturbances,
+            self.doers,
+            self.interrupts,
+            self.session.request.disturb_grace_s,
+        )
 
         def follow(status: Status) -> None:
             injector.follow(status)

@@ -30,6 +30,7 @@ from ..output import warn_once
 from ..plan import QUERIES, merge_options, option_names, split_options
 from ..results.address import Address
 from ..results.store import LOCAL
+from ..signals import END_PATIENCE_S
 from ..target import ExecutorName, NamedExecutor, Target
 from ..variables import hide_values
 from ..workloads import ChosenWorkload, choose_workload, complete_data, read_options
@@ -57,6 +58,7 @@ class CommonOptions:
     context: str | None = None
     workload: str = "temperature"
     disturb: Sequence[str] = ()
+    disturb_grace_s: float = END_PATIENCE_S
     workload_options: Sequence[str] = ()
     label: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)

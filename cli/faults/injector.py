@@ -22,7 +22,7 @@ from simulator.units import parse_duration_s
 from ..errors import ConfigError, RunFailed
 from ..output import note
 from ..processes import run_program
-from ..signals import Interrupted, Interrupts
+from ..signals import END_PATIENCE_S, Interrupted, Interrupts
 
 _TEXT = re.compile(r"\s*(\d\S*(?:\s+(?:ms|s|m|h)\b)?)\s+([a-z-]+):?\s*(.*)", re.DOTALL)
 _ELSEWHERE = re.compile(r"(.*\S)\s+in\s+([a-z0-9-]+)", re.DOTALL)
@@ -264,11 +264,14 @@ class FaultInjector:
         disturbances: Sequence[Disturbance],
         doers: Mapping[Action, Doer],
         interrupts: Interrupts,
+        end_patience_s: float = END_PATIENCE_S,
     ) -> None:
-        """`doers`: of all actions but `run`, which is the same everywhere."""
+        """`doers`: of all actions but `run`, which is the same everywhere; `end_patience_s`: how long a
+        command that outlasts the run has after SIGTERM."""
         self._left = sorted(disturbances, key=lambda disturbance: disturbance.at_s)
         self._doers = doers
         self._interrupts = interrupts
+        self._end_patience_s = end_patience_s
         self._origin_s = 0.0
         self._closed = threading.Event()
         """Nothing is begun any more: load is over, though events may still be counted."""
@@ -303,7 +306,8 @@ class FaultInjector:
         if (
             self._thread is not None and self._thread.is_alive()
         ):  # a signal may have come before it began
-            self._thread.join()
+            with self._interrupts.shield():  # what undoes the disturbance is not left alone
+                self._thread.join()
         reason = NEVER_BEGUN if self._thread is None else TOO_LATE
         self.undone = [
             SkippedFault(due_s=disturbance.at_s, action=str(disturbance), reason=reason)
@@ -345,7 +349,9 @@ class FaultInjector:
         """Do it; why it failed, if it did."""
         try:
             if disturbance.action is Action.RUN:
-                run_command(disturbance.argument, self._interrupts, self._ended.is_set)
+                run_command(
+                    disturbance.argument, self._interrupts, self._ended.is_set, self._end_patience_s
+                )
             else:
                 self._doers[disturbance.action](disturbance.argument)
         except RunFailed as error:
@@ -355,17 +361,19 @@ class FaultInjector:
         return None
 
 
-def run_command(command: str, interrupts: Interrupts, has_ended: Callable[[], bool]) -> None:
+def run_command(
+    command: str,
+    interrupts: Interrupts,
+    is_over: Callable[[], bool],
+    end_patience_s: float = END_PATIENCE_S,
+) -> None:
     """Run a user's command by the shell. RunFailed if it fails, or if the run or the user's patience ends
-    before it does: then it is ended, with all that it has started."""
-
-    def is_over() -> bool:
-        return has_ended() or interrupts.hurry.is_set()
-
+    before it does: then it is ended, with all that it has started, and has `end_patience_s` to undo what it
+    did."""
     # Not through a pipe: a server that the command starts may keep it open for good.
     with NamedTemporaryFile() as output:
         text = f"exec >{shlex.quote(output.name)} 2>&1\n{command}"
-        status = _run_shell(text, is_over)
+        status = _run_shell(text, interrupts, is_over, end_patience_s)
         words = one_line(output.read().decode(errors="replace").strip() or "nothing")[-_SAID:]
     if status < 0:
         raise RunFailed(f"it was ended by {signal.Signals(-status).name}; output: {words}")
@@ -373,9 +381,14 @@ def run_command(command: str, interrupts: Interrupts, has_ended: Callable[[], bo
         raise RunFailed(f"it ended with status {status}; output: {words}")
 
 
-def _run_shell(text: str, is_over: Callable[[], bool]) -> int:
+def _run_shell(
+    text: str, interrupts: Interrupts, is_over: Callable[[], bool], end_patience_s: float
+) -> int:
     try:
-        return run_program(["/bin/sh", "-c", text], in_a_hurry=is_over).returncode
+        return run_program(
+            ["/bin/sh", "-c", text], in_a_hurry=interrupts.hurry.is_set, is_over=is_over,
+            end_patience_s=end_patience_s,
+        ).returncode  # fmt: skip
     except subprocess.TimeoutExpired:
         raise RunFailed(ENDED) from None
     except OSError as error:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from ..cluster import Place
 from ..config import Config
 from ..errors import ConfigError, RunFailed
 from ..installation import program, shipped
-from ..signals import Interrupted
+from ..processes import end_group
+from ..signals import END_PATIENCE_S, Interrupted, Interrupts
 
 FOLDER = shipped("dbinstall")
 
@@ -178,7 +180,8 @@ def choose(
 
 # --- install.sh and uninstall.sh -------------------------------------------------------------------
 
-_END_S = 10.0
+_END_S = END_PATIENCE_S
+_POLL_S = 0.2
 
 _GUARD = """
 exec 3<&0 </dev/null
@@ -205,7 +208,9 @@ the process group are told to end, and after a while made to."""
 class Scripts:
     """Runs a recipe's scripts against one place."""
 
-    def __init__(self, recipe: Recipe, place: Place, timeout_s: int) -> None:
+    def __init__(
+        self, recipe: Recipe, place: Place, timeout_s: int, interrupts: Interrupts
+    ) -> None:
         for needed, remedy in (
             ("bash", "install it"),
             ("kubectl", "see https://kubernetes.io/docs/tasks/tools/"),
@@ -215,6 +220,7 @@ class Scripts:
         self._recipe = recipe
         self._place = place
         self._timeout_s = timeout_s
+        self._interrupts = interrupts
 
     def plan(self, script: str, arguments: Sequence[str]) -> str:
         """What a script would do, in its own words; nothing is changed."""
@@ -227,21 +233,25 @@ class Scripts:
         return process.stdout.rstrip()
 
     def run(self, script: str, arguments: Sequence[str]) -> None:
-        """Run a script with its output on standard error; RunFailed if it fails. An interrupt ends it, and
-        so does the end of this process."""
+        """Run a script with its output on standard error; RunFailed if it fails. An interrupt ends it, a
+        second one at once, and so does the end of this process."""
         running = subprocess.Popen(
             ["bash", "-c", _GUARD, f"{_END_S:g}", *self._command(script, arguments)],
             stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), stderr=sys.stderr.fileno(),
             env=self._environment(), start_new_session=True,
         )  # fmt: skip
-        try:
-            with running:  # which closes the pipe, whatever happens
-                status = running.wait()
-        except Interrupted as end:
-            end.left = (
-                f"{script} of {self._recipe.name} was not finished; see {program()} db status"
-            )
-            raise
+        unfinished = f"{script} of {self._recipe.name} was not finished; see {program()} db status"
+        hurry = self._interrupts.hurry
+        with running:  # which closes the pipe, whatever happens
+            try:
+                while (status := _poll(running)) is None:
+                    if hurry.is_set():
+                        raise RunFailed(unfinished)
+            except BaseException as error:
+                if isinstance(error, Interrupted):
+                    error.left = unfinished
+                end_group(running.pid, _END_S, hurry.is_set)
+                raise
         if status:
             raise RunFailed(
                 f"{self._recipe.name}: {script} ended with status {status}; its output is above."
@@ -260,6 +270,13 @@ class Scripts:
         if self._place.kubeconfig:
             environment["KUBECONFIG"] = self._place.kubeconfig
         return environment
+
+
+def _poll(process: subprocess.Popen[bytes]) -> int | None:
+    """Its status, or None if it has not ended soon."""
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(_POLL_S)
+    return None
 
 
 def _last_error(stderr: str, script: str) -> str:

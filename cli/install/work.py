@@ -105,13 +105,16 @@ class Consent:
 class Database:
     """A target's database in one place, which its recipe installs and removes."""
 
-    def __init__(self, config: Config, target: str, place: Place, timeout_s: int) -> None:
+    def __init__(
+        self, config: Config, target: str, place: Place, timeout_s: int, interrupts: Interrupts
+    ) -> None:
         """ConfigError if nothing in dbinstall/ installs it."""
         self.config = config
         self.target = config.target(target)
         self.place = place
         self.recipe = recipe_of(config, self.target.name)
-        self._scripts = Scripts(self.recipe, place, timeout_s)
+        self._interrupts = interrupts
+        self._scripts = Scripts(self.recipe, place, timeout_s, interrupts)
 
     def check(self) -> None:
         """ConfigError if the target looks for its credentials elsewhere than the recipe puts them, or if
@@ -132,7 +135,7 @@ class Database:
         """What `install` would do."""
         return self._scripts.plan("install.sh", install_arguments(choice))
 
-    def install(self, choice: Choice, interrupts: Interrupts) -> Sequence[str]:
+    def install(self, choice: Choice) -> Sequence[str]:
         """Install it and wait until it answers. Returns options of the module that go with so many nodes."""
         self._scripts.run("install.sh", install_arguments(choice))
         extra_options = self.recipe.extra_options(self.target.module, choice.nodes)
@@ -141,7 +144,7 @@ class Database:
             self.target.name, self.config.path, extra_options, "kubernetes", 0, Path(), None,
             place.namespace, place.kubeconfig, place.context,
         )  # fmt: skip
-        _await_database(self.recipe, request, interrupts)
+        _await_database(self.recipe, request, self._interrupts)
         return extra_options
 
     def plan_removal(self, arguments: Sequence[str]) -> str:
@@ -159,12 +162,7 @@ def removal_arguments(installed: Installed, delete_volumes: bool) -> list[str]:
     return [*arguments, "--delete-volumes"] if delete_volumes else arguments
 
 
-def install_database(
-    database: Database,
-    choice: Choice,
-    consent: Consent,
-    interrupts: Interrupts,
-) -> None:
+def install_database(database: Database, choice: Choice, consent: Consent) -> None:
     """Show the plan, ask, install, wait until the database answers, print the next command."""
     recipe = database.recipe
     database.check()
@@ -180,7 +178,7 @@ def install_database(
         )
     if not confirm(database.place, consent, f"Install {recipe.name}"):
         return
-    extra_options = database.install(choice, interrupts)
+    extra_options = database.install(choice)
     command = next_command(
         database.target.name, database.place, database.config.path, extra_options
     )

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 import pytest
@@ -80,6 +81,21 @@ def test_a_program_that_takes_too_long_is_killed(hurry: bool, limits: dict[str, 
     with pytest.raises(subprocess.TimeoutExpired):
         run_program(["sleep", "60"], in_a_hurry=lambda: hurry, **limits)  # type: ignore[arg-type]
     assert time.monotonic() - began < 30
+
+
+def test_a_program_that_an_exception_ends_can_undo_what_it_did(tmp_path: Path) -> None:
+    """As on Ctrl-C, while the main thread waits for it."""
+    rule = tmp_path / "rule"
+
+    def interrupt() -> bool:
+        if rule.exists():
+            raise KeyboardInterrupt
+        return False
+
+    command = f"trap 'rm {rule}; exit' TERM; touch {rule}; while :; do sleep 0.1; done"
+    with pytest.raises(KeyboardInterrupt):
+        run_program(["/bin/sh", "-c", command], in_a_hurry=lambda: False, is_over=interrupt)
+    assert not rule.exists()
 
 
 def test_a_program_that_ends_in_time_is_not_hurried() -> None:

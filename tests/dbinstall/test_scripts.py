@@ -7,6 +7,8 @@ import os
 import re
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 from cli.cluster import Place
 from cli.errors import RunFailed
 from cli.install.recipes import LOCAL, Recipe, Scripts
+from cli.signals import Interrupted, Interrupts
 
 from ..e2e.tool import eventually
 from .rendering import COMBINATIONS, RECIPES, Combination, chart_values, objects, render
@@ -247,7 +250,9 @@ def scripts(recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """The scripts of a recipe without any yet; SIGKILL comes a little after SIGTERM."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr("cli.install.recipes._END_S", 0.2)
-    return Scripts(replace(RECIPES[0], folder=tmp_path), Place("ns", context="ctx"), 60)
+    return Scripts(
+        replace(RECIPES[0], folder=tmp_path), Place("ns", context="ctx"), 60, Interrupts()
+    )
 
 
 def test_a_script_reads_nothing_and_its_status_counts(
@@ -287,6 +292,33 @@ def test_a_script_does_not_outlive_a_tool_that_was_killed(
     _, alive = psutil.wait_procs(processes, 60)
     assert not alive
     eventually(lambda: not _has_members(group), "the end of its group")
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_script_that_is_interrupted_ends_in_good_order_or_at_once(
+    scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signals: int
+) -> None:
+    monkeypatch.setattr("cli.install.recipes._END_S", 600.0)
+    begun, undone = tmp_path / "begun", tmp_path / "undone"
+    (tmp_path / "install.sh").write_text(
+        f"undo() {{ while [ {signals} = 2 ]; do sleep 0.1; done; touch {undone}; exit; }}\n"
+        f"trap undo TERM\ntouch {begun}\nwhile :; do sleep 0.1; done\n"
+    )
+
+    def interrupt() -> None:
+        eventually(begun.exists, "the script")
+        for _ in range(signals):
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(0.5)  # nothing tells that the first has been handled
+
+    with scripts._interrupts:
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(Interrupted) as ended:
+            scripts.run("install.sh", [])
+        thread.join()
+    assert "install.sh of" in ended.value.left
+    assert undone.exists() == (signals == 1)
 
 
 def _has_members(group: int) -> bool:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from math import inf
+from pathlib import Path
 
 import pytest
 from kubernetes.client import Configuration
 
 from cli.errors import ConfigError, RunFailed
 from cli.faults.injector import (
+    ENDED,
     Action,
     Disturbance,
     FaultInjector,
@@ -101,9 +105,15 @@ def test_selectors_that_have_the_pods_of_runs_too(selector: str, matches: bool) 
     assert matches_own_pods(selector) is matches
 
 
-def disturb(*texts: str, doer: Callable[[str], None] = lambda _: None) -> FaultInjector:
+def disturb(
+    *texts: str,
+    doer: Callable[[str], None] = lambda _: None,
+    interrupts: Interrupts | None = None,
+    end_patience_s: float = 60.0,
+) -> FaultInjector:
     actions = dict.fromkeys((Action.KILL_SERVER, Action.RESTART_SERVER), doer)
-    return FaultInjector([parse_disturbance(text) for text in texts], actions, Interrupts())
+    disturbances = [parse_disturbance(text) for text in texts]
+    return FaultInjector(disturbances, actions, interrupts or Interrupts(), end_patience_s)
 
 
 def test_they_are_done_in_their_time_and_marked() -> None:
@@ -139,6 +149,64 @@ def test_a_command_that_outlasts_the_run_is_ended() -> None:
     [mark] = injector.list_marks()
     assert not mark.ok
     assert "and was stopped" in (mark.said or "")
+
+
+UNDOING = (
+    # As a script that takes a rule of tc back; by a process of the shell's, which ends at once.
+    f"{sys.executable} -c 'import pathlib, signal, sys, time; rule = pathlib.Path(sys.argv[1]);"
+    " signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), rule.unlink(), sys.exit()));"
+    ' rule.touch(); signal.pause()\' "$RULE" & wait'
+)
+
+
+@pytest.mark.parametrize("end", [None, Interrupted(signal.SIGINT), RunFailed("killed")])
+def test_a_command_that_outlasts_the_run_can_undo_what_it_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: BaseException | None
+) -> None:
+    rule = tmp_path / "rule"
+    monkeypatch.setenv("RULE", str(rule))
+    with (
+        suppress(Interrupted, RunFailed),
+        disturb(f"0 run {UNDOING}") as injector,
+    ):
+        injector.follow(RUNNING)
+        eventually(rule.exists, "it has begun")
+        if end is not None:
+            raise end
+    assert not rule.exists()
+    assert injector.marks[0].said == ENDED
+
+
+STUBBORN = "0 run trap '' TERM; touch $RULE; while :; do sleep 0.1; done"
+
+
+def test_a_command_that_does_not_end_is_killed_after_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = tmp_path / "rule"
+    monkeypatch.setenv("RULE", str(rule))
+    with disturb(STUBBORN, end_patience_s=0.5) as injector:
+        injector.follow(RUNNING)
+        eventually(rule.exists, "it has begun")
+        began = time.monotonic()
+    assert 0.5 <= time.monotonic() - began < 30
+
+
+def test_a_second_interrupt_kills_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = tmp_path / "rule"
+    monkeypatch.setenv("RULE", str(rule))
+    with Interrupts() as interrupts:
+        hurry = threading.Timer(0.5, interrupts.hurry.set)
+        injector = disturb(STUBBORN, interrupts=interrupts, end_patience_s=600.0)
+        with suppress(Interrupted), injector:
+            injector.follow(RUNNING)
+            eventually(rule.exists, "it has begun")
+            hurry.start()
+            raise Interrupted(signal.SIGINT)
+    hurry.join()
+    assert injector.marks[0].said == ENDED
 
 
 @pytest.mark.parametrize(
