@@ -438,14 +438,30 @@ def _check_restart(workload: str, schema: Schema, module: type[AnyModule]) -> No
 
 
 def check_query(
-    load: Load, data: DataSet, module: type[AnyModule], settings: Options | None
+    load: Load,
+    data: DataSet,
+    module: type[AnyModule],
+    settings: Options | None,
+    loading: str | None = None,
 ) -> None:
-    """ConfigError if the module can't query the workload."""
+    """ConfigError if the module can't query the workload. `loading`: the option that stores events before the
+    queries, if the run itself must do that."""
     try:
         if not module.CAPABILITIES.queries:
             raise OptionError(f"module {module.name} stores nothing that could be queried")
         job = check_workload(load, data, module)
-        if settings is not None:
-            module(settings, job).choose_queries()
+        if settings is None:
+            return
+        asked = module(settings, job)
+        chosen = asked.choose_queries()
     except OptionError as error:
         raise ConfigError(str(error)) from error
+    if loading is None or not data.clean or data.prefill or data.has_history:
+        return
+    for name in chosen:
+        query = asked.describe_query(name)
+        if query is not None and query.is_drawn:
+            raise ConfigError(
+                f"query {name} draws devices or times of stored events, and none are stored before: add"
+                f" {loading}, as in {loading} 1M"
+            )

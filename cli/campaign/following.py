@@ -72,13 +72,21 @@ def make_question(definition: Definition, config: Config, file: Path) -> Questio
         workload = _read_workload(definition, config)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error.message}") from error
-    queries = {query.name for query in workload.schema.descriptions} | set(workload.schema.queries)
+    described = {query.name: query for query in workload.schema.descriptions}
+    queries = described.keys() | set(workload.schema.queries)
     for name in needed.queries:
         if name not in queries:
             where = locate_key(file, "requirements", "queries", name)
             raise ConfigError(
                 f"{where}workload {workload.name} has no query {name!r}"
                 f"{did_you_mean(name, queries)} (it has: {', '.join(sorted(queries))})"
+            )
+        query = described.get(name)
+        if not definition.steps and needed.history is None and query and query.is_drawn:
+            raise ConfigError(
+                f"{locate_key(file, 'requirements', 'queries', name)}it draws devices or times of stored"
+                " events, and none are stored before: add `history` to requirements, as in"
+                " history: {events: 1M}"
             )
     _check_history(definition, workload, file)
     if needed.events_per_s is not None:

@@ -392,7 +392,7 @@ class CapacityExperiment(Experiment[CapacityRequest]):
         queries = None
         if request.readers is not None:
             data = share_devices(request.data, request.load.workers)
-            check_query(request.readers, data, session.module, session.options)
+            check_query(request.readers, data, session.module, session.options, "--fill")
             if not (request.data.prefill or request.data.has_history):
                 note(
                     "the readers could only query what the writers insert during the step: give --fill"

@@ -237,7 +237,7 @@ class MixedExperiment(_PlannedExperiment[Mix]):
         self._set_plan([plan_mix(mix)])
         check_capabilities(mix, session.module, session.options)
         data = share_devices(mix.data, mix.load.workers)
-        check_query(mix.readers, data, session.module, session.options)
+        check_query(mix.readers, data, session.module, session.options, "--prefill")
         if mix.limits or mix.abort_on_limit:
             self._set_limits(find_asked(session, mix.readers, data))
 

@@ -381,6 +381,18 @@ def test_queries_that_can_be_asked(workload: str) -> None:
     check_query(Load(), DataSet(workload=workload), Postgres, POSTGRES)
 
 
+@pytest.mark.parametrize(
+    "changes", [{"prefill": 5}, {"clean": False}, {"prefill_span_s": 60.0, "prefill_every_s": 1.0}]
+)
+def test_queries_draw_from_what_is_stored_before(changes: dict[str, Any]) -> None:
+    drawn, data = Load(queries=["range"]), DataSet(workload="machines")
+    with pytest.raises(ConfigError, match=r"range draws devices .*: add --fill, as in"):
+        check_query(drawn, data, Postgres, POSTGRES, "--fill")
+    check_query(drawn, data.model_copy(update=changes), Postgres, POSTGRES, "--fill")
+    check_query(drawn, data, Postgres, POSTGRES)
+    check_query(Load(queries=["last-values"]), data, Postgres, POSTGRES, "--fill")
+
+
 # --- what the processes are told ------------------------------------------------------------------
 
 

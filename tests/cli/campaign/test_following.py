@@ -172,6 +172,8 @@ def test_own_steps_stay(tmp_path: Path) -> None:
          "needs.yaml:10: requirements.history: a span of 5m has no event"),
         ("{span: 10m}", "{events: 5, every: 10m}",
          "needs.yaml:10: requirements.history: `every` goes with a span"),
+        ("  history: {span: 10m}\n", "",
+         "needs.yaml:9: requirements.queries.range: it draws devices or times of stored events, and none"),
     ],
 )  # fmt: skip
 def test_what_doesnt_go_together_is_refused(tmp_path: Path, old: str, new: str, text: str) -> None:
