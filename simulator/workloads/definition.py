@@ -7,10 +7,12 @@ docs/how-to/own-workload.md.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from fractions import Fraction
 from typing import Annotated, Any, Literal, Self
 
 import orjson
@@ -137,6 +139,17 @@ class ColumnDefinition(Part):
         signal = self.signal
         return signal is not None and not isinstance(signal, Numbers) and "" in signal.values
 
+    @property
+    def reach(self) -> tuple[float, float]:
+        """The lowest and the highest number that it stores of its signal's span: rounded, and still within."""
+        assert isinstance(self.signal, Numbers)
+        decimals = self.decimals if self.type in FLOATS else 0
+        if decimals is None:
+            return self.signal.span
+        # Exactly: 0.29 * 100 is less than 29 in floats.
+        low, high = (Fraction(str(end)) * 10**decimals for end in self.signal.span)
+        return math.ceil(low) / 10**decimals, math.floor(high) / 10**decimals
+
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         if self.decimals is not None and self.type not in FLOATS:
@@ -168,6 +181,9 @@ class ColumnDefinition(Part):
                 f"its values from {low:g} to {high:g} don't fit into type {self.type}"
                 f" ({least:g} to {most:g})"
             )
+        if operator.gt(*self.reach):
+            what = f"number with {self.decimals} decimals" if self.decimals else "whole number"
+            raise ValueError(f"there is no {what} from {low:g} to {high:g}, which it could store")
 
     def _check_value(self, value: Any) -> None:
         kind = self.type

@@ -43,9 +43,9 @@ def make_maker(name: str, column: ColumnDefinition, epoch_ms: int) -> Maker:
     if isinstance(signal, Choice | Hold | Constant):
         return _make_picker(salt, column, signal)
     assert signal is not None
-    low, high = signal.span
+    low, high = column.reach
     if column.type not in FLOATS and isinstance(signal, Uniform) and high - low < 2**32 - 1:
-        least, most, dtype = int(np.ceil(low)), int(np.floor(high)), _DTYPES[column.type]
+        least, most, dtype = int(low), int(high), _DTYPES[column.type]
         return lambda points: signals.uniform_integers(points, salt, least, most).astype(
             dtype, copy=False
         )
@@ -53,7 +53,10 @@ def make_maker(name: str, column: ColumnDefinition, epoch_ms: int) -> Maker:
     reach = max(abs(low), abs(high)) * 10 ** (column.decimals or 0)
     exact = column.type is not ColumnType.FLOAT32 or reach >= 2**23
     numbers = _make_numbers(salt, signal, exact, epoch_ms)
-    return lambda points: _finish(numbers(points), column)
+    if (low, high) == signal.span:
+        return lambda points: _finish(numbers(points), column)
+    # What is rounded may leave the span.
+    return lambda points: _finish(numbers(points).clip(low, high), column)
 
 
 def _finish(values: NDArray[Any], column: ColumnDefinition) -> NDArray[Any]:
@@ -89,7 +92,7 @@ def _make_numbers(
 
 
 def _make_picker(salt: int, column: ColumnDefinition, signal: Choice | Hold | Constant) -> Maker:
-    values = _values(column.type, signal.values)
+    values = _values(column, signal.values)
     if len(values) == 1:
         return lambda points: np.full(len(points.times_ms), values[0], dtype=values.dtype)
     table = signals.pick_table(signal.shares)
@@ -102,9 +105,11 @@ def _make_picker(salt: int, column: ColumnDefinition, signal: Choice | Hold | Co
             return lambda points: values[signals.choice(points, salt, table)]
 
 
-def _values(kind: ColumnType, values: tuple[Any, ...]) -> NDArray[Any]:
-    if kind is ColumnType.TEXT:
+def _values(column: ColumnDefinition, values: tuple[Any, ...]) -> NDArray[Any]:
+    if column.type is ColumnType.TEXT:
         return np.array([text.encode() for text in values])
-    if kind is ColumnType.JSON:
+    if column.type is ColumnType.JSON:
         return np.array([orjson.dumps(document) for document in values])
-    return np.array(values, dtype=_DTYPES[kind])
+    if column.type in FLOATS:
+        return _finish(np.array(values, dtype=np.float64), column)
+    return np.array(values, dtype=_DTYPES[column.type])

@@ -114,6 +114,15 @@ class Cycle(_Between):
     def span(self) -> tuple[float, float]:
         return self.low - self.noise, self.high + self.noise
 
+    @model_validator(mode="after")
+    def _can_be_seen(self) -> Self:
+        # The noise is computed as a multiple of the sine, in float32.
+        if self.noise > 1e6 * (self.high - self.low) / 2:
+            raise ValueError(
+                f"noise ({self.noise:g}) hides a sine from {self.low:g} to {self.high:g}: use kind: uniform"
+            )
+        return self
+
 
 class Counter(Numbers):
     """Rises by `step` each `every`; devices begin up to `spread` above `start`."""

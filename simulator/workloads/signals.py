@@ -258,13 +258,16 @@ def counter(
 
 
 def rounded(values: NDArray[Any], decimals: int) -> NDArray[Any]:
-    """Numbers, which are overwritten, to so many digits after the point; no negative zero."""
+    """Numbers to so many digits after the point; no negative zero. Those that the type can't multiply by a power
+    of ten have no digits there."""
     factor = values.dtype.type(10**decimals)
-    values *= factor
-    np.rint(values, out=values)
-    values += values.dtype.type(0)  # which makes a 0 of -0: texts would differ
-    values /= factor
-    return values
+    with np.errstate(over="ignore"):
+        units = values * factor
+    np.rint(units, out=units)
+    units += units.dtype.type(0)  # which makes a 0 of -0: texts would differ
+    units /= factor
+    np.copyto(units, values, where=np.isinf(units))
+    return units
 
 
 # --- one of several values ------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from simulator.workloads.defined import Defined, define
 from simulator.workloads.schema import ColumnType, EventBlock
 from simulator.workloads.yaml_source import parse_definition
 
+from ..helpers import begin_definition
+
 WINDOW = Sundry.window
 
 _DTYPES = {
@@ -163,6 +165,35 @@ def test_shipped_definitions_are_what_the_documents_say() -> None:
     late = machines.definition.late
     assert late is not None and late.share == 0.02
     assert [column.type for column in wide.schema.columns].count(ColumnType.FLOAT64) == 200
+
+
+@pytest.mark.parametrize(
+    ("kind", "signal", "low", "high"),
+    [
+        ("float64, decimals: 15", "kind: uniform, low: -1.0e+300, high: 1.0e+300", -1e300, 1e300),
+        ("float64, decimals: 15", "kind: choice, values: [1.0e+300, 0.12345678901234567]", 0.1, 1e300),
+        ("float64, decimals: 1", "kind: hold, lasts: 1s, values: [0.123, 4.56]", 0.1, 4.6),
+        ("float32, decimals: 15", "kind: wander, low: -3.0e+38, high: 3.0e+38, period: 1h", -3e38, 3e38),
+        ("float32, decimals: 1", "kind: uniform, low: 0.28, high: 0.42", 0.3, 0.4),
+        ("float32", "kind: cycle, low: 0, high: 1.0e-30, period: 1h, noise: 4.0e-25", -4e-25, 5e-25),
+        ("int32", "kind: uniform, low: 0.5, high: 1.9", 1, 1),
+        ("int64", "kind: wander, low: 0.4, high: 1.6, period: 8s, octaves: 1", 1, 1),
+        ("timestamp_ms", "kind: cycle, low: 0.6, high: 2.4, period: 10s, noise: 0.3", 1, 2),
+    ],
+)  # fmt: skip
+def test_numbers_are_within_what_was_asked_for(
+    kind: str, signal: str, low: float, high: float
+) -> None:
+    head = begin_definition("boilers", "boiler", "Boilers", devices=10, interval="1s")
+    column = f"  - {{name: heat, type: {kind}, signal: {{{signal}}}}}\n"
+    workload = define(parse_definition(head + column, "boilers.yaml"))(seed=3)
+    values = workload.block(0, 0, 3000).columns["heat"]
+    assert values.min() >= values.dtype.type(low) and values.max() <= values.dtype.type(high)
+    decimals = workload.schema.column("heat").decimals
+    if decimals is not None:
+        # As encoders write them.
+        read = np.array([f"{value:.{decimals}f}" for value in values.tolist()], values.dtype)
+        assert read.tolist() == values.tolist()
 
 
 def test_golden_values() -> None:
