@@ -184,7 +184,7 @@ class Capabilities:
                 )
             if column.nullable and not self.missing_values:
                 return f"events without a value in {column.name}, which the module doesn't store"
-            if column.nullable and column.may_be_empty and not self.empty_texts:
+            if column.nullable and "" in column.texts and not self.empty_texts:
                 return (
                     f"both empty and missing texts in {column.name}, which the database can't"
                     " distinguish: use another value for one of them"

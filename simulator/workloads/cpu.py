@@ -105,6 +105,7 @@ class Cpu(Workload):
         time="ts",
         device="tags",
         device_path="hostname",
+        json_keys=10,
         key=("tags", "ts"),
     )
     queries: ClassVar[tuple[Query, ...]] = QUERIES
@@ -115,7 +116,7 @@ class Cpu(Workload):
         super().__init__(seed, **options)
         assert isinstance(self.options, CpuOptions)
         self.extra_tags = self.options.extra_tags
-        self.schema = replace(self.schema, extra_json_keys=self.extra_tags)
+        self.schema = replace(self.schema, json_keys=self.schema.json_keys + self.extra_tags)
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         numbers = np.arange(first, first + count, dtype=np.int64)

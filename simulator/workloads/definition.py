@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from fractions import Fraction
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 import orjson
@@ -133,15 +134,19 @@ class ColumnDefinition(Part):
             return [self.name]
         return [f"{self.name}_{number:03d}" for number in range(self.repeat)]
 
-    @property
-    def may_be_empty(self) -> bool:
-        """Whether an empty text is among its values."""
-        signal = self.signal
-        return signal is not None and not isinstance(signal, Numbers) and "" in signal.values
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that it takes, documents as they are stored."""
+        if self.signal is None or isinstance(self.signal, Numbers):
+            return ()
+        values = self.signal.values
+        if self.type is ColumnType.JSON:
+            return tuple(orjson.dumps(value).decode() for value in values)
+        return tuple(values) if self.type is ColumnType.TEXT else ()
 
     @property
     def reach(self) -> tuple[float, float]:
-        """The lowest and the highest number that it stores of its signal's span: rounded, and still within."""
+        """The lowest and the highest number of its signal's span that it can store, rounded."""
         assert isinstance(self.signal, Numbers)
         decimals = self.decimals if self.type in FLOATS else 0
         if decimals is None:
@@ -316,7 +321,7 @@ class Definition(Part):
                     column.decimals,
                     nullable=column.missing > 0,
                     tag=column.tag,
-                    may_be_empty=column.may_be_empty,
+                    texts=column.texts,
                 )
                 for name, column in self.each_column()
             ),

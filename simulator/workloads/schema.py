@@ -66,8 +66,8 @@ class Column:
     """Some events have no value: see `EventBlock.missing`. Never of the key, the time or the device."""
     tag: bool = False
     """It describes the device and follows from its name alone."""
-    may_be_empty: bool = False
-    """It's known that some of its texts are empty."""
+    texts: tuple[str, ...] = ()
+    """The texts that a TEXT or JSON column takes, as far as they are known."""
 
     @property
     def is_number(self) -> bool:
@@ -98,8 +98,8 @@ class Schema:
     devices_per_worker: int = 1
     epoch_ms: int = FIRST_TIMESTAMP_MS
     """The first timestamp."""
-    extra_json_keys: int = 0
-    """Members of a JSON column that only the workload's options make."""
+    json_keys: int = 0
+    """How many members its JSON column has, if they are known."""
     tags: Tags = Tags.ROW
     """Where the device's name and the tags are stored."""
     tags_of: str | None = None

@@ -258,11 +258,11 @@ def counter(
 
 
 def rounded(values: NDArray[Any], decimals: int) -> NDArray[Any]:
-    """Numbers to so many digits after the point; no negative zero. Those that the type can't multiply by a power
-    of ten have no digits there."""
+    """Numbers to so many digits after the point; no negative zero. Those that are too large to be multiplied
+    have none."""
     factor = values.dtype.type(10**decimals)
     with np.errstate(over="ignore"):
-        units = values * factor
+        units: NDArray[Any] = values * factor
     np.rint(units, out=units)
     units += units.dtype.type(0)  # which makes a 0 of -0: texts would differ
     units /= factor

@@ -16,6 +16,7 @@ import trustme
 from simulator.modules.base import Job
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
+from simulator.workloads.base import Workload
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually
@@ -168,10 +169,12 @@ def prepare(server: ServerUnderTest, job: Job, **options: Any) -> None:
         pass
 
 
-def count_inserted(server: ServerUnderTest, job: Job, count: int, **options: Any) -> int | None:
+def count_inserted(
+    server: ServerUnderTest, job: Job, count: int, workload: Workload | None = None, **options: Any
+) -> int | None:
     """How many events there are after `count` were inserted into new tables, with these options."""
     prepare(server, job, **options)
-    insert_with(server.module(job, options=options), Temperature(), count)
+    insert_with(server.module(job, options=options), workload or Temperature(), count)
     module = server.module(job, options=options)
     module.open()
     counted = module.count()

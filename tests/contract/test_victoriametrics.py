@@ -16,19 +16,22 @@ import pytest
 from simulator.collector.database import Preparation
 from simulator.contract import DataSet, Load, Role, RunSettings, make_groups
 from simulator.errors import SimulatorError
-from simulator.modules.base import Job, await_count
+from simulator.modules.base import Job, await_count, connect
 from simulator.testing.events import make_schema, rows_of
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import new_job
 from simulator.testing.suite import test_storage
 from simulator.workloads.base import Workload
+from simulator.workloads.defined import define
 from simulator.workloads.drawing import bind
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import Column, ColumnType, EventBlock
 from simulator.workloads.temperature import Temperature
+from simulator.workloads.yaml_source import parse_definition
 
+from ..helpers import begin_definition
 from .http_proxy import Refuse
-from .http_server import await_health, find_program
+from .http_server import await_health, count_inserted, find_program
 from .victoriametrics import VictoriaMetricsUnderTest
 
 pytestmark = pytest.mark.module("victoriametrics")
@@ -105,8 +108,8 @@ def test_floats_keep_twelve_digits(server: VictoriaMetricsUnderTest) -> None:
     written = [0.1234567890123456, 98765.43210987654, 1_234_567.890123456]
     lines = "\n".join(f"a,{1_704_067_200_000 + at},{value}" for at, value in enumerate(written))
     params = {
-        "format": "1:label:device_id,2:time:unix_ms,3:metric:events_temperature",
-        "extra_label": f"db={server.db}",
+        "format": "1:label:device_id,2:time:unix_ms,3:metric:events:temperature",
+        "extra_label": f"_db={server.db}",
     }
     server.http.post("/api/v1/import/csv", params=params, content=lines).raise_for_status()
     [series] = server.series("events")
@@ -182,6 +185,69 @@ def test_another_servers_answer_is_known_as_one(
         SimulatorError, match="check that endpoint names VictoriaMetrics's HTTP server"
     ):
         server.module(new_job(Temperature.schema)).open()
+
+
+# --- labels and names -----------------------------------------------------------------------------
+
+
+def pumps(table: str, heat: str, *tags: str) -> Workload:
+    """A pump's only number, called so, and tags with these texts, the first of them called `db`."""
+    columns = f"  - {{name: {heat}, type: int32, signal: {{kind: uniform, low: 0, high: 99}}}}\n"
+    for number, text in enumerate(tags):
+        signal = f"{{kind: constant, value: '{text}'}}"
+        name = f"tag{number}" if number else "db"
+        columns += f"  - {{name: {name}, type: text, tag: true, signal: {signal}}}\n"
+    definition = begin_definition(table, "device", devices=3) + columns
+    return define(parse_definition(definition, "pumps.yaml"))()
+
+
+def count_stored(
+    server: VictoriaMetricsUnderTest, workload: Workload, **options: str
+) -> int | None:
+    job = new_job(workload.schema, batch=10)
+    return count_inserted(server, job, 20, workload, **options)
+
+
+def test_events_with_more_or_longer_labels_than_the_server_takes_are_refused(
+    server: VictoriaMetricsUnderTest, tmp_path: Path
+) -> None:
+    """Nothing is deleted then."""
+    flags = ("-maxLabelsPerTimeseries=5", "-maxLabelValueLen=24", "-retentionPeriod=100y")
+    with own_server(os.environ["VICTORIAMETRICS_URL"], tmp_path, *flags) as own:
+        options = {"endpoint": own, "db": "a"}
+        fits = pumps("pump", "heat", "ü" * 12, "b")
+        assert count_stored(server, fits, **options) == 20
+        for refused, remedy in (
+            (pumps("pump", "heat", "a", "b", "c"), "6 labels .*-maxLabelsPerTimeseries=6"),
+            (pumps("pump", "heat", "ü" * 12 + "x"), "25 bytes: .*-maxLabelValueLen=25"),
+            (pumps("pump", "h" * 20), "25 bytes: .*-maxLabelValueLen=25"),
+        ):
+            with pytest.raises(SimulatorError, match=remedy):
+                count_stored(server, refused, **options)
+        with connect(server.module(new_job(fits.schema, clean=False), options=options)) as module:
+            assert module.count() == 20
+
+
+@pytest.mark.parametrize("db", [None, "mine"])
+def test_tables_share_no_series_and_a_tag_may_be_called_db(
+    server: VictoriaMetricsUnderTest, monkeypatch: pytest.MonkeyPatch, db: str | None
+) -> None:
+    """Neither with each other nor with what was written by the line protocol."""
+    first, second = pumps("pump", "station_heat", "a"), pumps("pump_station", "heat", "a")
+    line = "pump,device=x,db=a station_heat=1,heat=1 1704067200000"
+    server.http.post("/write?precision=ms", content=line).raise_for_status()
+    options = {} if db is None else {"db": db}
+    monkeypatch.delitem(server.options, "db")
+    assert [count_stored(server, kind, **options) for kind in (first, second)] == [20, 20]
+    job = new_job(first.schema, clean=False)
+    with connect(server.module(job, options=options)) as module:
+        assert module.count() == 20
+        query = Query.model_validate(
+            {"name": "n", "per": ["db"], "compute": [{"function": "count"}]}
+        )
+        assert module.fetch(module.compile(bind(query, 0))) == [("a", 20)]
+    own = {"match[]": '{__name__=~"pump[:_].*"}'}
+    server.http.post("/api/v1/admin/tsdb/delete_series", data=own).raise_for_status()
 
 
 # --- times ----------------------------------------------------------------------------------------

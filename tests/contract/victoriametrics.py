@@ -58,7 +58,7 @@ class VictoriaMetricsUnderTest(HttpServerUnderTest):
         tables = [schema.table, *(f"{schema.table}{number}" for number in range(4))]
         for table in tables:
             for name in _names(schema):
-                self._metrics[f"{table}_{name}"] = (table, name)
+                self._metrics[f"{table}:{name}"] = (table, name)
 
     @classmethod
     @contextmanager
@@ -71,7 +71,7 @@ class VictoriaMetricsUnderTest(HttpServerUnderTest):
 
     @property
     def _all(self) -> str:
-        return f"{{db={json.dumps(self.db)}}}"
+        return f"{{_db={json.dumps(self.db)}}}"
 
     def _flush(self) -> None:
         self.http.get("/internal/force_flush").raise_for_status()
@@ -84,7 +84,7 @@ class VictoriaMetricsUnderTest(HttpServerUnderTest):
         for line in answer.raise_for_status().text.splitlines():
             series = json.loads(line)
             labels = series["metric"]
-            assert labels.pop("db") == self.db
+            assert labels.pop("_db") == self.db
             table, column = self._metrics[labels.pop("__name__")]
             if table in tables:
                 result.append({**series, "table": table, "column": column})

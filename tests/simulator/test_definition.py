@@ -99,7 +99,7 @@ def test_what_is_wrong_is_named(old: str, new: str, problem: str) -> None:
         ("type: text, signal: {kind: choice, values: [a], weights: [0]}", "not all of them 0"),
         ("type: text, tag: true, signal: {kind: hold, lasts: 1h, values: [a]}", "choice or constant"),
         ("type: int32, signal: {kind: uniform, low: 0.5, high: 0.9}", "no whole number from 0.5 to 0.9"),
-        ("type: float32, decimals: 2, signal: {kind: normal, mean: 0.005, deviation: 1.0e-4}", "with 2 decimals"),
+        ("type: float32, decimals: 2, signal: {kind: uniform, low: 0.001, high: 0.009}", "no number with"),
         ("type: float64, signal: {kind: cycle, low: 0, high: 1.0e-9, noise: 1}", "hides a sine.*uniform"),
         ("type: float64, repeat: 1998, signal: {kind: constant, value: 1}", "2001 columns are too many"),
         ("type: float64, decimals: 99, signal: {kind: constant, value: 1}", "less than or equal to 15"),

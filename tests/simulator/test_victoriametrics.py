@@ -81,7 +81,7 @@ def test_a_line_has_labels_time_and_numbers() -> None:
     [payload] = encode()
     assert format_of(payload) == [
         "label:thing", "label:kind", "label:weight", "time:unix_ms",
-        "metric:things_open", "metric:things_exact", "metric:things_heat", "metric:things_big",
+        "metric:things:open", "metric:things:exact", "metric:things:heat", "metric:things:big",
     ]  # fmt: skip
     assert payload.data[0].body.decode().split("\n") == [
         'a,"x,y",1500.5,1,1,0.125,0.5,9007199254740992',
@@ -100,7 +100,7 @@ def test_with_several_tables_a_line_has_fields_for_all() -> None:
     )
     block = EventBlock(schema, 0, 5, BLOCK.columns, BLOCK.devices)
     [payload] = encode(block, tables=Tables.MULTIPLE)
-    assert format_of(payload)[2:] == [f"metric:things{number}_open" for number in range(4)]
+    assert format_of(payload)[2:] == [f"metric:things{number}:open" for number in range(4)]
     assert payload.data[0].body.decode().split("\n") == [
         "a,1,,1,,", '"b, ""c""",2,,,0,', "a,3,,,,1",
     ]  # fmt: skip
@@ -140,7 +140,7 @@ def test_a_document_with_other_keys_has_labels_of_its_own() -> None:
 
 def test_the_label_db_is_said_once() -> None:
     [payload] = encode(db="a & b")
-    assert parse_qs(urlsplit(payload.data[0].target).query)["extra_label"] == ["db=a & b"]
+    assert parse_qs(urlsplit(payload.data[0].target).query)["extra_label"] == ["_db=a & b"]
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -171,7 +171,7 @@ def read_series(body: bytes) -> dict[str, dict[int, float]]:
 def read_lines(payload: Payload) -> dict[str, dict[int, float]]:
     """The same for a request of CSV whose labels need no quotes."""
     series: dict[str, dict[int, float]] = {}
-    meanings = [field.split(":") for field in format_of(payload)]
+    meanings = [field.split(":", 1) for field in format_of(payload)]
     for line in payload.data[0].body.decode().split("\n"):
         fields = list(zip(meanings, line.split(","), strict=True))
         labels = {name: text for (kind, name), text in fields if kind == "label"}
@@ -185,9 +185,9 @@ def read_lines(payload: Payload) -> dict[str, dict[int, float]]:
 
 def test_a_series_has_a_line_of_json_with_all_its_samples() -> None:
     [payload] = SeriesEncoder(Job(SCHEMA, Load(batch=3)), False, "a & b").encode(BLOCK, 3)
-    assert payload.data[0].target == "/api/v1/import?extra_label=db=a%20%26%20b"
-    first = '{"__name__":"things_%s","thing":"a","kind":"x,y","weight":"1500.5"}'
-    second = '{"__name__":"things_%s","thing":"b, \\"c\\"","kind":"","weight":"2"}'
+    assert payload.data[0].target == "/api/v1/import?extra_label=_db=a%20%26%20b"
+    first = '{"__name__":"things:%s","thing":"a","kind":"x,y","weight":"1500.5"}'
+    second = '{"__name__":"things:%s","thing":"b, \\"c\\"","kind":"","weight":"2"}'
     assert payload.data[0].body.decode().split("\n") == [
         f'{{"metric":{labels % name},"values":[{values}],"timestamps":[{times}]}}'
         for labels, name, values, times in (
@@ -245,7 +245,7 @@ def test_samples_of_a_series_in_two_months_do_not_follow_each_other() -> None:
     block = EventBlock(SCHEMA, 0, 0, columns, columns["thing"])
     [payload] = SeriesEncoder(Job(SCHEMA, Load(batch=3)), False, None).encode(block, 3)
     documents = [json.loads(line) for line in payload.data[0].body.split(b"\n")]
-    names = ["things_open", "things_exact", "things_heat", "things_big"]
+    names = ["things:open", "things:exact", "things:heat", "things:big"]
     assert [document["metric"]["__name__"] for document in documents] == names * 2
     expected = [[new_year_ms - 1]] * 4 + [[new_year_ms, new_year_ms + 1]] * 4
     assert [document["timestamps"] for document in documents] == expected
@@ -365,7 +365,7 @@ def test_buckets_of_a_window(start: int, end: int, asked: list[Any]) -> None:
 
 def test_series_of_others_are_left_alone() -> None:
     selectors = [select_series(Temperature.schema, db, ["t"], ["heat"]) for db in (None, "mine")]
-    assert selectors == ['{__name__="t_heat",db=""}', '{__name__="t_heat",db="mine"}']
+    assert selectors == ['{__name__="t:heat",_db=""}', '{__name__="t:heat",_db="mine"}']
 
 
 def test_names_and_texts_are_quoted() -> None:

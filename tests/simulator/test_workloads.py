@@ -348,5 +348,5 @@ def test_a_workload_that_is_not_there_is_named_with_those_that_are() -> None:
 def test_a_workload_knows_its_own_options_alone() -> None:
     with pytest.raises(ValidationError):
         Temperature(extra_tags=2)
-    assert Cpu(extra_tags=2, device_spread=3).schema.extra_json_keys == 2
+    assert Cpu(extra_tags=2, device_spread=3).schema.json_keys == 12
     assert Temperature(device_spread=3).schema.devices_per_worker == 3

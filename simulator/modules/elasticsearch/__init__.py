@@ -187,7 +187,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
             "dynamic": "strict",
             "properties": {column.name: _map_column(schema, column) for column in schema.columns},
         }
-        fields = max(_FIELDS_LIMIT, len(schema.columns)) + schema.extra_json_keys
+        fields = max(_FIELDS_LIMIT, len(schema.columns)) + schema.json_keys
         if fields > _FIELDS_LIMIT or schema.device_path:
             settings["mapping.total_fields.limit"] = fields
         if schema.device_path:

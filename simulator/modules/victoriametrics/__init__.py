@@ -20,8 +20,8 @@ interval above 1 ms would drop events, and is refused. A device has one event at
 
 **What is dropped.** Samples older than `-retentionPeriod` or further ahead than `-futureRetention` (two days)
 are dropped silently: a run with such events is refused if its times are known beforehand, and given up once
-they occur. Samples of a device with more labels than `-maxLabelsPerTimeseries` (40) are dropped, too, and
-only the count shows it.
+they occur. So is a run whose series have more labels than `-maxLabelsPerTimeseries` (40), or longer ones than
+`-maxLabelValueLen` and `-maxLabelNameLen`.
 
 **Visible.** A sample is visible some seconds after it was acknowledged; `/internal/force_flush`, which is
 called before counting, makes samples visible, except for background work under way. Questions use neither the
@@ -34,7 +34,7 @@ Deleted series are invisible at once, and on disk until their part is merged.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ...conditions import Condition
@@ -47,12 +47,12 @@ from ...workloads.schema import ColumnType
 from .._base.connected import ConnectedModule
 from .._base.errors import missing_table, nothing_to_query
 from .._base.exactly_once import SettlingWriter, Span, Wanted
-from .._base.labels import field_columns, find_witness
+from .._base.labels import field_columns, find_witness, name_device, tag_columns
 from .._base.options import InsertMode
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Payload
 from .asking import VictoriaMetricsAsker
-from .encoding import ALL_TIME, MOST_WHOLE, CsvEncoder, Import, ImportEncoder, name_metric
+from .encoding import ALL_TIME, DB, MOST_WHOLE, CsvEncoder, Import, ImportEncoder, name_metric
 from .forms import select_series, write_span
 from .options import EncodingOptions, ImportFormat, VictoriaMetricsOptions
 from .queries import IMPOSSIBLE, SHAPES, Question, compile_query
@@ -198,6 +198,28 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
                 f"VictoriaMetrics at {self.options.server} keeps one sample per {interval_ms} ms"
                 " of a series, and would drop events: start it with -dedup.minScrapeInterval=1ms"
             )
+        names, texts = self._list_labels()
+        for flag, what, length in (
+            ("maxLabelsPerTimeseries", "{:,} labels with the metric's name", len(names)),
+            ("maxLabelNameLen", "labels with names of {:,} bytes", _longest(names)),
+            ("maxLabelValueLen", "labels of {:,} bytes", _longest(texts)),
+        ):
+            limit = int(metrics.flags.get(flag, 0))
+            if 0 < limit < length:
+                raise SimulatorError(
+                    f"VictoriaMetrics at {self.options.server} drops samples beyond -{flag}={limit}, and this"
+                    f" workload has {what.format(length)}: start it with -{flag}={length}"
+                )
+
+    def _list_labels(self) -> tuple[list[str], list[str]]:
+        """The names of a series' labels, and all their texts that are known beforehand."""
+        schema, db = self.job.schema, self.options.db
+        names = ["__name__", *(column.name for column in tag_columns(schema))]
+        names += [""] * (schema.json_keys - 1 if schema.device_path else 0) + [name_device(schema)]
+        texts = [text for column in schema.columns if column.tag for text in column.texts]
+        for table in self.job.table_names:
+            texts += [name_metric(table, column.name) for column in field_columns(schema)]
+        return names + [DB] * (db is not None), [*texts, db or ""]
 
     def times_taken(self) -> tuple[int, int] | None:
         span = find_span(self.connection.read_flags())
@@ -285,3 +307,8 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         version = metrics.version or f"not reported, built with {metrics.built_by}"
         settings = {name: metrics.flags[name] for name in _SETTINGS if name in metrics.flags}
         return {"version": version, "settings": settings}
+
+
+def _longest(texts: Sequence[str]) -> int:
+    """Bytes of the longest text."""
+    return max(len(text.encode()) for text in texts)

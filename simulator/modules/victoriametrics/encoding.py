@@ -43,8 +43,8 @@ of 2022 finds nothing if that is before 1970."""
 MOST_WHOLE = 2**53
 """Greater whole numbers would be rounded."""
 
-DB = "db"
-"""The label that the option of the same name sets, as in the server's line protocol."""
+DB = "_db"
+"""The label that the option `db` sets. No definition has a tag of that name."""
 
 
 class Span(NamedTuple):
@@ -77,8 +77,8 @@ class Import(Request):
 
 
 def name_metric(table: str, column: str) -> str:
-    """The name of the series of a table's column."""
-    return f"{table}_{column}"
+    """The name of the series of a table's column, and of no other table's: none of these has a colon."""
+    return f"{table}:{column}"
 
 
 class ImportEncoder(Encoder, ABC):

@@ -35,7 +35,7 @@ class EncodingOptions(BatchOptions):
     db: Annotated[str | None, Condition.NONE] = Field(
         None,
         min_length=1,
-        description="value of a label db on all series, to separate them from others on the"
+        description="value of a label _db on all series, to separate them from others on the"
         " server (default: no such label)",
     )
     gzip: Annotated[bool, Condition.CLIENT] = Field(

@@ -1,6 +1,6 @@
 """Lines of JSON for `/api/v1/import`, one for each series of a request.
 
-    {"metric":{"__name__":"events_temperature","device_id":"w00000d000000"},"values":[21.50],"timestamps":[1704067203150]}
+    {"metric":{"__name__":"events:temperature","device_id":"w00000d000000"},"values":[21.50],"timestamps":[1704067203150]}
 
 A series' labels are said once for all its samples in a request, and not with each event as in CSV. By that
 the server is quicker if requests have many events of each device. How many are enough, and how much it is,
