@@ -182,7 +182,7 @@ class EmbeddedPostgres:
 
     def _read_last_words(self) -> str:
         with suppress(OSError):
-            lines = self.log.read_text(errors="replace").strip().splitlines()
+            lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             fatal = [line for line in lines[-20:] if "FATAL" in line or "error" in line]
             return _find_reason((fatal or lines[-1:] or ["no log"])[-1]) + f" (log: {self.log})"
         return "no log"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from importlib import import_module
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from simulator.errors import SimulatorError, did_you_mean
 
 from .errors import EXIT_FAILED, EXIT_USAGE, CliError
 from .installation import CONFIG_FILE, missing_package, program
-from .output import note, open_closed_streams
+from .output import NO_ROOM, explain, note, prepare_streams
 from .signals import Interrupted, Interrupts
 
 COMMANDS = {
@@ -90,12 +91,11 @@ def commands(ctx: click.Context) -> None:
 
 def main() -> None:
     """Run the command line and exit."""
-    open_closed_streams()
+    prepare_streams()
     sys.exit(_status(sys.argv[1:]))
 
 
 def _status(arguments: list[str]) -> int:
-    debug = "--debug" in arguments
     try:
         with Interrupts() as interrupts:
             try:
@@ -113,31 +113,38 @@ def _status(arguments: list[str]) -> int:
         if error.ctx and error.ctx.command is commands:
             note(f"\n{_targets_of(Path(CONFIG_FILE))}")
         return error.exit_code
-    except click.UsageError as error:
-        note(f"error: {_one_line(error)}")
-        return error.exit_code
-    except (CliError, SimulatorError) as error:
-        if debug:
-            raise
-        note(f"error: {error}")
-        return error.exit_code if isinstance(error, CliError) else EXIT_USAGE
     except Interrupted as end:
         note(f"ended by {end}: {end.left}")
         return end.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return EXIT_FAILED
-    except Exception as error:
-        if debug:
-            raise
-        if isinstance(error, ModuleNotFoundError) and (text := missing_package(error)):
-            note(f"error: {text}")
-            return EXIT_USAGE
-        note(
-            f"error: unexpected {type(error).__name__}: {error}\n"
-            "This is a defect; add --debug to see where."
-        )
-        return EXIT_FAILED
+    except Exception as error:  # noqa: BLE001 - no user is shown a bare traceback
+        if "--debug" in arguments:
+            note(traceback.format_exc())
+        text, status = _explain_end(error)
+        note(f"error: {text}")
+        return status
+
+
+def _explain_end(error: Exception) -> tuple[str, int]:
+    """What a command that an error has ended says, and its exit status."""
+    if isinstance(error, click.UsageError):
+        return _one_line(error), error.exit_code
+    if isinstance(error, CliError):
+        return error.message, error.exit_code
+    if isinstance(error, SimulatorError):
+        return str(error), EXIT_USAGE
+    if isinstance(error, ModuleNotFoundError) and (text := missing_package(error)):
+        return text, EXIT_USAGE
+    if isinstance(error, UnicodeEncodeError):
+        return explain(error), EXIT_USAGE
+    if isinstance(error, OSError) and error.errno in NO_ROOM:  # click's own printing
+        return f"can't write: {explain(error)}", EXIT_FAILED
+    text = (
+        f"unexpected {type(error).__name__}: {error}\nThis is a defect; add --debug to see where."
+    )
+    return text, EXIT_FAILED
 
 
 _ELSEWHERE = {"--limit": "`insert`, `query`, `mixed` and `capacity` keep to limits"}

@@ -1,16 +1,18 @@
-"""Standard streams that may be closed: `run.py insert … 2>&1 | head` is no error, nor is `2>&-`. Lines on a
-terminal that are drawn anew. And files, written as a whole or not at all."""
+"""Standard streams that may be closed, or have few characters: `run.py insert … 2>&1 | head` is no error, nor
+is `2>&-`. Lines on a terminal that are drawn anew. And files, written as a whole or not at all."""
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import re
 import shutil
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from textwrap import TextWrapper
 from typing import TextIO
@@ -85,8 +87,16 @@ def warn_once(text: str) -> None:
 
 
 def _print(text: str, stream: TextIO, end: str = "\n") -> None:
-    try:
+    with _unless_unread(stream):
         print(text, file=stream, end=end, flush=True)
+
+
+@contextmanager
+def _unless_unread(stream: TextIO) -> Iterator[None]:
+    """Printing to a stream: that nobody reads it any more is no error. RunFailed if it is standard output and
+    has no room."""
+    try:
+        yield
     except OSError as error:
         # What it still holds must not fail again when the interpreter ends.
         # https://docs.python.org/3/library/signal.html#note-on-sigpipe
@@ -149,9 +159,32 @@ def terminal_size() -> tuple[int, int]:
     return 80, 24
 
 
-def open_closed_streams() -> None:
-    """Give each standard stream that was closed (`>&-`) the null device. Otherwise the next
-    file opened would get its number, and what is printed would be written into that file."""
+_ASCII = str.maketrans(
+    {
+        "━": "=", "─": "-", "·": "|", "…": ".",  # as wide: the lines that are drawn anew have them
+        "×": "x", "÷": "/", "−": "-", "–": "-", "±": "+/-", "≤": "<=", "≥": ">=", "µ": "u",
+        "“": '"', "”": '"', "✓": "yes", "✗": "no",
+    }
+)  # fmt: skip
+"""What this tool writes, in characters that each terminal has."""
+_REPLACE = f"{__name__}.replace"
+
+
+def _replace_unknown(error: UnicodeError) -> tuple[str, int]:
+    r"""What is printed instead of characters that a stream's encoding doesn't have: something alike, or what
+    Python writes for them, `\xfc`."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end].translate(_ASCII)
+    return text.encode("ascii", "backslashreplace").decode("ascii"), error.end
+
+
+codecs.register_error(_REPLACE, _replace_unknown)
+
+
+def prepare_streams() -> None:
+    """Make sure that no character is an error on standard output and standard error. And give each standard
+    stream that was closed (`>&-`) the null device. Otherwise the next file opened would get its number, and
+    what is printed would be written into that file."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -159,6 +192,9 @@ def open_closed_streams() -> None:
             # The lowest free number is given, which is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
             setattr(sys, name, os.fdopen(number, "w" if number else "r"))
+        stream = getattr(sys, name)
+        if number and isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors=_REPLACE)
 
 
 _MAKE_ROOM, _ALLOW, _ELSEWHERE = (
@@ -166,9 +202,9 @@ _MAKE_ROOM, _ALLOW, _ELSEWHERE = (
     "make it writable, or name another place",
     "name another place",
 )
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _REMEDIES = {
-    errno.ENOSPC: _MAKE_ROOM,
-    errno.EDQUOT: _MAKE_ROOM,
+    **dict.fromkeys(NO_ROOM, _MAKE_ROOM),
     errno.EACCES: _ALLOW,
     errno.EPERM: _ALLOW,
     errno.EROFS: _ALLOW,
@@ -178,19 +214,25 @@ _REMEDIES = {
 }
 
 
-def explain(error: OSError) -> str:
+def explain(error: OSError | UnicodeEncodeError) -> str:
     """Why something could not be written, and what to do about it."""
+    if isinstance(error, UnicodeEncodeError):
+        text = printable(error.object[error.start : error.end])
+        return f"names of files have no {text} here ({error.encoding}); use UTF-8, as by LC_ALL=C.UTF-8"
     remedy = _REMEDIES.get(error.errno or 0)
     return f"{error.strerror}; {remedy}" if remedy else str(error.strerror)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file, as a whole or not at all. RunFailed if it can't be."""
+    encoded = content if isinstance(content, bytes) else content.encode(errors="backslashreplace")
     try:
         if path.exists() and os.path.samestat(path.stat(), os.fstat(1)):
-            _render_lines(content)  # /dev/stdout, whatever that is connected to
+            # /dev/stdout, whatever that is connected to
+            with _unless_unread(sys.stdout):
+                sys.stdout.buffer.write(encoded if encoded is content else encoded + b"\n")
+                sys.stdout.buffer.flush()
             return
-        encoded = content if isinstance(content, bytes) else content.encode()
         if path.exists() and not path.is_file():
             path.write_bytes(encoded)  # a pipe or device: nothing to replace
             return
@@ -208,11 +250,3 @@ def write_whole(path: Path, content: str | bytes) -> None:
         with suppress(OSError):
             part.unlink()
         raise RunFailed(f"can't write {path}: {explain(error)}") from error
-
-
-def _render_lines(content: str | bytes) -> None:
-    if isinstance(content, str):
-        _print(content, sys.stdout)
-    else:
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()

@@ -49,7 +49,7 @@ def run_program(
     limit_s = timeout_s
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", errors="replace",
         env=environment, cwd=folder, start_new_session=True,
     ) as process:  # fmt: skip
         try:

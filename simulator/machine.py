@@ -41,7 +41,7 @@ def node_name() -> str:
 
 def _cpu_model() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor() or "unknown"
     for line in lines:
@@ -80,7 +80,7 @@ def find_memory_bytes() -> int:
     for limit, _ in _LIMIT_FILES:
         # Without a limit the file says `max`.
         with suppress(OSError, ValueError):
-            memory_bytes = min(memory_bytes, int(limit.read_text()))
+            memory_bytes = min(memory_bytes, int(limit.read_text(encoding="utf-8")))
     return memory_bytes
 
 
@@ -91,13 +91,18 @@ def free_memory_bytes(
     None if that isn't known."""
     free_bytes = []
     with suppress(OSError):
-        lines = meminfo.read_text().splitlines()
+        lines = meminfo.read_text(encoding="utf-8").splitlines()
         free_bytes += [
             int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")
         ]
     for limit, used in limits:
         with suppress(OSError, ValueError):
-            free_bytes.append(max(0, int(limit.read_text()) - int(used.read_text())))
+            free_bytes.append(
+                max(
+                    0,
+                    int(limit.read_text(encoding="utf-8")) - int(used.read_text(encoding="utf-8")),
+                )
+            )
     return min(free_bytes, default=None)
 
 

@@ -69,7 +69,7 @@ def _arguments() -> argparse.Namespace:
 def credentials(folder: Path) -> dict[str, str]:
     """A mounted Secret: file name -> content. Kubernetes' own links in it begin with a dot."""
     return {
-        path.name: path.read_text(errors="replace").strip()
+        path.name: path.read_text(encoding="utf-8", errors="replace").strip()
         for path in folder.iterdir()
         if path.is_file() and not path.name.startswith(".")
     }

@@ -200,7 +200,7 @@ class CampaignFolder:
     def write_log(self, text: str) -> None:
         """Add a line, with the time in UTC."""
         try:
-            with self._log.open("a") as file:
+            with self._log.open("a", encoding="utf-8") as file:
                 file.write(f"{now():%Y-%m-%dT%H:%M:%SZ} {printable_line(text)}\n")
         except OSError as error:
             raise RunFailed(f"can't write {self._log}: {explain(error)}") from error

@@ -94,7 +94,7 @@ def campaign(
     from ..output import print_text
 
     if example:
-        print_text(EXAMPLES[example].read_text().rstrip())
+        print_text(EXAMPLES[example].read_text(encoding="utf-8").rstrip())
         return
     if file is None:
         raise click.UsageError("name a FILE; to make one: campaign --example > campaign.yaml")

@@ -11,7 +11,7 @@ from .options import config_option, debug_option, place_options
 
 
 @click.command()
-@click.argument("run_ids", nargs=-1, metavar="[RUN]…")
+@click.argument("run_ids", nargs=-1, metavar="[RUN]...")
 @config_option("Config file, for the namespace.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @click.option(

@@ -10,7 +10,7 @@ from .options import debug_option, output_option, results_option
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="BASE RESULT…")
+@click.argument("names", nargs=-1, required=True, metavar="BASE RESULT...")
 @click.option(
     "--fail-below",
     type=click.FloatRange(min=0, min_open=True),

@@ -164,7 +164,7 @@ def limit_option(whose: str, more: str) -> Callable[[Function], Function]:
 
 
 columns_option = click.option(
-    "--columns", metavar="all|NAME,…",
+    "--columns", metavar="all|NAME,...",
     help="Columns of the table of inserts; default: all, or on a terminal those that fit in one table.",
 )  # fmt: skip
 
@@ -176,7 +176,7 @@ STATUS_3 = "If it is missed or can't be decided, the exit status is 3."
 
 disturb_option = combine(
     click.option(
-        "--disturb", "disturb", multiple=True, metavar="'WHEN ACTION …'",
+        "--disturb", "disturb", multiple=True, metavar="'WHEN ACTION ...'",
         help="Do something to the database during the run: '30s restart-server', '30s kill-server',"
         " '30s delete-pods app=db', '30s restart statefulset/db', '30s scale statefulset/db 0',"
         " '30s run COMMAND'; or cut the devices off for a while, and have them send their events afterwards:"

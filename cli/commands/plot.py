@@ -29,7 +29,7 @@ THEMES = ("auto", "light", "dark")
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="RESULT…")
+@click.argument("names", nargs=-1, required=True, metavar="RESULT...")
 @click.option(
     "--kind",
     type=click.Choice(KINDS),

@@ -11,7 +11,7 @@ from .options import debug_option
 
 @click.command()
 @click.argument(
-    "folders", nargs=-1, required=True, metavar="FOLDER…", type=click.Path(path_type=Path)
+    "folders", nargs=-1, required=True, metavar="FOLDER...", type=click.Path(path_type=Path)
 )
 @click.option(
     "--output", default="site", show_default=True, type=click.Path(path_type=Path),

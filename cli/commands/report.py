@@ -10,7 +10,7 @@ from .options import debug_option, output_option, results_option
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="RESULT…")
+@click.argument("names", nargs=-1, required=True, metavar="RESULT...")
 @output_option("report.html", "File to write.")
 @click.option("--title", default="Database benchmark", show_default=True, help="Its heading.")
 @click.option("--open", "open_it", is_flag=True, help="Open it in a browser.")

@@ -116,7 +116,7 @@ def show(name: str, results_folder: Path, debug: bool) -> None:
 
 
 @results.command(short_help="Write all runs as a table for other programs.")
-@click.argument("names", nargs=-1, metavar="[RESULT]…")
+@click.argument("names", nargs=-1, metavar="[RESULT]...")
 @output_option(None, "File to write: .csv or .parquet. Default: CSV to standard output.")
 @results_option
 @debug_option
@@ -135,7 +135,7 @@ def export(names: tuple[str, ...], output: Path | None, results_folder: Path, de
 
 
 @results.command(short_help="Check whether results may be published.")
-@click.argument("folders", nargs=-1, required=True, metavar="FOLDER…",
+@click.argument("folders", nargs=-1, required=True, metavar="FOLDER...",
                 type=click.Path(path_type=Path))  # fmt: skip
 @click.option(
     "--write",

@@ -38,7 +38,7 @@ def targets(target: str | None, config_file: Path, example: bool, debug: bool) -
     from ..output import print_text
 
     if example:
-        print_text(shipped(CONFIG_FILE).read_text().rstrip())
+        print_text(shipped(CONFIG_FILE).read_text(encoding="utf-8").rstrip())
         return
     config = load_config(config_file)
     print_text(_overview(config) if target is None else _options(config, target))

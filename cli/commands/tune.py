@@ -30,7 +30,7 @@ RUN_S = 5.0
     "--over",
     "over",
     multiple=True,
-    metavar="SETTING=VALUE,…",
+    metavar="SETTING=VALUE,...",
     help="A setting and the values to try: workers, batch, in_flight, primary_key, tables, or an option of"
     " the module, as in batch=100,1000 or copy_format=text,binary; may be repeated.",
 )

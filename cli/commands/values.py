@@ -97,7 +97,7 @@ class Rate(click.FloatRange):
 class StagedRate(Rate):
     """The same, or stages: `2m:1000,10m:5000`."""
 
-    name = "NUMBER|TIME:NUMBER,…"
+    name = "NUMBER|TIME:NUMBER,..."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, list) or ":" not in str(value):
@@ -129,7 +129,7 @@ class Label(Parsed[str]):
     def parse(self, text: str) -> str:
         label = text.strip()
         if not label or not label.isprintable() or len(label) > _LONGEST_LABEL:
-            raise ValueError(f"write one line of 1 to {_LONGEST_LABEL} characters")
+            raise ValueError(f"write one line of 1 to {_LONGEST_LABEL} printable characters")
         from ..results.store import LATEST
 
         if label == LATEST:
@@ -191,7 +191,7 @@ class Limit(Parsed[RunLimit]):
 class WorkerCounts(Parsed[tuple[int, ...]]):
     """`1,4,8` -> (1, 4, 8)."""
 
-    name = "N[,N…]"
+    name = "N[,N...]"
     made = tuple
 
     def __init__(self, most: int = 10**9) -> None:
@@ -214,7 +214,7 @@ class WorkerCounts(Parsed[tuple[int, ...]]):
 class WeightedQueries(Parsed[dict[str, float]]):
     """`newest-per-device=3,count-events` -> name -> weight."""
 
-    name = "NAME[=WEIGHT],…"
+    name = "NAME[=WEIGHT],..."
     made = dict
 
     def parse(self, text: str) -> dict[str, float]:

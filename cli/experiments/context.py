@@ -253,5 +253,9 @@ def tool_environment(folder: Path = PACKAGES) -> dict[str, Any]:
 
 def _run_git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["git", "-C", str(folder), *words], capture_output=True, text=True, check=False
+        ["git", "-C", str(folder), *words],
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
     )

@@ -127,7 +127,7 @@ def load_recipe(name: str) -> Recipe:
 
 def read_env(path: Path) -> dict[str, str]:
     """The assignments of a file that shell scripts source: KEY=VALUE, one a line, nothing else."""
-    words = shlex.split(path.read_text(), comments=True)
+    words = shlex.split(path.read_text(encoding="utf-8"), comments=True)
     return dict(word.split("=", 1) for word in words)
 
 
@@ -226,7 +226,7 @@ class Scripts:
         """What a script would do, in its own words; nothing is changed."""
         process = subprocess.run(
             self._command(script, [*arguments, "--plan"]),
-            capture_output=True, text=True, env=self._environment(), check=False,
+            capture_output=True, encoding="utf-8", errors="replace", env=self._environment(), check=False,
         )  # fmt: skip
         if process.returncode:
             raise RunFailed(_last_error(process.stderr, script))

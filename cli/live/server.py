@@ -131,9 +131,11 @@ def _guard(app: ASGIApp, address: str, token: str) -> ASGIApp:
 def _make_application(state: LiveState) -> Starlette:
     async def send_page(_: Request) -> Response:
         nonce = secrets.token_urlsafe(16)
-        page = (_PAGE / "live.html").read_text()
-        page = page.replace("{style}", (_PAGE / "live.css").read_text())
-        page = page.replace("{script}", (_PAGE / "live.js").read_text()).replace("{nonce}", nonce)
+        page = (_PAGE / "live.html").read_text(encoding="utf-8")
+        page = page.replace("{style}", (_PAGE / "live.css").read_text(encoding="utf-8"))
+        page = page.replace("{script}", (_PAGE / "live.js").read_text(encoding="utf-8")).replace(
+            "{nonce}", nonce
+        )
         policy = (
             f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}';"
             " connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none';"

@@ -125,7 +125,7 @@ def make_site(sources: Sources, title: str) -> dict[str, bytes]:
         pages[f"questions/{page['slug']}.html"] = render_page(
             "site_question.html", root="../", page=page, **shared
         )
-    files = {path: text.encode() for path, text in pages.items()}
+    files = {path: text.encode(errors="backslashreplace") for path, text in pages.items()}
     for source in sources.done:
         files[f"results/{source.name}.json"] = source.result.model_dump_json(indent=1).encode()
     files |= {f"campaigns/{name}.yaml": text.encode() for name, text in sources.campaigns.items()}

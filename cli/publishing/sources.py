@@ -111,7 +111,7 @@ def find_sources(folders: Sequence[Path]) -> Sources:
                 _take_campaign(path, sources, failed)
                 name = _name_campaign(path, campaigns)
                 if (path / CAMPAIGN).is_file():
-                    text = (path / CAMPAIGN).read_text(errors="replace")
+                    text = (path / CAMPAIGN).read_text(encoding="utf-8", errors="replace")
                     campaigns[name] = redact_text(text)
                 verdict = open_verdict(path)
                 if verdict is not None:

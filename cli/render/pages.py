@@ -28,8 +28,8 @@ def render_page(template: str, **values: Any) -> str:
     dark = f"@media screen and (prefers-color-scheme: dark) {{\n{drawn}\n}}"
     return environment.get_template(template).render(
         version=__version__,
-        style=(_FOLDER / "report.css").read_text() + dark,
-        script=(_FOLDER / "report.js").read_text(),
+        style=(_FOLDER / "report.css").read_text(encoding="utf-8") + dark,
+        script=(_FOLDER / "report.js").read_text(encoding="utf-8"),
         **values,
     )
 

@@ -31,7 +31,6 @@ _LONGEST_INTERVAL_S = 300.0
 
 _LONGEST_BAR, _SHORTEST_BAR = 24, 8
 _BAR = "━─"
-_ASCII = str.maketrans("━─·…", "=-|.")
 _DUMB_TERMINALS = ("dumb", "unknown")
 
 
@@ -181,10 +180,7 @@ class TerminalDisplay(Display):
         self.update(Status(phase=Phase.START, age_s=0.0))
 
     def _show(self, status: Status, left: list[str]) -> None:
-        lines = lay_out(self._label, status, left, *terminal_size())
-        if not (sys.stderr.encoding or "").lower().startswith("utf"):
-            lines = [line.translate(_ASCII) for line in lines]
-        self._block.draw(lines)
+        self._block.draw(lay_out(self._label, status, left, *terminal_size()))
 
 
 def lay_out(label: str, status: Status, left: list[str], columns: int, rows: int) -> list[str]:

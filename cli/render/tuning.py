@@ -190,7 +190,9 @@ def advise(result: Result) -> str:
         if ratio is not None and ratio.differs is False:
             lines.insert(1, "It isn't shown to be faster than the defaults, so you may keep those.")
     if options:
-        text = yaml.safe_dump({"targets": {result.target: options}}, sort_keys=False)
+        text = yaml.safe_dump(
+            {"targets": {result.target: options}}, sort_keys=False, allow_unicode=True
+        )
         lines += [
             "In config.yaml, instead of --extra-option:",
             *(f"  {line}" for line in text.splitlines()),

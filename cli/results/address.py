@@ -74,7 +74,7 @@ class Address:
         """ConfigError if nothing can be written there."""
         with self._explain(ConfigError, f"can't write results to {self} (--output): {_REMEDY}"):
             files, root = self._open()
-            with NamedTemporaryFile("w", suffix=MARK) as file:
+            with NamedTemporaryFile("w", encoding="utf-8", suffix=MARK) as file:
                 file.write("iotbench writes results here\n")
                 file.flush()
                 files.put_file(file.name, f"{root}/{MARK}")

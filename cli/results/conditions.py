@@ -198,7 +198,9 @@ def flatten_definition(definition: Mapping[str, Any]) -> dict[str, str]:
 
 def _write_flow(value: Any) -> str:
     """The value as YAML, in one line."""
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**9)
+    text = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, width=10**9, allow_unicode=True
+    )
     return text.removesuffix("\n").removesuffix("\n...")
 
 

@@ -12,6 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from simulator.contract import DataSet, Load, Role, fields_of
+from simulator.documents import printable_line
 
 from ..errors import ConfigError
 from .figures import (
@@ -78,7 +79,7 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
     """A row for each run of the result, with all columns, and behind it one for each of its stages."""
     result, options = stored.result, stored.result.options
     shared = dict.fromkeys(COLUMNS) | {
-        "result_id": stored.id,
+        "result_id": printable_line(stored.id),
         **{name: getattr(result, name) for name in ("started_at", "command", "target", "module",
                                                     "executor", "label", "source", "cost_per_hour")},
         "tags": json.dumps(result.tags, sort_keys=True) if result.tags else None,

@@ -61,7 +61,7 @@ def compare_manifest(folder: Path) -> list[str]:
 
 
 def _read_manifest(file: Path) -> Mapping[str, str]:
-    lines = file.read_text(errors="replace").splitlines()
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     pairs = [line.partition("  ") for line in lines if line.strip()]
     return {path: digest for digest, _, path in pairs}
 

@@ -70,7 +70,7 @@ class ResultFolder:
             output.mkdir(parents=True, exist_ok=True)
             self.path = _make_folder(output, name)
             (self.path / "logs").mkdir()
-        except OSError as error:
+        except (OSError, UnicodeEncodeError) as error:
             raise ConfigError(
                 f"can't write results to {output} (--output): {explain(error)}"
             ) from error

@@ -350,7 +350,7 @@ def throttled_periods(files: Iterable[Path] = _CPU_STAT_FILES) -> tuple[int, int
     """
     for path in files:
         try:
-            lines = path.read_text().splitlines()
+            lines = path.read_text(encoding="utf-8").splitlines()
         except OSError:
             continue
         values = {key: int(value) for key, _, value in (line.partition(" ") for line in lines)}

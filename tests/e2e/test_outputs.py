@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -206,3 +207,56 @@ def test_no_error_shows_the_password(tool: Tool, option: str) -> None:
     assert done.status in (1, 2)
     assert "error" in done.err.lower()
     assert PASSWORD not in done.out + done.err
+
+
+def test_a_run_where_all_is_said_to_be_ascii(tool: Tool) -> None:
+    tool.add_target("München", module="blackhole")
+    done = tool.run(
+        *QUICK[:1], "-t", "München", *QUICK[3:], "--label", "Größe", "--json", "größe.json",
+        env={"LC_ALL": "C", "PYTHONUTF8": "0"},
+    ).ok()  # fmt: skip
+    assert r"insert-M\xfcnchen" in done.out
+    assert done.out.isascii() and done.err.isascii()
+    assert tool.folder().name.endswith("-insert-München")
+    result = tool.result()
+    assert (result["target"], result["label"]) == ("München", "Größe")
+    assert (tool.place / "größe.json").read_bytes() == (tool.folder() / "result.json").read_bytes()
+
+
+@pytest.fixture(scope="session")
+def latin_1(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """The variables of a shell in a locale whose characters are those of ISO 8859-1."""
+    folder = tmp_path_factory.mktemp("locales")
+    name = "de_DE.ISO-8859-1"
+    try:
+        subprocess.run(
+            ["localedef", "-i", "de_DE", "-f", "ISO-8859-1", folder / name],
+            check=True, capture_output=True,
+        )  # fmt: skip
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        if "locales" in os.environ.get("REQUIRE_SERVERS", "").split(","):
+            raise
+        pytest.skip("needs localedef and the sources of locales")
+    return {"LC_ALL": name, "LOCPATH": str(folder), "PYTHONUTF8": "0"}
+
+
+def test_a_campaign_in_latin_1(tool: Tool, latin_1: Mapping[str, str]) -> None:
+    """One of its targets can't be the name of a folder there."""
+    for name in ("München", "温度"):
+        tool.add_target(name, module="blackhole")
+    file = tool.place / "campaign.yaml"
+    file.write_text(
+        "title: 'Größe × 温度'\ntargets: {München: , 温度: }\nsteps: [{insert: }]\n"
+        "options: {workers: 1, runs: 1, batch: 10, num_inserts: 100}\n",
+        encoding="utf-8",
+    )
+    tool.outputs = [tool.place / "out" / "results"]
+    running = tool.start("campaign", "campaign.yaml", "--output", "out", env=latin_1)
+    assert running.process.wait(90) == 1
+    out, err = ((tool.place / f"1.{end}").read_bytes().decode("latin-1") for end in ("out", "err"))
+    assert r"\u6e29\u5ea6" in err and "LC_ALL=C.UTF-8" in err
+    assert "defect" not in err
+    assert "Report: out/report.html" in out
+    assert "Größe × 温度" in (tool.place / "out" / "report.html").read_text(encoding="utf-8")
+    (folder,) = (tool.place / "out" / "results").iterdir()
+    assert os.fsencode(folder).endswith(b"-insert-M\xfcnchen")

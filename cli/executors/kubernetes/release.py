@@ -367,7 +367,7 @@ def keep_events(client: KubeClient, namespace: str, release: str, logs: Path) ->
             for event in events
             if event["involvedObject"].get("name", "").startswith(release)
         ]
-        (logs / "events.log").write_text("".join(lines))
+        (logs / "events.log").write_text("".join(lines), encoding="utf-8")
 
 
 def _write_event(event: Item) -> str:

@@ -131,7 +131,7 @@ def _load_client_cert(context: ssl.SSLContext, cert: str, key: str | None) -> No
             if not is_pem(pem):
                 return pem
             # OpenSSL reads files alone; nobody else may read this one, which is gone at once.
-            file = files.enter_context(NamedTemporaryFile("w", suffix=".pem"))
+            file = files.enter_context(NamedTemporaryFile("w", encoding="utf-8", suffix=".pem"))
             file.write(pem + "\n")
             file.flush()
             return file.name

@@ -452,15 +452,6 @@ def test_a_resize_leaves_nothing_behind(
     assert screen.lines == [f"run {number}: 10 inserts/s" for number in range(len(widths))]
 
 
-def test_a_terminal_of_few_characters_gets_those(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = attach(monkeypatch)
-    terminal.encoding = "iso8859-1"
-    with make_display(PLAN) as display:
-        display.update(status(Phase.RUN, group(done=50, rate_per_s=5.0)))
-        assert ": running ===========------------ 50 of 100 events | " in terminal.getvalue()
-        assert terminal.getvalue().isascii()
-
-
 def test_notes_stand_above_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = attach(monkeypatch)
     with Block() as block:
