@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +10,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+import pytest
+
 from ..contract import Load, PrimaryKey, Tables
+from ..errors import OptionError
 from ..modules import load_module
 from ..modules.base import AnyModule, Encoding, Job, Support, connect
 from ..modules.options import parse_options
@@ -101,6 +105,8 @@ class ServerUnderTest(ABC):
     """This many events make a table visibly larger."""
     compacts: ClassVar[bool] = True
     """The tests' user may have tables compacted."""
+    unfit: ClassVar[str | None] = None
+    """A pattern of what the module says if a way of sending is not for this server and workload."""
     false_refusals: ClassVar[Sequence[str]] = ()
     """Patterns of what the server refuses now and then and does another time: the test is repeated."""
 
@@ -126,7 +132,12 @@ class ServerUnderTest(ABC):
         """The module with the target's options, an encoding's and others, the latter on top."""
         values = self.options | dict(encoding.options if encoding else {}) | dict(options or {})
         parsed = parse_options(self.module_type.options_model, values, str)
-        return self.module_type(parsed, job)
+        try:
+            return self.module_type(parsed, job)
+        except OptionError as error:
+            if self.unfit and re.search(self.unfit, str(error)):
+                pytest.skip(str(error))
+            raise
 
     @contextmanager
     def prepare(

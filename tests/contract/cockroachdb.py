@@ -24,6 +24,7 @@ class CockroachUnderTest(PostgresUnderTest):
 
     OPTIONS = {"dialect": "cockroachdb"}  # noqa: RUF012
     DROP_DATABASE = "DROP DATABASE {} CASCADE"
+    unfit = "its COPY doesn't unescape JSON columns"
     locks = False
     extensible = False
     FAULTS = PostgresUnderTest.CONNECTION_FAULTS
@@ -69,7 +70,7 @@ _READ_AS = (
         rb"SELECT pid || '-' || backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()",
     ),
     (
-        rb"CANCEL SESSION IF EXISTS ('[^']+')",
+        rb"CANCEL SESSIONS IF EXISTS SELECT \w+ FROM \[SHOW CLUSTER SESSIONS\] WHERE session_id = (.+)",
         rb"SELECT pg_terminate_backend(pid) " + _ACTIVITY + rb" \1",
     ),
     (
@@ -84,6 +85,19 @@ _READ_AS = (
     # The grammar of 22.1: https://www.cockroachlabs.com/docs/v22.1/copy-from
     (rb'(COPY "\w+" \([^)]*\) FROM STDIN(?: WITH BINARY)?)', rb"\1"),
 )
+# https://www.cockroachlabs.com/docs/stable/show-ranges. Its figures are those of
+# https://github.com/cockroachdb/cockroach/issues/108766, of one of three replicas: the table, and an index.
+_RANGES = re.compile(rb'\[SHOW RANGES FROM TABLE "\w+" WITH (INDEXES, )?DETAILS\]')
+RANGE_BYTES, KEY_BYTES, VALUE_BYTES, INDEX_BYTES = 2 * 52_081_746, 25_000_000, 27_081_746, 1_000_000
+"""Of a range, and of what a table has in it."""
+_SPANS = b", ".join(
+    b"""(%d, %d, '{"key_bytes": %d, "val_bytes": %d}'::jsonb, '{1,2,3}'::int[])""" % row
+    for row in (
+        (1, RANGE_BYTES, KEY_BYTES, VALUE_BYTES),
+        (2, RANGE_BYTES, INDEX_BYTES, 0),
+    )
+)
+_PARTS = b"(VALUES %b) AS parts (index_id, range_size, span_stats, replicas)" % _SPANS
 _KNOWN = re.compile(
     rb"\s*(SELECT|WITH RECURSIVE|INSERT INTO|BEGIN$|COMMIT$|ROLLBACK$|CREATE TABLE IF NOT EXISTS"
     rb"|DROP TABLE IF EXISTS|CREATE INDEX IF NOT EXISTS|DROP INDEX IF EXISTS|ANALYZE|SET lock_timeout = )"
@@ -92,17 +106,25 @@ _KNOWN = re.compile(
 _UNKNOWN = re.compile(rb"pg_stat_activity|pg_terminate_backend|advisory|\w / \w")
 
 
+def refuse(reason: bytes, code: bytes) -> bytes:
+    """A statement that is refused."""
+    return (
+        b"DO $$ BEGIN RAISE EXCEPTION '%%', $stand_in$%b$stand_in$ USING ERRCODE = '%b'; END $$"
+        % (reason, code)
+    )
+
+
 def translated(statement: bytes) -> bytes:
     """The statement that PostgreSQL gets instead."""
     for pattern, replacement in _READ_AS:
         if match := re.fullmatch(pattern, statement):
             return match.expand(replacement)
+    if statement.startswith(b"CANCEL SESSION "):
+        return refuse(b"failed to dial into the session's node", b"XX000")
+    statement = _RANGES.sub(_PARTS, statement)
     own = not statement.startswith(b"INSERT")
     if not _KNOWN.match(statement) or (own and _UNKNOWN.search(statement)):
-        return (
-            b"DO $$ BEGIN RAISE EXCEPTION 'no statement of CockroachDB: %',"
-            b" $stand_in$" + statement[:200] + b"$stand_in$ USING ERRCODE = '42601'; END $$"
-        )
+        return refuse(b"no statement of CockroachDB: " + statement[:200], b"42601")
     if statement.startswith(b"CREATE TABLE"):
         # https://www.cockroachlabs.com/docs/stable/int
         return statement.replace(b" integer", b" bigint").replace(b" serial", b" bigserial")
@@ -113,6 +135,7 @@ class CockroachStandIn(PostgresUnderTest):
     """PostgreSQL behind a proxy that knows the statements of CockroachDB."""
 
     OPTIONS = {"dialect": "cockroachdb"}  # noqa: RUF012
+    unfit = CockroachUnderTest.unfit
     locks = False
     extensible = False
     tells_size = False
@@ -121,6 +144,8 @@ class CockroachStandIn(PostgresUnderTest):
         super().__init__(module, dsn, data)
         self.statements: list[bytes] = []
         """All statements so far, without the values of INSERTs."""
+        self.refused: bytes | None = None
+        """A part of the statements that the user may not send."""
 
     @classmethod
     @contextmanager
@@ -130,6 +155,10 @@ class CockroachStandIn(PostgresUnderTest):
 
             def noted(statement: bytes) -> bytes:
                 adapter.statements.append(statement.partition(b" VALUES ")[0])
+                if adapter.refused and adapter.refused in statement:
+                    return refuse(
+                        b"only users with the ZONECONFIG privilege or the admin role", b"42501"
+                    )
                 return translated(statement)
 
             with proxy_to(adapter.dsn, noted) as proxy:

@@ -21,9 +21,12 @@ from simulator.modules.postgres.encoding import InsertMode
 from simulator.modules.postgres.options import DialectOptions, PostgresOptions
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import ServerUnderTest, new_job
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.drawing import bind
+from simulator.workloads.schema import Schema
 from simulator.workloads.temperature import Temperature
 
-from ..contract.cockroachdb import CockroachStandIn
+from ..contract.cockroachdb import INDEX_BYTES, KEY_BYTES, VALUE_BYTES, CockroachStandIn
 from ..contract.postgres import PostgresUnderTest
 from ..contract.yugabytedb import Refused, YugabyteStandIn, translated
 
@@ -152,6 +155,83 @@ def test_a_values_list_to_cockroachdb_needs_none(cockroach: CockroachStandIn) ->
     insert_with(cockroach.module(job), Temperature(), 8)
     sent = [text.split()[0] for text in cockroach.statements if not text.startswith(b"SHOW")]
     assert sent == [b"INSERT"] * 2
+
+
+def _make(columns: Schema, batch: int, **options: Any) -> Postgres:
+    values = {"connection_string": "host=x", "dialect": "cockroachdb", **options}
+    return Postgres(parse_options(PostgresOptions, values, str), new_job(columns, batch=batch))
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ({"copy_format": "text"}, "use copy_format=binary, or insert_mode=values_lists"),
+        ({"client": "official"}, "use insert_mode=values_lists"),
+        ({"client": "psycopg3"}, "use insert_mode=transaction"),
+    ],
+)
+def test_no_texts_are_copied_into_json_columns_of_cockroachdb(
+    options: dict[str, str], remedy: str
+) -> None:
+    """It would store `\\n` and `\\\\` as they are sent, without an error."""
+    with pytest.raises(OptionError, match=r"unescape JSON columns \(tags\), .*: " + remedy):
+        _make(Cpu.schema, 10, insert_mode="copy", **options)
+    # What has no JSON is copied as anywhere, and so is everything in PostgreSQL.
+    _make(Temperature.schema, 10, insert_mode="copy", **options)
+    _make(Cpu.schema, 10, insert_mode="copy", dialect="postgresql", **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"insert_mode": "copy"},
+        {"client": "official"},
+        {"client": "psycopg3", "insert_mode": "transaction"},
+    ],
+)
+def test_what_stores_json_rightly_in_cockroachdb_is_taken(options: dict[str, str]) -> None:
+    _make(Cpu.schema, 10, **options)
+
+
+def test_a_range_that_cockroachdb_tables_share_is_counted_once(cockroach: CockroachStandIn) -> None:
+    cockroach.clear()
+    job = new_job(Temperature.schema, tables=Tables.MULTIPLE)
+    with cockroach.prepare(job) as module:
+        size = module.storage()
+    tables, copies = len(job.table_names), 3
+    assert size.index_bytes == tables * copies * INDEX_BYTES
+    assert size.total_bytes == tables * copies * (KEY_BYTES + VALUE_BYTES + INDEX_BYTES)
+    assert (size.data_bytes, size.copies) == (size.total_bytes - size.index_bytes, copies)
+
+
+def test_the_right_to_ask_for_cockroachdb_sizes_is_named(cockroach: CockroachStandIn) -> None:
+    cockroach.clear()
+    with cockroach.prepare(new_job(Temperature.schema)) as module:
+        cockroach.refused = b"SHOW RANGES"
+        with pytest.raises(SimulatorError, match="GRANT ZONECONFIG ON TABLE") as refused:
+            module.storage()
+        cockroach.refused = None
+    assert "\n" not in str(refused.value)
+
+
+def test_a_dead_node_of_cockroachdb_is_not_called(cockroach: CockroachStandIn) -> None:
+    """Its sessions aren't listed, so nothing is to be ended: CANCEL SESSION alone would call it, and fail."""
+
+    def nowhere(host: str, port: int) -> Connection:
+        raise AssertionError
+
+    with closing(Connection(list_parameters(cockroach.dsn, "run"), 10)) as connection:
+        assert DIALECTS[COCKROACH].is_gone(connection, ("1-of a dead node",), 0.0, nowhere)
+
+
+@pytest.mark.parametrize("indices", ["no", "before"])
+def test_cockroachdb_joins_the_newest_times_instead_of_sorting_all_events(indices: str) -> None:
+    module = _make(Temperature.schema, 10, create_indices=indices)
+    query = Temperature.schema.description("newest-per-device")
+    assert query is not None
+    statement = module.make_statement(bind(query, Temperature.schema.epoch_ms))
+    assert "OVER (" not in statement
+    assert " JOIN (SELECT " in statement
 
 
 def test_the_replication_of_cockroachdb_is_told(cockroach: CockroachStandIn) -> None:

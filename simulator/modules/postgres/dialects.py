@@ -62,6 +62,8 @@ class Dialect:
     """What a row may take; None: as much as its columns."""
     COPY_IS_ATOMIC: ClassVar[bool] = True
     """Whether a COPY without BEGIN is stored as a whole or not at all."""
+    COPY_UNESCAPES_JSON: ClassVar[bool] = True
+    """Whether a COPY of texts takes the escapes out of a JSON column's values, as out of all others."""
     ADVISORY_LOCKS: ClassVar[bool] = True
     IS_REPEATABLE: ClassVar[bool] = False
     """Whether a request that is stored already may be sent again: the database drops what it has."""
@@ -86,6 +88,8 @@ class Dialect:
         " without the write-ahead log, and without standbys"
     )
     """Where these figures come from, and what they leave out."""
+    STORAGE_RIGHT: ClassVar[str] = ""
+    """What to do if the user may not ask for them."""
     ALLOCATION: ClassVar[Allocation] = Allocation(
         unit_bytes=64 * 8192, cause="PostgreSQL's files grow by up to 64 pages, 512 KiB, at a time"
     )
@@ -149,26 +153,38 @@ class CockroachDB(Dialect):
     # Before 22.2, and with copy_from_atomic_enabled off, each 100 rows are a transaction of their
     # own: https://www.cockroachlabs.com/docs/v22.1/copy-from
     COPY_IS_ATOMIC = False
+    # The types that are unescaped: readTextTuple in
+    # https://github.com/cockroachdb/cockroach/blob/master/pkg/sql/copy_from.go
+    COPY_UNESCAPES_JSON = False
     # They are there, but do nothing: https://github.com/cockroachdb/cockroach/issues/13546
     ADVISORY_LOCKS = False
     # A lookup join goes through the index: https://www.cockroachlabs.com/docs/stable/joins#lookup-joins
     SQL = SqlDialect()
-    # How its planner takes that has not been measured.
-    INDEXED_NEWEST = None
-    PLAIN_NEWEST = None
+    # A window took 0.7 to 1.2 s, joins 0.13 to 0.49 s: docs/measurements/plans.md. SEEK was not measured.
+    INDEXED_NEWEST = Newest.JOIN
     SETTINGS = ("copy_from_atomic_enabled", "default_int_size", "serial_normalization")
     FACTS: ClassVar = {
         "zone_configuration": "SELECT raw_config_sql FROM [SHOW ZONE CONFIGURATION FROM RANGE default]"
     }
 
-    # https://www.cockroachlabs.com/docs/stable/show-ranges
+    # A range may hold several tables, so its size says little of one. By index, `span_stats` is of the
+    # index's share of the range, in one copy: https://github.com/cockroachdb/cockroach/pull/103128. The table
+    # itself is its index 1. `crdb_internal` tells the same, but new versions keep it from sessions:
+    # https://www.cockroachlabs.com/docs/v26.3/crdb-internal#access-control
     STORAGE = (
-        "SELECT sum(range_size * cardinality(replicas)), NULL, max(cardinality(replicas))"
-        " FROM [SHOW RANGES FROM TABLE {name} WITH DETAILS]"
+        "SELECT sum(size * copies), coalesce(sum(size * copies) FILTER (WHERE index_id > 1), 0), max(copies)"
+        " FROM (SELECT index_id, cardinality(replicas) AS copies,"
+        " (span_stats->>'key_bytes')::INT8 + (span_stats->>'val_bytes')::INT8 AS size"
+        " FROM [SHOW RANGES FROM TABLE {name} WITH INDEXES, DETAILS]) AS parts"
     )
     STORED = (
-        "SHOW RANGES WITH DETAILS: keys and values of all versions and replicas, before Pebble"
-        " compresses them; with indexes"
+        "SHOW RANGES WITH INDEXES, DETAILS: the table's keys and values of all versions and replicas,"
+        " before Pebble compresses them; with indexes"
+    )
+    # https://www.cockroachlabs.com/docs/stable/show-ranges#required-privileges
+    STORAGE_RIGHT = (
+        "the tables' owner may ask, whoever has the privilege ZONECONFIG (GRANT ZONECONFIG ON TABLE"
+        " … TO …), and the role admin"
     )
     ALLOCATION = Allocation(unit_bytes=MIB, cause="CockroachDB's sizes of ranges may be estimates")
     COMPACTION = None
@@ -177,9 +193,13 @@ class CockroachDB(Dialect):
 
     # Sessions are known in the whole cluster, pg_stat_activity is empty.
     BACKEND = "SHOW session_id"
-    # https://www.cockroachlabs.com/docs/stable/cancel-session: a user's own need no privilege.
+    # https://www.cockroachlabs.com/docs/stable/cancel-session: a user's own need no privilege. CANCEL SESSION
+    # would fail as long as the session's node is dead, since it calls that node. Only nodes that answer list
+    # their sessions. What a dead node had begun needs no wait of ours: whoever then looks for its events
+    # waits until it is committed, or aborted for lack of heartbeats:
+    # https://www.cockroachlabs.com/docs/stable/architecture/transaction-layer#transaction-conflicts
     END = (
-        "CANCEL SESSION IF EXISTS %s",
+        "CANCEL SESSIONS IF EXISTS SELECT session_id FROM [SHOW CLUSTER SESSIONS] WHERE session_id = %s",
         "SELECT 1 FROM [SHOW CLUSTER SESSIONS] WHERE session_id = %s",
     )
 

@@ -56,7 +56,8 @@ class EncodingOptions(Options):
         False, description="the reference's name for insert_mode=values_lists; with --batch only"
     )
     copy_format: Annotated[CopyFormat, Condition.BATCH] = Field(
-        CopyFormat.BINARY, description="binary or text"
+        CopyFormat.BINARY,
+        description="binary or text, which dialect cockroachdb can't take for JSON columns",
     )
     prepared_statements: Annotated[bool, Condition.CLIENT] = Field(
         True,

@@ -40,6 +40,7 @@ _LOCK_TIMEOUT = "30s"
 _LOST = {"40003", "57P01", "57P02", "57P03"}
 _CONNECTION_EXCEPTION_CLASS = "08"
 _UNDEFINED_TABLE = "42P01"
+_INSUFFICIENT_PRIVILEGE = "42501"
 _PASSING = {"40001": "serialization_failure", "40P01": "deadlock_detected"}
 """Code -> kind of an error that leaves nothing behind."""
 _NO_STATEMENT = (
@@ -226,11 +227,13 @@ def read_storage(
 ) -> Storage:
     """The sum over the tables, by the dialect's own statement; `parted`: of all their partitions."""
     statement = _PARTS if parted else dialect.STORAGE
-    return add_up(
-        [ask_size(session, statement, table) for table in tables],
-        dialect.STORED,
-        dialect.ALLOCATION,
-    )
+    try:
+        sizes = [ask_size(session, statement, table) for table in tables]
+    except SimulatorError as error:
+        if code_of(error) == _INSUFFICIENT_PRIVILEGE and dialect.STORAGE_RIGHT:
+            raise SimulatorError(f"{error}: {dialect.STORAGE_RIGHT}") from error
+        raise
+    return add_up(sizes, dialect.STORED, dialect.ALLOCATION)
 
 
 def ask_size(session: Session, statement: str, table: str) -> Sequence[Any]:
