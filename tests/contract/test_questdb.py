@@ -8,16 +8,23 @@ import pytest
 
 from simulator.contract import Level, PrimaryKey, Storage, measure_growth
 from simulator.errors import OptionError, SimulatorError
-from simulator.modules.base import AnyModule, await_count
+from simulator.modules.base import AnyModule, await_count, connect
 from simulator.modules.questdb import Questdb
 from simulator.modules.questdb.asking import QuestdbAsker
 from simulator.modules.questdb.pgwire import PgWireAsker
+from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import new_job
 from simulator.testing.suite.test_asking import IN_FLIGHT, WORKLOADS, check_answers
+from simulator.workloads.defined import define
+from simulator.workloads.drawing import bind
+from simulator.workloads.queries import Query
 from simulator.workloads.temperature import Temperature
+from simulator.workloads.yaml_source import parse_definition
 
+from ..helpers import begin_definition
 from .http_proxy import HttpRequest, Refuse
+from .http_server import count_inserted
 from .questdb import QuestdbUnderTest
 
 pytestmark = pytest.mark.module("questdb")
@@ -165,3 +172,29 @@ def test_pgwire_needs_to_know_where_it_is(server: QuestdbUnderTest) -> None:
         OptionError, match="insert_mode=statement needs the option connection_string"
     ):
         Questdb(options, new_job(Temperature.schema))
+
+
+def test_a_table_may_be_wider_than_a_url(server: QuestdbUnderTest) -> None:
+    """Its columns are counted in bytes. Only what can't be asked over HTTP is refused."""
+    definition = begin_definition("wide", "device", devices=3) + (
+        f"  - {{name: {'x' * 54}, type: float32, repeat: 440, signal: {{kind: uniform, low: 0, high: 9}}}}\n"
+        "  - {name: last, type: text, tag: true, signal: {kind: constant, value: a}}\n"
+    )
+    workload = define(parse_definition(definition, "wide.yaml"))()
+    job = new_job(workload.schema, batch=10)
+    assert count_inserted(server, job, 20, workload) == 20
+    assert server.rows(workload.schema, "wide") == sorted(rows_of(workload.block(0, 0, 20)))
+    assert (
+        count_inserted(server, new_job(workload.schema, batch=10, clean=False), 20, workload) == 20
+    )
+    names = [column.name for column in workload.schema.columns]
+    whole = bind(Query(name="whole", events=tuple(names)), 0)
+    narrow = bind(Query(name="narrow", events=(names[-2], "last")), 0)
+    with connect(server.module(job)) as module:
+        assert len(module.fetch(module.compile(whole))) == 20
+    with connect(server.module(job, options={"connection_string": None})) as module:
+        assert len(module.fetch(module.compile(narrow))) == 20
+        with pytest.raises(
+            SimulatorError, match=r"a statement has .* bytes in a URL, .* set connection_str"
+        ):
+            module.fetch(module.compile(whole))

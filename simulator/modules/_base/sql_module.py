@@ -6,7 +6,7 @@ the columns of CREATE TABLE, its dialect for queries (`sql_queries`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from ...contract import PrimaryKey
@@ -84,9 +84,10 @@ class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
             columns.insert(0, f"{quote_name(KEY_COLUMN)} {key}")
         return columns
 
-    def create_table(self, table: str) -> str:
-        """The statement that makes a table, of events or of tags, if it isn't there."""
-        columns = ", ".join(self.define_columns(table))
+    def create_table(self, table: str, definitions: Sequence[str] | None = None) -> str:
+        """The statement that makes a table, of events or of tags, if it isn't there; with these columns alone
+        if they are given."""
+        columns = ", ".join(definitions or self.define_columns(table))
         return f"CREATE TABLE IF NOT EXISTS {self.name_table(table)} ({columns}){self.finish_table(table)}"
 
     def create_tables(self) -> list[str]:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
+from urllib.parse import quote_plus
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,8 @@ from .server import ALLOCATION, Connection
 from .writing import LineWriter
 
 _HOUR_MS = 3_600_000
+_MOST_BYTES = 30_000
+"""Of a table's columns in a URL: the whole head of a request may have 32,224 by default."""
 
 
 class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
@@ -137,6 +140,23 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
 
     def type_of(self, column: Column) -> str:
         return type_of(self.job.schema, column)
+
+    def create_tables(self) -> list[str]:
+        """Statements are in a URL: columns that one has no room for are added, one by one, since QuestDB
+        (9.3.4) adds no more at once."""
+        statements = []
+        names = (STORED_AT, ID, self.job.schema.device, *self._list_keys())
+        keys = tuple(map(quote_name, names))
+        for table in self.tables:
+            columns = self.define_columns(table)
+            if len(quote_plus(", ".join(columns))) > _MOST_BYTES:
+                columns.sort(key=lambda column: not column.startswith(keys))
+            ends = np.cumsum([len(quote_plus(f"{column}, ")) for column in columns])
+            first = int(np.searchsorted(ends, _MOST_BYTES, "right"))
+            statements.append(self.create_table(table, columns[:first]))
+            add = f"ALTER TABLE {quote_name(table)} ADD COLUMN IF NOT EXISTS "
+            statements += [add + column for column in columns[first:]]
+        return statements
 
     def define_columns(self, table: str) -> list[str]:
         columns = super().define_columns(table)

@@ -36,7 +36,7 @@ class QuestdbAsker(SqlAsker[Connection]):
         return quote_plus(part)
 
     def make_request(self, escaped: str) -> HttpRequest:
-        return HttpRequest("GET", f"/exec?query={escaped}", headers=self._headers)
+        return HttpRequest("GET", self.database.target(escaped), headers=self._headers)
 
     def count_rows(self, body: bytes) -> int:
         if match := _END.search(body, max(0, len(body) - _END_BYTES)):

@@ -8,11 +8,12 @@ https://questdb.com/docs/query/functions/meta/#table_partitions
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote_plus
 
 import numpy as np
 
@@ -26,10 +27,17 @@ from .._base.sql_queries import quote_text
 from .encoding import PRECISION
 from .options import QuestdbOptions
 
+_log = logging.getLogger(__name__)
+
 WRITE_TARGET = f"/write?precision={PRECISION}"
 """Where lines are posted to."""
 BINARY_VERSION = 2
 """The first version of the line protocol with binary floats."""
+
+# https://questdb.com/docs/configuration/http-server/
+_HEAD_BUFFER_BYTES = 64_448
+_SHORT_BYTES = 1500
+"""Statements up to this are short enough for every server; and so much is left for headers."""
 
 _APPLIED_POLL_S = 0.01
 
@@ -60,6 +68,9 @@ class Connection(HttpDatabase[QuestdbOptions]):
 
     SYSTEM = "QuestDB"
 
+    _most_bytes: int | None = None
+    """How long an escaped statement may be, once that is known."""
+
     def ping(self, timeout_s: float) -> None:
         self.ask("SELECT 1", timeout_s)
 
@@ -70,7 +81,7 @@ class Connection(HttpDatabase[QuestdbOptions]):
     def ask(self, statement: str, timeout_s: float | None = None) -> list[tuple[Any, ...]]:
         """All rows of a statement's answer, times in ms since 1970; Retryable or SimulatorError."""
         timeout_s = timeout_s or self.options.query_timeout_s
-        target = f"/exec?{urlencode({'query': statement})}"
+        target = self.target(quote_plus(statement))
         answer = self.fetch("GET", target, b"", limit_time(timeout_s), timeout_s)
         reply = self.parse(answer)
         if not isinstance(reply, dict):
@@ -79,6 +90,32 @@ class Connection(HttpDatabase[QuestdbOptions]):
             # It came up when the first rows were on the way.
             raise self.explain_refusal(one_line(reply["error"], 500))
         return read_rows(reply)
+
+    def target(self, escaped: str) -> str:
+        """Where a statement is asked; SimulatorError if the server would close the connection at one of that
+        length, without an answer."""
+        if len(escaped) > _SHORT_BYTES:
+            most = self._most_bytes or self._read_most_bytes()
+            if len(escaped) > most:
+                raise SimulatorError(
+                    f"a statement has {len(escaped):,} bytes in a URL, of which {self.place} takes {most:,}:"
+                    " set connection_string, by which queries are asked without URLs, or raise"
+                    " http.request.header.buffer.size"
+                )
+        return f"/exec?query={escaped}"
+
+    def _read_most_bytes(self) -> int:
+        """How long an escaped statement may be. The server keeps it twice, as it came and read."""
+        buffer_bytes = _HEAD_BUFFER_BYTES
+        try:
+            [(buffer_bytes,)] = self.ask(
+                "SELECT value::int FROM (SHOW PARAMETERS)"
+                " WHERE property_path = 'http.request.header.buffer.size'"
+            )
+        except (SimulatorError, ValueError):
+            _log.debug("the server doesn't tell how long requests may be")
+        self._most_bytes = buffer_bytes // 2 - _SHORT_BYTES
+        return self._most_bytes
 
     def supports(self, version: int) -> bool:
         """Whether the server takes lines of that version of the protocol."""
