@@ -57,7 +57,9 @@ class EmbeddedPostgres:
     @property
     def connection_string(self) -> str:
         """How to connect, for libpq."""
-        return f"host='{self._socket_folder}' user=postgres dbname=postgres"
+        from psycopg.conninfo import make_conninfo
+
+        return make_conninfo(host=str(self._socket_folder), user="postgres", dbname="postgres")
 
     @property
     def log(self) -> Path:
@@ -153,9 +155,10 @@ class EmbeddedPostgres:
             part.rename(data)
 
     def _make_socket_folder(self, data: Path) -> Path:
-        """The data folder itself, which only the server's user may enter, or if its path is too
-        long for a socket a temporary one like it."""
-        if len(os.fsencode(data)) <= _LONGEST_SOCKET_FOLDER:
+        """The data folder itself, which only the server's user may enter, or a temporary one like it if its
+        path is too long for a socket, has a comma, at which server and clients split lists, or a space, at
+        which psutil cuts it off."""
+        if len(os.fsencode(data)) <= _LONGEST_SOCKET_FOLDER and not re.search(r"[\s,]", str(data)):
             return data
         folder = Path(tempfile.mkdtemp(prefix="pg-"))
         if os.geteuid() == 0:

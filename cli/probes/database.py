@@ -227,7 +227,8 @@ _EAGER_LOOKS, _SELDOM = 3, 10
 """At first, and when one has ended, so many looks ask for connections; later one in so many, as that takes
 milliseconds."""
 _ANY = frozenset({"0.0.0.0", "::"})  # noqa: S104 - looked for, not bound to
-_PATH = re.compile(r"/[^\s'\"?&=]+")
+_ESCAPED = re.compile(r"\\(.)")
+"""As libpq's connection strings have backslashes and quotes."""
 
 
 class Servers:
@@ -236,8 +237,8 @@ class Servers:
     def __init__(self, options: Iterable[object], pids: Collection[int] = ()) -> None:
         """`options`: values of the module's; a folder that one names may have a server's socket. `pids`:
         processes that are known to be the database's."""
-        paths = [path for text in options for path in _PATH.findall(str(text))]
-        self._paths = {Path(path) for path in paths} - {Path("/")}
+        texts = [_ESCAPED.sub(r"\1", str(text)) for text in options]
+        self._texts = [text for text in texts if "/" in text]
         self._asked: set[Endpoint] = set()
         self._served: set[Endpoint] = set()
         self._addresses: set[str] | None = None
@@ -320,14 +321,19 @@ class Servers:
     def _find_sockets(self) -> set[int]:
         """The processes that listen at Unix sockets in the folders that the options name."""
         pids: set[int] = set()
-        if not self._paths:
+        if not self._texts:
             return pids
         with suppress(psutil.Error, OSError):
             for connection in psutil.net_connections("unix"):
                 path = Path(str(connection.laddr or "/"))
-                if path in self._paths or path.parent in self._paths:
+                if self._is_named(path) or self._is_named(path.parent):
                     pids |= {_find_first(connection, "unix")} if connection.pid else set()
         return pids
+
+    def _is_named(self, path: Path) -> bool:
+        """Whether one of the options has this path, and not only one below it."""
+        whole = re.compile(rf"(?<![^\s'\"=]){re.escape(str(path))}(?![^\s'\"?&,])")
+        return path != Path("/") and any(whole.search(text) for text in self._texts)
 
 
 def _find_first(listening: Any, kind: str) -> int:

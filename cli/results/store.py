@@ -43,6 +43,10 @@ LOCAL = Path("results")
 LATEST = "latest"
 """Names the newest result."""
 
+_UNSAFE = re.compile(r"[^\w.+=@-]+")
+"""What isn't taken from a target's name into a folder's."""
+MOST_OF_TARGET = 60
+"""Characters; a file name may have 255 bytes."""
 _UNUSUAL = re.compile(rb"\\[^\"/\\]|[\x7f-\xff]")
 """What a JSON text must have somewhere if one of its strings is no printable line."""
 
@@ -60,7 +64,8 @@ class ResultFolder:
     def __init__(
         self, output: Path | Address, started: datetime, command: str, target: str
     ) -> None:
-        name = f"{started:%Y%m%dT%H%M%SZ}-{command}-{target}"
+        plain = _UNSAFE.sub("-", target)[:MOST_OF_TARGET]
+        name = f"{started:%Y%m%dT%H%M%SZ}-{command}-{plain}"
         self._kept = False
         self._address = output if isinstance(output, Address) else None
         if isinstance(output, Address):

@@ -75,6 +75,14 @@ def test_a_server_is_found_by_a_socket_in_a_folder_of_the_options(tmp_path: Path
         assert (servers.pids, servers.hidden) == ({pid}, False)
 
 
+def test_a_server_above_a_folder_of_the_options_is_another(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with server("AF_UNIX", str(path)), connected(str(path)) as own:
+        servers = Servers([f"host='{tmp_path}/below' user=x"])
+        assert servers.look([own])
+        assert (servers.pids, servers.hidden) == (set(), True)
+
+
 def test_a_server_that_no_option_leads_to_can_not_be_told_from_others(tmp_path: Path) -> None:
     """libpq looks in a folder of its own if it is given none."""
     path = tmp_path / "socket"

@@ -59,6 +59,14 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert sorted(path.name for path in result_folder.path.iterdir()) == ["logs", "result.json"]
 
 
+@pytest.mark.parametrize(
+    ("target", "name"), [("team/pg", "team-pg"), ("../x y", "..-x-y"), ("ü" * 300, "ü" * 60)]
+)
+def test_a_target_of_any_name_has_a_folder(tmp_path: Path, target: str, name: str) -> None:
+    path = ResultFolder(tmp_path, STARTED, "insert", target).path
+    assert path == tmp_path / f"20250102T030405Z-insert-{name}"
+
+
 def test_the_format_is_the_documented_one(tmp_path: Path) -> None:
     written = json.loads(folder(tmp_path).write(result(), None).read_text())
     assert written["format"] == 2
