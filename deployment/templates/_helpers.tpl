@@ -54,9 +54,9 @@ spec:
   restartPolicy: Never
   automountServiceAccountToken: false
   {{- if $values.serviceAccount.annotations }}
-  serviceAccountName: {{ .root.Release.Name }}
+  serviceAccountName: {{ .root.Release.Name | quote }}
   {{- else if $values.serviceAccount.name }}
-  serviceAccountName: {{ $values.serviceAccount.name }}
+  serviceAccountName: {{ $values.serviceAccount.name | quote }}
   {{- end }}
   enableServiceLinks: false
   # Nothing is left to do for a process that is asked to end.
@@ -75,13 +75,13 @@ spec:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- with $values.priorityClassName }}
-  priorityClassName: {{ . }}
+  priorityClassName: {{ . | quote }}
   {{- end }}
   {{- with $values.schedulerName }}
-  schedulerName: {{ . }}
+  schedulerName: {{ . | quote }}
   {{- end }}
   {{- with $values.runtimeClassName }}
-  runtimeClassName: {{ . }}
+  runtimeClassName: {{ . | quote }}
   {{- end }}
   {{- with $values.nodeSelector }}
   nodeSelector:
@@ -185,7 +185,7 @@ spec:
     {{- if $values.existingSecret }}
     - name: credentials
       secret:
-        secretName: {{ $values.existingSecret }}
+        secretName: {{ $values.existingSecret | quote }}
         defaultMode: 0440
         {{- with $values.secretKeys }}
         items:

@@ -517,6 +517,8 @@ def test_settings_are_needed() -> None:
         ({"ttlSecondsAfterFinished": "1h"}, "ttlSecondsAfterFinished"),
         ({"run": {"workers": 0}}, "workers"),
         ({"run": {"id": 4.9e10}}, "id"),
+        ({"tolerations": [{"key": "a", "value": True}]}, "value"),
+        ({"tolerations": [{"key": "a", "effects": "NoSchedule"}]}, "effects"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
@@ -542,6 +544,19 @@ def schema_paths(schema: Document, prefix: str = "") -> Iterator[str]:
     for key, value in schema.get("properties", {}).items():
         yield prefix + key
         yield from schema_paths(value, f"{prefix}{key}.")
+
+
+def test_names_that_look_like_numbers_stay_texts() -> None:
+    names = ("priorityClassName", "schedulerName", "runtimeClassName", "existingSecret")
+    values = dict.fromkeys(names, "1e3") | {"serviceAccount": {"name": "on"}}
+    taints = [{"key": "1e3", "value": "true", "effect": "NoSchedule"}]
+    job = render({"run": RUN, **values, "tolerations": taints})["Job/-worker"]
+    spec = job["spec"]["template"]["spec"]
+    assert [spec[name] for name in names[:3]] == ["1e3"] * 3
+    assert spec["serviceAccountName"] == "on"
+    secrets = [volume.get("secret", {}).get("secretName") for volume in spec["volumes"]]
+    assert "1e3" in secrets
+    assert spec["tolerations"] == taints
 
 
 def test_values_and_schema_have_the_same_keys() -> None:
