@@ -104,6 +104,8 @@ class Capabilities:
     more."""
     most_columns: int | None = None
     """How many columns a table can have for a workload; None: as many as a definition."""
+    system_columns: Collection[str] = ()
+    """Columns that every table has, so that none of a workload's can be called so."""
     missing_values: bool = True
     """Whether events without a value in a nullable column can be stored."""
     empty_texts: bool = True
@@ -157,6 +159,8 @@ class Capabilities:
     def _find_limit(self, schema: Schema) -> str | None:
         """What the database itself can't store, after `it has`."""
         for column in schema.columns:
+            if column.name in self.system_columns:
+                return f"a column {column.name}, which is the database's own: give it another name"
             describes = column.tag or column.name == schema.device
             if describes or column.name == schema.time:
                 continue

@@ -47,6 +47,8 @@ NOW: Literal["now"] = "now"
 _LAST_EPOCH_MS = 4_102_444_800_000
 """2100-01-01."""
 _YEAR_MS = 366 * 86_400_000
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""The character that databases can't have in a text, as JSON writes it."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,57}")
 _TAKEN = ("id", "time")
 """`id` is the key that a worker or a database makes; InfluxDB has a `time` of its own."""
@@ -203,9 +205,8 @@ class ColumnDefinition(Part):
         elif kind is ColumnType.BOOL:
             fits = isinstance(value, bool)
         else:
-            fits = isinstance(value, dict)
             try:
-                orjson.dumps(value)
+                fits = isinstance(value, dict) and not _NUL.search(orjson.dumps(value))
             except TypeError:
                 fits = False
         if not fits:

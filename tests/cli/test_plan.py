@@ -22,6 +22,7 @@ from cli.plan import (
 from cli.target import ExecutorName, Target
 from simulator.contract import DataSet, Load, PrimaryKey, Tables, Timestamps
 from simulator.errors import OptionError
+from simulator.modules import load_module
 from simulator.modules.base import AnyModule, Capabilities, Support
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.options import Options, parse_options
@@ -311,24 +312,35 @@ def test_what_is_not_supported_is_named(changes: dict[str, Any], text: str) -> N
     assert refused.value.message == text
 
 
-def test_more_columns_than_a_table_of_the_database_has_are_refused() -> None:
+def sweep_with(**column: Any) -> Sweep:
+    """An insert of a workload with this column of numbers."""
     columns = [{"name": "at", "type": "timestamp_ms"}, {"name": "it", "type": "text"}]
     signal = {"kind": "uniform", "low": 0, "high": 1}
+    definition = {
+        "name": "own",
+        "about": "x",
+        "table": "t",
+        "time": "at",
+        "device": "it",
+        "devices": 3,
+        "interval": "1s",
+        "columns": [*columns, {"type": "int32", "signal": signal, **column}],
+    }
+    return sweep_of(workload="own", definition=definition, counts=(1,))
+
+
+def test_more_columns_than_a_table_of_the_database_has_are_refused() -> None:
     for repeat, problem in ((1597, None), (1598, "has 1,600 columns, but a table has 1,599 at")):
-        values = {"name": "x", "type": "int32", "signal": signal, "repeat": repeat}
-        definition = {
-            "name": "many",
-            "about": "x",
-            "table": "t",
-            "time": "at",
-            "device": "it",
-            "devices": 3,
-            "interval": "1s",
-            "columns": [*columns, values],
-        }
-        sweep = sweep_of(workload="many", definition=definition, counts=(1,))
         with nullcontext() if problem is None else pytest.raises(ConfigError, match=problem):
-            check(sweep, Postgres, POSTGRES)
+            check(sweep_with(name="x", repeat=repeat), Postgres, POSTGRES)
+
+
+def test_a_column_that_the_database_has_itself_is_refused() -> None:
+    problem = "has a column xmin, which is the database's own: give it another name"
+    for module in (Postgres, load_module("timescaledb")):
+        with pytest.raises(ConfigError, match=problem):
+            check(sweep_with(name="xmin"), module, None)
+    check(sweep_with(name="xmin"), load_module("questdb"), None)
 
 
 def test_a_combination_that_the_module_refuses() -> None:

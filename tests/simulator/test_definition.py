@@ -95,6 +95,7 @@ def test_what_is_wrong_is_named(old: str, new: str, problem: str) -> None:
         ("type: int32, signal: {kind: constant, value: 3000000000}", "not a value of type int32"),
         ("type: float64, signal: {kind: constant, value: .nan}", ".nan is no finite number"),
         ("type: json, signal: {kind: constant, value: {a: !!set {b}}}", "tag:yaml.org,2002:set"),
+        ('type: json, signal: {kind: constant, value: {a: [{"b\\0": 1}]}}', "not a value of type json"),
         ("type: text, signal: {kind: choice, values: [a, b], weights: [1]}", "same number of weights"),
         ("type: text, signal: {kind: choice, values: [a], weights: [0]}", "not all of them 0"),
         ("type: text, tag: true, signal: {kind: hold, lasts: 1h, values: [a]}", "choice or constant"),

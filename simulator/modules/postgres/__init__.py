@@ -90,6 +90,8 @@ _COLUMN_TYPES = {
 }
 
 # https://www.postgresql.org/docs/current/limits.html; `id` is one of them.
+_SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
+"""https://www.postgresql.org/docs/current/ddl-system-columns.html"""
 _MOST_COLUMNS = 1600 - 1
 
 _NUMBERED = (PrimaryKey.SQL, PrimaryKey.DB)
@@ -149,6 +151,7 @@ class Postgres(
         indices=Support.FULL,
         column_types=_COLUMN_TYPES,
         most_columns=_MOST_COLUMNS,
+        system_columns=_SYSTEM_COLUMNS,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         tags_table=Support.FULL,
         clients=CLIENTS,
