@@ -138,6 +138,9 @@ def coarsen_run(run: RunResult) -> None:
         if len(group.gaps) > MOST_GAPS:
             longest = sorted(group.gaps, key=lambda gap: gap[0] - gap[1])[:MOST_GAPS]
             group.gaps = sorted(longest)
+        if len(group.stalls) > MOST_GAPS:
+            longest_stalls = sorted(group.stalls, key=lambda stall: -stall.length_s)[:MOST_GAPS]
+            group.stalls = sorted(longest_stalls, key=lambda stall: stall.begins_s)
     step_s = choose_step_s(max(ends, default=-1) + 1)
     if step_s <= run.step_s:
         return

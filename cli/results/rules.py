@@ -12,6 +12,8 @@ from simulator.contract import (
     GroupResult,
     Machine,
     Role,
+    describe_stalls,
+    sum_stalls_s,
 )
 from simulator.units import format_in_unit, join_words
 
@@ -223,6 +225,7 @@ def _find_clients_part(result: Result, runs: Sequence[GroupRun]) -> Iterator[Cav
     """The client's part for each number of workers, from the run in which it was largest."""
     most: dict[Place, tuple[float, str]] = {}
     throttled: dict[Place, float] = {}
+    stalled: dict[Place, tuple[float, str]] = {}
     for group_run in runs:
         is_reader = group_run.group.role is Role.READ
         place = replace(
@@ -235,6 +238,10 @@ def _find_clients_part(result: Result, runs: Sequence[GroupRun]) -> Iterator[Cav
         if group_run.group.valid and client and not client.bound:
             share = client.throttled_share or 0.0
             throttled[place] = max(throttled.get(place, 0.0), share)
+            if stalls := group_run.group.stalls:
+                text = describe_stalls(stalls, group_run.group.window_s or 0.0)
+                longest = stalled.get(place, (0.0, ""))
+                stalled[place] = max(longest, (sum_stalls_s(stalls), text))
     for place, (limit, part) in most.items():
         text = f"{part}; with an ideal client the rate could be up to {limit:.2f} times as high"
         yield Caveat(Kind.CLIENTS_PART, text, place)
@@ -245,6 +252,10 @@ def _find_clients_part(result: Result, runs: Sequence[GroupRun]) -> Iterator[Cav
                 " the slowest requests"
             )
             yield Caveat(Kind.CLIENTS_PART, text, place)
+    for place, (_, text) in stalled.items():
+        yield Caveat(
+            Kind.CLIENTS_PART, f"{text}, which may have delayed the slowest requests", place
+        )
 
 
 def find_busy(result: Result) -> Iterator[Caveat]:

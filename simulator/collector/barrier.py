@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from ..contract import Progress, Ready, RunSettings, WorkerResult
+from ..contract import Progress, Ready, RunSettings, Stall, WorkerResult
 
 HOLD_S = 20.0
 """How long a request is held at most: short enough for every proxy on the way."""
@@ -37,6 +37,8 @@ class Barrier:
         self.ready: dict[int, Ready] = {}
         self.progress: dict[int, Progress] = {}
         self.results: dict[int, WorkerResult] = {}
+        self.stalls: list[Stall] = []
+        """When the collector itself stood still."""
         self.awaited: set[int] = set()
         """Workers that still have answers to hand in, though their results are there."""
         self.start_at: float | None = None

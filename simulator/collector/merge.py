@@ -16,6 +16,7 @@ from ..contract import (
     Queryable,
     QueryResult,
     Role,
+    Stall,
     Verification,
     WorkerFigures,
     WorkerOffer,
@@ -29,6 +30,7 @@ from .verdicts import (
     count_measured,
     judge_offer,
     judge_stages,
+    judge_stalls,
     measure_client,
     merge_stages,
 )
@@ -55,12 +57,13 @@ def merge_group(
     clock_offsets_s: Mapping[int, float],
     verification: Verification | None = None,
     varying: Collection[str] | None = (),
+    stalls: Sequence[Stall] = (),
 ) -> GroupResult:
     """The result of a group from what each of its workers measured.
 
     `load`: the group's; `nodes`: where each worker ran; `verification`: whether what writers stored was
     found, if it was counted; `varying`: readers' queries whose answers may differ in length, as each
-    execution has parameters of its own; None: all, as data are written meanwhile.
+    execution has parameters of its own; None: all, as data are written meanwhile; `stalls`: the collector's.
     """
     offsets_s = {worker: clock_offsets_s.get(worker, 0.0) for worker in sorted(figures)}
     parts = {
@@ -126,6 +129,8 @@ def merge_group(
         group.queries = _merge_queries(query for part in every for query in part.queries)
         group.invalid_reasons = _find_failures(group.queries, varying, load)
     group.client = measure_client(every, load, offered, group.latency_ms)
+    group.stalls = _cut_stalls(parts, offsets_s, stalls, span)
+    judge_stalls(group, load)
     if _ends_by_executions(load):
         if len(parts) < 2 or window_s < MIN_CLOCK_OFFSET_S:
             # In a shorter time nobody can tell who asked together: a worker's message may be that late.
@@ -151,6 +156,20 @@ def _by_collectors_clock(part: WorkerFigures, offset_s: float) -> WorkerFigures:
     """The figures with times since the collector's start, by the bound of how late the worker started."""
     times = {"start_s": part.start_s + offset_s, "end_s": part.end_s + offset_s}
     return part.model_copy(update=times)
+
+
+def _cut_stalls(
+    parts: Mapping[int, WorkerFigures],
+    offsets_s: Mapping[int, float],
+    own: Iterable[Stall],
+    span: tuple[float, float],
+) -> list[Stall]:
+    """When workers, and the collector (`own`), stood still in the group's window: also a worker whose own
+    window hadn't begun."""
+    cut = [stall.cut(0.0, *span) for stall in own]
+    for worker, part in parts.items():
+        cut += [stall.cut(offsets_s[worker], *span) for stall in part.stalls]
+    return sorted((stall for stall in cut if stall), key=lambda stall: stall.begins_s)
 
 
 def span_of(spans: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -161,7 +161,8 @@ def _merge(
     group: Group, parts: Mapping[int, WorkerFigures], barrier: Barrier, **more: Any
 ) -> GroupResult:
     nodes = {worker: barrier.results[worker].node for worker in parts}
-    return merge_group(group.load, parts, nodes, barrier.clock_offsets_s, **more)
+    offsets_s = barrier.clock_offsets_s
+    return merge_group(group.load, parts, nodes, offsets_s, stalls=barrier.stalls, **more)
 
 
 # --- writers --------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from ..errors import Retryable, SimulatorError
 from ..logs import redact
 from ..modules import build
 from ..oracle.checking import Checker, add_answers
+from ..stalls import StallWatch
 from .barrier import HOLD_S, Barrier
 from .database import CallThread, Preparation
 from .disk import is_amid, measure_during, measure_storage, place_amid
@@ -76,6 +77,8 @@ class Collector:
         """Set if the run could not keep a limit any more."""
         self._amid: asyncio.Task[tuple[float, Storage] | None] | None = None
         """What the tables take amid the run: asked once."""
+        self._stalls: StallWatch | None = None
+        """Set while workers are at work."""
         self._deleter: Deleter | None = None
         """Set in a run with a retention, once the database is prepared."""
         self._deleting: asyncio.Task[None] | None = None
@@ -167,6 +170,7 @@ class Collector:
     async def finish(self) -> None:
         """Count, merge, and have the report ready."""
         self._phases.enter(Phase.VERIFY)
+        self._note_stalls()
         prepared = self._prepared
         with self._failing():
             await self._finish_deleting()
@@ -188,6 +192,10 @@ class Collector:
                 add_answers(run.readers, await self._check())
             self._publish(report)
 
+    def _note_stalls(self) -> None:
+        if self._stalls is not None:
+            self.barrier.stalls = self._stalls.end(self.barrier.elapsed_s())
+
     async def _finish_deleting(self) -> None:
         """Have the deletion that is under way end, and what has become too old since then deleted."""
         if self._deleter is None:
@@ -201,6 +209,7 @@ class Collector:
         assert self.given_up is not None
         everybody = self.settings.workers
         await self._await(lambda: len(self.barrier.results) == everybody, _OTHERS_PATIENCE_S)
+        self._note_stalls()
         try:
             report = make_early_report(self.settings, self._prepared, self.barrier, self.given_up)
         except Exception:  # noqa: BLE001 - why the run was given up must be told all the same
@@ -310,6 +319,7 @@ class Collector:
 
     def close(self) -> None:
         """Disconnect from the database. May be called again, and by several threads."""
+        self._note_stalls()
         with self._closing:
             if self._database.end() and self._preparation is not None:
                 self._preparation.close()
@@ -383,6 +393,7 @@ class Collector:
 
     def _start(self) -> None:
         self.barrier.start()
+        self._stalls = StallWatch(None)
         self._phases.enter(Phase.RUN)
         self._notify()
 

@@ -13,6 +13,7 @@ from ..contract import (
     BOUND_PAUSE_SHARE,
     LEAST_JUDGED_S,
     Client,
+    GroupResult,
     LatencyMs,
     Load,
     Offered,
@@ -20,6 +21,8 @@ from ..contract import (
     StageResult,
     WorkerFigures,
     WorkerOffer,
+    describe_stalls,
+    is_stalled,
 )
 from ..histograms import latency_ms, merge_histograms
 
@@ -313,3 +316,16 @@ def _find_clients_limit(
         # Neither figure of a tiny run is exact, so their ratio can be as much as 430 %.
         return "a worker ran as fast as it can build payloads"
     return f"a worker ran at {client.ceiling_share:.0%} of the rate at which it can build payloads"
+
+
+def judge_stalls(group: GroupResult, load: Load) -> None:
+    """Mark a run in much of whose window a process of the client stood still. In a closed loop nothing was
+    sent meanwhile, and no latency shows it; in an open one the response times do."""
+    window_s = group.window_s or 0.0
+    if group.client is None or not is_stalled(group.stalls, window_s):
+        return
+    reason = describe_stalls(group.stalls, window_s)
+    if load.rate_per_s is None:
+        group.invalid_reasons.append(reason)
+    else:
+        group.client.bound, group.client.bound_reason = True, reason

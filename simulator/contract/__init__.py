@@ -104,6 +104,7 @@ from .settings import (
     split_list,
     sum_durations_s,
 )
+from .stalls import STALL_S, Stall, describe_stalls, is_stalled, sum_stalls_s
 from .storage import (
     ANY_ALLOCATION,
     MIB,

@@ -12,6 +12,7 @@ from .message import Count, Instant, Message, Seconds
 from .report import Execution, MinuteLatency
 from .resources import Machine, Mark
 from .settings import Role
+from .stalls import Stall
 
 RUN_HEADER, TOKEN_HEADER = "X-Run-Id", "X-Run-Token"
 
@@ -224,6 +225,8 @@ class WorkerFigures(Message):
     """Events per CPU second that generating and encoding alone would reach in this worker."""
     gaps: list[tuple[Instant, Instant]] = Field(default_factory=list)
     """From when to when nothing was acknowledged, where that took half a second or more."""
+    stalls: list[Stall] = Field(default_factory=list)
+    """When the worker's process stood still, in the window or not."""
     retries: Count = 0
     errors: dict[str, Count] = Field(default_factory=dict)
     """Errors met by kind, those that a retry cured included."""

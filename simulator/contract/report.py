@@ -10,6 +10,7 @@ from .message import Message
 from .resources import Machine, Mark, Outage, Resources, SkippedFault
 from .retention import DeletionCost, RetentionResult
 from .settings import CarriedState, Role
+from .stalls import Stall
 from .storage import Storage
 
 
@@ -335,6 +336,9 @@ class GroupResult(Message):
     stages: list[StageResult] = Field(default_factory=list)
     """Of a rate that changes: those that the run came to."""
     client: Client | None = None
+    stalls: list[Stall] = Field(default_factory=list)
+    """When the collector or a worker of this group stood still in the window. Of more than 1,000, the
+    longest."""
     retries: int = 0
     errors: dict[str, int] = Field(default_factory=dict)
     timeline: list[tuple[int, int]] = Field(default_factory=list)

@@ -35,6 +35,7 @@ from ..errors import SimulatorError
 from ..logs import redact
 from ..machine import Reading, measure_machine, node_name, read_machine
 from ..modules import build
+from ..stalls import StallWatch
 from .measure import Recorder
 from .schedule import compute_patiently
 
@@ -256,6 +257,7 @@ class Worker(ABC):
         self._client = client
         self._workload, self._module = build(settings)
         self._late_at_most_s: float | None = None
+        self._stalls: StallWatch | None = None
         self._machine_at_start: Reading | None = None
 
     @abstractmethod
@@ -285,6 +287,7 @@ class Worker(ABC):
             origin = min(origin, answered + again.start_in_s)
             self._late_at_most_s = answered - sent
         self._machine_at_start = read_machine()
+        self._stalls = StallWatch(self._number)
         time.sleep(max(0.0, origin - early_s - time.perf_counter()))
         return origin
 
@@ -293,6 +296,9 @@ class Worker(ABC):
     ) -> WorkerResult:
         """The result; `figures`: what was measured; `more`: other fields."""
         begin = self._machine_at_start
+        stalls = self._stalls.end(elapsed_s) if self._stalls is not None else []
+        if figures is not None:
+            figures.stalls = stalls
         return WorkerResult(
             worker=self._number,
             node=node_name(),

@@ -14,7 +14,15 @@ from cli.experiments.long_runs import (
 )
 from cli.render.run_charts import draw_timelines
 from cli.results.model import GroupRun
-from simulator.contract import GroupResult, Offered, Resources, Role, RunResult, WorkerTimeline
+from simulator.contract import (
+    GroupResult,
+    Offered,
+    Resources,
+    Role,
+    RunResult,
+    Stall,
+    WorkerTimeline,
+)
 
 HOUR, DAY = 3_600, 86_400
 
@@ -85,7 +93,12 @@ def test_boundaries() -> None:
 def test_longest_gaps_stay_in_their_order() -> None:
     run = make_run(10)
     run.groups[0].gaps = [(float(n), n + 0.5 + (n % 2) / 10) for n in range(2 * MOST_GAPS)]
+    stalls = [
+        Stall(worker=0, begins_s=n, length_s=0.5 + (n % 2) / 10) for n in range(2 * MOST_GAPS)
+    ]
+    run.groups[0].stalls = stalls
     coarsen_run(run)
+    assert run.groups[0].stalls == stalls[1::2]
     assert run.groups[0].gaps == [(float(n), n + 0.6) for n in range(1, 2 * MOST_GAPS, 2)]
 
 

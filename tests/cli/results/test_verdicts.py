@@ -11,7 +11,7 @@ from cli.results.model import Result
 from cli.results.store import read_result
 from cli.results.summaries import summarize_inserts
 from cli.results.verdicts import find_caveats, is_stable, list_kinds, summarize_doubts
-from simulator.contract import Execution, Lateness, LongWindows, Machine
+from simulator.contract import Execution, Lateness, LongWindows, Machine, Stall
 
 from ..made import STORED, ask, capacity, client, inserts, open_loop, queries, steps
 
@@ -102,6 +102,20 @@ def test_a_client_bound_run_needs_no_word_of_the_clients_part() -> None:
     part.in_flight = 1
     result.writers[0].group.client = part
     assert of_kind(result, Kind.CLIENTS_PART) == []
+
+
+def test_a_client_that_stood_still_for_a_moment_is_mentioned() -> None:
+    """Once for each number of workers: the run in which it was longest."""
+    result = inserts({1: MANY})
+    for group_run, length_s in zip(result.writers, (0.3, 0.4), strict=False):
+        group_run.group.window_s, group_run.group.client = 60.0, client(0.1)
+        group_run.group.stalls = [Stall(worker=0, begins_s=1.0, length_s=length_s)]
+    texts = [caveat.text for caveat in of_kind(result, Kind.CLIENTS_PART)]
+    text = (
+        "the load generator stood still for 0.4 s of 60 s (worker 0: stopped, or left without CPU), which"
+        " may have delayed the slowest requests"
+    )
+    assert texts == [text]
 
 
 def asked(share: float, **changes: Any) -> Result:
