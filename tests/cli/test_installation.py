@@ -185,20 +185,31 @@ def test_what_results_at_an_address_need_is_an_extra_of_the_package() -> None:
         assert requirement.specifier.contains(pins[name]), f"{requirement}, but {pins[name]}"
 
 
-def test_the_lock_has_every_pin_with_hashes() -> None:
-    """`make lock` makes it anew."""
-    text = (ROOT / "requirements.lock").read_text()
+def _read_lock(path: Path) -> dict[str, str]:
+    """Package -> version; each has hashes."""
+    text = path.read_text()
     entries = re.findall(
         r"^([\w.-]+)==(\S+)(?: ;[^\\]*)? \\\n((?: +--hash=sha256:[0-9a-f]{64}.*\n)+)",
         text,
         re.MULTILINE,
     )
     assert len(entries) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE))
-    locked = {canonicalize_name(name): version for name, version, _ in entries}
-    for line in (ROOT / "requirements.txt").read_text().splitlines():
-        name, pinned, version = line.partition("==")
-        if pinned:
-            assert locked[canonicalize_name(name)] == version
+    return {canonicalize_name(name): version for name, version, _ in entries}
+
+
+@pytest.mark.parametrize("name", ["requirements", "requirements-demo", "simulator/requirements"])
+def test_a_lock_has_all_that_is_installed_with_hashes(name: str) -> None:
+    """`make lock` makes them anew."""
+    locked, whole = _read_lock(ROOT / f"{name}.lock"), _read_lock(ROOT / "requirements.lock")
+    assert locked.items() <= whole.items()
+    pins = _pins()
+    lines = (ROOT / f"{name}.txt").read_text().splitlines()
+    pending = [
+        line.partition("==")[0] for line in lines if line and not line.startswith(("#", "-"))
+    ]
+    for package in pending:
+        assert locked[canonicalize_name(package)] == pins[canonicalize_name(package)]
+    assert _complete(pending) <= locked.keys()
 
 
 def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
@@ -216,8 +227,12 @@ def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Pa
 def _demo_packages() -> set[str]:
     """What `make demo` installs: requirements-demo.txt and what those packages need in turn."""
     lines = (ROOT / "requirements-demo.txt").read_text().splitlines()
-    pending = [line.partition("==")[0] for line in lines if not line.startswith(("#", "-"))]
-    packages: set[str] = set()
+    return _complete([line.partition("==")[0] for line in lines if not line.startswith(("#", "-"))])
+
+
+def _complete(pending: list[str]) -> set[str]:
+    """These packages and what they need in turn here."""
+    pending, packages = list(pending), set[str]()
     while pending:
         name = canonicalize_name(pending.pop())
         if name not in packages:
