@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -56,6 +58,11 @@ def definition(job: Job, **values: Any) -> str:
     ("values", "problem"),
     [
         ({"contact_points": ""}, "contact_points"),
+        (
+            {"contact_points": "one,two:9042"},
+            "contact_points: write names or addresses alone, and the port",
+        ),
+        ({"contact_points": "[::1]:9042"}, "contact_points: write names or addresses alone"),
         ({"username": "me"}, "username and password go together"),
         ({"password": SECRET}, "username and password go together"),
         ({"keyspace": "a b"}, "keyspace"),
@@ -296,6 +303,36 @@ def test_remedies_of_failed_connections(error: Exception, remedy: str) -> None:
     assert remedy in text
     assert "\n" not in text
     assert SECRET not in text
+
+
+def test_names_without_an_address_are_named() -> None:
+    names = options(contact_points="a.invalid,b.invalid")
+    with pytest.raises(
+        SimulatorError, match=r"no name in contact_points .* \(a.invalid, b.invalid\)"
+    ):
+        ClusterSession(names, Job(Temperature.schema))
+
+
+WITHOUT_LIBEV = """
+import sys
+from simulator.modules.cassandra import Cassandra
+from simulator.modules.cassandra.options import CassandraOptions
+from simulator.modules.options import Job
+from simulator.workloads.temperature import Temperature
+
+sys.modules |= dict.fromkeys(("cassandra.io.libevwrapper", "asyncore"))
+Cassandra(CassandraOptions(contact_points=["127.0.0.1"]), Job(Temperature.schema)).open()
+"""
+
+
+def test_without_an_event_loop_the_driver_can_not_connect() -> None:
+    """As with Python 3.12 and a driver that was compiled without libev."""
+    command = [sys.executable, "-c", WITHOUT_LIBEV]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (
+        "SimulatorError: cassandra-driver can't connect here: its extension for libev is"
+        in done.stderr
+    )
 
 
 def test_a_data_center_that_there_is_not_is_named() -> None:

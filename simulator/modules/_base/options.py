@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from tempfile import NamedTemporaryFile
 from typing import Annotated, ClassVar, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ...conditions import ACCESS, Condition
 from ...contract import CommaList
@@ -75,6 +75,18 @@ def server_name(url: str, default_port: int) -> str:
     """A URL's host:port, for messages."""
     parts = urlsplit(url)
     return join_address(parts.hostname or "", parts.port or default_port)
+
+
+def check_hosts(values: Sequence[str]) -> list[str]:
+    """Names and addresses of servers whose port is an option of its own; ValueError if one isn't."""
+    hosts = [value.removeprefix("[").removesuffix("]") for value in values]
+    if not all(_HOST.fullmatch(host) and host.count(":") != 1 for host in hosts):
+        raise ValueError("write names or addresses alone, and the port as option port")
+    return hosts
+
+
+HostList = Annotated[CommaList, AfterValidator(check_hosts), Field(min_length=1)]
+"""Servers whose port is an option of its own."""
 
 
 def join_address(host: str, port: int | str) -> str:

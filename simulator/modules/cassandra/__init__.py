@@ -179,8 +179,16 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         return CassandraQueries(self.options, self.job.schema, lambda: self.session.release)
 
     def connect(self) -> ClusterSession:
-        from .server import ClusterSession
+        from cassandra import DependencyException
 
+        try:
+            from .server import ClusterSession
+        except DependencyException as error:
+            raise SimulatorError(
+                "cassandra-driver can't connect here: its extension for libev is missing, and Python 3.12"
+                " and later have no asyncore; install a wheel of it: pip install --force-reinstall"
+                " --only-binary :all: cassandra-driver"
+            ) from error
         return ClusterSession(self.options, self.job)
 
     # --- tables -----------------------------------------------------------------------------------

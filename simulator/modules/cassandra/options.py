@@ -14,6 +14,7 @@ from ...errors import OptionError
 from .._base.options import (
     IN_FLIGHT_MEANING,
     BatchOptions,
+    HostList,
     InsertMode,
     LoginOptions,
     TlsOptions,
@@ -92,7 +93,7 @@ class CassandraOptions(EncodingOptions, LoginOptions, TlsOptions):
     IN_FLIGHT: ClassVar[str | None] = "max_sync_calls"
     ADDRESSES: ClassVar[str] = "contact_points"
 
-    contact_points: Annotated[CommaList, Condition.NONE, ACCESS] = Field(
+    contact_points: Annotated[HostList, Condition.NONE, ACCESS] = Field(
         min_length=1, description="nodes to connect to first, separated by commas"
     )
     port: Annotated[int, Condition.NONE, ACCESS] = Field(

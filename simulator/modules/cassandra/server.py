@@ -105,19 +105,25 @@ class ClusterSession:
         self._auth = auth
         self._tls = options.make_context() if options.tls else None
         self._name = f"iot-benchmark {job.run_id}"
-        self._cluster = Cluster(
-            options.contact_points,
-            options.port,
-            protocol_version=self.version,
-            auth_provider=auth,
-            ssl_context=self._tls,
-            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-            connect_timeout=options.connect_timeout,
-            control_connection_timeout=options.connect_timeout,
-            reconnection_policy=ConstantReconnectionPolicy(RECONNECT_INTERVAL_S, None),
-            compression=False,
-            sockopts=SOCKET_OPTIONS,
-        )
+        try:
+            self._cluster = Cluster(
+                options.contact_points,
+                options.port,
+                protocol_version=self.version,
+                auth_provider=auth,
+                ssl_context=self._tls,
+                execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+                connect_timeout=options.connect_timeout,
+                control_connection_timeout=options.connect_timeout,
+                reconnection_policy=ConstantReconnectionPolicy(RECONNECT_INTERVAL_S, None),
+                compression=False,
+                sockopts=SOCKET_OPTIONS,
+            )
+        except UnresolvableContactPoints as error:
+            raise SimulatorError(
+                f"can't connect to Cassandra: no name in contact_points has an address here"
+                f" ({', '.join(options.contact_points)}); check their spelling and the name server"
+            ) from error
         self._cluster.connection_class = _assign_name(self._cluster.connection_class, self._name)
         self.topology = _DriverTopology(self._cluster, self._local, options.keyspace)
         """What is known of the cluster's nodes."""

@@ -8,8 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from ...conditions import ACCESS, Condition
-from ...contract import CommaList
-from .._base.options import BatchOptions, InFlightOptions, TlsOptions, join_address
+from .._base.options import BatchOptions, HostList, InFlightOptions, TlsOptions, join_address
 
 
 class Model(StrEnum):
@@ -40,7 +39,7 @@ class IotdbOptions(EncodingOptions, InFlightOptions, TlsOptions):
 
     ADDRESSES: ClassVar[str] = "host"
 
-    host: Annotated[CommaList, Condition.NONE, ACCESS] = Field(
+    host: Annotated[HostList, Condition.NONE, ACCESS] = Field(
         min_length=1, description="data nodes, separated by commas; connections go to them in turn"
     )
     port: Annotated[int, Condition.NONE, ACCESS] = Field(
