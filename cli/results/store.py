@@ -90,12 +90,20 @@ class ResultFolder:
         return folder
 
     def write(self, result: Result, copy: Path | None) -> Path:
-        """Write result.json, as a whole or not at all; the copy likewise. RunFailed if it can't be."""
+        """Write result.json, as a whole or not at all; the copy likewise, whatever becomes of the other.
+        RunFailed, which names what was written, if one of them can't be."""
         self._kept = True
         text = result.model_dump_json(indent=1)
         file = self.path / FILE_NAME
+        written, problems = [], []
         for path in filter(None, (file, copy)):
-            write_whole(path, text)
+            try:
+                write_whole(path, text)
+                written.append(f"\nThe result is in {path}")
+            except RunFailed as error:
+                problems.append(error.message)
+        if problems:
+            raise RunFailed("; ".join(problems) + "".join(written))
         return file
 
     def keep_logs(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -99,12 +100,14 @@ def test_output_on_a_full_device(tool: Tool) -> None:
 def test_results_on_a_full_disk(tool: Tool) -> None:
     with small_disk(tool.place / "disk", 64) as disk:
         (disk / "filler").write_bytes(bytes(64 * 1024))
-        done = tool.run_here(*QUICK, "--output", disk / "results")
+        done = tool.run_here(*QUICK, "--output", disk / "results", "--json", tool.json)
         error = done.error(1)
         assert f"{disk}/results" in error
         assert os.strerror(errno.ENOSPC) in error
-        # What was measured is not lost as long as it can be read on the screen.
+        # What was measured is not lost: it is on the other disk, and on the screen.
+        assert f"The result is in {tool.json}" in error
         assert rows(done.out, "Workers")[1][0] == "1"
+        assert json.loads(tool.json.read_bytes())["runs"]
         assert "Result: " not in done.out
         assert not list(disk.rglob("result.json*"))
 

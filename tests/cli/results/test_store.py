@@ -103,6 +103,26 @@ def test_a_copy_is_the_same(tmp_path: Path) -> None:
     assert copy.read_text() == file.read_text()
 
 
+def test_what_can_be_written_is_kept_where_it_can(tmp_path: Path) -> None:
+    """Of a result and its copy, one may be on a disk that is full."""
+    result_folder, copy = folder(tmp_path / "results"), tmp_path / "copy.json"
+    file = result_folder.path / FILE_NAME
+    file.mkdir()
+    with pytest.raises(RunFailed) as failure:
+        result_folder.write(result(), copy)
+    problem, kept = str(failure.value).splitlines()
+    assert str(file) in problem
+    assert kept == f"The result is in {copy}"
+    assert read_result(copy) == result()
+
+    file.rmdir()
+    copy.unlink()
+    copy.mkdir()
+    with pytest.raises(RunFailed, match=f"copy.json.*\nThe result is in {file}"):
+        result_folder.write(result(), copy)
+    assert read_result(file) == result()
+
+
 def test_a_copy_to_a_device_does_not_replace_it(tmp_path: Path) -> None:
     folder(tmp_path).write(result(), Path("/dev/null"))
     assert Path("/dev/null").is_char_device()
