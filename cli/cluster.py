@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.documents import DocumentError, merge_values, read_yaml
 
-from .errors import ConfigError, RunFailed
+from .errors import ConfigError, NotStarted, RunFailed
 from .installation import shipped
 from .processes import run_program
 
@@ -167,7 +167,7 @@ def pass_over(*statuses: int) -> Iterator[None]:
 
 
 def check_namespace(client: KubeClient, namespace: str) -> None:
-    """ConfigError if there is no such namespace. If the user may not ask, nothing is known."""
+    """ConfigError if there is no such namespace, or nobody knows the user. Who may not ask learns nothing."""
     from .kubeclient import NAMESPACE
 
     try:
@@ -179,6 +179,10 @@ def check_namespace(client: KubeClient, namespace: str) -> None:
             raise
         if status == HTTPStatus.NOT_FOUND:
             raise ConfigError(explain_no_namespace(namespace)) from error
+        if status == HTTPStatus.UNAUTHORIZED:
+            raise ConfigError(
+                f"{error.message}; log in again, or name another --context"
+            ) from error
 
 
 def explain_no_namespace(namespace: str) -> str:
@@ -263,7 +267,7 @@ class Helm:
             # Helm 4 would apply on the server's side, for which a user needs permission to patch
             # (https://helm.sh/docs/helm/helm_install/); for new objects there is no difference.
             command.append("--server-side=false")
-        self._run(command, text=json.dumps(values))
+        self._run(command, text=json.dumps(values), refused=NotStarted)
 
     def uninstall(self, release: str) -> None:
         """Remove a release and its objects; fine if it is gone already."""
@@ -279,6 +283,7 @@ class Helm:
         text: str | None = None,
         cluster: bool = True,
         timeout_s: float = _HELM_TIMEOUT_S,
+        refused: type[RunFailed] = RunFailed,
     ) -> str:
         command = [self._program, *arguments]
         if cluster:
@@ -300,5 +305,5 @@ class Helm:
             ) from error
         if process.returncode:
             lines = [line for line in process.stderr.splitlines() if not line.startswith("WARNING")]
-            raise RunFailed(f"helm {arguments[0]}: {' '.join(lines).removeprefix('Error: ')}")
+            raise refused(f"helm {arguments[0]}: {' '.join(lines).removeprefix('Error: ')}")
         return process.stdout

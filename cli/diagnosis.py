@@ -15,7 +15,7 @@ from simulator.machine import Reading, read_machine
 
 from .cluster import CHART, Helm, Place, is_allowed, merge_chart_values
 from .config import Config, load_config
-from .errors import EXIT_FAILED, CliError, ConfigError, RunFailed
+from .errors import EXIT_USAGE, CliError, ConfigError, RunFailed
 from .experiments.context import make_settings, open_context
 from .experiments.session import CommonOptions, open_session
 from .output import print_text
@@ -95,7 +95,7 @@ def diagnose(request: CommonOptions, interrupts: Interrupts) -> int:
         for finding in check_cluster(place, executor.kubernetes):
             fit = _show(finding) and fit
             if not finding.ok and finding.name in ("context", "helm"):
-                return EXIT_FAILED
+                return EXIT_USAGE
         if fit:
             fit = _show(_check_pods(place, executor.kubernetes, interrupts))
         healthy = healthy and fit
@@ -103,7 +103,7 @@ def diagnose(request: CommonOptions, interrupts: Interrupts) -> int:
         healthy = _show(check_database(request, interrupts))
     elif not target:
         print_text("      to check the connection to a database, add --target NAME")
-    return 0 if healthy else EXIT_FAILED
+    return 0 if healthy else EXIT_USAGE
 
 
 def _list_executors(

@@ -36,6 +36,10 @@ class RunFailed(CliError):
     """What was done to the database in the run, and what was to be done and wasn't."""
 
 
+class NotStarted(RunFailed):
+    """A run was refused before any of it was there."""
+
+
 class RunGivenUp(RunFailed):
     """A run ended early, and what had been measured by then is known."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -20,15 +19,13 @@ from ..experiments.experiment import AnyExperiment, check_only
 from ..install.work import Consent
 from ..live.serving import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
 from ..live.state import JobState
-from ..output import note, print_prose, print_text, terminal_width
+from ..output import NO_ROOM, note, print_prose, print_text, terminal_width
 from ..render.tables import Table
 from ..signals import Interrupted
 from .campaign import Campaign, ask_permission, list_permissions
 from .installing import Installer, TurnServer
 from .plan import Estimate, Job, Turn, check_schemas, estimate_left, list_left, model_job
 from .reporting import report_campaign, write_report
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
@@ -341,7 +338,9 @@ class _CampaignRun:
 
 def _is_full(error: BaseException) -> bool:
     """Whether a full disk caused the error."""
-    return any(isinstance(cause, OSError) and cause.errno in _FULL for cause in _list_causes(error))
+    return any(
+        isinstance(cause, OSError) and cause.errno in NO_ROOM for cause in _list_causes(error)
+    )
 
 
 def _list_causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from simulator import __version__
 from simulator.contract import DataSet, Load, Report, RunSettings, Status, make_groups
 
 from ..embedded import EmbeddedPostgres
-from ..errors import RunFailed, RunGivenUp
+from ..errors import ConfigError, RunFailed, RunGivenUp
 from ..exclusion import claim_databases
 from ..executors import make_executor, share_workers
 from ..executors.base import Executor, Series, Watch
@@ -165,45 +166,60 @@ class RunContext:
 def open_context(session: Session, command: str, interrupts: Interrupts) -> Iterator[RunContext]:
     """Everything up: result folder, live page, the target's server if the tool starts it, executor. The
     database is this command's alone, unless it is `doctor`, which changes nothing."""
-    started, target, request = now(), session.target, session.request
-    folder = ResultFolder(request.output, started, command, target.name)
+    started = now()
+    folder = ResultFolder(session.request.output, started, command, session.target.name)
     with ExitStack() as stack:
         stack.callback(folder.close)
-        if request.live is not None:
-            stack.enter_context(serve_live(request.live, command, target.name, interrupts))
-        place, pids = session.place, target.database_pids
-        if target.executors and target.collector_address is not None:
-            chosen = share_workers(
-                target.executors, target.collector_address, interrupts, place, pids
-            )
-        else:
-            chosen = make_executor(session.executor, interrupts, place, target.kubernetes, pids)
-        executor = stack.enter_context(chosen)
-        if session.disturbances:
-            executor.check_disturbances(session.disturbances)
-        if command != "doctor":
-            holder = f"{command} (process {os.getpid()})"
-            stack.enter_context(claim_databases(session.list_claims(), holder))
-        context = RunContext(
-            session,
-            command,
-            executor,
-            folder,
-            interrupts,
-            started.isoformat(timespec="seconds"),
-            doers=executor.find_doers() if session.disturbances else {},
-        )
-        if target.start_server:
-            assert target.data_dir is not None
-            server = stack.enter_context(EmbeddedPostgres(target.data_dir, interrupts))
-            context.server = {"connection_string": server.connection_string}
-            context.describe_end = server.describe_end
-            context.doers = {
-                **context.doers,
-                Action.RESTART_SERVER: lambda _: server.restart(kill=False),
-                Action.KILL_SERVER: lambda _: server.restart(kill=True),
-            }
+        try:
+            context = _set_up(session, command, interrupts, started, folder, stack)
+        except RunFailed as error:
+            # Nothing has been started.
+            raise ConfigError(error.message) from error
         yield context
+
+
+def _set_up(
+    session: Session,
+    command: str,
+    interrupts: Interrupts,
+    started: datetime,
+    folder: ResultFolder,
+    stack: ExitStack,
+) -> RunContext:
+    target, request = session.target, session.request
+    if request.live is not None:
+        stack.enter_context(serve_live(request.live, command, target.name, interrupts))
+    place, pids = session.place, target.database_pids
+    if target.executors and target.collector_address is not None:
+        chosen = share_workers(target.executors, target.collector_address, interrupts, place, pids)
+    else:
+        chosen = make_executor(session.executor, interrupts, place, target.kubernetes, pids)
+    executor = stack.enter_context(chosen)
+    if session.disturbances:
+        executor.check_disturbances(session.disturbances)
+    if command != "doctor":
+        holder = f"{command} (process {os.getpid()})"
+        stack.enter_context(claim_databases(session.list_claims(), holder))
+    context = RunContext(
+        session,
+        command,
+        executor,
+        folder,
+        interrupts,
+        started.isoformat(timespec="seconds"),
+        doers=executor.find_doers() if session.disturbances else {},
+    )
+    if target.start_server:
+        assert target.data_dir is not None
+        server = stack.enter_context(EmbeddedPostgres(target.data_dir, interrupts))
+        context.server = {"connection_string": server.connection_string}
+        context.describe_end = server.describe_end
+        context.doers = {
+            **context.doers,
+            Action.RESTART_SERVER: lambda _: server.restart(kill=False),
+            Action.KILL_SERVER: lambda _: server.restart(kill=True),
+        }
+    return context
 
 
 def make_settings(

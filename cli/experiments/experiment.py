@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from simulator.contract import CarriedState, GroupResult, Load, Role, RunResult, Status
 
-from ..errors import EXIT_FAILED, EXIT_LIMIT, RunFailed, RunGivenUp
+from ..errors import EXIT_FAILED, EXIT_LIMIT, ConfigError, NotStarted, RunFailed, RunGivenUp
 from ..faults.injector import add_pauses, check_pauses, check_times
 from ..live.serving import live_page, publish_end
 from ..output import note, print_text
@@ -280,6 +280,8 @@ class Runner:
                         self._carried = report.carried
                     self._take_in(planned, report.run)
         except RunFailed as error:
+            if isinstance(error, NotStarted) and not self._experiment.runs:
+                raise ConfigError(error.message) from error
             if remaining:
                 self._take_in(remaining[0][0], self._make_failed(remaining[0][0], error), error)
             self._carried = None  # nobody knows what the run has stored

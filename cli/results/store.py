@@ -95,15 +95,17 @@ class ResultFolder:
         self._kept = True
         text = result.model_dump_json(indent=1)
         file = self.path / FILE_NAME
-        written, problems = [], []
+        written: list[str] = []
+        problems: list[RunFailed] = []
         for path in filter(None, (file, copy)):
             try:
                 write_whole(path, text)
                 written.append(f"\nThe result is in {path}")
             except RunFailed as error:
-                problems.append(error.message)
+                problems.append(error)
         if problems:
-            raise RunFailed("; ".join(problems) + "".join(written))
+            text = "; ".join(problem.message for problem in problems)
+            raise RunFailed(text + "".join(written)) from problems[0]
         return file
 
     def keep_logs(self) -> None:

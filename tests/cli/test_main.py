@@ -134,3 +134,23 @@ def test_a_limit_is_said_to_be_of_others(
     assert status == 2
     assert "no such option here: --limit; `insert`, `query`, `mixed` and `capacity` keep to" in err
     assert "--live" not in err
+
+
+def test_debug_leaves_the_status_as_it_is(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = said.of(monkeypatch, "insert", "-t", "nowhere")
+    status, out, err = said.of(monkeypatch, "insert", "-t", "nowhere", "--debug")
+    assert (status, out) == (2, "") == plain[:2]
+    assert "Traceback" in err and err.endswith(plain[2])
+
+
+def test_a_data_folder_that_cannot_be_written_starts_nothing(
+    said: Said, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "config.yaml").write_text(
+        "targets: {e: {module: postgres, executor: local, start_server: postgresql, data_dir: file/pg}}"
+    )
+    status, _, err = said.of(monkeypatch, "insert", "-t", "e", "-w", "1", "-r", "1")
+    assert status == 2
+    assert "/file/pg for the embedded PostgreSQL: Not a directory; set EMBEDDED_DATA_DIR" in err
+    assert not list((tmp_path / "results").iterdir())

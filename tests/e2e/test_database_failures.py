@@ -89,7 +89,7 @@ def test_doctor_says_whether_the_database_answers(tool: Tool, server: Server) ->
     assert done.out.startswith("ok ")
     assert "PostgreSQL" in done.out
     done = tool.run_here("doctor", "-t", "server", env={"E2E_PASSWORD": "wrong-4711"})
-    assert done.status == 1
+    assert done.status == 2
     assert "FAIL" in done.out
     assert "password authentication failed" in done.out
     assert "check user and password" in done.out
@@ -160,7 +160,7 @@ def drop_tablespace(server: Server) -> bool:
 def test_embedded_server_out_of_disk(tool: Tool) -> None:
     with small_disk(tool.place / "disk", 4096) as disk:
         done = tool.run(*ONE, "-t", "embedded", env={"EMBEDDED_DATA_DIR": str(disk / "pg")})
-        error = done.error(1)
+        error = done.error(2)
         assert "No space left on device" in error
         assert str(disk) in error
         tool.check_nothing_runs()

@@ -124,7 +124,7 @@ def test_permission_refused(
     tool.may_lack_results = True
     use(tool, without(*missing))
     done = tool.run_here("doctor", "--config", tool.config)
-    assert done.status == 1
+    assert done.status == 2
     assert f"not allowed: {missing[0][1]} {missing[0][0]}" in done.out
     assert "Permissions" in done.out
     text = tool.insert_here().error(status)

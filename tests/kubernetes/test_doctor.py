@@ -14,7 +14,7 @@ from .tool import DATABASE, WORKER, ClusterTool
 pytestmark = pytest.mark.cluster
 
 
-def doctor(tool: ClusterTool, *arguments: object, status: int = 1, path: str | None = None) -> str:
+def doctor(tool: ClusterTool, *arguments: object, status: int = 2, path: str | None = None) -> str:
     """What `doctor` prints."""
     env = {"PATH": path} if path else None
     done = tool.run_here("doctor", "--config", tool.config, *arguments, env=env)
@@ -138,6 +138,6 @@ def test_value_of_a_wrong_kind(tool: ClusterTool, namespace: Namespace) -> None:
     """What only the chart's schema knows."""
     tool.may_lack_results = True
     tool.configure(image={**tool.document["kubernetes"]["image"], "pullPolicy": "Sometimes"})
-    text = tool.insert_here().error(1)
+    text = tool.insert_here().error(2)
     assert "pullPolicy" in text
     assert not namespace.objects()

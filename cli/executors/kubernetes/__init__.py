@@ -22,7 +22,7 @@ from ...output import note
 from ...signals import Interrupts
 from ..base import Part, PartSeries, SingleExecutor, Watch
 from .access import may_use_proxy
-from .capacity import find_refusal, read_nodes
+from .capacity import check_quantities, find_refusal, read_nodes
 from .release import Release, describe_wait
 
 # Pulling the image over a slow line takes minutes; a pod that never can is noticed by its state.
@@ -40,7 +40,9 @@ class KubernetesExecutor(SingleExecutor):
         self._interrupts = interrupts
         self._place = place
         self._values = dict(values)
-        self._scheduling_patience_s = _read_patience(merge_chart_values(values))
+        whole = merge_chart_values(values)
+        self._scheduling_patience_s = _read_patience(whole)
+        check_quantities(whole)
         self._helm = Helm(place, interrupts.hurry.is_set)
         self._others_told = self._ignored_told = False
         self._began: float | None = None
@@ -49,11 +51,7 @@ class KubernetesExecutor(SingleExecutor):
         self._began = time.monotonic()
         self._helm.find_version()
         self._client = self._place.make_client()
-        try:
-            check_namespace(self._client, self._place.namespace)
-        except RunFailed as error:
-            # Nothing has been started.
-            raise ConfigError(error.message) from error
+        check_namespace(self._client, self._place.namespace)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -143,7 +141,7 @@ class KubernetesExecutor(SingleExecutor):
             warning = describe_others(self._client, self._place, settings[0].run_id)
             if warning is not None:
                 texts.append(warning)
-            raise RunFailed("\n".join(texts)) from error
+            raise type(error)("\n".join(texts)) from error
         except BaseException:
             release.clean_up(failed=True)
             raise

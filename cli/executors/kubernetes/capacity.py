@@ -19,6 +19,7 @@ from typing import Any
 from kubernetes.client.exceptions import ApiException
 from kubernetes.utils.quantity import parse_quantity
 
+from ...errors import ConfigError
 from ...kubeclient import NODE, POD, UNREACHABLE, KubeClient
 
 _log = logging.getLogger(__name__)
@@ -339,6 +340,39 @@ def read_nodes(client: KubeClient) -> list[Node] | None:
     except (ApiException, *UNREACHABLE) as error:
         _log.debug("can't check whether the runs fit on the cluster: %s", error)
         return None
+
+
+_REQUESTS = ("resources", "collectorResources", "requests", "collectorRequests")
+"""The chart's values that hold quantities."""
+_LARGEST = Decimal(2**63)
+"""Kubernetes' own limit: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/"""
+
+
+def check_quantities(values: Mapping[str, Any]) -> None:
+    """ConfigError if one of the chart's values is no quantity."""
+    given = {
+        f"{key}: {name}": amount
+        for key in _REQUESTS
+        for name, amount in _as_mapping(key, values[key]).items()
+    }
+    if values["databaseLink"]:
+        given["databaseLink"] = values["databaseLink"]
+    for place, amount in given.items():
+        try:
+            parsed = Decimal("NaN") if isinstance(amount, bool) else parse_quantity(amount)
+        except (ValueError, TypeError):
+            parsed = Decimal("NaN")
+        if not 0 < (parsed if parsed.is_finite() else 0) < _LARGEST:
+            raise ConfigError(
+                f"kubernetes: {place}: {amount!r} is no quantity: write a number above 0, as in 2, 500m,"
+                " 300M or 512Mi"
+            )
+
+
+def _as_mapping(key: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping | None):
+        raise ConfigError(f"kubernetes: {key}: write quantities below it, as in {{cpu: 500m}}")
+    return value or {}
 
 
 def read_amounts(quantities: Mapping[str, Any] | None) -> dict[str, Decimal]:

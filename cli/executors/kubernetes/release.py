@@ -150,7 +150,7 @@ class Release(RunUnderWay, PartSeries):
                     raise ConfigError(f"{text}; {remedy}") from None
                 if f'namespaces "{self._place.namespace}" not found' in error.message:
                     raise ConfigError(explain_no_namespace(self._place.namespace)) from None
-                raise RunFailed(text) from None
+                raise type(error)(text) from None
         if self._part.leads:
             self._begin(self._collector.ask_for_status)
 

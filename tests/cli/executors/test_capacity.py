@@ -13,6 +13,7 @@ from cli.errors import ConfigError
 from cli.executors.kubernetes import KubernetesExecutor
 from cli.executors.kubernetes.capacity import (
     Refusal,
+    check_quantities,
     count_requests,
     count_workers,
     find_refusal,
@@ -282,6 +283,28 @@ def test_what_an_autoscaler_may_satisfy_is_told_from_what_it_can_not(
     outcome = refusal([16], nodes, **values)
     assert outcome is not None
     assert outcome.may_grow is may_grow
+
+
+@pytest.mark.parametrize(
+    "amount", ["abc", "300MB", "1e400", "nan", "-1", "0", "", True, [1], {}, "1ki"]
+)
+@pytest.mark.parametrize(
+    "place",
+    ["resources: cpu", "collectorResources: memory", "requests: cpu", "collectorRequests: x"],
+)
+def test_what_is_no_quantity_is_refused(place: str, amount: object) -> None:
+    key, name = place.split(": ")
+    with pytest.raises(ConfigError, match=f"kubernetes: {place}: .* is no quantity: write"):
+        check_quantities(merge_chart_values({key: {name: amount}}))
+
+
+def test_what_is_a_quantity_is_taken() -> None:
+    for amount in ("500m", "512Mi", 2, 0.5, "1e3", "300M", "2"):
+        check_quantities(merge_chart_values({"resources": {"cpu": amount}, "databaseLink": amount}))
+    with pytest.raises(ConfigError, match="databaseLink: '10 Gbit' is no quantity"):
+        check_quantities(merge_chart_values({"databaseLink": "10 Gbit"}))
+    with pytest.raises(ConfigError, match="resources: write quantities below it"):
+        check_quantities(merge_chart_values({"resources": "500m"}))
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from cli.errors import RunFailed, RunGivenUp
+from cli.errors import ConfigError, NotStarted, RunFailed, RunGivenUp
 from cli.executors.base import Watch
 from cli.experiments.experiment import (
     Experiment,
@@ -261,6 +261,20 @@ def test_a_series_that_can_not_be_opened_is_a_run_that_failed(tmp_path: Path) ->
     with pytest.raises(RunFailed, match="no room"):
         make_runs(experiment, Closed())
     assert [run.invalid_reasons for run in experiment.runs] == [["no room for pods"]]
+
+
+@pytest.mark.parametrize("opened", [0, 1])
+def test_what_was_refused_before_any_run_is_no_result(tmp_path: Path, opened: int) -> None:
+    class Refused(_Database):
+        def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Any:
+            if len(self.logs) == opened:
+                raise NotStarted("exceeded quota")
+            return super().open_series(settings, logs)
+
+    experiment = _TwoRuns(tmp_path)
+    with pytest.raises(RunFailed if opened else ConfigError, match="exceeded quota"):
+        make_runs(experiment, Refused())
+    assert [run.valid for run in experiment.runs] == ([True, True, False] if opened else [])
 
 
 def test_an_outcome_says_what_both_groups_gave() -> None:
