@@ -217,6 +217,8 @@ class Preparation:
         self._held.callback(module.close)
         writers = settings.groups_of(Role.WRITE, Role.FILL)
         readers = settings.groups_of(Role.READ)
+        if writers or not readers:
+            ask(module.check, settings)
         if writers or readers:
             self._held.enter_context(module.lock())
         if writers:

@@ -195,6 +195,10 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         """Disconnect; must not fail on a broken connection. A module's own `close` calls this one, too."""
         self.close_fetcher()
 
+    def check(self) -> None:
+        """SimulatorError, with a remedy, if the server can't do what a run needs, or doesn't let us: before a
+        run makes its tables, and for `doctor`. Changes nothing."""
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Keep other runs off the same database meanwhile, where the database has a way to.

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -447,6 +448,20 @@ def test_another_replication_than_asked_for_is_refused(cassandra: CassandraUnder
     ):
         module.prepare()
     module.close()
+
+
+def test_more_copies_must_answer_than_there_are_nodes(cassandra: CassandraUnderTest) -> None:
+    nodes = 1 + len(cassandra.ask("SELECT peer FROM system.peers"))
+    for level, factor, fits in (("LOCAL_QUORUM", 2 * nodes, False), ("ONE", 2 * nodes, True)):
+        values = {"replication_factor": factor, "consistency_level": level}
+        module = cassandra.module(new_job(Temperature.schema), options=values)
+        module.open()
+        problem = (
+            rf"needs {nodes + 1} nodes, and data center .* has {nodes}: set replication_factor to"
+        )
+        with nullcontext() if fits else pytest.raises(SimulatorError, match=problem):
+            module.check()
+        module.close()
 
 
 def test_compaction_is_that_of_the_option(cassandra: CassandraUnderTest) -> None:

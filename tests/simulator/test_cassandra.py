@@ -305,6 +305,15 @@ def test_remedies_of_failed_connections(error: Exception, remedy: str) -> None:
     assert SECRET not in text
 
 
+@pytest.mark.parametrize(
+    ("level", "factor", "needed"),
+    [("ONE", 3, 1), ("LOCAL_ONE", 3, 1), ("TWO", 3, 2), ("THREE", 3, 3), ("ALL", 5, 5),
+     ("QUORUM", 3, 2), ("LOCAL_QUORUM", 4, 3), ("EACH_QUORUM", 1, 1)],
+)  # fmt: skip
+def test_how_many_copies_must_answer(level: str, factor: int, needed: int) -> None:
+    assert options(consistency_level=level, replication_factor=factor).needed_replicas == needed
+
+
 def test_names_without_an_address_are_named() -> None:
     names = options(contact_points="a.invalid,b.invalid")
     with pytest.raises(

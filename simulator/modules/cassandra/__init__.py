@@ -191,6 +191,15 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
             ) from error
         return ClusterSession(self.options, self.job)
 
+    def check(self) -> None:
+        options, nodes = self.options, len(self.session.topology.nodes())
+        if options.flavor is Flavor.CASSANDRA and nodes < options.needed_replicas:
+            raise SimulatorError(
+                f"consistency_level {options.consistency_level} of replication_factor"
+                f" {options.replication_factor} needs {options.needed_replicas} nodes, and data center"
+                f" {self.session.datacenter} has {nodes}: set replication_factor to {nodes}, or add nodes"
+            )
+
     # --- tables -----------------------------------------------------------------------------------
 
     def prepare(self) -> None:

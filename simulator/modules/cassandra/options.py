@@ -177,6 +177,14 @@ class CassandraOptions(EncodingOptions, LoginOptions, TlsOptions):
         return f"{quote_name(self.keyspace)}.{quote_name(table)}"
 
     @property
+    def needed_replicas(self) -> int:
+        """How many copies of a row must answer for the consistency level."""
+        level, copies = self.consistency_level, self.replication_factor
+        if "QUORUM" in level:
+            return copies // 2 + 1
+        return {"TWO": 2, "THREE": 3, "ALL": copies}.get(level, 1)
+
+    @property
     def replication(self) -> dict[str, str]:
         """The keyspace's replication, but for the data center's name with NetworkTopologyStrategy."""
         factor = str(self.replication_factor)
