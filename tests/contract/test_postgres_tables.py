@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +16,7 @@ from simulator.testing.events import Sundry, make_schema
 from simulator.testing.server import key_modes, new_job
 from simulator.workloads.schema import Column, ColumnType, Schema
 
-from .postgres import PostgresUnderTest
+from .postgres import PostgresUnderTest, with_options
 
 
 def prepare(server: PostgresUnderTest, schema: Schema, clean: bool, **load: Any) -> None:
@@ -93,3 +95,35 @@ def test_rows_that_no_page_holds_are_refused_before_the_run(server: PostgresUnde
     server.ask("ALTER TABLE wide ADD COLUMN more double precision")
     with pytest.raises(psycopg2.errors.ProgramLimitExceeded, match="row is too big"):
         server.ask(f"INSERT INTO wide VALUES ({values}, 1)")
+
+
+@pytest.mark.module("postgres")
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ("-c default_transaction_read_only=on", "the server is read-only for this session"),
+        (
+            "-c role=reader -c search_path=locked",
+            "may not create tables in schema locked: GRANT CREATE",
+        ),
+        ("-c search_path=nowhere", "may not create tables in any schema of its search_path"),
+        ("-c application_name=free", ""),
+    ],
+)
+def test_who_may_not_make_tables_is_told_before(
+    server: PostgresUnderTest, settings: str, problem: str
+) -> None:
+    role = f"reader_{os.getpid()}"
+    server.ask(f"CREATE ROLE {role}")
+    server.ask("CREATE SCHEMA locked")
+    server.ask(f"GRANT USAGE ON SCHEMA locked TO {role}")
+    dsn = with_options(server.dsn, options=settings.replace("reader", role))
+    module = server.module(new_job(Sundry.schema), options={"connection_string": dsn})
+    try:
+        module.open()
+        with pytest.raises(SimulatorError, match=problem) if problem else nullcontext():
+            module.check()
+    finally:
+        module.close()
+        server.ask("DROP SCHEMA locked")
+        server.ask(f"DROP ROLE {role}")

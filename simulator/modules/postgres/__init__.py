@@ -90,6 +90,10 @@ _COLUMN_TYPES = {
 }
 
 # https://www.postgresql.org/docs/current/limits.html; `id` is one of them.
+_RIGHTS = (
+    "SELECT current_schema(), has_schema_privilege(current_schema(), 'CREATE'),"
+    " current_setting('transaction_read_only')"
+)
 _SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 """https://www.postgresql.org/docs/current/ddl-system-columns.html"""
 _MOST_COLUMNS = 1600 - 1
@@ -227,6 +231,20 @@ class Postgres(
     def lock(self) -> Iterator[None]:
         with self.connection.lock():
             yield
+
+    def check(self) -> None:
+        [(schema, may_create, read_only)] = self.connection.ask(_RIGHTS)
+        if read_only == "on":
+            raise SimulatorError(
+                "the server is read-only for this session: connect to the primary, and check"
+                " default_transaction_read_only"
+            )
+        if not may_create:
+            where = f"schema {schema}" if schema else "any schema of its search_path"
+            raise SimulatorError(
+                f"the user may not create tables in {where}: GRANT CREATE ON SCHEMA"
+                f" {quote_name(schema or 'public')} TO the user, or set search_path"
+            )
 
     # --- tables -----------------------------------------------------------------------------------
 
