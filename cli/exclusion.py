@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simulator.documents import printable_line
+from simulator.stalls import read_clock_s
 
 from .cluster import Place, explain_errors, pass_over
 from .errors import ConfigError, RunFailed
@@ -145,7 +146,7 @@ class Lease:
         machine's sleep or when the API server was out of reach; as long as it is, nothing is known."""
         with suppress(RunFailed), explain_errors("can't renew a Lease"):
             holder, version = self._read()
-            if not holder and time.time() - self._renewed_at > LEASE_S:
+            if not holder and read_clock_s() - self._renewed_at > LEASE_S:
                 holder = "a run that has ended since"  # else it was a person who has deleted it
             if holder != self._holder:
                 self._lost_to = self._lost_to or holder
@@ -194,6 +195,6 @@ class Lease:
                 self._client.patch(*self._where, body)
             else:
                 self._client.create(*self._where[:2], body)
-            self._renewed_at = time.time()  # which goes on while the machine sleeps
+            self._renewed_at = read_clock_s()
             return True
         return False

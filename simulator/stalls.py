@@ -16,20 +16,25 @@ _WAKE_S = 0.1
 _SLEEPLESS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
+def read_clock_s() -> float:
+    """By a clock that nobody sets, that goes on while the machine sleeps, and that all processes share."""
+    return time.clock_gettime(_SLEEPLESS)
+
+
 class Look(NamedTuple):
     """The clocks at an instant."""
 
     at_s: float
     """By `time.perf_counter`."""
     real_s: float
-    """By a clock that goes on while the machine sleeps."""
+    """By `read_clock_s`."""
     cpu_s: float = 0.0
     """Of this process."""
 
 
 def look() -> Look:
     """The clocks now."""
-    return Look(time.perf_counter(), time.clock_gettime(_SLEEPLESS), time.process_time())
+    return Look(time.perf_counter(), read_clock_s(), time.process_time())
 
 
 def find_stall(worker: int | None, before: Look, after: Look) -> Stall | None:

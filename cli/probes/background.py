@@ -19,6 +19,8 @@ from pathlib import Path
 
 import psutil
 
+from simulator.stalls import read_clock_s
+
 from .timeline import Step, Window, add_up, name_most
 
 # More than all CPUs can do is a process that was read twice: before its end, and in its parent.
@@ -35,6 +37,7 @@ class Process:
     parent: int
     name: str
     created: float
+    """By `read_clock_s`."""
     cpu_s: float
     ended_children_s: float
     """CPU seconds of its children that have ended, and of theirs."""
@@ -45,7 +48,7 @@ class Snapshot:
     """All processes that can be seen, and what the machine did since it began."""
 
     at: float
-    """By the wall clock, as seconds since 1970."""
+    """By `read_clock_s`."""
     used_s: float
     """CPU seconds of all processes, without those of interrupts."""
     processes: Mapping[int, Process]
@@ -124,6 +127,7 @@ def share_of_others(
 # Processes of a Linux machine by one short read of each: a fifth of what psutil takes for the same.
 
 _PROC = Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK")
 _CUT_AT = 15
 """The kernel keeps so many bytes of a name."""
 # Counted from behind the name, in which there may be blanks and brackets.
@@ -155,26 +159,25 @@ def read_families(pids: Iterable[int], place: Path = _PROC) -> Iterator[Process]
 
 
 def parse_stat(pid: int, stat: bytes) -> Process:
-    """A process by its line as in proc(5). Pure but for the clock and names that are cut."""
+    """A process by its line as in proc(5). Pure but for names that are cut."""
     head, _, rest = stat.rpartition(b")")
     fields = rest.split()
-    ticks, booted = _read_clock()
     began = int(fields[_BEGAN])
     name = head.partition(b"(")[2].decode(errors="replace")
     return Process(
         pid=pid,
         parent=int(fields[_PARENT]),
         name=name if len(name) < _CUT_AT else _read_name(pid, began, name),
-        created=booted + began / ticks,
-        cpu_s=(int(fields[_USER]) + int(fields[_SYSTEM])) / ticks,
-        ended_children_s=(int(fields[_CHILDREN_USER]) + int(fields[_CHILDREN_SYSTEM])) / ticks,
+        created=began / _TICKS,
+        cpu_s=(int(fields[_USER]) + int(fields[_SYSTEM])) / _TICKS,
+        ended_children_s=(int(fields[_CHILDREN_USER]) + int(fields[_CHILDREN_SYSTEM])) / _TICKS,
     )
 
 
 @lru_cache(1)
-def _read_clock() -> tuple[int, float]:
-    """Ticks per second, and when the machine began: the same for all looks, even if its clock is set."""
-    return os.sysconf("SC_CLK_TCK"), psutil.boot_time()
+def _read_begin_s() -> float:
+    """When `read_clock_s` was 0, by the wall clock: the same for all looks, even if that is set."""
+    return time.time() - read_clock_s()
 
 
 @lru_cache(4096)
@@ -187,7 +190,7 @@ def _read_name(pid: int, _began: int, name: str) -> str:
 
 def take_snapshot() -> Snapshot:
     """All processes that can be seen now."""
-    at, times = time.time(), psutil.cpu_times()
+    at, times = read_clock_s(), psutil.cpu_times()
     processes = read_processes() if psutil.LINUX else _list_processes()
     return Snapshot(
         at, times.user + times.nice + times.system, {process.pid: process for process in processes}
@@ -203,7 +206,7 @@ def _list_processes() -> Iterator[Process]:
                 pid=info["pid"],
                 parent=info["ppid"] or 0,
                 name=info["name"] or "",
-                created=info["create_time"] or 0.0,
+                created=(info["create_time"] or 0.0) - _read_begin_s(),
                 cpu_s=spent.user + spent.system,
                 ended_children_s=spent.children_user + spent.children_system,
             )

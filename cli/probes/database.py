@@ -53,7 +53,7 @@ class Use:
     """The database's processes at an instant."""
 
     at: float
-    """By the wall clock, as seconds since 1970."""
+    """By `read_clock_s`."""
     roots: Mapping[Root, Counters]
     names: tuple[str, ...]
     memory_bytes: int

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 from simulator.contract import DatabaseUse, Report, Resources
+from simulator.stalls import read_clock_s
 
 from .background import (
     Snapshot,
@@ -154,7 +155,7 @@ class BackgroundLoadSampler:
         began_s = time.thread_time()
         pids = self._servers.pids | self._family
         snapshot = Snapshot(
-            time.time(), 0.0, {process.pid: process for process in read_families(pids)}
+            read_clock_s(), 0.0, {process.pid: process for process in read_families(pids)}
         )
         self._uses.append(sample_database(snapshot, self._servers.pids))
         own_s = time.thread_time() - began_s
@@ -165,7 +166,7 @@ class BackgroundLoadSampler:
         return self._servers.look(sorted(self._processes())[:_LOOKED_AT])
 
     def _sample_network(self) -> None:
-        now, ports = time.time(), sorted(self._servers.ports)
+        now, ports = read_clock_s(), sorted(self._servers.ports)
         traffic = read_traffic(ports) if ports else None
         self._networks.append(NetworkSnapshot(now, traffic, read_links()))
 
@@ -175,7 +176,7 @@ class BackgroundLoadSampler:
         if self._thread.is_alive():
             return
         run = report.run
-        window = find_window(run)
+        window = find_window(run, report.window_s)
         if window is None:
             return
         run.resources = self._summarize_use(window)

@@ -53,7 +53,7 @@ class Link:
 
 @dataclass(frozen=True)
 class NetworkSnapshot:
-    """All connections and links at an instant, as seconds since 1970."""
+    """All connections and links at an instant, by `read_clock_s`."""
 
     at: float
     traffic: Traffic | None = None

@@ -24,7 +24,7 @@ NAMED, NAMED_SHARE = 5, 0.01
 
 @dataclass(frozen=True)
 class Window:
-    """From when to when something was measured, by the wall clock as seconds since 1970."""
+    """From when to when something was measured, by the clock of whoever looked."""
 
     began: float
     ended: float
@@ -91,11 +91,12 @@ def name_most(shares: Mapping[str, float]) -> dict[str, float]:
     return {name: share for name, share in most if share >= NAMED_SHARE}
 
 
-def find_window(run: RunResult) -> Window | None:
-    """The time of a run that is measured; None if nothing was."""
+def find_window(run: RunResult, own: tuple[float, float] | None = None) -> Window | None:
+    """The time of a run that is measured; None if nothing was. `own`: its begin and end by the clock of
+    whoever looked; None: that is the wall clock, as seconds since 1970."""
     if run.began_at is None or run.ended_at is None:
         return None
-    began, ended = (
+    began, ended = own or (
         datetime.fromisoformat(text).timestamp() for text in (run.began_at, run.ended_at)
     )
     events = run.writers.count if run.writers else None

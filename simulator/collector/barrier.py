@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from ..contract import Progress, Ready, RunSettings, Stall, WorkerResult
+from ..stalls import read_clock_s
 
 HOLD_S = 20.0
 """How long a request is held at most: short enough for every proxy on the way."""
@@ -43,6 +44,8 @@ class Barrier:
         """Workers that still have answers to hand in, though their results are there."""
         self.start_at: float | None = None
         """The common start, by `time.monotonic`."""
+        self.start_clock_s = 0.0
+        """The same by `read_clock_s`."""
         self._start_utc: datetime | None = None
         """The same by the wall clock."""
         self.clock_offsets_s: dict[int, float] = {}
@@ -67,6 +70,7 @@ class Barrier:
         # about 0.3 ms (benchmarks/many_workers.py), and each is told what is left then.
         delay_s = 0.03 + 0.001 * self._settings.workers
         self.start_at = time.monotonic() + delay_s
+        self.start_clock_s = read_clock_s() + delay_s
         self._start_utc = datetime.now(UTC) + timedelta(seconds=delay_s)
 
     def elapsed_s(self) -> float:

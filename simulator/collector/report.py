@@ -126,16 +126,17 @@ def _begin_report(settings: RunSettings, prepared: Preparation, barrier: Barrier
     )
     if settings.groups_of(Role.WRITE):
         run.fill_level = prepared.baseline + barrier.prefilled
-    _add_surroundings(run, barrier)
     return Report(
         run=run,
+        window_s=_add_surroundings(run, barrier),
         environment=environment,
         carried=CarriedState(next_event=prepared.begin.first_event, stored=None),
     )
 
 
-def _add_surroundings(run: RunResult, barrier: Barrier) -> None:
-    """Add when the run was measured by the wall clock, and how busy its machines were."""
+def _add_surroundings(run: RunResult, barrier: Barrier) -> tuple[float, float] | None:
+    """Add when the run was measured by the wall clock, and how busy its machines were. Returns when that was
+    by this machine's own clock; None if nothing was."""
     starts, ends = [], []
     for worker, result in barrier.results.items():
         if result.figures is not None:
@@ -143,12 +144,12 @@ def _add_surroundings(run: RunResult, barrier: Barrier) -> None:
             late_s = barrier.clock_offsets_s.get(worker, 0.0)
             starts.append(result.figures.start_s + late_s)
             ends.append(result.figures.end_s + late_s)
-    if starts:
-        run.began_at = barrier.format_utc(min(starts))
-        run.ended_at = barrier.format_utc(max(ends))
-        run.machines = merge_machines(
-            result.machine for _, result in sorted(barrier.results.items())
-        )
+    if not starts:
+        return None
+    run.began_at = barrier.format_utc(min(starts))
+    run.ended_at = barrier.format_utc(max(ends))
+    run.machines = merge_machines(result.machine for _, result in sorted(barrier.results.items()))
+    return barrier.start_clock_s + min(starts), barrier.start_clock_s + max(ends)
 
 
 def _collect_figures(group: Group, barrier: Barrier) -> dict[int, WorkerFigures]:

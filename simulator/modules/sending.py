@@ -298,6 +298,9 @@ def limit_wait(timeout_s: float) -> float:
 _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("qq")
 _SPACE = socket.CMSG_SPACE(_TIMESPEC.size) if hasattr(socket, "CMSG_SPACE") else 0
+_CLOCK_JITTER_S, _MOST_SLEW = 0.001, 0.001
+"""A wall clock that gains or loses more against `time.perf_counter` was set; the kernel slews it by 0.0005 at
+most (adjtimex(2))."""
 _KNOWN = sys.platform == "linux" and sys.maxsize > 2**32
 
 
@@ -306,6 +309,9 @@ class _Latest(threading.local):
 
     sent_s = 0.0
     arrived_s = 0.0
+    ahead_s = math.nan
+    compared_s = 0.0
+    """By how much the wall clock was ahead of `time.perf_counter`, and when."""
 
 
 _latest = _Latest()
@@ -327,10 +333,27 @@ def receive_stamped(stream: socket.socket, buffer: bytearray | memoryview, flags
     for _, kind, stamp in more:
         if kind == _SO_TIMESTAMPNS:
             seconds, nanoseconds = _TIMESPEC.unpack(stamp)
-            # The kernel's stamps are by the time of day.
-            ago_s = (time.time_ns() - seconds * 1_000_000_000 - nanoseconds) / 1e9
-            _latest.arrived_s = time.perf_counter() - max(0.0, ago_s)
+            wall_ns = _read_wall_clock()
+            ago_s = 0.0
+            if wall_ns is not None:
+                ago_s = max(0.0, (wall_ns - seconds * 1_000_000_000 - nanoseconds) / 1e9)
+            _latest.arrived_s = _latest.compared_s - ago_s
     return size
+
+
+def _read_wall_clock() -> int | None:
+    """The time of day in ns, by which the kernel stamps; None if it may have been set since this thread read
+    it last: then a stamp says nothing."""
+    for _ in range(2):  # this thread may be interrupted between its two clocks, but hardly twice
+        wall_ns, now_s = time.time_ns(), time.perf_counter()
+        ahead_s = wall_ns / 1e9 - now_s
+        slewed_s = _MOST_SLEW * (now_s - _latest.compared_s)
+        if not abs(ahead_s - _latest.ahead_s) > _CLOCK_JITTER_S + slewed_s:
+            break
+    else:
+        wall_ns = 0
+    _latest.ahead_s, _latest.compared_s = ahead_s, now_s
+    return wall_ns or None
 
 
 def note_sending(at_s: float | None = None) -> None:

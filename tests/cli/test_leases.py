@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -133,6 +134,8 @@ def test_or_have_come_and_gone(namespace: Namespace, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(exclusion, "RENEW_S", 60.0)
     with claim("first") as (lease,):
         namespace.lease = None
+        ahead = time.time() + 3600.0  # the machine's clock is set: no time has passed
+        monkeypatch.setattr("time.time", lambda: ahead)
         lease.check()  # it was renewed just now: a person has deleted it
         assert namespace.lease is not None
         namespace.lease = None

@@ -94,6 +94,29 @@ def test_what_is_read_late_has_come_when_it_came(pair: Pair) -> None:
     read_late(theirs, b"answer", lambda: receive_stamped(ours, bytearray(100)))
 
 
+@pytest.mark.parametrize("step_s", [0.05, -0.05, 3600.0])
+def test_a_wall_clock_that_is_set_while_an_answer_waits_changes_no_time(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    """As NTP does; the kernel has stamped the answer by the clock as it was."""
+    ours, theirs = pair
+    stamp_arrivals(ours)
+    buffer, read_ns = bytearray(100), time.time_ns
+    theirs.sendall(b"earlier answer")
+    receive_stamped(ours, buffer)
+    sent = time.perf_counter() - 7200.0
+    theirs.sendall(b"answer")
+    began_to_read = time.perf_counter()
+    monkeypatch.setattr("time.time_ns", lambda: read_ns() + round(step_s * 1e9))
+    receive_stamped(ours, buffer)
+    assert find_arrival(sent) >= began_to_read
+    # From now on stamps are by the clock as it is.
+    monkeypatch.setattr("time.time_ns", read_ns)
+    receive = [receive_stamped(ours, buffer) for _ in range(2) if theirs.send(b"x")]
+    assert receive == [1, 1]
+    read_late(theirs, b"answer", lambda: receive_stamped(ours, buffer))
+
+
 def test_without_a_stamp_an_answer_has_come_when_it_was_read() -> None:
     before = time.perf_counter()
     assert find_arrival(before) >= before

@@ -29,6 +29,7 @@ from simulator.contract import (
     make_groups,
 )
 from simulator.errors import SimulatorError
+from simulator.stalls import read_clock_s
 
 from ..helpers import histogram_of, worker_result
 from .collecting import LIMIT_S, FakeDatabase, Run, asked, pending, play, until
@@ -84,10 +85,11 @@ def test_the_database_is_free_before_anybody_has_asked_for_the_report(
 
 
 def test_a_run_is_told_by_the_wall_clock_with_its_machines(database: FakeDatabase) -> None:
-    """To the millisecond, so that it can be laid beside what a dashboard shows."""
+    """To the millisecond, so that it can be laid beside what a dashboard shows. The executor gets the same by
+    a clock that nobody sets."""
 
     async def story(run: Run) -> None:
-        began = datetime.now(UTC)
+        began, began_s = datetime.now(UTC), read_clock_s()
         await run.start()
         machines = [Machine(node="b", busy_share=0.5), Machine(node="a", busy_share=0.9)]
         for worker in range(2):
@@ -103,6 +105,11 @@ def test_a_run_is_told_by_the_wall_clock_with_its_machines(database: FakeDatabas
         assert last - first == timedelta(seconds=30.5)
         assert timedelta(seconds=1) <= first - began < timedelta(seconds=6)
         assert first.utcoffset() == timedelta(0)
+        assert report.window_s is not None
+        assert report.window_s[1] - report.window_s[0] == pytest.approx(30.5)
+        assert report.window_s[0] - began_s == pytest.approx(
+            (first - began).total_seconds(), abs=0.1
+        )
 
     play(story)
 

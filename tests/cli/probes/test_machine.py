@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from cli.probes.machine import BackgroundLoadSampler
 from cli.probes.timeline import AgingSeries
 from cli.signals import Interrupted
 from simulator.contract import Machine
+from simulator.stalls import read_clock_s
 
 from ...e2e.tool import eventually
 from ...helpers import insert_run, make_report
@@ -67,15 +69,18 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
         stack.enter_context(busy_orphan(tmp_path / "busy-bee"))
         own = stack.enter_context(connected(("127.0.0.1", port)))
         watch = BackgroundLoadSampler([], lambda: [own])
-        began = datetime.now(UTC)
+        began, began_s = datetime.now(UTC), read_clock_s()
         watch.start()
-        eventually(lambda: len(watch._uses) >= 4, "looks at the database's processes")
+        eventually(lambda: len(watch._uses) >= 2, "looks at the database's processes")
+        # The machine's clock is set, as by NTP: nothing of what was used depends on it.
+        monkeypatch.setattr("time.time", lambda: datetime.now(UTC).timestamp() - 3600.0)
+        eventually(lambda: len(watch._uses) >= 4, "more looks at the database's processes")
         watch.stop()
         run = insert_run(
             began_at=began.isoformat(), ended_at=datetime.now(UTC).isoformat(),
             machines=[Machine(node="n", cpus=2, busy_share=0.5)],
         )  # fmt: skip
-        watch.complete(make_report(run))
+        watch.complete(make_report(run, window_s=(began_s, read_clock_s())))
     (machine,) = run.machines
     assert machine.others_share is not None
     assert machine.others_share >= machine.others["busy-bee"] > 0
@@ -107,7 +112,7 @@ def test_what_a_server_used_until_it_ended_is_told() -> None:
     )
     began, ended = (datetime.fromtimestamp(at, UTC).isoformat() for at in (100.0, 104.0))
     run = insert_run(began_at=began, ended_at=ended)
-    watch.complete(make_report(run))
+    watch.complete(make_report(run, window_s=(100.0, 104.0)))
     assert run.resources is not None
     assert (run.resources.reason, run.resources.names) == (None, ["busy-server"])
     assert run.resources.cpu_s == pytest.approx(2.0)
@@ -144,7 +149,8 @@ def test_a_process_is_read_as_psutil_has_it(tmp_path: Path) -> None:
             os.getpid(),
         )
     own, expected = processes[os.getpid()], psutil.Process()
-    assert own.created == pytest.approx(expected.create_time(), abs=1.1)
+    created_s = own.created + time.time() - read_clock_s()
+    assert created_s == pytest.approx(expected.create_time(), abs=1.1)
     assert own.cpu_s == pytest.approx(sum(expected.cpu_times()[:2]), abs=1.0)
     assert own.ended_children_s == pytest.approx(sum(expected.cpu_times()[2:4]), abs=1.0)
 
