@@ -27,6 +27,7 @@ from typing import IO
 import psutil
 
 from .errors import RunFailed
+from .output import explain, note
 from .processes import kill_tree, list_tree, lock_file, run_program
 from .signals import Interrupts
 
@@ -167,8 +168,7 @@ class EmbeddedPostgres:
 
     def _copy_log(self, errors: IO[bytes]) -> None:
         """Copy the server's standard error to the log file, and see when it is ready."""
-        mode = "ab" if self.log.exists() and self.log.stat().st_size < _LOG_BYTES else "wb"
-        with self.log.open(mode) as log:
+        with self._open_log() as log:
             for line in errors:
                 with suppress(OSError):  # a full disk must not block the server
                     log.write(line)
@@ -176,6 +176,14 @@ class EmbeddedPostgres:
                 if _READY_LINE in line:
                     self._ready.set()
         self._ready.set()
+
+    def _open_log(self) -> IO[bytes]:
+        try:
+            is_short = self.log.exists() and self.log.stat().st_size < _LOG_BYTES
+            return self.log.open("ab" if is_short else "wb")
+        except OSError as error:
+            note(f"warning: {self.log} can't be written: {explain(error)}")
+            return Path(os.devnull).open("wb")
 
     def describe_end(self) -> str | None:
         """What its log says if the server has ended by itself; None if it runs."""

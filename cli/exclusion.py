@@ -139,7 +139,12 @@ class Lease:
     def _keep_renewing(self) -> None:
         with suppress(RunFailed):  # whoever checks it hears of that
             while not self._ended.wait(RENEW_S):
-                self.check()
+                try:
+                    self.check()
+                except RunFailed:
+                    raise
+                except Exception as error:  # noqa: BLE001 - without a thread it would just expire
+                    note(f"warning: Lease {self._claim.key} can't be renewed: {error!r}")
 
     def check(self) -> None:
         """Show that the holder is still at work. RunFailed if somebody else has taken it, as they may after a

@@ -21,7 +21,9 @@ from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
 from urllib3 import HTTPConnectionPool, HTTPResponse
 from urllib3.connection import HTTPConnection
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, ProtocolError
+
+from simulator.errors import one_line
 
 UNREACHABLE = (HTTPError, OSError)
 """What the client raises when the API server doesn't answer. If it refuses, that is an ApiException."""
@@ -267,7 +269,12 @@ def _read(answer: Any) -> bytes:
 
 
 def _decode(answer: Any) -> Mapping[str, Any]:
-    document: Mapping[str, Any] = json.loads(_read(answer))
+    text = _read(answer)
+    try:
+        document: Mapping[str, Any] = json.loads(text)
+    except ValueError as error:
+        said = one_line(text.decode(errors="replace"), 100)
+        raise ProtocolError(f"what answers isn't the API server: {said}") from error
     return document
 
 

@@ -30,12 +30,13 @@ import sys
 import threading
 import time
 import traceback
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, NoReturn
 
 from . import collector as collector_module
 from . import worker as worker_module
 from .contract import RunSettings
+from .errors import one_line
 from .imports import import_all
 from .logs import configure_logging, redact
 
@@ -95,31 +96,30 @@ class _Launcher:
             if request["pid"] in self._children:
                 os.kill(request["pid"], request["signal"])
             return
+        try:
+            answer = self._launch(request)
+        except (OSError, ImportError) as error:
+            answer = {"refused": f"can't start a {request['launch']}: {one_line(error)}"}
+        _send(answer)
+
+    def _launch(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Fork a collector or a worker."""
         settings = RunSettings.model_validate(request["settings"])
-        listener = None
         if settings.run_id != self._known:
             import_all(settings, "collector", "worker")
             self._known = settings.run_id
-        if request["launch"] == "collector":
-            # Made before the fork: workers can connect at once, and no port is ever guessed. Workers that
-            # others have started come to one that they know.
-            host, port = ("127.0.0.1", 0) if request["port"] is None else ("", request["port"])
-            try:
-                listener = collector_module.listen(host, port)
-            except OSError as error:
-                _send({"refused": f"can't listen at port {port}: {error.strerror or error}"})
-                return
-        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        pid = os.fork()
-        if not pid:
-            self._become_child(request, settings, listener, log)
-        os.close(log)
-        self._children.add(pid)
-        answer = {"launched": pid}
-        if listener:
-            answer["port"] = listener.getsockname()[1]
-            listener.close()
-        _send(answer)
+        with ExitStack() as stack:
+            listener = None
+            if request["launch"] == "collector":
+                listener = stack.enter_context(_listen(request["port"]))
+            log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            stack.callback(os.close, log)
+            pid = os.fork()
+            if not pid:
+                self._become_child(request, settings, listener, log)
+            self._children.add(pid)
+            answer = {"launched": pid}
+            return answer | {"port": listener.getsockname()[1]} if listener else answer
 
     def _become_child(
         self,
@@ -183,6 +183,17 @@ class _Launcher:
                 with suppress(BlockingIOError):
                     os.read(self._wakeup_read, 4096)
                 self._reap()
+
+
+def _listen(port: int | None) -> socket.socket:
+    """Where a collector is reached; OSError says why not. Made before the fork: workers can connect at once,
+    and no port is ever guessed. Workers that others have started come to one that they know."""
+    if port is None:
+        return collector_module.listen("127.0.0.1", 0)
+    try:
+        return collector_module.listen("", port)
+    except OSError as error:
+        raise OSError(f"can't listen at port {port}: {one_line(error)}") from error
 
 
 def _send(message: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from simulator.contract import Phase, Report, RunSettings, Status
 
 from ..errors import RunFailed
 from ..faults.injector import Action, Disturbance, Doer
+from ..output import note
 
 Watch = Callable[[Status], None]
 """Called about twice a second with the collector's status, and what the executor sees of the database."""
@@ -148,13 +149,16 @@ class Failed:
 
 @dataclass(frozen=True)
 class PartChanged:
-    """Something has happened to a part of the run; only its executor knows what that means."""
+    """Something has happened to a part of the run; only its executor knows what that means. A text is for the
+    user."""
 
     news: Any
 
 
 Event = ReportArrived | Failed | PartChanged | Status
 """What the threads of an executor find out, in a queue."""
+
+_THREADS_POLL_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -216,6 +220,41 @@ class RunUnderWay(ABC):
     def __init__(self) -> None:
         self.events: SimpleQueue[Event] = SimpleQueue()
         self.problems = Problems()
+        self._threads: list[threading.Thread] = []
+
+    def begin(self, work: Callable[..., None], *arguments: Any, vital: bool = True) -> None:
+        """Do `work` in a thread, until `end_threads`. If it can't go on, nor can the run; unless it isn't
+        `vital`: then the user is told."""
+
+        def do() -> None:
+            try:
+                work(*arguments)
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody must wait for it
+                text = (
+                    f"{work.__name__} failed: unexpected {type(error).__name__}: {error}; a defect"
+                )
+                self.events.put(
+                    Failed(text) if vital else PartChanged(f"warning: {text}; the run goes on")
+                )
+
+        thread = threading.Thread(target=do, name=work.__name__, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def end_threads(self, stop: Callable[[], None], patience_s: float) -> None:
+        """See that all threads have ended: one that reads when the interpreter ends can abort it."""
+        until = time.monotonic() + patience_s
+        for thread in self._threads:
+            while thread.is_alive() and time.monotonic() < until:
+                stop()
+                thread.join(_THREADS_POLL_S)
+
+    def take(self, news: Any) -> None:
+        """Tell the user, or `notice` what has happened to a part."""
+        if isinstance(news, str):
+            note(news)
+        else:
+            self.notice(news)
 
     @abstractmethod
     def notice(self, news: Any) -> None:
@@ -253,7 +292,7 @@ def await_report(run: RunUnderWay, run_id: str, deadline: float | None, show: Wa
         if isinstance(event, Failed):
             raise RunFailed(event.reason)
         if isinstance(event, PartChanged):
-            run.notice(event.news)
+            run.take(event.news)
         elif isinstance(event, Status):
             if event.run_id == run_id:  # not of the run before, read a moment too late
                 if heard_at is None:
@@ -277,7 +316,7 @@ def await_over(run: RunUnderWay, over: threading.Event) -> None:
         if isinstance(event, Failed):
             raise RunFailed(event.reason)
         if isinstance(event, PartChanged):
-            run.notice(event.news)
+            run.take(event.news)
         run.check()
         run.problems.raise_due()
 

@@ -18,9 +18,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-from pydantic import ValidationError
 
 from simulator.contract import RUN_HEADER, TOKEN_HEADER, Phase, Report, RunSettings, Status
+from simulator.errors import one_line
 
 from ..errors import RunFailed
 from ..installation import environment_for_processes
@@ -28,6 +28,7 @@ from ..output import explain
 from ..probes.machine import BackgroundLoadSampler
 from ..processes import kill_group
 from ..signals import Interrupts
+from .asking import ANSWERED, CollectorAsker
 from .base import (
     POLL_S,
     Event,
@@ -36,7 +37,6 @@ from .base import (
     PartChanged,
     PartSeries,
     Problem,
-    ReportArrived,
     RunUnderWay,
     SingleExecutor,
     Watch,
@@ -46,9 +46,6 @@ from .base import (
 )
 
 _CONNECT_TIMEOUT_S = 5.0
-# Longer than the collector holds back its answer.
-_REPORT_TIMEOUT_S = 60.0
-_STATUS_TIMEOUT_S = 2.0
 _END_PATIENCE_S = 3.0
 _THREADS_PATIENCE_S = 1.0
 # A worker that fails tells the collector before it ends; the report of that is awaited this long.
@@ -171,9 +168,7 @@ class _Run(RunUnderWay):
         """Where the workers reach the collector."""
         self._names: dict[int, str] = {}
         """Running processes: pid -> name."""
-        self._http: httpx.Client | None = None
-        self._stopped = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._asker: _LoopbackAsker | None = None
 
     def list_processes(self) -> list[int]:
         """The processes that run, the collector first."""
@@ -185,21 +180,10 @@ class _Run(RunUnderWay):
         """Launch all processes; RunFailed as soon as one of them ends, or at the deadline."""
         fixed_port = urlsplit(self._collector).port if self._collector else None
         port = self._launch("collector", {"launch": "collector", "port": fixed_port})["port"]
-        self._collector = url = f"http://127.0.0.1:{port}"
-        self._http = httpx.Client(
-            base_url=url,
-            headers={
-                TOKEN_HEADER: self._settings.token,
-                RUN_HEADER: self._settings.run_id,
-            },
-            timeout=httpx.Timeout(_REPORT_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S),
-            trust_env=False,
-            verify=False,  # noqa: S501 - plain HTTP on loopback; spares loading certificates
-        )
-        for work in (self._ask_for_report, self._ask_for_status):
-            thread = threading.Thread(target=work, args=[self._http], daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        self._collector = f"http://127.0.0.1:{port}"
+        self._asker = _LoopbackAsker(self._collector, self._settings, self.events)
+        self.begin(self._asker.ask_for_report, self._settings.run_id)
+        self.begin(self._asker.ask_for_status)
         self.start_workers(deadline)
 
     def start_workers(self, deadline: float | None) -> None:
@@ -233,43 +217,16 @@ class _Run(RunUnderWay):
                     if "launched" in event.news:
                         self._names[event.news["launched"]] = name
                         return dict(event.news)
-                    self.notice(event.news)
+                    self.take(event.news)
 
     def _next_event(self, within_s: float) -> Event | None:
         with suppress(Empty):
             return self.events.get(timeout=within_s)
         return None
 
-    # --- what the collector says -----------------------------------------------------------------
-
-    def _ask_for_report(self, http: httpx.Client) -> None:
-        """Ask for the report, which the collector holds back until there is one."""
-        while not self._stopped.is_set():
-            try:
-                answer = http.get("/report")
-            except (httpx.HTTPError, RuntimeError):
-                return  # its end is reported by the launcher, or the client was closed
-            if answer.status_code == httpx.codes.OK:
-                self.events.put(ReportArrived(Report.model_validate_json(answer.content)))
-                return
-            if answer.status_code != httpx.codes.ACCEPTED:
-                self.events.put(Failed(answer.text))
-                return
-
-    def _ask_for_status(self, http: httpx.Client) -> None:
-        """Ask for progress; a collector that hangs keeps nobody but this thread waiting."""
-        while not self._stopped.wait(POLL_S):
-            try:
-                answer = http.get("/status", timeout=_STATUS_TIMEOUT_S)
-                self.events.put(Status.model_validate_json(answer.content))
-            except (httpx.HTTPError, ValidationError):
-                continue
-            except RuntimeError:
-                return  # the client was closed
-
     # --- what happens to the processes -----------------------------------------------------------
 
-    def notice(self, news: Any) -> None:
+    def notice(self, news: dict[str, Any]) -> None:
         """Take note of a line from the launcher: one of this run's processes may have ended."""
         if "exited" not in news:
             return
@@ -307,9 +264,8 @@ class _Run(RunUnderWay):
     def clean_up(self) -> None:
         """End what is left: by SIGTERM, soon after or in a hurry by SIGKILL."""
         with self._interrupts.shield():
-            self._stopped.set()
-            if self._http is not None:
-                self._http.close()
+            if self._asker is not None:
+                self._asker.stop()
             try:
                 for number in (signal.SIGTERM, signal.SIGKILL):
                     self._end_processes(number)
@@ -317,9 +273,8 @@ class _Run(RunUnderWay):
                 pass  # nothing can be asked of the launcher
             if self._names:
                 self._launcher.kill()
-            until = time.monotonic() + _THREADS_PATIENCE_S
-            for thread in self._threads:
-                thread.join(max(0.0, until - time.monotonic()))
+            if self._asker is not None:
+                self.end_threads(self._asker.stop, _THREADS_PATIENCE_S)
 
     def _end_processes(self, number: signal.Signals) -> None:
         """Send them a signal and wait for their end; RunFailed if the launcher can't be asked."""
@@ -331,9 +286,40 @@ class _Run(RunUnderWay):
             self._launcher.check_hurry()
             event = self._next_event(0.1)
             if isinstance(event, PartChanged):
-                self.notice(event.news)
+                self.take(event.news)
             elif self._launcher.gone.is_set():
                 return
+
+
+class _LoopbackAsker(CollectorAsker):
+    """Asks a collector of this machine."""
+
+    whom = "the collector"
+    status_timeout_s = 2.0
+
+    def __init__(self, url: str, settings: RunSettings, events: SimpleQueue[Event]) -> None:
+        super().__init__(events, settings.linger_s)
+        self._http = httpx.Client(
+            base_url=url,
+            headers={TOKEN_HEADER: settings.token, RUN_HEADER: settings.run_id},
+            trust_env=False,
+            verify=False,  # noqa: S501 - plain HTTP on loopback; spares loading certificates
+        )
+
+    def stop(self) -> None:
+        super().stop()
+        self._http.close()
+
+    def _ask(self, path: str, timeout_s: float) -> tuple[int, bytes]:
+        timeout = httpx.Timeout(timeout_s, connect=_CONNECT_TIMEOUT_S)
+        try:
+            answer = self._http.get(path, timeout=timeout)
+        except (httpx.HTTPError, RuntimeError) as error:  # RuntimeError: it was closed meanwhile
+            self.problem = one_line(error) or type(error).__name__
+            return 0, b""
+        if answer.status_code not in ANSWERED:
+            self.problem = f"it answers {answer.status_code}: {one_line(answer.text, 200)}"
+        return answer.status_code, answer.content
 
 
 # --- the launcher ---------------------------------------------------------------------------------
@@ -388,14 +374,17 @@ class Launcher:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        with suppress(ValueError):  # a line that was cut off with its life
+        try:
             for line in self._process.stdout:
                 message = json.loads(line)
                 self._lines += 1
                 if "pong" not in message:
                     self._events.put(PartChanged(message))
-        self.gone.set()
-        self._events.put(Failed(_ENDED))
+        except ValueError:
+            pass  # a line that was cut off with its life
+        finally:
+            self.gone.set()
+            self._events.put(Failed(_ENDED))
 
     def check(self) -> None:
         """RunFailed if it has shown no sign of life for too long. To be called twice a second."""

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ..output import note
 from .metrics import CONTENT_TYPE, write_metrics
 from .state import LiveState
 
@@ -65,9 +66,13 @@ class LiveServer:
                 log_config=None, log_level="critical", access_log=False,
             )
         )  # fmt: skip
-        self._thread = threading.Thread(
-            target=self._server.run, args=[[self._socket]], name="live", daemon=True
-        )
+        self._thread = threading.Thread(target=self._serve, name="live", daemon=True)
+
+    def _serve(self) -> None:
+        try:
+            self._server.run([self._socket])
+        except Exception as error:  # noqa: BLE001 - the command can do without
+            note(f"warning: the live page has ended: unexpected {error!r}")
 
     def start(self) -> None:
         """Begin to serve."""

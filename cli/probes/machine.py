@@ -14,6 +14,7 @@ import psutil
 from simulator.contract import DatabaseUse, Report, Resources
 from simulator.stalls import read_clock_s
 
+from ..output import note
 from .background import (
     Snapshot,
     compare,
@@ -119,6 +120,8 @@ class BackgroundLoadSampler:
                     return
         except (psutil.Error, OSError) as error:
             _log.debug("other processes can't be seen: %s", error)
+        except Exception as error:  # noqa: BLE001 - the run can do without
+            note(f"warning: what else uses this machine is no longer seen: unexpected {error!r}")
 
     def _forget(self, before: Snapshot, after: Snapshot, new: Collection[int]) -> None:
         """Forget what looks showed since processes began that only now are known as the database's."""

@@ -125,6 +125,13 @@ class Barrier:
             least = self.clock_offsets_s.get(worker, offset)
             self.clock_offsets_s[worker] = min(least, offset)
 
+    def excuse(self, gap_s: float) -> None:
+        """Don't count a time in which this process itself stood still: what workers have sent meanwhile is
+        still to be read."""
+        now = time.monotonic()
+        self._appear_by += gap_s
+        self._heard = {worker: min(now, at + gap_s) for worker, at in self._heard.items()}
+
     @property
     def missing(self) -> list[int]:
         """The workers that are not ready."""

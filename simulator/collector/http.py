@@ -182,9 +182,10 @@ _ANNOUNCE_INTERVAL_S = 2.0
 
 async def announce(collector: Collector) -> None:
     """Print progress, then report or failure, to standard output."""
-    while collector.report is None and collector.failure is None:
-        _print(STATUS_PREFIX + collector.status().model_dump_json())
-        await collector.await_end(_ANNOUNCE_INTERVAL_S)
+    with collector.failing():
+        while collector.report is None and collector.failure is None:
+            _print(STATUS_PREFIX + collector.status().model_dump_json())
+            await collector.await_end(_ANNOUNCE_INTERVAL_S)
     if collector.report:
         _print(REPORT_PREFIX + collector.report.model_dump_json())
     else:
@@ -235,7 +236,10 @@ def run_collector(
         )
 
         async def end_unasked() -> None:
-            await leave_database(collector)
+            with (
+                collector.failing()
+            ):  # what keeps it from disconnecting must not keep this process for ever
+                await leave_database(collector)
             await asyncio.sleep(settings.linger_s)
             end()
 

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from ..contract import (
@@ -54,6 +54,11 @@ _OTHERS_PATIENCE_S = 3.0
 an error: then the executor waits for the report a little longer than this."""
 
 
+_LOOK_S = 1.0
+"""How often it is looked after workers that are late. A look that comes later by as much shows that this
+process itself was stopped: by SIGSTOP, with its machine, or for want of a CPU."""
+
+
 class Collector:
     """State of one run. All methods run in one event loop; the module works in one thread."""
 
@@ -89,7 +94,7 @@ class Collector:
 
     async def run(self) -> None:
         """Prepare, then watch deadlines until the report is there or the run has failed."""
-        with self._failing():
+        with self.failing():
             self._phases.enter(Phase.PREPARE)
             workload, module = build(self.settings)
             self._preparation = Preparation(self.settings, module, workload)
@@ -117,7 +122,7 @@ class Collector:
         return await self._database.call(question, timeout_s, action)
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
+    def failing(self) -> Iterator[None]:
         """Whatever goes wrong meanwhile ends the run, and the executor is told."""
         try:
             yield
@@ -132,12 +137,15 @@ class Collector:
     async def _watch(self) -> None:
         """Wait for the end; fail if a worker doesn't appear in time or falls silent."""
         while self.report is None and self.failure is None:
-            changed = self._changed
-            deadline = self.barrier.next_deadline()
-            timeout = None if deadline is None else deadline - time.monotonic()
-            try:
-                await asyncio.wait_for(changed.wait(), timeout)
-            except TimeoutError:
+            now, deadline = time.monotonic(), self.barrier.next_deadline()
+            due = now + _LOOK_S if deadline is None else min(deadline, now + _LOOK_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), due - now)
+            overslept_s = time.monotonic() - due
+            if overslept_s > _LOOK_S:
+                _log.warning("this process stood still for %.1f s", overslept_s)
+                self.barrier.excuse(overslept_s)
+            else:
                 late = self.barrier.find_late()
                 if late and self.barrier.awaited:
                     for worker in self.barrier.list_late():
@@ -172,7 +180,7 @@ class Collector:
         self._phases.enter(Phase.VERIFY)
         self._note_stalls()
         prepared = self._prepared
-        with self._failing():
+        with self.failing():
             await self._finish_deleting()
             report = await self._ask(
                 lambda: make_report(
@@ -376,7 +384,7 @@ class Collector:
 
     async def _settle(self) -> None:
         action = "counting the prefill"
-        with self._failing():
+        with self.failing():
             try:
                 if self._asks_prefill:
                     await self._ask(self._prepared.await_prefill, action)
@@ -398,7 +406,11 @@ class Collector:
         self._notify()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+        async def do() -> None:
+            with self.failing():
+                await work
+
+        task = asyncio.create_task(do())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -436,7 +448,7 @@ class Collector:
             self._deleting = asyncio.create_task(self._delete(deleter, limit_ms))
 
     async def _delete(self, deleter: Deleter, limit_ms: int) -> None:
-        with self._failing():
+        with self.failing():
             await self._ask(lambda: deleter.delete_in_run(limit_ms), "deleting old events")
 
     def _count_places(self, load: Load) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import httpx
+from pydantic import ValidationError
 
 from ..contract import (
     RUN_HEADER,
@@ -101,6 +102,7 @@ class CollectorClient:
 
     def __init__(self, url: str, settings: RunSettings, worker: int) -> None:
         self.worker = worker
+        self._linger_s = settings.linger_s
         # No proxy from the environment: the collector is a neighbour. A held /ready is answered
         # after at most HOLD_S (collector), well within the timeout. `verify=False` only spares
         # loading certificates: the URL is plain HTTP.
@@ -130,22 +132,22 @@ class CollectorClient:
         worker is to end, if it is to end early."""
         try:
             status, content = self._reports.post("/progress", message.model_dump_json())
-        except (OSError, HTTPException) as error:
+            if status == httpx.codes.GONE:
+                self.failure = content.decode(errors="replace")
+            if httpx.codes.is_error(status):
+                return None
+            return ProgressAnswer.model_validate_json(content).ends_in_s
+        except (OSError, HTTPException, ValidationError) as error:
             _log.warning("progress not delivered: %s", error)
             return None
-        if status == httpx.codes.GONE:
-            self.failure = content.decode(errors="replace")
-        if httpx.codes.is_error(status):
-            return None
-        return ProgressAnswer.model_validate_json(content).ends_in_s
 
     def result(self, result: WorkerResult) -> None:
-        """Hand in the result."""
-        self._post("/result", result)
+        """Hand in the result. What was measured is kept for as long as the collector keeps its report."""
+        self._post("/result", result, self._linger_s)
 
     def answers(self, answers: WorkerAnswers) -> None:
         """Hand in answers."""
-        self._post("/answers", answers)
+        self._post("/answers", answers, self._linger_s)
 
     def fail(self, reason: str) -> None:
         """Give the run up."""
@@ -153,10 +155,12 @@ class CollectorClient:
             failure = Failure(worker=self.worker, reason=redact(reason))
             self._http.post("/failure", content=failure.model_dump_json())
 
-    def _post(self, path: str, message: Message) -> bytes:
+    def _post(self, path: str, message: Message, patience_s: float | None = None) -> bytes:
         """Post until it is answered: the collector may not listen yet."""
-        deadline = time.monotonic() + _CONNECT_PATIENCE_S
+        deadline = time.monotonic() + (patience_s or _CONNECT_PATIENCE_S)
         while True:
+            # Time in which nobody asked doesn't count, as when this process itself was stopped.
+            is_last = time.monotonic() > deadline
             try:
                 answer = self._http.post(path, content=message.model_dump_json())
                 if answer.status_code == TOO_EARLY:
@@ -167,7 +171,7 @@ class CollectorClient:
                     break
             except httpx.TransportError as error:
                 problem = str(error)
-            if time.monotonic() > deadline:
+            if is_last:
                 raise RunOver(f"can't reach the collector: {problem}")
             # Nothing tells a client that a server has begun to listen.
             time.sleep(_CONNECT_INTERVAL_S)
@@ -189,15 +193,24 @@ def reporting(
     client: CollectorClient,
     read: Callable[[], Progress],
     end_early: Callable[[float], object] = lambda at: None,
+    stage: Literal["prefill", "run"] = "run",
 ) -> Iterator[None]:
     """Report once a second from a thread, so also while the database doesn't answer. `end_early` is called
-    with the instant, by `time.perf_counter()`, at which the worker is to end."""
+    with the instant, by `time.perf_counter()`, at which the worker is to end. Whatever keeps the thread from
+    reading how far the worker is, it says that the worker lives, or the run would be given up."""
     stop = threading.Event()
 
     def report() -> None:
         compute_patiently()
+        latest, problem = Progress(worker=client.worker, stage=stage, elapsed_s=0, done=0), ""
         while not stop.wait(_PROGRESS_INTERVAL_S):
-            ends_in_s = client.progress(read())
+            try:
+                latest = read()
+            except Exception as error:  # noqa: BLE001 - what is measured must not be lost by it
+                if repr(error) != problem:
+                    _log.exception("can't read how far this worker is")
+                problem = repr(error)
+            ends_in_s = client.progress(latest)
             if ends_in_s is not None:
                 end_early(time.perf_counter() + ends_in_s)
 

@@ -90,7 +90,7 @@ class WritingWorker(Worker):
     def _store_devices(self) -> None:
         recorder = Recorder()
         recorder.begin(time.perf_counter())
-        with reporting(self._client, self._progress("prefill", recorder)):
+        with reporting(self._client, self._progress("prefill", recorder), stage="prefill"):
             store_devices(self._module, self._workload, self._number, self._check_on)
 
     def _prefill(self, generate: Callable[[int, int], EventBlock], first: int, count: int) -> None:
@@ -99,7 +99,7 @@ class WritingWorker(Worker):
             feed = Feed(generate, writer.encoder, first, count, batch)
             recorder = Recorder()
             recorder.begin(time.perf_counter())
-            with reporting(self._client, self._progress("prefill", recorder)):
+            with reporting(self._client, self._progress("prefill", recorder), stage="prefill"):
                 self._insert(feed, writer, recorder)
 
     def _insert(

@@ -78,6 +78,12 @@ def test_a_server_that_is_not_there(client: KubeClient, api: Api) -> None:
         client.find(POD, "here")
 
 
+def test_a_page_of_somebody_in_between_is_no_answer(api: Api, client: KubeClient) -> None:
+    api.answer = lambda *_: (200, b"<html>Please log in</html>")
+    with pytest.raises(RunFailed, match="<html>Please log in"), explain_errors("can't look"):
+        client.find(POD, "here")
+
+
 def test_a_watch_ends_with_what_was_cut_off(api: Api, client: KubeClient) -> None:
     changes = [{"type": how, "object": {"n": how}} for how in ("ADDED", "DELETED")]
     lines = "\n".join(map(json.dumps, changes)) + '\n{"type": "MODI'

@@ -56,12 +56,17 @@ class Namespace:
 
 
 @pytest.fixture
-def namespace(monkeypatch: pytest.MonkeyPatch) -> Iterator[Namespace]:
+def api() -> Iterator[Api]:
+    with Api() as api:
+        yield api
+
+
+@pytest.fixture
+def namespace(api: Api, monkeypatch: pytest.MonkeyPatch) -> Namespace:
     monkeypatch.setattr(exclusion, "RENEW_S", 0.05)
     monkeypatch.setattr(exclusion, "LOOK_S", 0.1)
-    with Api() as api:
-        monkeypatch.setattr(Place, "make_client", lambda _: KubeClient(api.configuration))
-        yield Namespace(api)
+    monkeypatch.setattr(Place, "make_client", lambda _: KubeClient(api.configuration))
+    return Namespace(api)
 
 
 def claim(name: str) -> AbstractContextManager[list[Lease]]:
@@ -80,6 +85,22 @@ def test_who_is_at_work_is_named(namespace: Namespace) -> None:
             pass
         lease.check()
     assert namespace.lease is None
+
+
+@pytest.mark.parametrize("page", [b"<html>Please log in</html>", b"{}"])
+def test_a_lease_is_renewed_though_somebody_in_between_has_answered(
+    namespace: Namespace, api: Api, page: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would expire, and somebody else would take the database."""
+    with claim("first") as (lease,):
+        answer, asked = api.answer, len(api.asked)
+        api.answer = lambda *_: (200, page)
+        eventually(lambda: len(api.asked) > asked + 2, "two renewals that failed", 30, 0.01)
+        api.answer = answer
+        before = namespace.version
+        eventually(lambda: namespace.version != before, "a renewal", 30, 0.01)
+        lease.check()
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_who_is_killed_leaves_it_to_others(

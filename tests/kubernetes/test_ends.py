@@ -139,6 +139,19 @@ def test_api_server_lost_for_a_while(tool: ClusterTool, proxy: Proxy) -> None:
     tool.fine(running.wait())
 
 
+def test_api_server_lost_until_the_run_is_over(tool: ClusterTool, proxy: Proxy) -> None:
+    """Its collector keeps the report."""
+    running = tool.start_talkative("--num-inserts", 300)
+    running.await_err("running,", 60)
+    proxy.cut()
+    time.sleep(5.0)
+    proxy.mend()
+    done = tool.fine(running.wait())
+    assert "the API server has been out of reach for" in done.err
+    assert "its report is waited for" in done.err
+    assert "the API server answers again, after" in done.err
+
+
 def test_api_server_lost_for_long(tool: ClusterTool, proxy: Proxy, namespace: Namespace) -> None:
     running = in_its_window(tool, *LONG)
     proxy.cut()

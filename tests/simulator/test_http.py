@@ -18,6 +18,7 @@ import trustme
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules._base import http, http_connection
 from simulator.modules._base.http import (
+    Answer,
     AnswerTimeout,
     ConnectionLost,
     HttpPool,
@@ -364,7 +365,12 @@ def test_a_node_is_back_when_it_serves_requests(monkeypatch: pytest.MonkeyPatch)
     place.close()
     down = b"HTTP/1.1 503 Not yet\r\ncontent-length: 0\r\n\r\n"
     unknown = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno"
-    probe = Probe("POST", "/ask", b"who leads?", lambda answer: answer.body == b"ok")
+
+    def leads(answer: Answer) -> bool:
+        """As one that looks for what an answer of another form doesn't have."""
+        return {b"ok": True, b"": False}[answer.body]
+
+    probe = Probe("POST", "/ask", b"who leads?", leads)
     with closing(Scripted(answers_each(OK))) as living:
         urls = [f"http://{address[0]}:{address[1]}", f"http://{living.address}"]
         with closing(HttpPool(urls, 80, {}, 20, probe=probe)) as pool:

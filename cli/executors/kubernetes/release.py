@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -54,13 +54,14 @@ from ..base import (
     await_report,
     ease,
 )
-from . import access
+from .access import CollectorAccess
 from .watching import Change, ReleaseWatch
 
 _GONE_PATIENCE_S = 15.0
+# What is left can be removed later: https://helm.sh/docs/helm/helm_uninstall/
+_REMOVAL_PATIENCE_S = 30.0
 # Longer than it may take to make a connection.
 _THREADS_PATIENCE_S = 7.0
-_THREADS_POLL_S = 0.1
 _RETRY_S = 1.0
 # Pods that end make room for those of the next run within some seconds.
 _TOLD_AFTER_S = 10.0
@@ -102,14 +103,12 @@ class Release(RunUnderWay, PartSeries):
             self._client, place.namespace, self._name, self._selector, self._workers,
             scheduling_patience_s, self.events, self.problems,
         )  # fmt: skip
-        self._collector = access.CollectorAccess(
-            self._client, place.namespace, self._name, first.token, self.events,
-            self._watch.find_collector, by_log, ease(first.workers),
+        self._collector = CollectorAccess(
+            self._client, place.namespace, self._name, first, self.events, self._watch.find_collector, by_log,
         )  # fmt: skip
         self._scheduling_patience_s = scheduling_patience_s
         self._wait_told = False
         """Whether the user knows that pods wait for a node."""
-        self._threads: list[threading.Thread] = []
         self._installed = False
         self._refused = False
         """Whether the user may not install."""
@@ -124,7 +123,7 @@ class Release(RunUnderWay, PartSeries):
     def start(self) -> None:
         """Install the release and begin to watch."""
         for kind in (POD, JOB, EVENT):
-            self._begin(self._watch.follow, kind)
+            self.begin(self._watch.follow, kind)
         first = self._settings[0]
         values = {
             **self._add_pod_network(self._values),
@@ -152,13 +151,7 @@ class Release(RunUnderWay, PartSeries):
                     raise ConfigError(explain_no_namespace(self._place.namespace)) from None
                 raise type(error)(text) from None
         if self._part.leads:
-            self._begin(self._collector.ask_for_status)
-
-    def _begin(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Do `work` in a thread until the release is removed."""
-        thread = threading.Thread(target=work, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+            self.begin(self._collector.ask_for_status)
 
     def _add_pod_network(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The values, with the pod network's ranges for the NetworkPolicy if they can be had."""
@@ -175,14 +168,14 @@ class Release(RunUnderWay, PartSeries):
 
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
         began = time.monotonic()
-        self._begin(self._collector.ask_for_report, settings.run_id)
+        self.begin(self._collector.ask_for_report, settings.run_id)
         space = self._place.namespace
         sampler = PodSampler(
             self._client, space, self._values, settings.options.values(),
             lambda: place_pods(space, list(self._watch.pods.values())), ease(settings.workers),
         )  # fmt: skip
-        self._begin(sampler.follow_nodes)
-        self._begin(sampler.follow_database)
+        self.begin(sampler.follow_nodes, vital=False)
+        self.begin(sampler.follow_database, vital=False)
 
         def notice(status: Status) -> None:
             sampler.notice(status)
@@ -221,12 +214,9 @@ class Release(RunUnderWay, PartSeries):
             **describe_environment(self._client, self._watch.pods),
         }
 
-    def notice(self, news: Change | str) -> None:
-        """Take note of a change of a pod, a Job or an event, or tell the user what has been found out."""
-        if isinstance(news, str):
-            note(news)
-        else:
-            self._watch.notice(news)
+    def notice(self, news: Change) -> None:
+        """Take note of a change of a pod, a Job or an event."""
+        self._watch.notice(news)
 
     def check(self) -> None:
         """Raise if the user has asked for the end once more; note what a run has long been waiting for."""
@@ -238,7 +228,7 @@ class Release(RunUnderWay, PartSeries):
 
     def describe_start(self) -> str:
         """Which pods have not started, or what keeps the collector from being heard."""
-        problem = self._collector.proxy_problem
+        problem = self._collector.problem
         pod = self._watch.find_collector()
         if problem is not None and pod is not None and is_running(pod):
             return f"no contact with the collector yet: {problem}"
@@ -258,14 +248,12 @@ class Release(RunUnderWay, PartSeries):
                 self._end_threads()
 
     def _end_threads(self) -> None:
-        """See that all threads have ended: one that reads when the interpreter ends can abort it."""
-        until = time.monotonic() + _THREADS_PATIENCE_S
-        for thread in self._threads:
-            while thread.is_alive() and time.monotonic() < until:
-                # Again, for a thread that was just about to connect.
-                self._watch.stop()
-                self._collector.stop()
-                thread.join(_THREADS_POLL_S)
+        # Again and again, for a thread that was just about to connect.
+        def stop() -> None:
+            self._watch.stop()
+            self._collector.stop()
+
+        self.end_threads(stop, _THREADS_PATIENCE_S)
 
     def _keep_evidence(self, failed: bool) -> None:
         """Keep the pods' logs, and the events of a run that failed, unless that would be waiting in vain."""
@@ -281,7 +269,7 @@ class Release(RunUnderWay, PartSeries):
 
     def _remove(self) -> None:
         """Uninstall, and try again while the API server is away. RunFailed says what is left."""
-        deadline = time.monotonic() + access.LOST_PATIENCE_S
+        deadline = time.monotonic() + _REMOVAL_PATIENCE_S
         while True:
             try:
                 self._helm.uninstall(self._name)

@@ -299,7 +299,12 @@ class HttpPool:
                 if node in self._live:
                     self._probed.discard(node)
                     return
-            if self._passes_probe(node):
+            try:
+                passes = self._passes_probe(node)
+            except Exception:  # noqa: BLE001 - it would end this thread unseen
+                _log.exception("the probe of %s failed unexpectedly", node.authority)
+                passes = False
+            if passes:
                 self._declare_live(node)
                 apart_s = _FIRST_PROBE_S
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import select
 import threading
 import time
@@ -18,6 +19,8 @@ from ...errors import one_line
 from ..sending import LAST_ANSWERS_S, Outcome, Poll, limit_wait
 from .server import ERRORS, RECONNECT_INTERVAL_S
 from .wire import Connection, Node, Pending
+
+_log = logging.getLogger(__name__)
 
 
 class Topology(Protocol):
@@ -270,7 +273,13 @@ class ConnectionPool:
         ).start()
 
     def _keep_trying(self, node: Node) -> None:
-        while node in self._wanted and not self._attempt(node):
+        while node in self._wanted:
+            try:
+                if self._attempt(node):
+                    return
+            except Exception as error:  # noqa: BLE001 - it would end this thread unseen
+                _log.exception("connecting to %s failed unexpectedly", node)
+                self._failure = error
             if self._closed.wait(RECONNECT_INTERVAL_S):
                 return
 

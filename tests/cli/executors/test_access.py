@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cli.executors import asking
 from cli.executors.base import Event, Failed, PartChanged, ReportArrived
 from cli.executors.kubernetes import access
 from cli.executors.kubernetes.access import CollectorAccess, read_log
@@ -24,7 +25,8 @@ from simulator.contract import (
     Status,
 )
 
-from ...helpers import make_report
+from ...helpers import make_report, settings
+from ...kubernetes.proxy import Proxy
 from ..api_server import Api
 
 POD: dict[str, Any] = {
@@ -60,7 +62,7 @@ def heard(
     """What is heard of the run r1."""
     events: SimpleQueue[Event] = SimpleQueue()
     client = KubeClient(api.configuration)
-    way = CollectorAccess(client, "here", "iotb-1", "token", events, lambda: pod, by_log)
+    way = CollectorAccess(client, "here", "iotb-1", settings(), events, lambda: pod, by_log)
     works = [
         threading.Thread(target=way.ask_for_report, args=("r1",)),
         threading.Thread(target=way.ask_for_status),
@@ -140,7 +142,7 @@ def test_a_collector_of_another_version_ends_the_run(api: Api) -> None:
 def test_a_proxy_that_never_answers_is_given_up_for_the_log(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "_STATUS_TIMEOUT_S", (5.0, 0.3))
+    monkeypatch.setattr(CollectorAccess, "status_timeout_s", 0.3)
     free = threading.Event()
 
     def hold() -> tuple[int, bytes]:
@@ -184,7 +186,7 @@ def test_a_collector_that_has_not_begun_is_waited_for(api: Api) -> None:
 def test_a_collector_that_can_not_be_heard_at_all_ends_the_run_with_both_causes(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "LOST_PATIENCE_S", 0.2)
+    monkeypatch.setattr(access, "LOG_PATIENCE_S", 0.2)
 
     def answer(method: str, path: str) -> tuple[int, bytes]:
         if "/proxy/" in path:
@@ -203,12 +205,42 @@ def test_a_collector_that_can_not_be_heard_at_all_ends_the_run_with_both_causes(
 def test_an_api_server_that_is_away_is_not_taken_for_a_proxy_that_does_not_work(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "LOST_PATIENCE_S", 0.2)
+    monkeypatch.setattr(asking, "find_patience_s", lambda *_: 0.2)
     with heard(api) as events:
         api.server.socket.close()
         api.server.shutdown()
         reason = next_of(events, Failed).reason
     assert reason.startswith("the API server has been out of reach for")
+
+
+def test_an_api_server_that_is_back_in_time_costs_no_report(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collector keeps it for ten minutes; runs were given up after half a minute."""
+    monkeypatch.setattr(asking, "TOLD_AFTER_S", 0.1)
+    status = Status(run_id="r1", phase=Phase.RUN, age_s=1.0)
+    back = threading.Event()
+
+    def answer(method: str, path: str) -> tuple[int, bytes]:
+        if path.endswith("/report") and not back.is_set():
+            return 202, b""
+        report = path.endswith("/report")
+        return 200, (REPORT if report else status).model_dump_json().encode()
+
+    api.answer = answer
+    with Proxy("127.0.0.1", api.server.server_port) as proxy:
+        api.configuration.host = f"http://127.0.0.1:{proxy.port}"
+        with heard(api) as events:
+            next_of(events, Status)
+            proxy.cut()
+            told = next_of(events, PartChanged).news
+            assert told.startswith("the API server has been out of reach for 0 s (")
+            assert told.endswith("its report is waited for, for another 10 min at most")
+            back.set()
+            proxy.mend()
+            news = {type(event): event for event in (events.get(timeout=20) for _ in range(20))}
+            assert news[ReportArrived] == ReportArrived(REPORT)
+            assert "the API server answers again, after" in str(news[PartChanged])
 
 
 def test_of_a_log_with_several_runs_only_the_own_report_counts() -> None:

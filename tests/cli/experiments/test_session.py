@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
 
@@ -211,6 +212,19 @@ def test_a_search_names_its_own_option_for_longer_runs() -> None:
         "the workers overlapped in only 70%: use a longer --run-duration", reasons[1],
     ]  # fmt: skip
     assert name_durations(reasons, "insert") == reasons
+
+
+def test_a_server_of_the_tool_needs_no_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody read what it wrote, at which it would have stopped, and nobody saw that it was ready."""
+    server = EmbeddedPostgres(str(tmp_path), cast("Any", None))
+    server.log.mkdir()
+    errors = BytesIO(b"LOG:  database system is ready to accept connections\n")
+    server._copy_log(errors)
+    assert server._ready.is_set() and not errors.read()
+    said = capsys.readouterr().err
+    assert said == f"warning: {server.log} can't be written: Is a directory\n"
 
 
 def test_a_server_of_the_tool_that_ended_by_itself_is_named_with_the_failure(

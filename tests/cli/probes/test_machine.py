@@ -94,6 +94,18 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
     assert (machine.node, machine.busy_share) == ("n", 0.5)
 
 
+def test_looks_that_fail_unforeseen_are_told_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine_module, "take_snapshot", {}.__getitem__)
+    watch = BackgroundLoadSampler([], list)
+    watch.start()
+    watch.stop()
+    assert capsys.readouterr().err.startswith(
+        "warning: what else uses this machine is no longer seen: unexpected TypeError("
+    )
+
+
 def test_what_a_server_used_until_it_ended_is_told() -> None:
     """As with one whose disk was full: there is none to be found at the end of the run."""
     watch = BackgroundLoadSampler([], list)
