@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg2
@@ -26,6 +27,9 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
         gc.enable()
 
+
+LOCALES = "locales"
+"""The folder beside the embedded PostgreSQL's data in which tests may put locales, before they are used."""
 
 MOST_LINES = 10
 """Of the summary of skipped tests."""
@@ -58,7 +62,10 @@ def embedded_postgres() -> Iterator[tuple[str, Path]]:
     home = Path(tempfile.mkdtemp(prefix="iot-"))
     try:
         # Interrupts is not entered: signals stay pytest's.
-        with EmbeddedPostgres(str(home), Interrupts()) as server:
+        with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+            patch.setenv("LOCPATH", str(home / LOCALES))
+            server = stack.enter_context(EmbeddedPostgres(str(home), Interrupts()))
+            patch.undo()
             connection = psycopg2.connect(server.connection_string)
             connection.autocommit = True
             with connection.cursor() as cursor:

@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import psycopg
 from psycopg import pq
@@ -252,7 +252,17 @@ _FEWEST_S = 2
 """libpq takes no shorter limit."""
 
 
-ConnectionT = TypeVar("ConnectionT")
+class Asked(Protocol):
+    """A connection that takes statements: `Connection`, or a driver's."""
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        """All rows of a statement's answer. Raises OSError or `ServerError`."""
+
+    def close(self) -> None:
+        """Hang up."""
+
+
+ConnectionT = TypeVar("ConnectionT", bound=Asked)
 
 
 class Connector:
@@ -263,9 +273,11 @@ class Connector:
     (conntrack keeps the way of each connection by its ports). A new attempt finds the new pod.
     """
 
-    def __init__(self, dsn: str, run_id: str) -> None:
+    def __init__(self, dsn: str, run_id: str, settings: Mapping[str, str]) -> None:
+        """`settings`: what each session is to have, by names in small letters."""
         self._dsn = dsn
         self._run_id = run_id
+        self._set = _set_statement(settings)
         self._left_s: Sequence[int] = ()
 
     def shorten(self) -> None:
@@ -273,8 +285,8 @@ class Connector:
         self._left_s = _RECONNECT_S
 
     def connect(self, make: Callable[[Mapping[str, Any]], ConnectionT]) -> ConnectionT:
-        """What `make` makes of libpq's parameters; SimulatorError with the server's name and a remedy if it
-        raises OSError."""
+        """What `make` makes of libpq's parameters, with the session's settings; SimulatorError with the
+        server's name and a remedy if that fails."""
         # The next has a longer limit only if this one was waited for.
         limit_s = self._left_s[0] if self._left_s else None
         left_s = limit_wait(math.inf)
@@ -282,8 +294,8 @@ class Connector:
             limit_s = max(_FEWEST_S, round(left_s))
         began_s = time.monotonic()
         try:
-            return make(list_parameters(self._dsn, self._run_id, limit_s))
-        except OSError as error:
+            return self._begin(make(list_parameters(self._dsn, self._run_id, limit_s)))
+        except (OSError, ServerError) as error:
             raise SimulatorError(explain_refusal(self._dsn, str(error).strip())) from error
         finally:
             # A refusal takes no time, and the next attempt can be swallowed all the same.
@@ -294,7 +306,27 @@ class Connector:
     def connect_to(self, host: str, port: int) -> Connection:
         """A connection to another node of a cluster; OSError if there is none."""
         node = {"host": host, "port": port, "connect_timeout": "3"}
-        return Connection(list_parameters(self._dsn, self._run_id) | node, _NODE_S)
+        return self._begin(Connection(list_parameters(self._dsn, self._run_id) | node, _NODE_S))
+
+    def _begin(self, connection: ConnectionT) -> ConnectionT:
+        """Give a new connection's session its settings. Raises OSError or `ServerError`."""
+        try:
+            if self._set:
+                connection.ask(self._set)
+        except (OSError, ServerError):
+            connection.close()
+            raise
+        return connection
+
+
+def _set_statement(settings: Mapping[str, str]) -> str:
+    """What sets those of the settings that the server knows: an older one, or a relative, lacks some. Not by
+    the parameters of the connection, which PgBouncer refuses."""
+    wanted = ", ".join(f"({quote_text(name)}, {quote_text(settings[name])})" for name in settings)
+    return wanted and (
+        f"SELECT set_config(wanted.name, value, false) FROM (VALUES {wanted}) AS wanted (name, value)"
+        " JOIN pg_settings ON lower(pg_settings.name) = wanted.name"
+    )
 
 
 _NODE_S = 10.0
@@ -313,8 +345,11 @@ def list_parameters(dsn: str, run_id: str, limit_s: int | None = None) -> dict[s
         "keepalives_count": "3",
         # Nor is one that vanished while it was being sent to, for which there are no keepalives.
         "tcp_user_timeout": "25000",
+        # PGOPTIONS of the user's shell would not be in a result, and a pod doesn't have it.
+        "options": "",
     }
-    parameters: dict[str, Any] = defaults | parse_dsn(dsn)
+    # All that is sent and read is UTF-8, whatever the database, the role or PGCLIENTENCODING says.
+    parameters: dict[str, Any] = defaults | parse_dsn(dsn) | {"client_encoding": "UTF8"}
     # Less than 1 is no limit: https://www.postgresql.org/docs/current/libpq-connect.html
     if limit_s and not 0 < int(parameters["connect_timeout"]) < limit_s:
         parameters["connect_timeout"] = str(limit_s)

@@ -43,6 +43,9 @@ class SqlDialect:
         ColumnType.FLOAT64: "double precision",
     }
     """The types of columns that numbers are compared in."""
+    COLLATION: ClassVar[str] = ""
+    """What follows a text, or the type of its column, so that texts are in the order of their bytes, as right
+    answers are; empty: they are anyway."""
     WIDENS = False
     """Whether a real beside a double literal is compared as that double, which costs nothing."""
 

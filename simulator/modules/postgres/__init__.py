@@ -62,7 +62,7 @@ from ...encoding.postgres_rows import TYPE_OIDS, value_rows
 from ...errors import OptionError, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Query
-from ...workloads.schema import ID, ColumnType
+from ...workloads.schema import ID, Column, ColumnType
 from .._base.sql_module import SqlModule
 from .._base.sql_queries import Newest, SqlDialect, compile_query
 from ..asking import Asker
@@ -114,6 +114,13 @@ _COLUMNS = (
     " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
 )
 """A table's columns and their types."""
+
+_ORDERED_OTHERWISE = (
+    "SELECT attrelid::regclass::text, attname FROM pg_attribute JOIN pg_collation c ON c.oid = attcollation"
+    " WHERE attrelid = to_regclass(%s) AND attname = ANY(%s) AND collname <> 'C'"
+    " AND NOT (collname = 'default' AND 'B' < 'a')"
+)
+"""Those of a table's columns whose texts are in another order than that of their bytes."""
 
 _PARTITIONS = (
     "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
@@ -321,6 +328,41 @@ class Postgres(
                     self.execute(detach)
                 self.execute(f"DROP TABLE {quote_name(name)}")
 
+    def check_server(self) -> None:
+        """SimulatorError if the database's encoding lacks characters of the events."""
+        beyond_ascii = [
+            (character, column.name)
+            for column in self.job.schema.columns
+            for character in sorted(set("".join(column.texts)))
+            if not character.isascii()
+        ]
+        if not beyond_ascii:
+            return
+        [[encoding]] = self.connection.ask("SELECT current_setting('server_encoding')")
+        # In both, the order of bytes is that of characters, too.
+        below = {"UTF8": 0x110000, "LATIN1": 0x100}.get(encoding, 0x80)
+        for character, column in beyond_ascii:
+            if ord(character) >= below:
+                raise SimulatorError(
+                    f"the database has encoding {encoding}, which has no {character!r} (column"
+                    f" {column}): use one made with ENCODING 'UTF8' TEMPLATE template0"
+                )
+
+    def type_of(self, column: Column) -> str:
+        is_text = column.type is ColumnType.TEXT
+        return super().type_of(column) + (self.dialect.SQL.COLLATION if is_text else "")
+
+    def check_columns(self, tables: Sequence[str], remedy: str) -> None:
+        super().check_columns(tables, remedy)
+        for table in [*tables, *self.job.tags_tables] if self.dialect.SQL.COLLATION else []:
+            names = list(self.expect_columns(table))
+            for owner, name in self.connection.ask(_ORDERED_OTHERWISE, [quote_name(table), names]):
+                raise SimulatorError(
+                    f"table {table} has texts in the order of a locale, not of bytes as other databases:"
+                    f" ALTER TABLE {owner} ALTER {quote_name(name)} TYPE varchar"
+                    f"{self.dialect.SQL.COLLATION}, or run insert without --no-clean"
+                )
+
     def check_tables(self) -> None:
         """SimulatorError if a table that was there before has another kind of key than is asked for."""
         key = self.job.load.primary_key
@@ -342,7 +384,7 @@ class Postgres(
     def expect_columns(self, table: str) -> Mapping[str, str]:
         schema = self.job.schema
         columns = schema.tags_row if table in self.job.tags_tables else schema.row
-        return {column.name: self.type_of(column) for column in columns}
+        return {column.name: self.TYPES[column.type] for column in columns}
 
     def prepare_queries(self) -> None:
         super().prepare_queries()

@@ -45,7 +45,7 @@ class PostgresAsker(PolledAsker):
         options = module.options
         super().__init__(module, in_flight, options.query_timeout_s)
         self._is_prepared = options.prepared_statements
-        self._connector = Connector(options.dsn, module.job.run_id)
+        self._connector = Connector(options.dsn, module.job.run_id, module.dialect.SESSION)
         self._statements: dict[str, Prepared] = {}
         self._makers: dict[str, Callable[..., Question]] = {}
         """What makes a question of an execution's parameters, for each query."""

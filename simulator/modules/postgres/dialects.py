@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from ...contract import MIB, Allocation
 from ...errors import OptionError, Retryable
+from ...workloads.schema import Schema
 from .._base.sql_queries import Newest, SqlDialect
 from .encoding import InsertMode
 from .tables import MOST_ROW_BYTES
@@ -33,7 +34,16 @@ them."""
 
 
 class PostgresSql(SqlDialect):
-    """What PostgreSQL's planner needs to be told."""
+    """What PostgreSQL and its planner need to be told."""
+
+    # The order of most databases is that of a locale. As the columns have it, indexes serve it; a column's
+    # own order takes no time that the other wouldn't.
+    COLLATION = ' COLLATE "C"'
+
+    def device(self, schema: Schema) -> str:
+        # What is taken out of a document has the database's order.
+        name = super().device(schema)
+        return f"({name}){self.COLLATION}" if schema.device_path and self.COLLATION else name
 
     def among(self, column: str, statement: str, count: int | None) -> str:
         # An array is found first, and then an index on device and time can be gone through by it: of a
@@ -42,6 +52,12 @@ class PostgresSql(SqlDialect):
         if count is not None and 1 < count <= MOST_IN_ARRAY:
             return f"{column} = ANY (ARRAY({statement}))"
         return super().among(column, statement, count)
+
+
+class YugabyteSql(PostgresSql):
+    """Its databases are all in the order of bytes."""
+
+    COLLATION = ""
 
 
 class DialectName(StrEnum):
@@ -67,6 +83,25 @@ class Dialect:
     ADVISORY_LOCKS: ClassVar[bool] = True
     IS_REPEATABLE: ClassVar[bool] = False
     """Whether a request that is stored already may be sent again: the database drops what it has."""
+    SESSION: ClassVar[Mapping[str, str]] = {
+        # What is read as texts.
+        "extra_float_digits": "3",
+        "datestyle": "ISO, MDY",
+        "intervalstyle": "postgres",
+        "bytea_output": "hex",
+        "timezone": "UTC",
+        "quote_all_identifiers": "off",
+        # What is sent as texts.
+        "standard_conforming_strings": "on",
+        # How long statements and connections may take is for the target's own options.
+        "statement_timeout": "0",
+        "lock_timeout": "0",
+        "transaction_timeout": "0",
+        "idle_in_transaction_session_timeout": "0",
+        "idle_session_timeout": "0",
+    }
+    """Settings that each session gets, as far as the server knows them, whatever the server, the database or
+    the role has: docs/reference/databases.md."""
     SQL: SqlDialect = PostgresSql()
     """The SQL in which queries are asked."""
     INDEXED_NEWEST: ClassVar[Newest | None] = Newest.SEEK
@@ -209,6 +244,7 @@ class YugabyteDB(Dialect):
 
     name = DialectName.YUGABYTEDB
     MOST_ROW_BYTES = None
+    SQL = YugabyteSql()
     # How its planner takes a join has not been measured.
     PLAIN_NEWEST = None
     SETTINGS = (

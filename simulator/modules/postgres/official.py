@@ -69,6 +69,14 @@ class DriverConnection:
         how long a statement may take."""
         try:
             self.driver = module.connect(**parameters)
+            status = module is psycopg2 and self.driver.get_parameter_status(
+                "standard_conforming_strings"
+            )
+            if status == "off":
+                # It goes on to write texts in the way that was the right one when it connected.
+                self.driver.close()
+                standard = f"{parameters['options']} -c standard_conforming_strings=on"
+                self.driver = module.connect(**{**parameters, "options": standard})
         except module.Error as error:
             raise ConnectionRefusedError(str(error)) from error
         self.driver.autocommit = True
@@ -253,7 +261,7 @@ class DriverAsker(ClientAsker[Session]):
         super().__init__(module, in_flight)
         options = module.options
         self._timeout_s = options.query_timeout_s
-        self._connector = Connector(options.dsn, module.job.run_id)
+        self._connector = Connector(options.dsn, module.job.run_id, module.dialect.SESSION)
         self._templates: dict[str, tuple[Template, str]] = {}
         self._connections: set[DriverConnection] = set()
 

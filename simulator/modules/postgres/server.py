@@ -24,7 +24,7 @@ _NO_SUCH_FUNCTION = {"0A000", "42883"}
 _LOCK_KEY = 0x696F7462656E6368
 
 _SETTINGS = (
-    "server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level",
+    "server_version", "server_encoding", "fsync", "synchronous_commit", "full_page_writes", "wal_level",
     "wal_compression", "synchronous_standby_names", "default_transaction_isolation",
     "shared_buffers", "effective_cache_size", "work_mem", "max_wal_size", "checkpoint_timeout",
     "max_connections", "max_parallel_workers_per_gather", "jit", "autovacuum",
@@ -47,6 +47,9 @@ _NO_STATEMENT = (
     "{}; a proxy in between doesn't keep prepared statements: set prepared_statements=false"
 )
 _FINAL = {
+    "22P05": "{}: use a database with ENCODING 'UTF8'",
+    "25006": "{}: name a server that takes writes, or set default_transaction_read_only to off for"
+    " this user and database",
     "53100": "the database has no disk space left: {}",
     "53300": "{}; use fewer --workers (or connections), or raise max_connections",
     "55P03": "another session has locked the tables: {}; end it and try again",
@@ -111,7 +114,8 @@ class Session:
 
     def __init__(self, options: ServerOptions, job: Job, dialect: Dialect) -> None:
         self._dsn = options.dsn
-        self._connector = Connector(options.dsn, job.run_id)
+        settings = {**dialect.SESSION, "lock_timeout": _LOCK_TIMEOUT}
+        self._connector = Connector(options.dsn, job.run_id, settings)
         self._job = job
         self._dialect = dialect
         self._max_retries = options.max_retries
@@ -123,7 +127,6 @@ class Session:
         self._connection = self._connector.connect(
             lambda parameters: Connection(parameters, self._timeout_s)
         )
-        self.ask("SET lock_timeout = %s", [_LOCK_TIMEOUT])
         self._check_dialect(self.ask("SELECT version()")[0][0])
 
     def _check_dialect(self, version: str) -> None:
@@ -194,7 +197,9 @@ class Session:
 def describe(session: Session, dialect: Dialect) -> dict[str, Any]:
     """The server's version, and those of its settings that change a result."""
     rows = session.ask(
-        "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)",
+        "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)"
+        # What was set for this database or user alone, such as a planner's: it changes what is measured.
+        " OR source IN ('database', 'user', 'database user') AND name NOT LIKE '%%.%%'",
         [[*_SETTINGS, *dialect.SETTINGS]],
     )
     settings = dict(sorted(rows))

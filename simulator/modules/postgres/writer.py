@@ -270,7 +270,7 @@ class Link:
         self._writer = writer
         self._job = writer.job
         self._dialect = writer.dialect
-        self._connector = Connector(writer.options.dsn, writer.job.run_id)
+        self._connector = Connector(writer.options.dsn, writer.job.run_id, writer.dialect.SESSION)
         self._connection: ServerConnection | None = None
         self.channel: Pipeline | DriverChannel | None = None
         """What takes requests; None while the connection is lost."""
@@ -384,9 +384,8 @@ class Link:
         else:
             conditions = []
             for name, value in block.key_of(row).items():
-                column = quote_name(name)
-                if name == schema.device and schema.device_path:
-                    column = f"{column} ->> '{schema.device_path}'"
+                is_device = name == schema.device
+                column = self._dialect.SQL.device(schema) if is_device else quote_name(name)
                 conditions.append(f"{column} = {write_constant(value)}")
         statement = f"SELECT 1 FROM {quote_name(table)} WHERE {' AND '.join(conditions)} LIMIT 1"
         return bool(connection.ask(statement))

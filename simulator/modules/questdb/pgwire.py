@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from numpy.typing import NDArray
 from psycopg import pq
@@ -80,6 +80,8 @@ class PgWire(Dialect):
 
     IS_REPEATABLE = True
     BACKEND = None
+    # Times are numbers or binary, and texts UTF-8, whatever is set: it has no such settings.
+    SESSION: ClassVar = {}
 
     def __init__(self, schema: Schema) -> None:
         self.SQL = QuestdbDialect(schema)
