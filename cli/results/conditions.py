@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -95,7 +95,6 @@ class Declared:
     """All options that it has."""
     in_flight: str | None = None
     """The option that stands for `--in-flight`."""
-    modernize: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
     """Puts the options of an older result into today's words."""
 
 
@@ -108,9 +107,7 @@ def find_declared(result: Result) -> Declared:
         return Declared({}, {}, frozenset())
     model = module.options_model
     names = frozenset(model.option_names(result.settings.module))
-    return Declared(
-        find_conditions(model), module.CONDITIONS, names, model.IN_FLIGHT, model.modernize
-    )
+    return Declared(find_conditions(model), module.CONDITIONS, names, model.IN_FLIGHT)
 
 
 def _find_condition(name: str, result: Result) -> Condition:
@@ -135,7 +132,7 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, SettingVa
                 add(Condition.WORKLOAD, part, Origin.COMMAND, text)
         elif name != "module":
             add(_find_condition(name, result), name, Origin.COMMAND, value)
-    for name, value in declared.modernize(result.settings.module).items():
+    for name, value in result.settings.module.items():
         # Options that a target has and its module doesn't are the workload's.
         of_module = not declared.option_names or name in declared.option_names
         otherwise = Condition.DATABASE if of_module else Condition.WORKLOAD

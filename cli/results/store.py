@@ -24,18 +24,15 @@ from simulator.documents import (
     parse_json,
     read_file,
 )
-from simulator.errors import SimulatorError
-from simulator.modules import load_module
 
 from ..errors import ConfigError, RunFailed
 from ..installation import program
 from ..output import explain, note, write_whole
-from . import format1, index
+from . import index
 from .address import Address, explain_named, is_address
 from .decision import VerdictMatrix
 from .index import ResultIndex, ResultLine, get_age, list_entries, list_lines
 from .model import FORMAT, Result, as_mapping
-from .summaries import find_bytes_per_day, summarize_queries
 
 FILE_NAME = index.FILE_NAME
 LOCAL = Path("results")
@@ -168,43 +165,12 @@ def read_result(path: Path) -> Result:
     if not isinstance(document, dict) or "format" not in document:
         raise UnreadableResult(f"{file} isn't a result: it has no `format`")
     form = document["format"]
-    if type(form) is not int or form not in (1, FORMAT):
+    if type(form) is not int or form != FORMAT:
         raise UnreadableResult(f"{file} has {_describe_other_format(document)}")
     try:
-        current = format1.convert(document) if form == 1 else document
-        return _renew_summaries(Result.model_validate(current))
-    except format1.WrongShapeError as error:
-        raise UnreadableResult(f"{file} is damaged: {error}") from error
+        return Result.model_validate(document)
     except ValidationError as error:
-        raise UnreadableResult(f"{file} is damaged: {_describe_problem(form, error)}") from error
-
-
-def _renew_summaries(result: Result) -> Result:
-    """Sum up query times as it is done today: the first versions averaged the first executions with the
-    others, which can't be compared with newer results; later ones had fewer percentiles."""
-    if any(entry.p90 is None for entry in result.query_summary):
-        result.query_summary = summarize_queries(result.runs) or result.query_summary
-    _judge_sizes(result)
-    return result
-
-
-def _judge_sizes(result: Result) -> None:
-    """Add the database's unit of allocation to sizes on disk, which older versions didn't keep: by it, what
-    a day takes is computed anew."""
-    sizes = [group_run.group.storage for group_run in result.writers]
-    unjudged = [size for size in sizes if size and size.allocation is None]
-    if not unjudged:
-        return
-    try:
-        allocation = load_module(result.module).CAPABILITIES.allocation
-    except (SimulatorError, ModuleNotFoundError):
-        return
-    for size in unjudged:
-        size.allocation = allocation
-    capacity = result.capacity
-    if capacity is not None and capacity.events_per_s is not None:
-        at_answer = [step.run for step in capacity.steps_at_answer]
-        capacity.bytes_per_day = find_bytes_per_day(result.runs, at_answer, capacity.events_per_s)
+        raise UnreadableResult(f"{file} is damaged: {_describe_problem(error)}") from error
 
 
 def _describe_other_format(document: dict[str, Any]) -> str:
@@ -216,16 +182,15 @@ def _describe_other_format(document: dict[str, Any]) -> str:
             f"format {form}, made by a newer version of this tool{by}, while this one reads"
             f" format {FORMAT}: update the tool"
         )
-    return f"format {form!r}, which no version of this tool has made; it reads format {FORMAT}"
+    return f"format {form!r}, which this tool doesn't read: it reads format {FORMAT}"
 
 
-def _describe_problem(form: int, error: ValidationError) -> str:
+def _describe_problem(error: ValidationError) -> str:
     """The first problem, and where it is."""
     first = error.errors(include_url=False, include_input=False)[0]
-    parts = format1.name_place(first["loc"]) if form == 1 else first["loc"]
-    place = ".".join(map(str, parts))
+    place = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        return f"{place} is not a field of format {form}"
+        return f"{place} is not a field of format {FORMAT}"
     problem = first["msg"].removeprefix("Value error, ")
     return f"{place}: {problem[:1].lower()}{problem[1:]}" if place else problem
 
@@ -252,7 +217,7 @@ def open_verdict(path: Path) -> VerdictMatrix | None:
     except DocumentError as error:
         raise UnreadableResult(f"{file} is damaged or not a verdict: it {error}") from error
     except ValidationError as error:
-        raise UnreadableResult(f"{file} is damaged: {_describe_problem(FORMAT, error)}") from error
+        raise UnreadableResult(f"{file} is damaged: {_describe_problem(error)}") from error
 
 
 def list_results(folder: Path) -> list[StoredResult]:

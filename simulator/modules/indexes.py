@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
@@ -52,12 +52,6 @@ class IndexOptions(Options):
             " each device's newest event use the form that the indexes serve",
         )
     )
-
-    @classmethod
-    def modernize(cls, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-        # What was true before made indexes for queries alone: there is no word for it any more.
-        old = stored.get("create_indices") is False
-        return {**stored, "create_indices": str(CreateIndices.NO)} if old else stored
 
     @property
     def is_indexed(self) -> bool:

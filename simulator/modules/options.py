@@ -81,11 +81,6 @@ class Options(BaseModel):
         return [urlsplit(part.strip()).netloc.rpartition("@")[2] if "://" in part else part
                 for part in text.split(",")]  # fmt: skip
 
-    @classmethod
-    def modernize(cls, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Options as an older result keeps them, in today's words."""
-        return stored
-
     def secrets(self) -> list[str]:
         """Texts that must never be shown: what fields with `repr=False` hold."""
         return [secret for name in self._hidden() if (secret := getattr(self, name))]

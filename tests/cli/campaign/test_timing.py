@@ -21,10 +21,10 @@ def test_the_model_is_not_below_stored_runs(name: str) -> None:
     result = json.loads((RESULTS / f"example-{name}.json").read_text())
     loads, took_s = [], 0.0
     for run in result["runs"]:
-        phases = run["phases_s"]
-        took_s += sum(phases.values())
-        duration_s = round(run["window_s"] + run.get("warm_up_s", 0.0))
-        loads.append(Load(workers=run["workers"], duration_s=duration_s))
+        took_s += sum(run["phases_s"].values())
+        [group] = run["groups"]
+        duration_s = round(group["window_s"] + (group["warm_up_s"] or 0.0))
+        loads.append(Load(workers=group["workers"], duration_s=duration_s))
     modelled = model_job(loads, [0] * len(loads), ExecutorName.LOCAL)
     assert modelled.open_runs == 0
     assert took_s <= modelled.known_s <= 1.25 * took_s + 5 + 3 * len(loads) + 8 * len(loads) * 0.3

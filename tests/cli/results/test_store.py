@@ -24,7 +24,6 @@ from cli.results.store import (
     read_result,
 )
 from cli.results.summaries import summarize_inserts
-from simulator.contract import Role
 
 from ...helpers import insert_run
 
@@ -84,16 +83,6 @@ def test_the_format_is_the_documented_one(tmp_path: Path) -> None:
     assert set(written["insert_summary"][0]) >= {
         "workers", "runs", "min", "max", "avg", "median", "ci95", "cv", "stable",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ["insert", "steps", "query"])
-def test_stored_results_stay_readable(name: str) -> None:
-    """Written by the first version; whoever compares has such files."""
-    stored = read_result(STORED / f"{name}.json")
-    assert stored.command == ("query" if name == "query" else "insert")
-    role = Role.READ if name == "query" else Role.WRITE
-    assert stored.runs
-    assert all([group.role for group in run.groups] == [role] for run in stored.runs)
 
 
 def test_a_copy_is_the_same(tmp_path: Path) -> None:
@@ -174,8 +163,8 @@ def changed(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
             lambda d: d.update(format=7, environment={"tool": {"version": "3.1"}}),
             r"format 7, made by a newer version of this tool \(version 3.1\), .*update the tool",
         ),
-        (lambda d: d.update(format=0), "format 0, which no version of this tool has made"),
-        (lambda d: d.update(format="1"), "format '1', which no version"),
+        (lambda d: d.update(format=0), "format 0, which this tool doesn.t read"),
+        (lambda d: d.update(format="2"), "format '2', which this tool doesn't read"),
         (lambda d: d.pop("format"), "has no `format`"),
         (lambda d: d.pop("target"), "damaged: target: field required"),
         (lambda d: d["runs"][0].pop("groups"), "damaged: runs.0.groups: field required"),
@@ -204,7 +193,7 @@ def test_what_is_no_result_is_refused_with_the_reason(
     ("content", "reason"),
     [
         (b"", "damaged or not a result"),
-        (b'{"format": 1, "comm', "damaged or not a result: .*line 1"),
+        (b'{"format": 2, "comm', "damaged or not a result: .*line 1"),
         (b"[1, 2]", "has no `format`"),
         (b"\xff\xfe\x00", "not text"),
         (b"[" * 100_000, "damaged or not a result"),
@@ -215,28 +204,6 @@ def test_damaged_files(tmp_path: Path, content: bytes, reason: str) -> None:
     file.write_bytes(content)
     with pytest.raises(UnreadableResult, match=reason):
         read_result(file)
-
-
-def test_a_result_without_the_newer_fields_is_read(tmp_path: Path) -> None:
-    """As the first versions wrote it."""
-
-    def age(document: dict[str, Any]) -> None:
-        del (
-            document["source"],
-            document["cost_per_hour"],
-            document["runs"][0]["groups"][0]["slowest_worker"],
-        )
-
-    assert read_result(changed(tmp_path, age)) == result()
-
-
-def test_query_times_of_the_first_versions_are_summed_up_as_today() -> None:
-    """They had averaged the first execution with the others."""
-    read = read_result(STORED / "query.json")
-    assert json.loads((STORED / "query.json").read_text())["summary"][0]["runs"] == 3
-    first, second = read.query_summary
-    assert (first.query, first.runs, first.cold) == ("count-events", 2, 0.5)
-    assert (second.query, second.runs, second.cold) == ("newest-per-device", 1, 2.0)
 
 
 def test_options_that_can_not_be_read_are_named(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Results of format 1, as the versions before format 2 wrote them, show the same figures as these did.
+"""Stored results of each kind show the same figures as ever.
 
-What they showed is kept in tests/cli/stored/format1.figures.json: the numbers of each line of text, or a
+What they show is kept in tests/cli/stored/figures.json: the numbers of each line of text, or a
 checksum where there are many.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -23,17 +23,17 @@ from cli.render.report import make_report
 from cli.render.stored import describe_result
 from cli.results.export import COLUMNS, list_rows
 from cli.results.figures import SUMMED
-from cli.results.store import StoredResult, UnreadableResult, read_result
+from cli.results.store import StoredResult, read_result
 from simulator import __version__
 
 from ..undrawn import undrawn
 
 ROOT = Path(__file__).resolve().parents[3]
 KEPT = ROOT / "tests" / "cli" / "stored"
-EXPECTED = KEPT / "format1.figures.json"
+EXPECTED = KEPT / "figures.json"
 FILES = {
     path.stem: path
-    for folder in (ROOT / "img" / "results", KEPT, KEPT / "format1")
+    for folder in (ROOT / "img" / "results", KEPT, KEPT / "kinds")
     for path in sorted(folder.glob("*.json"))
     if path != EXPECTED
 }
@@ -128,47 +128,13 @@ def _fold(lines: Sequence[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("names", [*((name,) for name in FILES), *COMPARED], ids=" ".join)
-def test_format_1_shows_the_figures_that_it_showed(
+def test_it_shows_the_figures_that_it_showed(
     names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for role, keys in SUMMED.items():
         monkeypatch.setitem(SUMMED, role, tuple(key for key in keys if key not in LATER))
     expected = json.loads(EXPECTED.read_text())[" ".join(names)]
     assert collect_figures(names) == expected
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda d: d.update(runs=3), "runs: input should be a valid list"),
-        (lambda d: d.update(runs=[3]), r"runs\.0: input should be a valid dictionary"),
-        (
-            lambda d: d["runs"][0].update(workers="many"),
-            r"runs\.0\.workers: input should be a valid",
-        ),
-        (lambda d: d["runs"][0].update(events="many"), r"runs\.0\.events: input should be a valid"),
-        (lambda d: d["runs"][0].update(rate=1), r"runs\.0\.rate is not a field of format 1"),
-        (lambda d: d["summary"][0].pop("avg"), r"summary\.0\.avg: field required"),
-        (lambda d: d.update(baseline=[1]), "baseline: input should be a valid dictionary"),
-    ],
-)
-def test_what_is_wrong_is_named_by_its_place_in_format_1(
-    tmp_path: Path, change: Callable[[dict[str, Any]], object], reason: str
-) -> None:
-    document = json.loads((KEPT / "insert.json").read_text())
-    change(document)
-    file = tmp_path / "result.json"
-    file.write_text(json.dumps(document))
-    with pytest.raises(UnreadableResult, match=reason):
-        read_result(file)
-
-
-def test_an_invalid_run_without_a_reason_stays_invalid(tmp_path: Path) -> None:
-    document = json.loads((KEPT / "insert.json").read_text())
-    document["runs"][0] |= {"valid": False, "invalid_reasons": []}
-    file = tmp_path / "result.json"
-    file.write_text(json.dumps(document))
-    assert not read_result(file).runs[0].valid
 
 
 def write_expected() -> None:
