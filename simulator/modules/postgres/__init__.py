@@ -73,7 +73,7 @@ from .asking import PostgresAsker
 from .dialects import NEWEST, Dialect
 from .encoding import CopyFormat, InsertMode, PostgresEncoder
 from .options import CLIENTS, DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
-from .server import Session, describe, read_indexes, read_storage
+from .server import Session, check_encoding, check_order, describe, read_indexes, read_storage
 from .tables import check_row, create_partitions, list_bounds, list_older, list_statements
 from .writer import PostgresWriter
 
@@ -114,13 +114,6 @@ _COLUMNS = (
     " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
 )
 """A table's columns and their types."""
-
-_ORDERED_OTHERWISE = (
-    "SELECT attrelid::regclass::text, attname FROM pg_attribute JOIN pg_collation c ON c.oid = attcollation"
-    " WHERE attrelid = to_regclass(%s) AND attname = ANY(%s) AND collname <> 'C'"
-    " AND NOT (collname = 'default' AND 'B' < 'a')"
-)
-"""Those of a table's columns whose texts are in another order than that of their bytes."""
 
 _PARTITIONS = (
     "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
@@ -329,24 +322,7 @@ class Postgres(
                 self.execute(f"DROP TABLE {quote_name(name)}")
 
     def check_server(self) -> None:
-        """SimulatorError if the database's encoding lacks characters of the events."""
-        beyond_ascii = [
-            (character, column.name)
-            for column in self.job.schema.columns
-            for character in sorted(set("".join(column.texts)))
-            if not character.isascii()
-        ]
-        if not beyond_ascii:
-            return
-        [[encoding]] = self.connection.ask("SELECT current_setting('server_encoding')")
-        # In both, the order of bytes is that of characters, too.
-        below = {"UTF8": 0x110000, "LATIN1": 0x100}.get(encoding, 0x80)
-        for character, column in beyond_ascii:
-            if ord(character) >= below:
-                raise SimulatorError(
-                    f"the database has encoding {encoding}, which has no {character!r} (column"
-                    f" {column}): use one made with ENCODING 'UTF8' TEMPLATE template0"
-                )
+        check_encoding(self.connection, self.job.schema)
 
     def type_of(self, column: Column) -> str:
         is_text = column.type is ColumnType.TEXT
@@ -354,14 +330,9 @@ class Postgres(
 
     def check_columns(self, tables: Sequence[str], remedy: str) -> None:
         super().check_columns(tables, remedy)
-        for table in [*tables, *self.job.tags_tables] if self.dialect.SQL.COLLATION else []:
-            names = list(self.expect_columns(table))
-            for owner, name in self.connection.ask(_ORDERED_OTHERWISE, [quote_name(table), names]):
-                raise SimulatorError(
-                    f"table {table} has texts in the order of a locale, not of bytes as other databases:"
-                    f" ALTER TABLE {owner} ALTER {quote_name(name)} TYPE varchar"
-                    f"{self.dialect.SQL.COLLATION}, or run insert without --no-clean"
-                )
+        if collation := self.dialect.SQL.COLLATION:
+            for table in [*tables, *self.job.tags_tables]:
+                check_order(self.connection, table, list(self.expect_columns(table)), collation)
 
     def check_tables(self) -> None:
         """SimulatorError if a table that was there before has another kind of key than is asked for."""

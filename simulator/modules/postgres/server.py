@@ -11,6 +11,7 @@ from typing import Any
 from ...contract import Allocation, Storage
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
+from ...workloads.schema import Schema
 from .._base.errors import CONNECTION_LOST, connection_lost, missing_table
 from .._base.libpq import Connection, Connector, ServerError, server_name
 from .._base.sql_queries import quote_text
@@ -192,6 +193,45 @@ class Session:
             if self._connection is not None:
                 with suppress(Retryable, SimulatorError):
                     self.ask("SELECT pg_advisory_unlock(%s)", [_LOCK_KEY])
+
+
+def check_encoding(session: Session, schema: Schema) -> None:
+    """SimulatorError if the database's encoding lacks characters of the events, as far as these are known."""
+    beyond_ascii = [
+        (character, column.name)
+        for column in schema.columns
+        for character in sorted(set("".join(column.texts)))
+        if not character.isascii()
+    ]
+    if not beyond_ascii:
+        return
+    [[encoding]] = session.ask("SELECT current_setting('server_encoding')")
+    # In both, the order of bytes is that of characters, too.
+    below = {"UTF8": 0x110000, "LATIN1": 0x100}.get(encoding, 0x80)
+    for character, column in beyond_ascii:
+        if ord(character) >= below:
+            raise SimulatorError(
+                f"the database has encoding {encoding}, which has no {character!r} (column"
+                f" {column}): use one made with ENCODING 'UTF8' TEMPLATE template0"
+            )
+
+
+_ORDERED_OTHERWISE = (
+    "SELECT attrelid::regclass::text, attname FROM pg_attribute JOIN pg_collation c ON c.oid = attcollation"
+    " WHERE attrelid = to_regclass(%s) AND attname = ANY(%s) AND collname <> 'C'"
+    " AND NOT (collname = 'default' AND 'B' < 'a')"
+)
+"""Those of a table's columns whose texts are in another order than that of their bytes."""
+
+
+def check_order(session: Session, table: str, columns: list[str], collation: str) -> None:
+    """SimulatorError if texts in these columns are in another order than that of their bytes."""
+    for owner, column in session.ask(_ORDERED_OTHERWISE, [quote_name(table), columns]):
+        raise SimulatorError(
+            f"table {table} has texts in the order of a locale, not of bytes as other databases:"
+            f" ALTER TABLE {owner} ALTER {quote_name(column)} TYPE varchar{collation}, or run insert"
+            " without --no-clean"
+        )
 
 
 def describe(session: Session, dialect: Dialect) -> dict[str, Any]:
