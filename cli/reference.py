@@ -167,7 +167,9 @@ PAGES = {
 def _list_capabilities(module: type[AnyModule]) -> list[list[str]]:
     can = module.CAPABILITIES
     official = can.clients.get("official")
+    oldest = (f"{product} {version}" for product, version in module.OLDEST.items())
     return [
+        ["oldest version", ", ".join(oldest) or "any"],
         ["insert modes", cell(can.insert_modes)],
         ["requests in flight", cell(can.in_flight) if can.in_flight else "missing"],
         ["keys", cell(can.primary_keys)],

@@ -18,6 +18,7 @@ from ..contract import CarriedState, Role, RunSettings, Tables
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule, await_count, connect_again
 from ..modules.indexes import CreateIndices, IndexedModule
+from ..modules.versions import check_versions
 from ..oracle.beginning import Beginning
 from ..oracle.survey import (
     OtherEvents,
@@ -215,6 +216,7 @@ class Preparation:
         settings, module = self._settings, self.module
         module.open()
         self._held.callback(module.close)
+        check_versions(module)
         writers = settings.groups_of(Role.WRITE, Role.FILL)
         readers = settings.groups_of(Role.READ)
         if writers or not readers:

@@ -77,6 +77,10 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
     IMPORTED_LATE: ClassVar[tuple[str, ...]] = ()
     """What is imported only to connect and to write, since it takes 0.1 s of CPU and more: whoever asks what
     modules can do has no use for it. `load_module` makes sure that it is installed."""
+    OLDEST: ClassVar[Mapping[str, str]] = {}
+    """Product that the server may be, or have -> the oldest version of it that is supported."""
+    UPGRADE: ClassVar[str] = "upgrade it"
+    """What to do about an older one."""
     WRITER: ClassVar[str] = ""
     """`package.module:name` of what makes the lean writer, of an encoder and the module; imported only to be
     used. Empty: `writer` makes it itself."""
@@ -276,6 +280,10 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
     @abstractmethod
     def server_info(self) -> dict[str, Any]:
         """Version, and the settings that change a result: durability, replication, consistency."""
+
+    def read_versions(self) -> Mapping[str, str]:
+        """Product of `OLDEST` -> its version; those that are here and tell it. Called after `open`."""
+        return {product: self.server_info()["version"] for product in self.OLDEST}
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
         """A writer for requests of `batch` events (0: one each), by the vendor's client if the options name

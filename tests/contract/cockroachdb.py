@@ -63,7 +63,6 @@ class CockroachUnderTest(PostgresUnderTest):
 _ACTIVITY = b"FROM pg_stat_activity WHERE pid || '-' || backend_start ="
 
 _READ_AS = (
-    (rb"SELECT version\(\)", rb"SELECT 'CockroachDB CCL v25.4.0 (stand-in)'"),
     # https://www.cockroachlabs.com/docs/stable/show-sessions, …/cancel-session
     (
         rb"SHOW session_id",
@@ -144,6 +143,8 @@ class CockroachStandIn(PostgresUnderTest):
         super().__init__(module, dsn, data)
         self.statements: list[bytes] = []
         """All statements so far, without the values of INSERTs."""
+        self.version = "CockroachDB CCL v25.4.0 (stand-in)"
+        """What it says it is."""
         self.refused: bytes | None = None
         """A part of the statements that the user may not send."""
 
@@ -155,6 +156,8 @@ class CockroachStandIn(PostgresUnderTest):
 
             def noted(statement: bytes) -> bytes:
                 adapter.statements.append(statement.partition(b" VALUES ")[0])
+                if statement == b"SELECT version()":
+                    return b"SELECT '%b'" % adapter.version.encode()
                 if adapter.refused and adapter.refused in statement:
                     return refuse(
                         b"only users with the ZONECONFIG privilege or the admin role", b"42501"

@@ -22,7 +22,6 @@ from simulator.modules.postgres.options import DialectOptions, PostgresOptions
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import ServerUnderTest, new_job
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.drawing import bind
 from simulator.workloads.schema import Schema
 from simulator.workloads.temperature import Temperature
 
@@ -230,16 +229,6 @@ def test_a_dead_node_of_cockroachdb_is_not_called(cockroach: CockroachStandIn) -
 
     with closing(Connection(list_parameters(cockroach.dsn, "run"), 10)) as connection:
         assert DIALECTS[COCKROACH].is_gone(connection, ("1-of a dead node",), 0.0, nowhere)
-
-
-@pytest.mark.parametrize("indices", ["no", "before"])
-def test_cockroachdb_joins_the_newest_times_instead_of_sorting_all_events(indices: str) -> None:
-    module = _make(Temperature.schema, 10, create_indices=indices)
-    query = Temperature.schema.description("newest-per-device")
-    assert query is not None
-    statement = module.make_statement(bind(query, Temperature.schema.epoch_ms))
-    assert "OVER (" not in statement
-    assert " JOIN (SELECT " in statement
 
 
 def test_the_replication_of_cockroachdb_is_told(cockroach: CockroachStandIn) -> None:

@@ -39,11 +39,11 @@ def compile_newest(module: str, devices: tuple[str, ...] | None = None, **change
     [
         ("postgres", {}, _NEWEST_TIMES),
         ("postgres", {"dialect": "yugabytedb"}, 'max("timestamp") OVER (PARTITION BY "device_id")'),
-        ("postgres", {"dialect": "cockroachdb"}, "OVER (PARTITION BY"),
+        ("postgres", {"dialect": "cockroachdb"}, _NEWEST_TIMES),
         ("postgres", {"create_indices": "before"}, _LOOK_UP),
         ("postgres", {"create_indices": "after"}, _LOOK_UP),
         ("postgres", {"create_indices": "after", "dialect": "yugabytedb"}, _LOOK_UP),
-        ("postgres", {"create_indices": "after", "dialect": "cockroachdb"}, "OVER (PARTITION BY"),
+        ("postgres", {"create_indices": "after", "dialect": "cockroachdb"}, _NEWEST_TIMES),
         ("timescaledb", {}, _NEWEST_TIMES),
         ("timescaledb", {"columnstore": True}, "OVER (PARTITION BY"),
         ("timescaledb", {"create_indices": "before"}, 'SELECT DISTINCT ON ("device_id")'),

@@ -1,4 +1,4 @@
-"""ArangoDB 3.11 and later, a single server or a cluster's coordinators.
+"""ArangoDB, a single server or a cluster's coordinators.
 
 The official client python-arango makes collections and indexes and asks for settings; it uses an HTTP layer
 of ours (`HTTPClient`, its own extension point), which also sends queries and bodies that are built in bulk.
@@ -83,6 +83,8 @@ class Arangodb(
     ASKER = f"{__name__}.asking:ArangoAsker"
     options_model = ArangoOptions
     encoding_options_model = EncodingOptions
+    # What the official client supports: https://github.com/arangodb/python-arango#requirements
+    OLDEST: ClassVar[Mapping[str, str]] = {"ArangoDB": "3.11"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "sync": Condition.DURABILITY,
         "role": Condition.REPLICATION,

@@ -127,6 +127,9 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
     ASKER = f"{__name__}.asking:CassandraAsker"
     options_model = CassandraOptions
     encoding_options_model = EncodingOptions
+    # Protocol 5, and the virtual tables with the server's settings:
+    # https://cassandra.apache.org/doc/4.0/cassandra/new/
+    OLDEST: ClassVar[Mapping[str, str]] = {"Cassandra": "4.0"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "commitlog_sync": Condition.DURABILITY,
         "commitlog_sync_period": Condition.DURABILITY,
@@ -372,6 +375,12 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
                 "max_sync_calls": self.options.in_flight(self.job.load),
             },
         }
+
+    def read_versions(self) -> Mapping[str, str]:
+        # YugabyteDB tells only which Cassandra it is like.
+        if self.options.flavor is Flavor.YCQL:
+            return {}
+        return {"Cassandra": ".".join(map(str, self.session.release))}
 
     @property
     def session(self) -> ClusterSession:

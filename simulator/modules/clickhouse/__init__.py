@@ -83,6 +83,8 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
     ASKER = f"{__name__}.asking:ClickhouseAsker"
     options_model = ClickhouseOptions
     encoding_options_model = EncodingOptions
+    # `insert_deduplication_token`: https://clickhouse.com/docs/whats-new/changelog/2022#222
+    OLDEST: ClassVar[Mapping[str, str]] = {"ClickHouse": "22.2"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "async_insert": Condition.BATCH,
         "wait_for_async_insert": Condition.DURABILITY,

@@ -80,6 +80,8 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
     ASKER = f"{__name__}.asking:CratedbAsker"
     options_model = CratedbOptions
     encoding_options_model = EncodingOptions
+    # `max_by`: https://cratedb.com/docs/crate/reference/en/latest/appendices/release-notes/5.2.0.html
+    OLDEST: ClassVar[Mapping[str, str]] = {"CrateDB": "5.2"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "refresh_interval": Condition.DURABILITY,
         "translog.durability": Condition.DURABILITY,

@@ -89,6 +89,9 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
     ASKER = f"{__name__}.asking:ElasticsearchAsker"
     options_model = ElasticsearchOptions
     encoding_options_model = EncodingOptions
+    # Elastic's client, of version 8, asks in a way that only servers since 8 take:
+    # https://www.elastic.co/docs/reference/elasticsearch/clients/python. OpenSearch began with what is used.
+    OLDEST: ClassVar[Mapping[str, str]] = {"Elasticsearch": "8.0", "OpenSearch": "1.0"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "index.refresh_interval": Condition.DURABILITY,
         "index.translog.durability": Condition.DURABILITY,
@@ -261,6 +264,11 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
             "version": f"{name} {version['number']} (Lucene {version['lucene_version']})",
             "settings": settings,
         }
+
+    def read_versions(self) -> Mapping[str, str]:
+        is_fork = self.options.flavor is Flavor.OPENSEARCH
+        number = self._ask("GET", "/")["version"]["number"]
+        return {"OpenSearch" if is_fork else "Elasticsearch": number}
 
     def compile(self, bound: BoundQuery) -> Statement:
         schema = self.job.schema

@@ -76,6 +76,8 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
     IMPORTED_LATE = ("influxdb_client", f"{__name__}.server")
     options_model = InfluxOptions
     encoding_options_model = EncodingOptions
+    # The API: https://docs.influxdata.com/influxdb/v2/api-guide/
+    OLDEST: ClassVar[Mapping[str, str]] = {"InfluxDB": "2.0"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "storage-wal-fsync-delay": Condition.DURABILITY,
     }

@@ -105,6 +105,9 @@ class Iotdb(SqlModule[IotdbOptions, EncodingOptions, Server]):
     name = "iotdb"
     options_model = IotdbOptions
     encoding_options_model = EncodingOptions
+    # The table model, and what its versions tell of databases:
+    # https://iotdb.apache.org/UserGuide/latest-Table/Background-knowledge/Data-Model-and-Terminology_apache.html
+    OLDEST: ClassVar[Mapping[str, str]] = {"IoTDB": "2.0"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "wal_mode": Condition.DURABILITY,
         "wal_async_mode_fsync_delay_in_ms": Condition.DURABILITY,

@@ -70,10 +70,18 @@ from ..base import Ageing, Capabilities, Encoding, Job, Support
 from ..indexes import IndexedModule
 from ..sending import Writer
 from .asking import PostgresAsker
-from .dialects import NEWEST, Dialect
+from .dialects import DIALECTS, NEWEST, Dialect, dialect_of
 from .encoding import CopyFormat, InsertMode, PostgresEncoder
 from .options import CLIENTS, DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
-from .server import Session, check_encoding, check_order, describe, read_indexes, read_storage
+from .server import (
+    VERSION,
+    Session,
+    check_encoding,
+    check_order,
+    describe,
+    read_indexes,
+    read_storage,
+)
 from .tables import check_row, create_partitions, list_bounds, list_older, list_statements
 from .writer import PostgresWriter
 
@@ -135,6 +143,9 @@ class Postgres(
     PACKAGES = ("psycopg", "psycopg-binary")
     options_model: type[ServerOptions] = PostgresOptions
     encoding_options_model: type[EncodingOptions] = DialectOptions
+    OLDEST: ClassVar[Mapping[str, str]] = {
+        dialect.PRODUCT: dialect.OLDEST for dialect in DIALECTS.values()
+    }
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "fsync": Condition.DURABILITY,
         "synchronous_commit": Condition.DURABILITY,
@@ -419,6 +430,15 @@ class Postgres(
 
     def server_info(self) -> dict[str, Any]:
         return describe(self.connection, self.dialect)
+
+    def read_versions(self) -> Mapping[str, str]:
+        [(text,)] = self.connection.ask(VERSION)
+        dialect = self.dialect
+        return (
+            {dialect.PRODUCT: dialect.find_version(text)}
+            if dialect_of(text) is dialect.name
+            else {}
+        )
 
     # --- queries ----------------------------------------------------------------------------------
 

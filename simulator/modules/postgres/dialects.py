@@ -72,6 +72,10 @@ class Dialect:
     """PostgreSQL, and what its relatives have in common with it."""
 
     name: ClassVar[DialectName] = DialectName.POSTGRESQL
+    PRODUCT: ClassVar[str] = "PostgreSQL"
+    # --primary-key uuid: https://www.postgresql.org/docs/13/functions-uuid.html
+    OLDEST: ClassVar[str] = "13"
+    """The oldest version that is supported."""
     BATCH_MODE: ClassVar[InsertMode] = InsertMode.COPY
     """How batches are sent if no option says it."""
     MOST_ROW_BYTES: ClassVar[int | None] = MOST_ROW_BYTES
@@ -153,6 +157,10 @@ class Dialect:
             raise OptionError("options tablets and colocation need dialect=yugabytedb")
         return ""
 
+    def find_version(self, text: str) -> str:
+        """The product's version in the answer to `version()`."""
+        return text.rpartition("-YB-")[2]
+
     def backend(self, connection: ServerConnection) -> Any:
         """What tells this connection's server process from all others, by `BACKEND`; None if nothing does."""
         rows = connection.ask(self.BACKEND) if self.BACKEND else []
@@ -182,6 +190,9 @@ class CockroachDB(Dialect):
     """https://www.cockroachlabs.com/docs/stable/postgresql-compatibility"""
 
     name = DialectName.COCKROACHDB
+    PRODUCT = "CockroachDB"
+    # Sizes, see STORAGE: https://www.cockroachlabs.com/docs/v23.2/show-ranges
+    OLDEST = "23.2"
     MOST_ROW_BYTES = None
     # What the reference measured. With some versions and settings COPY is faster: it can be chosen.
     BATCH_MODE = InsertMode.VALUES_LISTS
@@ -243,6 +254,9 @@ class YugabyteDB(Dialect):
     """https://docs.yugabyte.com/stable/api/ysql/"""
 
     name = DialectName.YUGABYTEDB
+    PRODUCT = "YugabyteDB"
+    # WITH (COLOCATION), see `table_suffix`: https://docs.yugabyte.com/stable/additional-features/colocation/
+    OLDEST = "2.18"
     MOST_ROW_BYTES = None
     SQL = YugabyteSql()
     # How its planner takes a join has not been measured.

@@ -31,6 +31,8 @@ _SETTINGS = (
     "max_connections", "max_parallel_workers_per_gather", "jit", "autovacuum",
 )  # fmt: skip
 
+VERSION = "SELECT version()"
+
 # How long to wait for a table that another session has locked, before saying so.
 _LOCK_TIMEOUT = "30s"
 
@@ -128,7 +130,7 @@ class Session:
         self._connection = self._connector.connect(
             lambda parameters: Connection(parameters, self._timeout_s)
         )
-        self._check_dialect(self.ask("SELECT version()")[0][0])
+        self._check_dialect(self.ask(VERSION)[0][0])
 
     def _check_dialect(self, version: str) -> None:
         dialect = dialect_of(version)
@@ -246,7 +248,7 @@ def describe(session: Session, dialect: Dialect) -> dict[str, Any]:
     for name, statement in dialect.FACTS.items():
         with suppress(SimulatorError):
             settings[name] = str(session.ask(statement)[0][0])
-    return {"version": session.ask("SELECT version()")[0][0], "settings": settings}
+    return {"version": session.ask(VERSION)[0][0], "settings": settings}
 
 
 def read_indexes(session: Session, tables: Sequence[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""QuestDB 9: lines over HTTP, and INSERTs over PGWire.
+"""QuestDB: lines over HTTP, and INSERTs over PGWire.
 
 Each event is stored exactly once: tables have a write-ahead log (WAL) and deduplicate by the event's natural
 key (`DEDUP UPSERT KEYS`: its time, its device, its sequence number if there is one), or by its time and the
@@ -73,6 +73,8 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
     PACKAGES = ("httptools", "psycopg", "psycopg-binary")
     options_model = QuestdbOptions
     encoding_options_model = EncodingOptions
+    # Why a table is suspended (`errorMessage`): https://github.com/questdb/questdb/pull/4607
+    OLDEST: ClassVar[Mapping[str, str]] = {"QuestDB": "8.1"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "cairo.commit.mode": Condition.DURABILITY,
         "queries": Condition.CLIENT,

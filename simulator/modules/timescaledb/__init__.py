@@ -1,8 +1,7 @@
 """TimescaleDB: the PostgreSQL module on hypertables.
 
-Needs TimescaleDB 2.13 or later on the server (`create_hypertable` with a dimension), 2.18 or later of the
-Community edition for `columnstore`. The extension is created in the database if it is missing, so the user
-needs that right.
+`columnstore` needs TimescaleDB 2.18 or later, of the Community edition. The extension is created in the
+database if it is missing, so the user needs that right.
 
 Each event is stored exactly once in the same way as in the module `postgres`. A request in doubt is looked up
 by device, time and sequence number: with the time, chunks of other times are skipped.
@@ -16,8 +15,9 @@ timestamp)`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -35,7 +35,7 @@ from ..postgres.encoding import PostgresEncoder
 from ..postgres.options import EncodingOptions, ServerOptions
 from ..postgres.server import Session, add_up, ask_size, code_of
 
-_NO_SUCH_FUNCTION, _NO_SUCH_SETTING = "42883", "42704"
+_NO_SUCH_SETTING = "42704"
 
 _APACHE = "apache"
 """The licence without the columnstore, among others:
@@ -77,6 +77,12 @@ class Timescaledb(Postgres):
     name = "timescaledb"
     options_model = TimescaleOptions
     encoding_options_model = EncodingOptions
+    OLDEST: ClassVar[Mapping[str, str]] = {
+        Dialect.PRODUCT: Dialect.OLDEST,
+        # create_hypertable with by_range, see `_convert_table`
+        "TimescaleDB": "2.13",
+    }
+    UPGRADE = "run ALTER EXTENSION timescaledb UPDATE, or install a newer version on the server"
     CAPABILITIES = replace(
         Postgres.CAPABILITIES,
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.SQL),
@@ -132,16 +138,7 @@ class Timescaledb(Postgres):
                 )
 
     def _make_hypertable(self, table: str) -> None:
-        try:
-            self.connection.ask(self._convert_table(table))
-        except SimulatorError as error:
-            if code_of(error) == _NO_SUCH_FUNCTION:
-                raise SimulatorError(
-                    f"the database has TimescaleDB {_read_version(self.connection)}, which is older"
-                    " than 2.13: run ALTER EXTENSION timescaledb UPDATE, or install a newer"
-                    " version on the server"
-                ) from error
-            raise
+        self.connection.ask(self._convert_table(table))
         for statement in self._enable_columnstore(table):
             self.execute(statement)
 
@@ -234,6 +231,15 @@ class Timescaledb(Postgres):
         if version is not None:
             info["settings"] |= _describe_hypertables(self.connection, self.job)
         return info
+
+    def read_versions(self) -> Mapping[str, str]:
+        # What is made by the first run has the version that is installed on the server.
+        rows = self.connection.ask(
+            "SELECT coalesce(installed_version, default_version) FROM pg_available_extensions"
+            " WHERE name = 'timescaledb'"
+        )
+        own = {"TimescaleDB": rows[0][0]} if rows else {}
+        return {**super().read_versions(), **own}
 
 
 def _without_key(job: Job) -> Job:

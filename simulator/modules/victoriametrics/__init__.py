@@ -133,6 +133,8 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
     PACKAGES = ("httptools",)
     options_model = VictoriaMetricsOptions
     encoding_options_model = EncodingOptions
+    # The oldest that was tried.
+    OLDEST: ClassVar[Mapping[str, str]] = {"VictoriaMetrics": "1.79"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "inmemoryDataFlushInterval": Condition.DURABILITY,
     }

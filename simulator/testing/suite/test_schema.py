@@ -9,6 +9,7 @@ import pytest
 from ...contract import Tables
 from ...errors import Retryable, SimulatorError
 from ...modules.base import Job, Support, await_count, connect
+from ...modules.versions import check_versions, find_number
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
 from ...workloads.temperature import Temperature
@@ -151,3 +152,16 @@ def test_server_info_tells_version_and_settings(server: ServerUnderTest) -> None
     assert any(character.isdigit() for character in info["version"])
     assert info["settings"]
     json.dumps(info)  # it goes into result.json
+
+
+def test_a_server_that_is_too_old_is_told_before_there_are_tables(
+    server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.clear()
+    with connect(server.module(new_job(EVENTS))) as module:
+        check_versions(module)
+        if not any(map(find_number, module.read_versions().values())):
+            pytest.skip("it tells no version")
+        monkeypatch.setattr(type(module), "OLDEST", dict.fromkeys(module.OLDEST, "9999"))
+        with pytest.raises(SimulatorError, match=rf"module {module.name} needs 9999 or later: "):
+            check_versions(module)
