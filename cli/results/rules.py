@@ -239,7 +239,10 @@ def _find_clients_part(result: Result, runs: Sequence[GroupRun]) -> Iterator[Cav
             share = client.throttled_share or 0.0
             throttled[place] = max(throttled.get(place, 0.0), share)
             if stalls := group_run.group.stalls:
-                text = describe_stalls(stalls, group_run.group.window_s or 0.0)
+                delayed = [stall for stall in stalls if stall.worker is not None]
+                what = "may have delayed the slowest requests" if delayed else "delayed no request"
+                text = describe_stalls(delayed or stalls, group_run.group.window_s or 0.0)
+                text += f", which {what}"
                 longest = stalled.get(place, (0.0, ""))
                 stalled[place] = max(longest, (sum_stalls_s(stalls), text))
     for place, (limit, part) in most.items():
@@ -253,9 +256,7 @@ def _find_clients_part(result: Result, runs: Sequence[GroupRun]) -> Iterator[Cav
             )
             yield Caveat(Kind.CLIENTS_PART, text, place)
     for place, (_, text) in stalled.items():
-        yield Caveat(
-            Kind.CLIENTS_PART, f"{text}, which may have delayed the slowest requests", place
-        )
+        yield Caveat(Kind.CLIENTS_PART, text, place)
 
 
 def find_busy(result: Result) -> Iterator[Caveat]:

@@ -318,13 +318,23 @@ def _find_clients_limit(
     return f"a worker ran at {client.ceiling_share:.0%} of the rate at which it can build payloads"
 
 
+COLLECTORS_STALL_S = 1.0
+"""The collector sends nothing itself, and hears of each worker once a second. One that stands still for less,
+as with many workers on a busy machine, holds nobody up."""
+
+
 def judge_stalls(group: GroupResult, load: Load) -> None:
     """Mark a run in much of whose window a process of the client stood still. In a closed loop nothing was
     sent meanwhile, and no latency shows it; in an open one the response times do."""
     window_s = group.window_s or 0.0
-    if group.client is None or not is_stalled(group.stalls, window_s):
+    stalls = [
+        stall
+        for stall in group.stalls
+        if stall.worker is not None or stall.length_s >= COLLECTORS_STALL_S
+    ]
+    if group.client is None or not is_stalled(stalls, window_s):
         return
-    reason = describe_stalls(group.stalls, window_s)
+    reason = describe_stalls(stalls, window_s)
     if load.rate_per_s is None:
         group.invalid_reasons.append(reason)
     else:

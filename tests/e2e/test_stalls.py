@@ -10,18 +10,18 @@ import pytest
 from .tool import Running, Tool
 
 RUN = (
-    "insert", "-t", "blackhole", "-w", 2, "-r", 1, "--duration", "2s", "--extra-option", "delay_ms=1",
+    "insert", "-t", "blackhole", "-w", 2, "-r", 1, "--duration", "2500ms", "--extra-option", "delay_ms=1",
 )  # fmt: skip
 
 
 def freeze(running: Running, name: str) -> float:
-    """Stop a process of the first run for 0.8 s; returns for how long it was."""
+    """Stop a process of the first run for more than a second; returns for how long it was."""
     process = running.part(name)
     running.await_err(": running")
     time.sleep(0.3)
     began = time.monotonic()
     process.send_signal(signal.SIGSTOP)
-    time.sleep(0.8)
+    time.sleep(1.1)
     process.send_signal(signal.SIGCONT)
     return time.monotonic() - began
 
@@ -56,5 +56,5 @@ def test_an_open_loop_is_client_bound(tool: Tool) -> None:
     assert [stall["worker"] for stall in run["stalls"]] == [0]
     assert run["valid"]
     assert run["client"]["bound"]
-    assert "client-bound: 2 workers, run 1: the load generator stood still for 0." in done.out
+    assert "client-bound: 2 workers, run 1: the load generator stood still for 1." in done.out
     assert "this is your client's speed" in done.out

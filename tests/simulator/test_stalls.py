@@ -158,6 +158,13 @@ def test_an_open_loop_that_stood_still_shows_the_client() -> None:
     assert merged({"stalls": [stood()]}, load=staged).valid
 
 
+def test_a_collector_that_waits_for_its_turn_on_a_busy_machine_is_only_told() -> None:
+    """It sends nothing itself."""
+    run = judge(stood(None, 3.0, 0.75), stood(None, 5.0, 0.75))
+    assert run.valid
+    assert len(run.stalls) == 2
+
+
 @pytest.mark.parametrize("rate_per_s", [None, 25.0])
 def test_up_to_two_percent_are_only_told(rate_per_s: float | None) -> None:
     run = merged(

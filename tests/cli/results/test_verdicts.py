@@ -116,6 +116,12 @@ def test_a_client_that_stood_still_for_a_moment_is_mentioned() -> None:
         " may have delayed the slowest requests"
     )
     assert texts == [text]
+    for group_run in result.writers:
+        group_run.group.stalls = [Stall(worker=None, begins_s=1.0, length_s=0.5)]
+    [collectors] = of_kind(result, Kind.CLIENTS_PART)
+    assert (
+        "(the collector: stopped, or left without CPU), which delayed no request" in collectors.text
+    )
 
 
 def asked(share: float, **changes: Any) -> Result:
