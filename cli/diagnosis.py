@@ -257,7 +257,7 @@ def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
     with tempfile.TemporaryDirectory() as folder:
         try:
             with make_executor(ExecutorName.KUBERNETES, interrupts, place, values) as executor:
-                executor.check_capacity([1])
+                executor.check_capacity([1], 1)
                 settings = make_settings("doctor", "blackhole", {}, DataSet(), CHECK)
                 with executor.open_series([settings], Path(folder)) as series:
                     series.run(settings, _PODS_PATIENCE_S, lambda status: None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import resource
 import signal
 import sys
 import time
@@ -23,6 +22,7 @@ from pydantic import TypeAdapter
 
 from . import __version__
 from .contract import CarriedState, RunSettings
+from .files import allow_files
 from .imports import import_all
 from .logs import configure_logging
 
@@ -153,21 +153,6 @@ def _become_child(work: Work, settings: RunSettings, pipe: int) -> NoReturn:
         os._exit(status)
 
 
-_MOST_FILES = 65_536
-
-
-def allow_connections() -> None:
-    """Let this process have as many files open as it may: each worker is a connection of the collector's, and
-    each request in flight may be one of a worker's. Many systems allow 1,024 unless asked."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        with suppress(
-            OSError, ValueError
-        ):  # macOS has a limit of its own below the one that it tells
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
 # --- the process ----------------------------------------------------------------------------------
 
 
@@ -175,7 +160,7 @@ def main() -> int:
     """Run one role; returns its exit status."""
     born = time.monotonic()
     arguments = _arguments()
-    allow_connections()
+    allow_files()
     if arguments.role == "launcher":
         # All that it imports stays: to look for garbage among it would cost a tenth of its start.
         gc.disable()

@@ -83,8 +83,11 @@ class Executor(ABC):
     @abstractmethod
     def __exit__(self, *_: object) -> None: ...
 
-    def check_capacity(self, worker_counts: Sequence[int]) -> None:  # noqa: B027 - not all need it
-        """Before the first run: ConfigError if runs with so many workers can't be placed."""
+    def check_capacity(  # noqa: B027 - not all need it
+        self, worker_counts: Sequence[int], in_flight: int
+    ) -> None:
+        """Before the first run: ConfigError if runs with so many workers, with so many requests in flight
+        each, can't be placed."""
 
     def find_doers(self) -> Mapping[Action, Doer]:
         """What can be done to the database where it runs, by this executor alone."""

@@ -20,9 +20,10 @@ from urllib.parse import urlsplit
 import httpx
 
 from simulator.contract import RUN_HEADER, TOKEN_HEADER, Phase, Report, RunSettings, Status
-from simulator.errors import one_line
+from simulator.errors import SimulatorError, one_line
+from simulator.files import check_files
 
-from ..errors import RunFailed
+from ..errors import ConfigError, RunFailed
 from ..installation import environment_for_processes
 from ..output import explain
 from ..probes.machine import BackgroundLoadSampler
@@ -74,6 +75,12 @@ class LocalExecutor(SingleExecutor):
             with self._interrupts.shield():
                 self._launcher.end()
                 self._launcher = None
+
+    def check_capacity(self, worker_counts: Sequence[int], in_flight: int) -> None:
+        try:
+            check_files(max(worker_counts, default=0), in_flight)
+        except SimulatorError as error:
+            raise ConfigError(str(error)) from error
 
     @contextmanager
     def open_part(

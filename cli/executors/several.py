@@ -41,10 +41,10 @@ class SeveralExecutors(Executor):
     def __exit__(self, *error: Any) -> None:
         self._entered.__exit__(*error)
 
-    def check_capacity(self, worker_counts: Sequence[int]) -> None:
+    def check_capacity(self, worker_counts: Sequence[int], in_flight: int) -> None:
         for name, executor in self._executors.items():
             counts = [len(self._parts[name].list_workers(count)) for count in worker_counts]
-            executor.check_capacity(list(filter(None, counts)))
+            executor.check_capacity(list(filter(None, counts)), in_flight)
 
     def find_doers(self) -> Mapping[Action, Doer]:
         return self._first.find_doers()

@@ -85,6 +85,16 @@ class Experiment(ABC, Generic[AnyRequest]):
         """How many workers its runs have, of all groups together."""
         return [self.request.workers]
 
+    @property
+    def in_flight(self) -> int:
+        """How many requests a worker of the request has in flight, at most."""
+        options, loads = self.session.options, [self.request.load, self.request.readers]
+        return max(
+            load.in_flight or 1 if options is None else options.in_flight(load)
+            for load in loads
+            if load is not None
+        )
+
     def describe_length(self) -> str | None:
         """How long it takes, to be said before the first run; None if that is plain."""
         return None
@@ -176,8 +186,9 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
             stopped = error
             publish_end(error)
         with interrupts.shield():
-            result = runner.make_result(complete=stopped is None)
-            result.ended_by = None if stopped is None else _name_end(stopped)
+            complete = stopped is None or runner.has_made_all
+            result = runner.make_result(complete)
+            result.ended_by = None if stopped is None or complete else _name_end(stopped)
             if isinstance(stopped, Interrupted):
                 runner.add_unfinished(result, str(stopped))
             unwritten = context.write(result, finished=True) if result.runs else None
@@ -233,6 +244,10 @@ class Runner:
         self._next_checkpoint_s = 0.0
         self._unfinished: UnfinishedRun | None = None
         """The run under way."""
+        self._unmade = 0
+        """Runs of the series under way that are still to be made."""
+        self.has_made_all = False
+        """Whether no run was missing when something went wrong: what they had started was being removed."""
         request = experiment.request
         readers = request.load if request.load.role is Role.READ else request.readers
         self._statements = keep_statements(experiment.session, request.data, readers)
@@ -240,7 +255,7 @@ class Runner:
     def make_all(self) -> None:
         """Make all runs. RunFailed if one gave no figures and the experiment can't do without them."""
         experiment = self._experiment
-        self._context.executor.check_capacity(experiment.workers)
+        self._context.executor.check_capacity(experiment.workers, experiment.in_flight)
         length = experiment.describe_length()
         if length and not experiment.session.request.quiet:
             note(length)
@@ -251,7 +266,11 @@ class Runner:
         while series is not None:
             try:
                 self._make_series(series)
-            except RunFailed as error:
+            except (RunFailed, Interrupted) as error:
+                if self._unmade == 0:
+                    self.has_made_all = next(plan, None) is None
+                if self._unmade == 0 or isinstance(error, Interrupted):
+                    raise
                 series = _throw(plan, error)
             else:
                 series = next(plan, None)
@@ -262,6 +281,7 @@ class Runner:
         settings = [context.make_settings(planned, token) for planned in series.runs]
         settings[0].after = self._carried
         remaining = list(zip(series.runs, settings, strict=True))
+        self._unmade = len(remaining)
         if series.left is not None:
             display.expect(series.left, at_most=True)
         display.begin(series.runs[0].label)
@@ -274,11 +294,13 @@ class Runner:
                         display.begin(planned.label)
                     own.after = self._carried
                     report = context.run(opened, own, self._follow(planned))
-                    del remaining[0]
-                    self._environment = join_environments(self._environment, report.environment)
-                    if len(planned.loads) == 1 or report.carried.next_events is not None:
-                        self._carried = report.carried
-                    self._take_in(planned, report.run)
+                    with context.interrupts.shield():  # it is made, and so it is kept
+                        del remaining[0]
+                        self._environment = join_environments(self._environment, report.environment)
+                        if len(planned.loads) == 1 or report.carried.next_events is not None:
+                            self._carried = report.carried
+                        self._take_in(planned, report.run)
+                        self._unmade = len(remaining)
         except RunFailed as error:
             if isinstance(error, NotStarted) and not self._experiment.runs:
                 raise ConfigError(error.message) from error

@@ -33,6 +33,7 @@ from ..contract import (
     WorkerResult,
 )
 from ..errors import Retryable, SimulatorError
+from ..files import check_files
 from ..logs import redact
 from ..modules import build
 from ..oracle.checking import Checker, add_answers
@@ -95,6 +96,7 @@ class Collector:
     async def run(self) -> None:
         """Prepare, then watch deadlines until the report is there or the run has failed."""
         with self.failing():
+            check_files(workers=self.settings.workers)
             self._phases.enter(Phase.PREPARE)
             workload, module = build(self.settings)
             self._preparation = Preparation(self.settings, module, workload)

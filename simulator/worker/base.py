@@ -33,6 +33,7 @@ from ..contract import (
     WorkerResult,
 )
 from ..errors import SimulatorError
+from ..files import check_files
 from ..logs import redact
 from ..machine import Reading, measure_machine, node_name, read_machine
 from ..modules import build
@@ -269,6 +270,7 @@ class Worker(ABC):
         self._by_second = settings.data.retention_s is not None
         self._client = client
         self._workload, self._module = build(settings)
+        check_files(in_flight=self._module.options.in_flight(self._load))
         self._late_at_most_s: float | None = None
         self._stalls: StallWatch | None = None
         self._machine_at_start: Reading | None = None

@@ -144,7 +144,7 @@ def test_of_the_cluster_nothing_need_be_listed(
     assert read_nodes(client) is None
     executor = KubernetesExecutor(Interrupts(), place, {})
     monkeypatch.setattr(executor, "_client", client, raising=False)
-    executor.check_capacity([1000])
+    executor.check_capacity([1000], 1)
     assert client.find(POD, "here") == []
 
 

@@ -1,8 +1,9 @@
-"""A busy machine is noticed: who took how much of it, while a run was measured."""
+"""A busy machine is noticed: who took how much of it, while a run was measured. Or one with few files."""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from .server import Server
-from .tool import Tool
+from .tool import RUN, Tool
 
 
 @pytest.fixture
@@ -44,3 +45,15 @@ def test_what_others_took_is_named(tool: Tool, server: Server, busy_loop: str) -
     began, ended = (datetime.fromisoformat(run[key]) for key in ("began_at", "ended_at"))
     assert (ended - began).total_seconds() == pytest.approx(run["window_s"], abs=0.002)
     assert datetime.fromisoformat(tool.result()["started_at"]) <= began
+
+
+def test_too_few_files_are_refused_before_the_first_run(tool: Tool) -> None:
+    limited = ("bash", "-c", 'ulimit -n 64; exec "$@"', "bash", sys.executable, RUN)
+    done = tool.start(
+        "insert", "-t", "blackhole", "-w", "1,40", "-r", 1, "--num-inserts", 100, program=limited
+    ).wait()
+    assert done.error(2) == (
+        "error: the collector of 40 workers needs 112 open files, and may have 64: raise the limit by"
+        " `ulimit -n 112`, or use 16 workers at most"
+    )
+    assert tool.folders() == []

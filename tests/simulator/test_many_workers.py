@@ -10,7 +10,7 @@ import tracemalloc
 
 import pytest
 
-from simulator import main
+from simulator import files
 from simulator.collector.barrier import Barrier
 from simulator.collector.merge import merge_group
 from simulator.collector.status import PhaseTracker
@@ -25,6 +25,8 @@ from simulator.contract import (
     WorkerQuery,
     WorkerResult,
 )
+from simulator.errors import SimulatorError
+from simulator.files import check_files
 from simulator.histograms import encode_histogram, new_histogram
 
 from ..helpers import histogram_of, settings, worker_figures
@@ -164,5 +166,30 @@ def test_connections_for_all(
     calls: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
     monkeypatch.setattr(resource, "setrlimit", lambda _, pair: calls.append(pair))
-    main.allow_connections()
+    files.allow_files()
     assert calls == ([wanted] if wanted else [])
+
+
+@pytest.mark.parametrize(
+    ("hard", "workers", "in_flight", "said"),
+    [
+        (64, 16, 32, None),
+        (64, 17, 1, "collector of 17 workers needs 66 open files, and may have 64"),
+        (64, 40, 1, "by `ulimit -n 112`, or use 16 workers at most"),
+        (64, 1, 100, "worker with 100 requests in flight needs 132 open files, and may have 64"),
+        (64, 1, 100, "by `ulimit -n 132`, or use 32 requests in flight at most"),
+        (20, 1, 1, "by `ulimit -n 34`$"),
+        (resource.RLIM_INFINITY, 1_000, 64, None),
+        (4_096, 1_000, 64, None),
+    ],
+)
+def test_too_few_files_are_refused_with_the_numbers(
+    monkeypatch: pytest.MonkeyPatch, hard: int, workers: int, in_flight: int, said: str | None
+) -> None:
+    """They cost a minute of waiting and 30 MB of log, and then no word from workers."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (min(hard, 64), hard))
+    if said is None:
+        check_files(workers, in_flight)
+        return
+    with pytest.raises(SimulatorError, match=said):
+        check_files(workers, in_flight)

@@ -57,7 +57,7 @@ class KubernetesExecutor(SingleExecutor):
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def check_capacity(self, worker_counts: Sequence[int]) -> None:
+    def check_capacity(self, worker_counts: Sequence[int], in_flight: int) -> None:
         values = merge_chart_values(self._values)
         until = time.monotonic() + _CAPACITY_PATIENCE_S
         while True:

@@ -325,11 +325,11 @@ def executor(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], KubernetesExecu
 def test_a_node_is_waited_for_unless_the_user_has_no_patience(
     executor: Callable[[str], KubernetesExecutor], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    executor("5m").check_capacity([1])
+    executor("5m").check_capacity([1], 1)
     output = capsys.readouterr().err
     assert "lacks the label pool=clients" in output
     assert "waiting for a node, 5 min at most (`kubernetes: scheduling_patience:`" in output
     with pytest.raises(ConfigError, match="lacks the label pool=clients"):
-        executor("0s").check_capacity([1])
+        executor("0s").check_capacity([1], 1)
     with pytest.raises(ConfigError, match="scheduling_patience: 'soon'"):
         executor("soon")

@@ -117,3 +117,13 @@ def test_a_process_that_can_not_be_started_ends_the_run_and_not_the_launcher(loc
         local.make_run(short_run())
     resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
     assert local.make_run(short_run()).run.writers is not None
+
+
+def test_a_run_that_lacks_files_says_which_process_needs_them(local: Local) -> None:
+    """Where nobody has looked before: a pod, a step of a search."""
+    pid = local.launcher.pid
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (50, 50))
+    with pytest.raises(RunFailed, match="worker with 40 requests in flight needs 72 open files"):
+        local.make_run(short_run(in_flight=40))
+    with pytest.raises(RunFailed, match="the collector of 10 workers needs 52 open files"):
+        local.make_run(short_run(workers=10))

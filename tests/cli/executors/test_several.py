@@ -54,7 +54,8 @@ class Place(SingleExecutor):
     def __exit__(self, *_: object) -> None:
         self.entered -= 1
 
-    def check_capacity(self, worker_counts: Sequence[int]) -> None:
+    def check_capacity(self, worker_counts: Sequence[int], in_flight: int) -> None:
+        assert in_flight == 8
         self.capacities.append(worker_counts)
 
     @contextmanager
@@ -104,7 +105,7 @@ def test_all_take_part_and_only_the_first_has_the_collector(tmp_path: Path) -> N
     settings = run_settings(workers=5)
     with SeveralExecutors({"east": east, "west": west}, ADDRESS) as several:
         assert east.entered == west.entered == 1
-        several.check_capacity([1, 5])
+        several.check_capacity([1, 5], 8)
         with several.open_series([settings], tmp_path) as series:
             report = series.run(settings, 0, lambda _: None)
     assert east.entered == west.entered == 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from cli.errors import ConfigError, NotStarted, RunFailed, RunGivenUp
-from cli.executors.base import Watch
+from cli.executors.base import Series, Watch
 from cli.experiments.experiment import (
     Experiment,
     Plan,
@@ -23,6 +24,7 @@ from cli.experiments.experiment import (
 from cli.plan import PlannedRun, PlannedSeries, Request
 from cli.results.address import Address
 from cli.results.model import Result
+from cli.results.rules import find_in_whole
 from cli.results.store import read_result
 from cli.signals import Interrupted, Interrupts
 from simulator.contract import (
@@ -123,6 +125,35 @@ def test_a_result_says_what_ended_its_command(
     assert (result := read_result(_find_result(tmp_path))) == experiment.shown[0]
     assert (result.complete, result.ended_by) == (False, told)
     assert [run_result.valid for run_result in result.runs] == valid
+
+
+@pytest.mark.parametrize(
+    "error", [Interrupted(signal.SIGINT), RunFailed("release iotb-1 is left in the cluster")]
+)
+@pytest.mark.parametrize(("removal", "complete"), [(2, False), (3, True)])
+def test_what_ends_a_command_once_its_runs_are_made_leaves_the_result_whole(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    removal: int,
+    complete: bool,
+) -> None:
+    """As Ctrl-C does while the last release is uninstalled. Before the next one, runs are missing."""
+
+    class Removed(_Database):
+        @contextmanager
+        def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
+            yield self
+            if len(self.asked) == removal:
+                raise error
+
+    _, run = _run(tmp_path, Removed(), monkeypatch)
+    with pytest.raises(type(error)):
+        run()
+    result = read_result(_find_result(tmp_path))
+    assert len(result.runs) == removal
+    assert (result.complete, result.ended_by is None) == (complete, complete)
+    assert (not list(find_in_whole(result))) == complete
 
 
 def test_a_command_that_made_all_its_runs_was_ended_by_nothing(
